@@ -1,0 +1,157 @@
+"""Measure arriero beside its peers and the ceiling of the machine: `python bench/run.py`; README.md says what and how.
+
+Every side is a program of its own that prints its raw figures. In each run all sides take their turn on the same
+disk, so that a noisy neighbour disturbs them alike.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CalledProcessError
+
+import click
+from peers import BENCH, STATE, python_of
+from report import Row, number, print_table, rows_of, write_json
+from works import PEERS, SIDES, STORES, WORKS, Work
+
+RUN_SECONDS_MAX = 1_800  # a side that takes longer is stuck: the slowest known one needs a minute
+ERROR_LINES_MAX = 20
+
+
+class SideFailed(Exception):
+    """The program of a side did not deliver its figures; the text is the end of what it wrote to stderr."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one side prints after one run."""
+
+    figures: Mapping[str, float]
+    settings: Mapping[str, str]
+
+
+def names(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Parse an option that lists some of ``known``, separated by commas; an empty one lists none."""
+
+    def parse(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
+        asked = [name.strip() for name in value.split(",") if name.strip()]
+        unknown = [name for name in asked if name not in known]
+        if unknown:
+            raise click.BadParameter(f"{', '.join(unknown)} is not known; there is {', '.join(known)}")
+        return asked
+
+    return parse
+
+
+WORK_NAMES = [work.name for work in WORKS]
+
+
+@click.command()
+@click.option("--peers", default=",".join(PEERS), show_default=True, callback=names(PEERS), help="Libraries to beat.")
+@click.option("--stores", default=",".join(STORES), show_default=True, callback=names(STORES))
+@click.option("--work", "works", default=",".join(WORK_NAMES), show_default=True, callback=names(WORK_NAMES))
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(min=1), help="Turns of each side.")
+@click.option("--tasks", type=click.IntRange(min=1), help="Tasks of one turn, instead of each work's own number.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
+def main(
+    peers: list[str], stores: list[str], works: list[str], runs: int, tasks: int | None, json_file: Path | None
+) -> None:
+    """Measure arriero and its peers in turn; print medians, spread and ratios. Exits 1 if a side failed."""
+    rows: list[Row] = []
+    failures: list[str] = []
+    pythons: dict[str, Path] = {}
+    for side in SIDES:
+        if side.name not in PEERS or side.name in peers:
+            try:
+                pythons[side.name] = python_of(side.name)
+            except CalledProcessError as failed:
+                failures.append(f"{side.name}: not installed\n{failed}")
+    for work in (work for work in WORKS if work.name in works):
+        for store in stores:
+            print(f"{work.name}: {work.title}", flush=True)
+            rows += measure(work, store, pythons, runs, failures, (tasks or work.tasks) if work.tasks else 0)
+    if rows:
+        print_table(rows, runs)
+    if json_file is not None:
+        write_json(rows, json_file)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    sys.exit(1 if failures else 0)
+
+
+def measure(
+    work: Work,
+    store: str,
+    pythons: Mapping[str, Path],
+    runs: int,
+    failures: list[str],
+    tasks: int,
+) -> list[Row]:
+    """Let every side that has a Python do ``work`` in turn, ``runs`` times.
+
+    A side that fails is added to ``failures`` and has no further turn here.
+    """
+    programs = {side.name: side.programs[store] for side in SIDES if side.name in pythons and store in side.programs}
+    turns: dict[tuple[str, str], list[Turn]] = {
+        (side.name, way): [] for side in SIDES if side.name in programs for way in side.ways.get(work.name, ())
+    }
+    for run in range(1, runs + 1):
+        for side, way in tuple(turns):
+            label = f"  run {run}/{runs} {side} {way}".rstrip()
+            try:
+                turn = take_turn(pythons[side], programs[side], work, way, tasks)
+            except SideFailed as failed:
+                print(f"{label}: failed", flush=True)
+                failures.append(f"{work.name}, {side} {way}".rstrip() + f": failed\n{failed}")
+                del turns[side, way]
+                continue
+            turns[side, way].append(turn)
+            shown = (f"{name} {number(turn.figures[name])} {unit}" for name, unit in work.figures.items())
+            print(f"{label}: {', '.join(shown)}", flush=True)
+    settings = {side: taken[-1].settings for (side, _), taken in turns.items()}
+    return rows_of(work, store, {key: [turn.figures for turn in taken] for key, taken in turns.items()}, settings)
+
+
+def take_turn(python: Path, program: str, work: Work, way: str, tasks: int) -> Turn:
+    """Run one side once, in an empty folder that is gone afterwards.
+
+    Raises: SideFailed - it exited with an error, took too long, or printed no figures.
+    """
+    with empty_folder() as folder:
+        command: list[str | Path] = [python, BENCH / "sides" / program, work.name, folder, str(tasks), way]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, env=environment(), check=False
+            )
+        except subprocess.TimeoutExpired as late:
+            raise SideFailed(f"no figures within {RUN_SECONDS_MAX} seconds") from late
+    if done.returncode != 0:
+        tail = "\n".join(done.stderr.splitlines()[-ERROR_LINES_MAX:])
+        raise SideFailed(tail or f"exit status {done.returncode}")
+    try:
+        printed = json.loads(done.stdout.splitlines()[-1])
+        return Turn({name: float(printed["figures"][name]) for name in work.figures}, printed["settings"])
+    except (IndexError, KeyError, TypeError, ValueError) as unreadable:
+        raise SideFailed(f"printed no figures but {done.stdout[-500:]!r}") from unreadable
+
+
+def empty_folder() -> tempfile.TemporaryDirectory[str]:
+    """A new folder beside the environments, hence on the same disk for every side."""
+    stores = STATE / "stores"
+    stores.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=stores)
+
+
+def environment() -> dict[str, str]:
+    """The caller's environment, with compiled code kept as an installed library has it, and apart from the sources."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(STATE / "bytecode")}
+
+
+if __name__ == "__main__":
+    main()

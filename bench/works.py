@@ -1,0 +1,68 @@
+"""What is measured: the works, their figures, and the sides that take part in each.
+
+A side may know several ways to do one work (call directly, concurrently, through its queue). All of them are
+measured in every run, and the side is then judged by its best one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+STORES = ("sqlite",)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One thing to do, the same for every side.
+
+    Attributes:
+        figures: name to unit, in the order of the table; the first one says which of a side's ways is its best.
+        best: picks the way with the better one of that first figure: ``max`` or ``min``.
+        tasks: how many tasks one run does unless the caller says otherwise; 0 when the work runs none.
+    """
+
+    name: str
+    title: str
+    figures: Mapping[str, str]
+    best: Callable[..., str]
+    tasks: int = 0
+
+
+@dataclass(frozen=True)
+class Side:
+    """A program that takes part.
+
+    Attributes:
+        programs: the file under ``sides/`` for each store.
+        ways: for each work it takes part in, the ways it can do it; one empty name when there is only one.
+    """
+
+    name: str
+    programs: Mapping[str, str]
+    ways: Mapping[str, tuple[str, ...]]
+
+
+WORKS = (
+    # Large enough for some seconds of the slowest side, and for some tenths of a second of the fastest.
+    Work("w1", "3 no-op steps a task, as fast as possible", {"throughput": "tasks/s"}, max, tasks=2_000),
+    # 500: the 99th percentile is then the sixth slowest, not a single accident.
+    Work("w2", "one task at a time, submit to result", {"p50": "ms", "p99": "ms"}, min, tasks=500),
+    Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min),
+    Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, tasks=100_000),
+)
+
+ONE_WAY = ("",)
+OWN = "arriero"
+CEILING = "ceiling"
+
+SIDES = (
+    Side(OWN, {"sqlite": "arriero_side.py"}, dict.fromkeys(("w1", "w2", "import", "sleeping"), ONE_WAY)),
+    # No queue in w2: its worker polls, so it can only add to what a direct call takes.
+    Side(
+        "dbos",
+        {"sqlite": "dbos_side.py"},
+        {"w1": ("direct", "async", "queue"), "w2": ("direct", "async"), "import": ONE_WAY},
+    ),
+    Side(CEILING, {"sqlite": "ceiling_sqlite.py"}, dict.fromkeys(("w1", "w2"), ONE_WAY)),
+)
+
+PEERS = tuple(side.name for side in SIDES if side.name not in {OWN, CEILING})

@@ -1,0 +1,164 @@
+"""The other processes of a demonstration: services, submission and worker, started, killed and stopped.
+
+Each runs in the demonstration's folder, so that nothing in the caller's directory can stand in for one of our modules,
+and finds ``examples`` where this file lies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .variables import BREAK_VARIABLE, SERVICES_VARIABLE, STORE_VARIABLE
+
+IMPORT_ROOT = Path(__file__).resolve().parents[2]
+"""The folder that holds ``examples``."""
+READY_PREFIX = "listening on "
+STOP_SECONDS_MAX = 30
+TAIL_LINES = 12
+
+
+class ProcessFailed(Exception):
+    """One of the processes did not do its part; the message holds the end of what it wrote."""
+
+
+class Process:
+    """One child with a log of its own; its standard output goes to ``output`` where that is given."""
+
+    def __init__(
+        self, name: str, module: Sequence[str], folder: Path, variables: Mapping[str, str], output: int | None = None
+    ) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        with self._log.open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", *module],
+                cwd=folder,
+                env=_environment(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=log if output is None else output,
+                stderr=log,
+            )
+
+    def ready_line(self) -> str:
+        """The first line of its output. Raises: ProcessFailed - it ended instead."""
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline().decode()
+        if not line:
+            raise self.failure("ended before it was ready")
+        return line.strip()
+
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._child.poll()
+
+    def wait(self, seconds_max: float) -> int:
+        """Its exit code. Raises: ProcessFailed - it is still there."""
+        try:
+            return self._child.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            raise self.failure(f"did not end within {seconds_max} seconds") from None
+
+    def stop(self) -> int:
+        """Ask it to end, with SIGTERM. Returns: its exit code."""
+        self._child.send_signal(signal.SIGTERM)
+        return self.wait(STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """End it here and now, with SIGKILL: no handler runs, nothing is flushed."""
+        self._child.kill()
+        self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+    def failure(self, what: str) -> ProcessFailed:
+        lines = self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return ProcessFailed("\n".join([f"the {self.name} process {what}", *lines]))
+
+
+class Worker:
+    """The process that runs Scheduler, Agents and Supervisor, or the next one after it was killed."""
+
+    def __init__(self, folder: Path, store_url: str, services_url: str, broken: str | None) -> None:
+        self._folder = folder
+        self._command = ["arriero", "run", "examples.orders.shop:app", "--store", store_url]
+        self._variables = {SERVICES_VARIABLE: services_url}
+        if broken in ("refund", "fence"):
+            self._variables[BREAK_VARIABLE] = broken
+        self.start()
+
+    def start(self) -> None:
+        self._process = Process("worker", self._command, self._folder, self._variables)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Have it drain. Raises: ProcessFailed - it does not end, or not with 0."""
+        code = self._process.stop()
+        if code != 0:
+            raise self._process.failure(f"ended with {code} after SIGTERM, where it should drain and end with 0")
+
+    def check(self) -> None:
+        """Raises: ProcessFailed - it ended, and nobody had asked it to."""
+        code = self._process.code()
+        if code is not None:
+            raise self._process.failure(f"ended by itself with {code}")
+
+
+class RemoteServices:
+    """The services' process, reached at ``url``."""
+
+    def __init__(self, folder: Path, *, faults: str, seed: int, broken: str | None) -> None:
+        self.book = folder / "book.sqlite"
+        command = ["examples.orders.services", "--book", str(self.book), "--faults", faults, "--seed", str(seed)]
+        if broken == "dedup":
+            command += ["--break", "dedup"]
+        self.process = Process("services", command, folder, {}, output=subprocess.PIPE)
+        self.url = self.process.ready_line().removeprefix(READY_PREFIX)
+
+    def faults_fired(self) -> dict[str, int]:
+        """How often each kind of fault fired so far."""
+        with urllib.request.urlopen(f"{self.url}/faults", timeout=10) as reply:
+            fired: dict[str, int] = json.load(reply)["fired"]
+        return fired
+
+
+def start_submission(folder: Path, store_url: str, ledger: Path) -> Process:
+    """The process that submits the ledger and ends."""
+    return Process("submission", ["examples.orders.submit", str(ledger)], folder, {STORE_VARIABLE: store_url})
+
+
+def check_history(folder: Path, store_url: str, seconds_max: float) -> str | None:
+    """Export the store's history and have it checked. Returns: None when it is clean, else what the check said."""
+    history = folder / "history.jsonl"
+    with history.open("wb") as file:
+        export = subprocess.run(
+            [sys.executable, "-m", "arriero", "export", "--store", store_url],
+            cwd=folder, env=_environment({}), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
+            timeout=seconds_max, check=False,
+        )  # fmt: skip
+    if export.returncode != 0:
+        return f"arriero export ended with {export.returncode}: {_tail(export.stderr)}"
+    check = subprocess.run(
+        [sys.executable, "-m", "arriero", "check", str(history)],
+        cwd=folder, env=_environment({}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        timeout=seconds_max, check=False,
+    )  # fmt: skip
+    return None if check.returncode == 0 else f"arriero check ended with {check.returncode}: {_tail(check.stdout)}"
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in (STORE_VARIABLE, BREAK_VARIABLE)}
+    paths = [str(IMPORT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**inherited, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", **variables}
+
+
+def _tail(output: bytes) -> str:
+    return "\n".join(output.decode(errors="replace").splitlines()[-TAIL_LINES:])

@@ -1,0 +1,132 @@
+"""What a demonstration showed, for people and as figures by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .books import Books, Line, as_number, unit_for_people
+from .faults import Fault
+from .ledger import SetAside
+from .progress import Counts
+
+LISTED_MAX = 20
+"""Discrepancies and lines set aside shown to people; the figures hold all of them."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The whole outcome; ``problems`` says in words why it is no success, apart from the books' discrepancies."""
+
+    orders: int
+    set_aside: tuple[SetAside, ...]
+    counts: Counts
+    seconds: float
+    kills: int
+    kills_planned: int
+    faults_planned: frozenset[Fault]
+    faults_fired: Mapping[str, int]
+    books: Books
+    is_history_clean: bool
+    problems: tuple[str, ...]
+
+    @property
+    def is_success(self) -> bool:
+        return self.books.are_balanced and self.is_history_clean and not self.problems
+
+
+def as_figures(summary: Summary) -> dict[str, object]:
+    """The summary as JSON figures by name; money in pence."""
+    books, counts = summary.books, summary.counts
+    return {
+        "ok": summary.is_success,
+        "orders": summary.orders,
+        **{state: books.states.get(state, 0) for state in ("processed", "compensated", "error")},
+        "set_aside": [asdict(line) for line in summary.set_aside],
+        "seconds": round(summary.seconds, 1),
+        "steps": counts.steps_done,
+        "steps_per_second": round(counts.steps_done / max(summary.seconds, 0.001), 1),
+        "retries": counts.retries,
+        "undos": counts.undos,
+        "kills": summary.kills,
+        "kills_planned": summary.kills_planned,
+        "faults_planned": sorted(summary.faults_planned),
+        "faults_fired": dict(summary.faults_fired),
+        "books_balanced": books.are_balanced,
+        "books": {f"{line.operation.service}_{line.operation.name}": _line_figures(line) for line in books.lines},
+        "net_pence": sum(line.operation.sign * line.net for line in books.lines if line.operation.unit == "pence"),
+        "history_clean": summary.is_history_clean,
+        "discrepancies": [asdict(discrepancy) for discrepancy in books.discrepancies],
+        "problems": list(summary.problems),
+    }
+
+
+def show(summary: Summary, console: Console) -> None:
+    """Print the summary for people."""
+    console.print(_books_table(summary.books))
+    for words in _words(summary):
+        # Not wrapped: in a log each line is found whole.
+        console.print(words, soft_wrap=True)
+
+
+def _line_figures(line: Line) -> dict[str, object]:
+    return {
+        "unit": line.operation.unit,
+        "done": line.done,
+        "undone": line.undone,
+        "net": line.net,
+        "expected": line.expected,
+    }
+
+
+def _words(summary: Summary) -> Iterator[Text]:
+    yield _facts(summary)
+    yield from (Text(f"set aside: line {line.line}: {line.reason}") for line in summary.set_aside[:LISTED_MAX])
+    yield from _more(len(summary.set_aside), "lines set aside")
+    found = summary.books.discrepancies
+    yield from (Text(f"order {each.order_id}: {each.reason}", style="red") for each in found[:LISTED_MAX])
+    yield from _more(len(found), "discrepancies")
+    yield from (Text(problem, style="red") for problem in summary.problems)
+    if summary.is_success:
+        yield Text("The books balance: each order happened once as a whole or left no trace.", style="bold green")
+    elif summary.books.are_balanced:
+        yield Text("The books balance, but the run is not a success: see above.", style="bold red")
+    else:
+        yield Text("The books do not balance.", style="bold red")
+
+
+def _books_table(books: Books) -> Table:
+    table = Table(title="The services' book against the tasks' states", title_justify="left", box=SIMPLE)
+    for column in ("operation", "in"):
+        table.add_column(column)
+    for column in ("done", "undone", "net", "expected"):
+        table.add_column(column, justify="right")
+    for line in books.lines:
+        unit = line.operation.unit
+        amounts = (as_number(amount, unit) for amount in (line.done, line.undone, line.net, line.expected))
+        style = None if line.net == line.expected else "red"
+        table.add_row(line.operation.name, unit_for_people(unit), *amounts, style=style)
+    return table
+
+
+def _facts(summary: Summary) -> Text:
+    states, counts = summary.books.states, summary.counts
+    fired = ", ".join(f"{kind} {count}" for kind, count in summary.faults_fired.items() if count) or "none"
+    history = "clean" if summary.is_history_clean else "NOT clean"
+    return Text(
+        f"{summary.orders:,} orders: {states.get('processed', 0):,} processed, {states.get('compensated', 0):,}"
+        f" compensated, {states.get('error', 0):,} in error; {len(summary.set_aside):,} lines set aside\n"
+        f"{counts.steps_done:,} steps in {summary.seconds:.1f} seconds, {counts.retries:,} retries,"
+        f" {counts.undos:,} undos, {summary.kills} of {summary.kills_planned} kills\n"
+        f"faults fired: {fired}\n"
+        f"exported history: {history}"
+    )
+
+
+def _more(count: int, what: str) -> list[Text]:
+    return [Text(f"... and {count - LISTED_MAX:,} more {what}")] if count > LISTED_MAX else []

@@ -1,0 +1,144 @@
+"""Types to JSON and back, and what may be recorded at all. The only door for payloads, ids and error texts.
+
+Everything that is accepted here can be recorded later on every store; what cannot is refused with its name.
+"""
+
+import logging
+import math
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .errors import DefinitionError, InvalidInput
+
+logger = logging.getLogger("arriero")
+
+PAYLOAD_BYTES_MAX = 1_000_000  # a row that size still passes every store and a history export in one piece
+PAYLOAD_BYTES_WARN = 256_000
+ID_LENGTH_MAX = 255
+TEXT_LENGTH_MAX = 4_000  # of an error text: enough to find the cause, small enough for a row of history
+
+
+def _from_user_type(value: Any) -> Any:
+    """Encode what msgspec does not know: pydantic models, which say themselves what they are in JSON."""
+    dump = getattr(type(value), "model_dump", None)
+    if dump is not None:
+        return dump(value, mode="json")
+    raise NotImplementedError(f"a {type(value).__qualname__} has no JSON form; use a dataclass, msgspec.Struct or pydantic model")
+
+
+def _to_user_type(wanted: type, value: Any) -> Any:
+    validate = getattr(wanted, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    raise NotImplementedError(f"{wanted!r} cannot be made from JSON; use a dataclass, msgspec.Struct or pydantic model")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_from_user_type, order="deterministic")
+
+
+def encode(value: Any, what: str) -> str:
+    """Canonical JSON text of ``value``.
+
+    Args:
+        value: anything msgspec encodes by type, and pydantic models.
+        what: names the value in errors, for example ``result of charge``.
+    Raises: InvalidInput - no JSON form, over the size limit, NaN or infinity, a NUL or a lone surrogate.
+    """
+    if value is None:
+        return "null"
+    try:
+        data = _encoder.encode(value)
+    except (TypeError, NotImplementedError, ValueError, OverflowError, RecursionError) as error:  # UnicodeEncodeError too
+        raise InvalidInput(f"{what} cannot be recorded: {error}") from error
+    if len(data) > PAYLOAD_BYTES_WARN:
+        _check_size(len(data), what)
+    # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
+    if b"null" in data or b"\\u0000" in data:
+        _refuse_what_stores_refuse(_builtins(value), what)
+    return data.decode()
+
+
+def _check_size(size: int, what: str) -> None:
+    if size > PAYLOAD_BYTES_MAX:
+        raise InvalidInput(
+            f"{what} has {size:,} bytes; the limit is {PAYLOAD_BYTES_MAX:,}: keep large data elsewhere and pass its address"
+        )
+    logger.warning("%s has %s bytes; over %s a payload slows its task down", what, size, PAYLOAD_BYTES_WARN)
+
+
+def _builtins(value: Any) -> Any:
+    # to_builtins keeps NaN as it is, which is what we look for.
+    return msgspec.to_builtins(value, enc_hook=_from_user_type, str_keys=True)
+
+
+def _refuse_what_stores_refuse(value: Any, what: str) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidInput(f"{what} holds {value!r}, which JSON does not know: use None or a text")
+    elif isinstance(value, str):
+        if "\0" in value:
+            raise InvalidInput(f"{what} holds a NUL character, which PostgreSQL refuses: remove it or encode it as base64")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_what_stores_refuse(key, what)
+            _refuse_what_stores_refuse(item, what)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _refuse_what_stores_refuse(item, what)
+
+
+def decoder(of: Any, what: str) -> Callable[[str], Any]:
+    """A function from JSON text to the type ``of``.
+
+    Raises: DefinitionError - the type cannot be told apart in JSON, or is not known. The function itself raises
+    InvalidInput for text that does not fit the type.
+    """
+    try:
+        decode = msgspec.json.Decoder(of, dec_hook=_to_user_type).decode
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DefinitionError(
+            f"{what} has the type {of!r}, which cannot be read back from JSON: {error}. Give the alternatives a tag "
+            "(msgspec.Struct, tag=True), or wrap them in one dataclass with optional fields"
+        ) from error
+
+    def read(text: str) -> Any:
+        try:
+            return decode(text)
+        except (msgspec.DecodeError, NotImplementedError, ValueError, RecursionError) as error:  # pydantic's too
+            raise InvalidInput(f"{what}: {error}") from error
+
+    return read
+
+
+def checked_id(value: object, what: str) -> str:
+    """An id of the user's: 1 to 255 characters, no control characters, no lone surrogates. Raises InvalidInput."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} is {value!r}; it must be a text of 1 to {ID_LENGTH_MAX} characters")
+    if not 1 <= len(value) <= ID_LENGTH_MAX:
+        raise InvalidInput(f"{what} has {len(value)} characters; it must have 1 to {ID_LENGTH_MAX}")
+    for character in value:
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            raise InvalidInput(f"{what} {value!r} holds the character {character!a}; control characters are refused")
+    return value
+
+
+def recordable_text(text: str) -> str:
+    """An error text in a form every store takes: lone surrogates and NULs are shown as escapes, a long one is cut.
+
+    An error must never be lost because of how its text is spelled, so this one door mends instead of refusing, visibly.
+    """
+    shown = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    return shown if len(shown) <= TEXT_LENGTH_MAX else f"{shown[:TEXT_LENGTH_MAX]} [cut, {len(shown):,} characters]"
+
+
+def recordable_details(details: Any) -> Any:
+    """Error details as plain JSON values; what has no JSON form is shown as text, marked ``unrecordable``."""
+    if details is None:
+        return None
+    try:
+        return msgspec.json.decode(encode(details, "details"))
+    except InvalidInput as refusal:
+        return {"unrecordable": recordable_text(repr(details)), "why": recordable_text(str(refusal))}

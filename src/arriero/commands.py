@@ -1,0 +1,276 @@
+"""What a decision may be. A command is one whole transition of one task: all of it or nothing.
+
+Every command names what it was decided from (fence, revision, state); the store refuses it when that has moved on.
+"""
+
+import msgspec
+
+from .model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all commands: ``actor`` is the instance id of the process start that asks."""
+
+    actor: str
+
+
+# --- outcomes of one attempt
+class Succeeded(msgspec.Struct, frozen=True):
+    """The step has a result (JSON text)."""
+
+    result: str
+
+
+class RetryAsked(msgspec.Struct, frozen=True):
+    """The attempt failed or expired; the next may be taken from ``not_before`` on. ``cool_off``: a round was spent."""
+
+    failure: StepFailure
+    in_doubt: bool
+    not_before: Instant
+    cool_off: bool = False
+
+
+class GaveUp(msgspec.Struct, frozen=True):
+    """No attempt is left, or none would help."""
+
+    failure: StepFailure
+    in_doubt: bool
+
+
+Outcome = Succeeded | RetryAsked | GaveUp
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What became of an attempt: of step ``step_no`` under the step's ``fence``."""
+
+    step_no: int
+    fence: int
+    outcome: Outcome
+    delivered_at: Instant
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """A timer is due."""
+
+    step_no: int
+    delivered_at: Instant
+
+
+class NewStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step, timer or compensation to be opened. ``take``: at once by the process that asks; its Agent has room."""
+
+    kind: StepKind
+    name: str
+    key: str
+    agent: str = ""
+    arguments: str = "{}"
+    policy: str = "{}"
+    idempotency_key: str = ""
+    pivot: bool = False
+    effect_free: bool = False
+    compensation: str | None = None
+    undoes: int | None = None
+    undo: str | None = None
+    fire_at: Instant | None = None
+    complete_within: float = 0.0
+    wait_within: float | None = None
+    take: bool = False
+
+
+# --- where an advance leaves its task
+class Keep(msgspec.Struct, frozen=True):
+    """Go on holding it."""
+
+
+class PutDown(msgspec.Struct, frozen=True):
+    """Free it; ``not_before`` None: only news wakes it."""
+
+    not_before: Instant | None
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Processed, with its output (JSON text)."""
+
+    output: str
+
+
+class BeginUndo(msgspec.Struct, frozen=True):
+    """From now on only undo: requests not taken are withdrawn, taken attempts are waited for."""
+
+    failure: TaskFailure
+
+
+class PlanUndo(msgspec.Struct, frozen=True):
+    """The undo plan in its order, durable before its first action. Only when no forward step is open."""
+
+    failure: TaskFailure
+    planned: tuple[NewStep, ...]
+
+
+class NextUndo(msgspec.Struct, frozen=True):
+    """The turn of one planned compensation. ``take``: at once by the process that asks."""
+
+    step_no: int
+    take: bool
+    complete_within: float
+    wait_within: float | None = None
+
+
+class Compensate(msgspec.Struct, frozen=True):
+    """Everything is undone."""
+
+    failure: TaskFailure
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """In error until a person acts. ``planned``: compensations that stay open."""
+
+    failure: TaskFailure
+    planned: tuple[NewStep, ...] = ()
+
+
+Ending = Keep | PutDown | Process | BeginUndo | PlanUndo | NextUndo | Compensate | Hold
+
+
+# --- commands
+class Submit(Command, frozen=True, kw_only=True):
+    """A new task. The same ``task_id`` again answers with the same task; another body under it is refused."""
+
+    task_id: str
+    workflow: str
+    arguments: str
+    body_hash: str
+    policy: str
+    priority: int
+    delay: float
+    complete_within: float | None
+    seed: int
+
+
+class Claim(Command, frozen=True, kw_only=True):
+    """Take free, due tasks of known workflows, 9 first; at most one on probation, when ``probation`` has room."""
+
+    process_no: int
+    workflows: tuple[str, ...]
+    limit: int
+    probation: bool
+
+
+class Take(Command, frozen=True, kw_only=True):
+    """Take due requests for Agents with room. ``room``: (agent, how many); ``names``: steps whose code is here.
+
+    ``probation``: tasks on probation whose steps may be taken here: None any, else only this one (0: none).
+    """
+
+    process_no: int
+    room: tuple[tuple[str, int], ...]
+    names: tuple[str, ...]
+    probation: int | None
+
+
+class Advance(Command, frozen=True, kw_only=True):
+    """The Scheduler's write: results that came, in order, steps they opened, and where that leaves the task."""
+
+    task_no: int
+    process_no: int
+    fence: int
+    revision: int
+    state: TaskState
+    delivered: tuple[Reported | Fired, ...] = ()
+    opened: tuple[NewStep, ...] = ()
+    ending: Ending = Keep()
+
+
+class Report(Command, frozen=True, kw_only=True):
+    """An Agent's report for a task that its own process does not hold."""
+
+    process_no: int
+    report: Reported
+
+
+class Recover(Command, frozen=True, kw_only=True):
+    """The Supervisor's decision on a step that expired (running) or starved (pending past ``wait_by``)."""
+
+    step_no: int
+    fence: int
+    starved: bool
+    outcome: Outcome
+    term: int
+
+
+class EndByLimit(Command, frozen=True, kw_only=True):
+    """The task's own limit has passed: undo or hold, whoever holds it."""
+
+    task_no: int
+    fence: int
+    revision: int
+    state: TaskState
+    ending: BeginUndo | Hold
+    term: int
+
+
+class FreeTask(Command, frozen=True, kw_only=True):
+    """Free what a lost holder held of one task: the task itself (when ``fence`` is given), and attempts by step fence.
+
+    ``lost_by``: the retired process; None: the holder lives but made no progress for too long (``stuck_since``).
+    ``hold``: it was lost too often.
+    """
+
+    task_no: int
+    fence: int | None
+    steps: tuple[tuple[int, int], ...]
+    lost_by: int | None
+    stuck_since: Instant | None
+    charged: bool
+    hold: TaskFailure | None
+    term: int | None = None
+
+
+AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask
+
+
+# --- answers
+class Refusal(msgspec.Struct, frozen=True):
+    """The guard did not hold: someone else came first. ``verdict`` says what became of a report."""
+
+    verdict: str
+    detail: str = ""
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The task that now stands under the id; ``created`` is False when it stood there before."""
+
+    task_no: int
+    created: bool
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The tasks claimed."""
+
+    tasks: tuple[Loaded, ...]
+
+
+class Dispatch(msgspec.Struct, frozen=True):
+    """One attempt for an Agent of this process to carry out."""
+
+    step: StepRow
+    task_id: str
+    now: Instant  # the store's clock when it was taken
+    lost_count: int
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The attempts taken."""
+
+    dispatches: tuple[Dispatch, ...]
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """Written. ``task`` as it now is; ``steps``: rows changed or opened; ``dispatches``: attempts begun here."""
+
+    task: TaskRow
+    steps: tuple[StepRow, ...] = ()
+    dispatches: tuple[Dispatch, ...] = ()
+
+
+Answer = Refusal | Submitted | Claimed | Taken | Applied

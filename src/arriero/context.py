@@ -1,0 +1,59 @@
+"""What workflow code may call besides its steps. Everything here is recorded, or follows from the record."""
+
+import random as random_module
+import uuid as uuid_module
+from datetime import datetime
+from typing import Any, TypeVar
+
+from .calls import WorkflowCall, current_run
+from .core.replay import Execution
+from .errors import ArrieroError, NotYetBuilt
+from .policies import Duration, seconds
+
+T = TypeVar("T")
+
+
+def _execution(what: str) -> Execution:
+    run = current_run()
+    if not isinstance(run, Execution):
+        raise ArrieroError(f"{what} works only inside a workflow")
+    return run
+
+
+async def sleep(d: Duration) -> None:
+    """Wait, for seconds or months; a sleeping task costs no memory and survives every restart.
+
+    Args:
+        d: seconds or timedelta, 0 or more.
+    """
+    await _execution("arriero.sleep").open_timer(seconds(d, "arriero.sleep"))
+
+
+def now() -> datetime:
+    """The time in UTC: when the result delivered last was recorded, so every replay sees the same."""
+    return _execution("arriero.now").current_time()
+
+
+def uuid() -> uuid_module.UUID:
+    """A random UUID, the same in every replay."""
+    return _execution("arriero.uuid").uuid()
+
+
+def random() -> random_module.Random:
+    """A source of chance, the same in every replay; each call gives another one."""
+    return _execution("arriero.random").random()
+
+
+async def start(call: WorkflowCall[Any]) -> Any:
+    """Start a child task. Raises NotYetBuilt in this release."""
+    raise NotYetBuilt("arriero.start: child tasks come with a later release; submit each workflow with app.submit")
+
+
+def convoy_state(of: type[T]) -> T | None:
+    """State of a convoy's key. Raises NotYetBuilt in this release."""
+    raise NotYetBuilt("arriero.convoy_state: convoys come with a later release")
+
+
+def keep_convoy_state(value: Any) -> None:
+    """Keep state of a convoy's key. Raises NotYetBuilt in this release."""
+    raise NotYetBuilt("arriero.keep_convoy_state: convoys come with a later release")

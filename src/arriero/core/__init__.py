@@ -1,0 +1,1 @@
+"""Values in, decisions out: no I/O, no clock, no chance."""

@@ -1,0 +1,98 @@
+"""What the Scheduler decides about a task it holds: what to open, whether it is over, when to put it down."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..calls import StepCall
+from ..commands import Ending, NewStep, Process, PutDown
+from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, later
+from ..policies import StepPolicy, Supervision
+from .compensation import idempotency_key
+from .replay import Asked, Raised, Returned
+from .supervision import on_task_failed, step_policy, task_policy
+
+
+def new_step(asked: Asked, task: TaskRow, store_id: str) -> NewStep:
+    """The request for what workflow code asked for; whether an Agent here takes it at once is not decided yet."""
+    kind, name, key = asked.identity
+    if kind is StepKind.TIMER:
+        return NewStep(kind=kind, name=name, key=key, arguments=asked.arguments, fire_at=asked.fire_at)
+    call: StepCall[object] = asked.call
+    policy = policy_of(call, task_policy(task.policy).supervision)
+    undone_by = call.step.undone_by
+    return NewStep(
+        kind=kind,
+        name=name,
+        key=key,
+        agent=call.step.agent.name,
+        arguments=asked.arguments,
+        policy=msgspec.json.encode(policy).decode(),
+        idempotency_key=idempotency_key(store_id, task.task_id, task.incarnation, kind, name, key),
+        pivot=call.step.pivot if call.changed.pivot is None else call.changed.pivot,
+        effect_free=call.step.effect_free,
+        compensation=None if undone_by is None else undone_by.policy_text,
+        complete_within=policy.complete_within,
+        wait_within=policy.wait_within,
+    )
+
+
+def policy_of(call: StepCall[object], of_workflow: Supervision) -> StepPolicy:
+    """The policy of one call: its options, else the step's, else (attempts, rounds, cool-off) the workflow's."""
+    step, changed = call.step, call.changed
+    return StepPolicy(
+        changed.complete_within or step.policy.complete_within,
+        changed.wait_within or step.policy.wait_within,
+        changed.retry or step.policy.retry,
+        changed.supervision or step.supervision or msgspec.structs.replace(of_workflow, then="compensate"),
+    )
+
+
+def on_code_ended(
+    end: Returned | Raised, output: str | None, loaded: Loaded, open_steps: Iterable[StepRow]
+) -> Ending | None:
+    """Decide what becomes of a task whose code has ended.
+
+    Args:
+        end: how.
+        output: what it returned, as JSON text; None when it raised.
+        loaded: task and steps as recorded.
+        open_steps: steps that are still pending or running.
+    Returns: None while a step the code did not wait for is open; else Process, BeginUndo or Hold by the policies.
+    """
+    if isinstance(end, Returned):
+        assert output is not None
+        return None if any(True for _ in open_steps) else Process(output)
+    step = next((s for s in loaded.steps if end.step == (s.kind, s.name, s.key)), None)
+    return on_task_failed(loaded, end.failure, step_then=None if step is None else step_policy(step).supervision.then)
+
+
+def when_to_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: float) -> PutDown | None:
+    """Decide whether an idle task is put down: its next event lies further off than ``linger_seconds``.
+
+    Args:
+        steps: its steps; none of them running here is a matter of the caller.
+        now: the store's clock.
+    Returns: PutDown with the time of its earliest timer (None: only a report wakes it); None: keep it.
+    """
+    soon = later(now, linger_seconds)
+    timers: list[Instant] = []
+    for step in steps:
+        if step.state is StepState.RUNNING:
+            return None
+        if step.state is StepState.PENDING and step.not_before is not None:
+            if step.not_before <= soon:
+                return None
+            if step.kind is StepKind.TIMER:
+                timers.append(step.not_before)
+    return PutDown(min(timers, default=None))
+
+
+def forward_of(steps: Iterable[StepRow]) -> list[StepRow]:
+    """Steps and timers that workflow code asked for."""
+    return [step for step in steps if step.kind is not StepKind.COMPENSATION]
+
+
+def no_code(task: TaskRow) -> TaskFailure:
+    """A task came to a process that does not have its workflow."""
+    return TaskFailure("bug", f"workflow {task.workflow} is not in this App: register it, or give its old name with name=", code="no_code")

@@ -1,0 +1,112 @@
+"""The undo plan: completed and in-doubt steps, in reverse of the order in which they were opened, in-doubt ones first."""
+
+import hashlib
+
+import msgspec
+
+from ..commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
+from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, UndoContext
+from ..policies import StepPolicy
+from .supervision import may_have_happened, step_policy
+
+_read_policy = msgspec.json.Decoder(StepPolicy).decode
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+def idempotency_key(store_id: str, task_id: str, incarnation: int, kind: StepKind, name: str, key: str) -> str:
+    """The key of a step or of its compensation: the same over all attempts, unlike any other.
+
+    Args:
+        store_id: random per store, so that two stores with equal task ids never share a key.
+        kind: a compensation's key differs from its step's.
+    Returns: 32 hexadecimal digits.
+    """
+    parts = "\x1f".join((store_id, task_id, str(incarnation), kind, name, key))
+    return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo | Compensate | Hold:
+    """Decide the undo of a task with no forward step open.
+
+    Args:
+        loaded: the task, compensating (or about to), and its steps.
+        failure: why it is undone.
+        store_id: for the compensations' keys.
+    Returns: PlanUndo in the order of its actions; Compensate when there is nothing to undo; Hold, with the plan left
+        open, when a step that may have happened can neither be undone nor is declared effect_free.
+    """
+    forward = [step for step in reversed(loaded.steps) if step.kind is StepKind.STEP]
+    in_doubt = [step for step in forward if may_have_happened(step) and not (step.effect_free and step.compensation is None)]
+    completed = [step for step in forward if step.state is StepState.COMPLETED]
+    stuck = [step for step in in_doubt if step.compensation is None]
+    nothing_to_undo = tuple(step.label for step in completed if step.compensation is None)
+    planned = tuple(_undo_of(step, loaded, store_id) for step in (*in_doubt, *completed) if step.compensation is not None)
+    failure = msgspec.structs.replace(failure, nothing_to_undo=nothing_to_undo)
+    if stuck:
+        names = ", ".join(step.label for step in stuck)
+        reason = f"{failure.reason}; then the undo stopped: {names} may have happened and has no compensation"
+        return Hold(TaskFailure("in_doubt", reason, stuck[0].name, "in_doubt", nothing_to_undo), planned)
+    return PlanUndo(failure, planned) if planned else Compensate(failure)
+
+
+def _undo_of(step: StepRow, loaded: Loaded, store_id: str) -> NewStep:
+    completed = step.state is StepState.COMPLETED
+    assert step.compensation is not None
+    context = UndoContext("completed" if completed else "unknown", step.idempotency_key, step.result if completed else None)
+    task = loaded.task
+    return NewStep(
+        kind=StepKind.COMPENSATION,
+        name=step.name,
+        key=step.key,
+        agent=step.agent,
+        arguments=step.arguments,
+        policy=step.compensation,
+        idempotency_key=idempotency_key(
+            store_id, task.task_id, task.incarnation, StepKind.COMPENSATION, step.name, step.key
+        ),
+        undoes=step.step_no,
+        undo=msgspec.json.encode(context).decode(),
+        complete_within=_read_policy(step.compensation).complete_within,
+    )
+
+
+def is_forward_open(step: StepRow) -> bool:
+    """A forward step that may still be taken or is being attempted."""
+    return step.kind is StepKind.STEP and step.state in (StepState.PENDING, StepState.RUNNING)
+
+
+def next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | NextUndo | Compensate | Hold | None:
+    """Decide the next move of a task in COMPENSATING.
+
+    Returns: None while an attempt or a compensation is open (its report or expiry moves the task); the plan, once no
+        forward step is open; then one compensation after the other; Compensate after the last; Hold when one failed.
+    """
+    assert loaded.task.failure is not None
+    failure = _read_failure(loaded.task.failure)
+    if any(is_forward_open(step) for step in loaded.steps):
+        return None
+    compensations = [step for step in loaded.steps if step.kind is StepKind.COMPENSATION]
+    if not compensations:
+        return undo_plan(loaded, failure, store_id)
+    for compensation in compensations:
+        match compensation.state:
+            case StepState.COMPLETED:
+                continue
+            case StepState.FAILED | StepState.WITHDRAWN:
+                return Hold(_undo_failed(compensation, failure))
+            case StepState.PLANNED:
+                return NextUndo(compensation.step_no, False, step_policy(compensation).complete_within)
+            case _:
+                return None
+    return Compensate(failure)
+
+
+def _undo_failed(compensation: StepRow, failure: TaskFailure) -> TaskFailure:
+    why = msgspec.json.decode(compensation.failure)["message"] if compensation.failure else "it was withdrawn"
+    reason = f"{failure.reason}; then the undo of {compensation.label} failed: {why}"
+    return TaskFailure("undo", reason, compensation.name, "undo_failed", failure.nothing_to_undo)
+
+
+def open_compensations(steps: tuple[StepRow, ...]) -> tuple[str, ...]:
+    """Compensations planned and not done, in the order of the plan."""
+    return tuple(s.label for s in steps if s.kind is StepKind.COMPENSATION and s.state is not StepState.COMPLETED)

@@ -1,0 +1,90 @@
+"""Who may trust a lease, and who may free what another held."""
+
+from collections.abc import Iterable
+
+from ..commands import FreeTask
+from ..model import Instant, Loaded, StepState, TaskFailure, TaskRow, TASK_OPEN
+
+PROBATION_FROM = 2  # losses from which a task is handled alone
+HELD_FROM = 3  # losses at which it is held
+MARGIN_SHARE = 0.2  # of a lease's length: what clocks may drift and a request may take
+
+
+def trusted_until(request_left_at: float, duration: float) -> float:
+    """Until when a holder may believe in its lease, on its own monotonic clock.
+
+    Args:
+        request_left_at: monotonic seconds just before the successful renewal's request left.
+        duration: the lease's length in seconds.
+    """
+    return request_left_at + duration * (1 - MARGIN_SHARE)
+
+
+def is_on_probation(task: TaskRow) -> bool:
+    """Processes died with it so often that it must be handled alone."""
+    return task.lost_count >= PROBATION_FROM
+
+
+def may_retire(now: Instant, lease_until: Instant, *, known_dead: bool, nobody_frees_until: Instant) -> bool:
+    """Whether a process may be declared lost.
+
+    Args:
+        now: the store's clock.
+        lease_until: its lease.
+        known_dead: the operating system says that it is gone.
+        nobody_frees_until: after a time when nobody could write all leases look lapsed; until then only the dead count.
+    """
+    return known_dead or (lease_until <= now and now >= nobody_frees_until)
+
+
+def on_process_lost(held: Iterable[Loaded], process_no: int, actor: str) -> list[FreeTask]:
+    """Free what a lost process held: no attempt is spent, but each task counts the loss.
+
+    When a task on probation is among them it alone is charged: it was handled alone just so that this can be told.
+
+    Args:
+        held: tasks held by the process, or with a step running there.
+        process_no: the lost (retired) process.
+        actor: who frees.
+    Returns: one command per task.
+    """
+    tasks = list(held)
+    suspects = [loaded for loaded in tasks if is_on_probation(loaded.task)]
+    return [_free(loaded, process_no, actor, charged=not suspects or loaded in suspects) for loaded in tasks]
+
+
+def _free(loaded: Loaded, process_no: int, actor: str, *, charged: bool) -> FreeTask:
+    task = loaded.task
+    steps = tuple((s.step_no, s.fence) for s in loaded.steps if s.state is StepState.RUNNING and s.locked_by == process_no)
+    return FreeTask(
+        actor=actor,
+        task_no=task.task_no,
+        fence=task.fence if task.locked_by == process_no else None,
+        steps=steps,
+        lost_by=process_no,
+        stuck_since=None,
+        charged=charged,
+        hold=_lost_too_often(task) if charged else None,
+    )
+
+
+def on_stuck(loaded: Loaded, actor: str, term: int) -> FreeTask:
+    """Free a task whose holder lives but has not advanced it in time: counted as lost, its attempts go on."""
+    task = loaded.task
+    return FreeTask(
+        actor=actor,
+        task_no=task.task_no,
+        fence=task.fence,
+        steps=(),
+        lost_by=None,
+        stuck_since=task.unseen_since,
+        charged=True,
+        hold=_lost_too_often(task),
+        term=term,
+    )
+
+
+def _lost_too_often(task: TaskRow) -> TaskFailure | None:
+    if task.lost_count + 1 < HELD_FROM or task.state not in TASK_OPEN:
+        return None
+    return TaskFailure("lost", f"{task.lost_count + 1} processes died or froze while they held it", code="lost")

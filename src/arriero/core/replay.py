@@ -1,0 +1,274 @@
+"""Workflow code plus its record, in recorded order, gives the open steps or the end. A pure function of both.
+
+One recorded result is delivered, the code runs until nothing is ready, the steps it opened are collected. A live run
+does exactly the same with results as they are recorded, so a replay cannot see another order than the first run did.
+"""
+
+import asyncio
+import random
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import Context
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ..attempt import as_datetime
+from ..calls import StepCall
+from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
+from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
+from .workflow_loop import WorkflowLoop
+
+Identity = tuple[StepKind, str, str]
+TIMER_NAME = "sleep"
+_read_failure = msgspec.json.Decoder(StepFailure).decode
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A step or timer the code asked for. ``call`` is None for a timer."""
+
+    identity: Identity
+    arguments: str
+    call: Any
+    fire_at: Instant | None = None
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """The code returned this value."""
+
+    value: Any
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The code left by a failure. ``step``: the failed step's identity, None when there is none."""
+
+    failure: TaskFailure
+    step: Identity | None = None
+
+
+class Execution:
+    """One run of workflow code.
+
+    Args:
+        start: makes the coroutine.
+        seed: of the task, for ``random`` and ``uuid``.
+        now: when the task was started, by the store's clock.
+    """
+
+    def __init__(self, start: Callable[[], Coroutine[Any, Any, Any]], *, seed: int, now: Instant) -> None:
+        self._start = start
+        self._seed = seed
+        self.now = now
+        self._loop = WorkflowLoop(self)  # type: ignore[abstract]  # its refusals are set in a loop
+        self._main: asyncio.Task[Any] | None = None
+        self._waiting: dict[Identity, asyncio.Future[Any]] = {}
+        self._occurrences: defaultdict[str, int] = defaultdict(int)
+        self._draws = 0
+        self._unawaited: dict[int, StepCall[Any]] = {}
+        self.asked: dict[Identity, Asked] = {}
+        self._new: list[Asked] = []
+        self.end: Returned | Raised | None = None
+
+    # --- driving
+    def begin(self) -> list[Asked]:
+        """Run the code to its first open steps; answers with them, in the order they were asked for."""
+        self._main = self._loop.create_task(self._start(), context=Context())
+        return self._run()
+
+    def deliver(self, identity: Identity, result: Any, at: Instant) -> list[Asked]:
+        """Deliver one result (an exception is raised in the code); answers with what the code then asked for.
+
+        Raises: KeyError - the code never asked for it: it disagrees with the record.
+        """
+        if self.end is not None:
+            return []  # the code has returned; a step it did not wait for ends on its own
+        future = self._waiting.pop(identity)
+        self.now = max(self.now, at)
+        if not future.done():  # the code may have cancelled its wait; the step went on all the same
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+            return self._run()
+        return []
+
+    def _run(self) -> list[Asked]:
+        try:
+            self._loop.run_ready()
+        except ForbiddenInWorkflow as error:
+            self._stop(Raised(TaskFailure("bug", str(error), code="spins")))
+            return []
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._stop(Raised(_bug(error)))
+            return []
+        new, self._new = self._new, []
+        assert self._main is not None
+        if self._loop.violation is not None:
+            self._stop(Raised(TaskFailure("bug", str(self._loop.violation), code="forbidden")))
+            return []
+        if self._main.done():
+            self._stop(self._judge(self._main, new))
+        elif not any(not future.done() for future in self._waiting.values()):
+            reason = "workflow code waits for something that is no step: nothing can wake it"
+            self._stop(Raised(TaskFailure("bug", reason, code="stuck")))
+        return new
+
+    def _stop(self, end: Returned | Raised) -> None:
+        self.end = end
+        self._loop.close()
+
+    def close(self) -> None:
+        """Drop the code where it stands."""
+        self._loop.close()
+
+    def _judge(self, main: asyncio.Task[Any], just_asked: list[Asked]) -> Returned | Raised:
+        if main.cancelled():
+            return Raised(TaskFailure("bug", "workflow code cancelled itself", code="cancelled"))
+        error = main.exception()
+        if error is not None:
+            return _judge_error(error)
+        left = {call.step.name for call in self._unawaited.values()} | {name for _, name, _ in (a.identity for a in just_asked)}
+        if left:
+            names = ", ".join(sorted(left))
+            return Raised(TaskFailure("unawaited", f"call values were never awaited: {names}; await each, or do not make it"))
+        return Returned(main.result())
+
+    # --- what call values and arriero.sleep ask of us
+    def created(self, call: StepCall[Any]) -> None:
+        """A call value came to be; it must be awaited before the code returns."""
+        self._unawaited[id(call)] = call
+
+    def replaced(self, call: StepCall[Any], by: StepCall[Any]) -> None:
+        """``options()`` made another call value of it."""
+        self._unawaited.pop(id(call), None)
+        self.created(by)
+
+    def open(self, call: StepCall[Any]) -> asyncio.Future[Any]:
+        """The code awaits a step."""
+        self._unawaited.pop(id(call), None)
+        name = call.step.name
+        key = call.changed.key
+        if key is None:
+            self._occurrences[name] += 1
+            key = f"#{self._occurrences[name]}"
+        return self._ask(Asked((StepKind.STEP, name, key), call.arguments, call))
+
+    def open_timer(self, seconds: float) -> asyncio.Future[Any]:
+        """The code sleeps."""
+        self._occurrences[""] += 1
+        identity = (StepKind.TIMER, TIMER_NAME, f"#{self._occurrences['']}")
+        text = msgspec.json.encode({"seconds": seconds}).decode()
+        return self._ask(Asked(identity, text, None, later(self.now, seconds)))
+
+    def _ask(self, asked: Asked) -> asyncio.Future[Any]:
+        if asked.identity in self.asked:
+            _, name, key = asked.identity
+            raise ForbiddenInWorkflow(f"step {name} was asked for twice under the key {key!r}; give each its own key")
+        future = self._loop.create_future()
+        self.asked[asked.identity] = asked
+        self._waiting[asked.identity] = future
+        self._new.append(asked)
+        return future
+
+    # --- recorded time and chance
+    def current_time(self) -> datetime:
+        """When the result delivered last was recorded; at first, when the task was started."""
+        return as_datetime(self.now)
+
+    def random(self) -> random.Random:
+        """A source of chance that gives the same in every replay."""
+        self._draws += 1
+        return random.Random(f"{self._seed}:{self._draws}")
+
+    def uuid(self) -> uuid.UUID:
+        """A random UUID (version 4) that is the same in every replay."""
+        return uuid.UUID(int=self.random().getrandbits(128), version=4)
+
+
+def _bug(error: BaseException) -> TaskFailure:
+    return TaskFailure("bug", f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, code="bug")
+
+
+def _judge_error(error: BaseException) -> Raised:
+    """A failed step or a refusal is for the policy; any other exception is a bug, and a bug undoes nothing."""
+    leaves = list(_leaves(error))
+    first = leaves[0] if leaves else error
+    if not leaves or not all(isinstance(leaf, StepFailed | Permanent) for leaf in leaves):
+        culprit = next((leaf for leaf in leaves if not isinstance(leaf, StepFailed | Permanent)), error)
+        return Raised(_bug(culprit))
+    if isinstance(first, StepFailed):
+        reason = first.message or first.code or first.cause
+        return Raised(TaskFailure("step", reason, first.step, first.code), getattr(first, "identity", None))
+    assert isinstance(first, Permanent)
+    return Raised(TaskFailure("refused", first.message or "the workflow refused", "", first.code))
+
+
+def _leaves(error: BaseException) -> Iterable[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def identity_of(step: StepRow) -> Identity:
+    """Who a step is in its task: its kind, name and key; never its position."""
+    return (step.kind, step.name, step.key)
+
+
+def failed_step(step: StepRow) -> StepFailed:
+    """The exception that workflow code sees for a step that failed."""
+    assert step.failure is not None
+    failure = _read_failure(step.failure)
+    error = StepFailed(
+        step.name,
+        code=failure.code,
+        message=failure.message,
+        details=failure.details,
+        attempts=step.attempt,
+        cause=failure.cause,
+    )
+    error.identity = identity_of(step)  # type: ignore[attr-defined]  # for the policy of just this step
+    return error
+
+
+def disagreement(asked: Asked, recorded: StepRow) -> str | None:
+    """Why what the code asks for now is not what was recorded; None when it is."""
+    if asked.arguments == recorded.arguments:
+        return None
+    return f"step {recorded.label} was recorded with the arguments {recorded.arguments}, the code now asks with {asked.arguments}"
+
+
+def replay(
+    execution: Execution, steps: Sequence[StepRow], result_of: Callable[[StepRow], Any]
+) -> tuple[list[Asked], TaskFailure | None]:
+    """Bring fresh code to where its record ends.
+
+    Args:
+        execution: not begun.
+        steps: forward steps and timers of the task, as recorded.
+        result_of: the value or exception of a recorded result, read through the codec.
+    Returns: what the code asks for beyond the record, in order; and how code and record disagree, None if they agree.
+    """
+    recorded = {identity_of(step): step for step in steps}
+    new = execution.begin()
+    asked = list(new)
+    for step in sorted((s for s in steps if s.result_number is not None), key=lambda s: s.result_number or 0):
+        if execution.end is None and identity_of(step) not in execution.asked:
+            return [], _disagrees(f"step {step.label} has a recorded result, but the code no longer asks for it there")
+        asked += execution.deliver(identity_of(step), result_of(step), step.delivered_at or execution.now)
+    for one in asked:
+        before = recorded.get(one.identity)
+        if before is not None and (why := disagreement(one, before)) is not None:
+            return [], _disagrees(why)
+    missing = [step.label for step in steps if identity_of(step) not in execution.asked and step.state is not StepState.WITHDRAWN]
+    if missing:
+        return [], _disagrees(f"the code no longer asks for the recorded step {missing[0]}")
+    return [one for one in asked if one.identity not in recorded], None
+
+
+def _disagrees(why: str) -> TaskFailure:
+    remedy = "; run the release that recorded it, or give a changed step another name or key"
+    return TaskFailure("replay", f"code and record disagree: {why}{remedy}", code="replay")

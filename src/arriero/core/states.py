@@ -1,0 +1,75 @@
+"""The two tables of states. A pair that is not there is a refusal; the documentation draws its diagrams from here."""
+
+from enum import StrEnum
+
+from ..errors import IllegalTransition
+from ..model import StepState, TaskState
+
+
+class TaskEvent(StrEnum):
+    """What may happen to a task."""
+
+    CLAIMED = "claimed"
+    ENDED = "ended"  # the workflow returned and no step is open
+    UNDO_BEGUN = "undo_begun"
+    UNDONE = "undone"
+    HELD = "held"
+
+
+class StepEvent(StrEnum):
+    """What may happen to a step, a compensation or a timer."""
+
+    TAKEN = "taken"
+    SUCCEEDED = "succeeded"
+    RETRY_ASKED = "retry_asked"  # an attempt was spent
+    HOLDER_LOST = "holder_lost"  # nobody's fault: no attempt is spent
+    GAVE_UP = "gave_up"
+    WITHDRAWN = "withdrawn"
+    FIRED = "fired"  # a timer's time has come
+    REACHED = "reached"  # a planned compensation's turn has come
+    PARKED = "parked"  # a compensation of a task that is held: it stays open for the person who repairs it
+
+
+TASK_MOVES: dict[tuple[TaskState, TaskEvent], TaskState] = {
+    (TaskState.PENDING, TaskEvent.CLAIMED): TaskState.PROCESSING,
+    (TaskState.PROCESSING, TaskEvent.CLAIMED): TaskState.PROCESSING,
+    (TaskState.COMPENSATING, TaskEvent.CLAIMED): TaskState.COMPENSATING,  # an undo goes on as an undo
+    (TaskState.PROCESSING, TaskEvent.ENDED): TaskState.PROCESSED,
+    (TaskState.PENDING, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,  # its limit passed before anyone claimed it
+    (TaskState.PROCESSING, TaskEvent.UNDO_BEGUN): TaskState.COMPENSATING,
+    (TaskState.COMPENSATING, TaskEvent.UNDONE): TaskState.COMPENSATED,
+    (TaskState.PENDING, TaskEvent.HELD): TaskState.ERROR,
+    (TaskState.PROCESSING, TaskEvent.HELD): TaskState.ERROR,
+    (TaskState.COMPENSATING, TaskEvent.HELD): TaskState.ERROR,
+}
+
+STEP_MOVES: dict[tuple[StepState, StepEvent], StepState] = {
+    (StepState.PLANNED, StepEvent.REACHED): StepState.PENDING,
+    (StepState.PENDING, StepEvent.TAKEN): StepState.RUNNING,
+    (StepState.PENDING, StepEvent.GAVE_UP): StepState.FAILED,  # waited longer than wait_within
+    (StepState.PENDING, StepEvent.WITHDRAWN): StepState.WITHDRAWN,
+    (StepState.PENDING, StepEvent.FIRED): StepState.COMPLETED,
+    (StepState.PENDING, StepEvent.PARKED): StepState.PLANNED,
+    (StepState.RUNNING, StepEvent.SUCCEEDED): StepState.COMPLETED,
+    (StepState.RUNNING, StepEvent.RETRY_ASKED): StepState.PENDING,
+    (StepState.RUNNING, StepEvent.HOLDER_LOST): StepState.PENDING,
+    (StepState.RUNNING, StepEvent.GAVE_UP): StepState.FAILED,
+    (StepState.RUNNING, StepEvent.PARKED): StepState.PLANNED,
+    (StepState.RUNNING, StepEvent.WITHDRAWN): StepState.WITHDRAWN,  # its attempt ended while the task is undone or held
+}
+
+
+def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
+    """The state after ``event``. Raises IllegalTransition when the table has no such move."""
+    try:
+        return TASK_MOVES[state, event]
+    except KeyError:
+        raise IllegalTransition(f"a {state} task cannot be {event}") from None
+
+
+def advance_step(state: StepState, event: StepEvent) -> StepState:
+    """The state after ``event``. Raises IllegalTransition when the table has no such move."""
+    try:
+        return STEP_MOVES[state, event]
+    except KeyError:
+        raise IllegalTransition(f"a {state} step cannot be {event}") from None

@@ -1,0 +1,123 @@
+"""What becomes of an attempt that failed or expired, and of a task that cannot go on. One policy, whoever applies it.
+
+The reporter of a failed attempt and the Supervisor that finds an expired one decide by the same functions, from the
+policy in the row; so a decision never waits for the leader, and the leader needs no user code.
+"""
+
+import msgspec
+
+from ..commands import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
+from ..model import Instant, Loaded, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
+from ..policies import StepPolicy, TaskPolicy
+from .backoff import attempt_delay
+
+_read_step_policy = msgspec.json.Decoder(StepPolicy).decode
+_read_task_policy = msgspec.json.Decoder(TaskPolicy).decode
+
+
+def step_policy(step: StepRow) -> StepPolicy:
+    """The policy in the step's row."""
+    return _read_step_policy(step.policy)
+
+
+def task_policy(text: str) -> TaskPolicy:
+    """The policy in the task's row."""
+    return _read_task_policy(text)
+
+
+def on_attempt_failed(
+    step: StepRow,
+    failure: StepFailure,
+    now: Instant,
+    *,
+    in_doubt: bool,
+    jitter: float,
+    retry_after: float | None = None,
+) -> Outcome:
+    """Decide what becomes of a step whose attempt failed.
+
+    Args:
+        step: in RUNNING; its ``failure_count`` does not count this attempt yet.
+        failure: ``permanent`` ends the step whatever is left.
+        now: the store's clock.
+        in_doubt: a try of this attempt ended without a sure answer.
+        jitter: in [0, 1); 0 gives the shortest delay.
+        retry_after: seconds the service asked for, if it did.
+    Returns: RetryAsked with its ``not_before``, after a cool-off when a round is spent; GaveUp when no round is left.
+    Source: Scheduler Agent Supervisor pattern (retry count, then wait, then undo).
+    """
+    doubt = in_doubt or step.in_doubt
+    if failure.cause == "permanent":
+        return GaveUp(failure, doubt)
+    supervision = step_policy(step).supervision
+    failed = step.failure_count + 1
+    rounds_spent, in_round = divmod(failed, supervision.attempts)
+    if in_round:
+        delay = max(attempt_delay(in_round, jitter=jitter), retry_after or 0.0)
+        return RetryAsked(failure, doubt, later(now, delay))
+    if rounds_spent < supervision.rounds:
+        delay = max(supervision.cool_off_seconds(), retry_after or 0.0)
+        return RetryAsked(failure, doubt, later(now, delay), cool_off=True)
+    return GaveUp(failure, doubt)
+
+
+def on_overdue(step: StepRow, now: Instant, *, jitter: float) -> Outcome:
+    """Decide what becomes of a running step whose ``complete_by`` has passed.
+
+    A silent Agent in a live process may be slow or stuck; nobody can tell, so the attempt is spent and in doubt. (A
+    lost process is freed elsewhere and costs no attempt.)
+
+    Args:
+        step: in RUNNING, with ``complete_by <= now``.
+        now: the store's clock, read once for the whole pass.
+        jitter: in [0, 1).
+    Returns: as ``on_attempt_failed``.
+    """
+    failure = StepFailure("expired", f"no answer within its time (attempt {step.attempt})", "expired")
+    return on_attempt_failed(step, failure, now, in_doubt=True, jitter=jitter)
+
+
+def on_starved(step: StepRow) -> Outcome:
+    """Decide what becomes of a request that no Agent took within ``wait_within``: the step failed.
+
+    Returns: GaveUp; in doubt only if an earlier attempt left it so.
+    """
+    return GaveUp(StepFailure("expired", "no Agent took it within wait_within", "not_taken"), step.in_doubt)
+
+
+def pivot_of(steps: tuple[StepRow, ...]) -> StepRow | None:
+    """The first pivot that is completed or in doubt: from there on the task is never undone. None: there is none."""
+    for step in steps:
+        if step.kind is StepKind.STEP and step.pivot and (step.state is StepState.COMPLETED or may_have_happened(step)):
+            return step
+    return None
+
+
+def may_have_happened(step: StepRow) -> bool:
+    """Nobody knows whether it happened: an attempt left it in doubt, or one is still running."""
+    return step.state is not StepState.COMPLETED and (step.in_doubt or step.state is StepState.RUNNING)
+
+
+def on_task_failed(loaded: Loaded, failure: TaskFailure, *, step_then: str | None) -> BeginUndo | Hold:
+    """Decide what becomes of a task that cannot go forward: undo it, or hold it for a person.
+
+    Args:
+        loaded: the task and its steps, in the state the decision will be guarded by.
+        failure: a step's, a refusal by the workflow, or its limit; bugs are always held.
+        step_then: ``then`` of the failed step's own policy; None for an end without a failed step.
+    Returns: Hold if either policy says hold, or a pivot stands in the way (named); else BeginUndo.
+    """
+    if failure.kind not in ("step", "refused", "limit"):
+        return Hold(failure)
+    pivot = pivot_of(loaded.steps)
+    if pivot is not None:
+        reason = f"{failure.reason} (not undone: step {pivot.label} is a pivot and has or may have happened)"
+        return Hold(msgspec.structs.replace(failure, reason=reason))
+    if "hold" in (step_then, task_policy(loaded.task.policy).supervision.then):
+        return Hold(failure)
+    return BeginUndo(failure)
+
+
+def on_limit_passed(loaded: Loaded) -> BeginUndo | Hold:
+    """Decide what becomes of a task whose own ``complete_within`` has passed."""
+    return on_task_failed(loaded, TaskFailure("limit", "the workflow's complete_within has passed", code="limit"), step_then=None)

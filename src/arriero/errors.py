@@ -1,0 +1,152 @@
+"""The one tree of exceptions.
+
+    ArrieroError
+    ├── DefinitionError        declared wrongly: fix the code
+    ├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
+    │   ├── NotYetBuilt        a later release brings it
+    │   └── UnknownTask        no task has this id
+    ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
+    ├── StoreError             the store could not answer
+    │   ├── SchemaOutdated     the schema is older or newer than this release
+    │   └── TransactionConflict  run your transaction again
+    ├── OutcomeUnknown         a commit's answer was lost: ask again under the same task_id
+    ├── TaskFailed             the task ended in error
+    │   └── TaskCompensated    it was undone
+    ├── StepError              raised in steps
+    │   ├── Transient          surely did not happen; try again
+    │   └── Permanent          surely did not happen and never will
+    ├── StepFailed             seen by workflow code; ``cause`` tells which kind
+    └── IllegalTransition      our bug: the table has no such move
+"""
+
+from datetime import timedelta
+from typing import Any, Literal
+
+Cause = Literal["permanent", "transient", "unknown", "expired"]
+
+
+class ArrieroError(Exception):
+    """Something in arriero refused or failed."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip().split("\n")[0])
+
+
+class DefinitionError(ArrieroError):
+    """A workflow, step, Agent or App is declared wrongly: fix the code."""
+
+
+class InvalidInput(ArrieroError):
+    """What was given cannot be accepted."""
+
+
+class NotYetBuilt(InvalidInput):
+    """This release cannot do that yet."""
+
+
+class UnknownTask(InvalidInput):
+    """No task has this id."""
+
+
+class ForbiddenInWorkflow(ArrieroError):
+    """Workflow code may await only steps and what the module ``arriero`` offers: the rest cannot be replayed."""
+
+
+class StoreError(ArrieroError):
+    """The state store could not answer."""
+
+
+class SchemaOutdated(StoreError):
+    """The store's schema is not the one this release works with."""
+
+
+class TransactionConflict(StoreError):
+    """Another transaction came first: run yours again."""
+
+
+class OutcomeUnknown(ArrieroError):
+    """The answer to a submission was lost: submit again under the same task_id, the same task will answer."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"task {task_id!r}: the answer to its submission was lost; submit again under the same task_id")
+        self.task_id = task_id
+
+
+class IllegalTransition(ArrieroError):
+    """The table of states has no such move: a bug in arriero."""
+
+
+class StepError(ArrieroError):
+    """What a step raises to say what became of its try.
+
+    Args:
+        message: for people.
+        code: for programs; workflow code may branch on it.
+        details: any JSON value.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "", details: Any = None) -> None:
+        super().__init__(message)
+        self.message = message or str(self)
+        self.code = code
+        self.details = details
+
+
+class Transient(StepError):
+    """This try surely did not happen; another may succeed.
+
+    Args:
+        retry_after: seconds or timedelta to wait at least before the next try.
+    """
+
+    def __init__(
+        self, message: str = "", *, code: str = "", details: Any = None, retry_after: float | timedelta | None = None
+    ) -> None:
+        super().__init__(message, code=code, details=details)
+        self.retry_after = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
+
+
+class Permanent(StepError):
+    """This try surely did not happen, and none ever will."""
+
+
+class StepFailed(ArrieroError):
+    """A step ended without a result. Catch it and go another way, or let it leave the workflow."""
+
+    def __init__(
+        self, step: str, *, code: str = "", message: str = "", details: Any = None, attempts: int = 1, cause: Cause = "unknown"
+    ) -> None:
+        super().__init__(f"{step}: {message or code or cause}")
+        self.step = step
+        self.code = code
+        self.message = message
+        self.details = details
+        self.attempts = attempts
+        self.cause: Cause = cause
+
+
+class TaskFailed(ArrieroError):
+    """The task ended in error and waits for a person."""
+
+    def __init__(
+        self,
+        task_id: str,
+        *,
+        state: str,
+        step: str = "",
+        code: str = "",
+        reason: str = "",
+        open_compensations: tuple[str, ...] = (),
+    ) -> None:
+        still_open = f"; still to be undone: {', '.join(open_compensations)}" if open_compensations else ""
+        super().__init__(f"task {task_id!r} is {state}: {reason}{still_open}")
+        self.task_id = task_id
+        self.state = state
+        self.step = step
+        self.code = code
+        self.reason = reason
+        self.open_compensations = open_compensations
+
+
+class TaskCompensated(TaskFailed):
+    """The task failed and everything it had done was undone."""

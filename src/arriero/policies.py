@@ -1,0 +1,125 @@
+"""Policies as plain data: they travel in the rows, so that no user code is needed to supervise.
+
+Durations come in as seconds or timedelta and are kept as seconds.
+"""
+
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from .errors import DefinitionError
+
+Duration = float | timedelta
+Then = Literal["compensate", "hold"]
+
+SECONDS_MAX = 100 * 366 * 86_400.0  # a century: beyond it an instant no longer fits what stores and clocks can hold
+
+
+def seconds(duration: Duration, what: str, *, at_least: float = 0.0) -> float:
+    """A duration in seconds. Raises DefinitionError naming ``what`` when it is no duration or out of range."""
+    value = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DefinitionError(f"{what} is {duration!r}; give seconds or a timedelta")
+    if not at_least <= value <= SECONDS_MAX:  # NaN fails it too
+        raise DefinitionError(f"{what} is {value!r} seconds; it must lie between {at_least} and {SECONDS_MAX:.0f}")
+    return float(value)
+
+
+def _count(value: object, what: str, *, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise DefinitionError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """Tries inside one attempt, all under one key.
+
+    Args:
+        tries: calls in one attempt at most, 1 to 100.
+        delay: seconds before the second try; grows by ``factor`` up to ``delay_max``, and is jittered.
+    """
+
+    tries: int = 3
+    delay: Duration = 0.2
+    factor: float = 2.0
+    delay_max: Duration = 5.0
+
+    def __post_init__(self) -> None:
+        _count(self.tries, "Retry.tries", least=1, most=100)
+        if not 1 <= self.factor <= 100:
+            raise DefinitionError(f"Retry.factor is {self.factor!r}; it must lie between 1 and 100")
+        _keep_seconds(self, "delay", "Retry.delay")
+        _keep_seconds(self, "delay_max", "Retry.delay_max")
+
+    def delay_seconds(self) -> tuple[float, float]:
+        """``delay`` and ``delay_max`` in seconds."""
+        assert isinstance(self.delay, float)
+        assert isinstance(self.delay_max, float)
+        return self.delay, self.delay_max
+
+
+class Supervision(msgspec.Struct, frozen=True, kw_only=True):
+    """What the Supervisor asks for after attempts fail or expire.
+
+    Args:
+        attempts: attempts in one round, 1 to 1,000.
+        rounds: rounds, each after a wait of ``cool_off``, 1 to 1,000.
+        then: when all is spent: undo the task, or hold it for a person.
+    """
+
+    attempts: int = 3
+    rounds: int = 1
+    cool_off: Duration = 900.0
+    then: Then = "compensate"
+
+    def __post_init__(self) -> None:
+        _count(self.attempts, "Supervision.attempts", least=1, most=1_000)
+        _count(self.rounds, "Supervision.rounds", least=1, most=1_000)
+        _keep_seconds(self, "cool_off", "Supervision.cool_off")
+        if self.then not in ("compensate", "hold"):
+            raise DefinitionError(f"Supervision.then is {self.then!r}; it must be 'compensate' or 'hold'")
+
+    def cool_off_seconds(self) -> float:
+        """``cool_off`` in seconds."""
+        assert isinstance(self.cool_off, float)
+        return self.cool_off
+
+
+class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a convoy does when its head fails for good, and when a sequence number is missing."""
+
+    head: Literal["wait", "skip", "park"] = "wait"
+    gap: Literal["wait", "skip", "park"] = "wait"
+    gap_within: Duration = 3600.0
+
+    def __post_init__(self) -> None:
+        for name, word in (("head", self.head), ("gap", self.gap)):
+            if word not in ("wait", "skip", "park"):
+                raise DefinitionError(f"ConvoyPolicy.{name} is {word!r}; it must be 'wait', 'skip' or 'park'")
+        _keep_seconds(self, "gap_within", "ConvoyPolicy.gap_within")
+
+
+class StepPolicy(msgspec.Struct, frozen=True):
+    """All that the Supervisor and an Agent must know of one step, as it stands in the step's row."""
+
+    complete_within: float
+    wait_within: float | None
+    retry: Retry
+    supervision: Supervision
+
+    @property
+    def calls_max(self) -> int:
+        """Tries x attempts x rounds: how often the remote side may be called at most."""
+        return self.retry.tries * self.supervision.attempts * self.supervision.rounds
+
+
+class TaskPolicy(msgspec.Struct, frozen=True):
+    """The workflow's policy, as it stands in the task's row."""
+
+    complete_within: float | None
+    supervision: Supervision
+
+
+def _keep_seconds(policy: msgspec.Struct, field: str, what: str) -> None:
+    """Replace a duration by its seconds; the struct is frozen for everybody else."""
+    msgspec.structs.force_setattr(policy, field, seconds(getattr(policy, field), what))

@@ -1,0 +1,1 @@
+"""Loops that load, decide and apply. No rule lives here."""

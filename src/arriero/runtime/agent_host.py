@@ -1,0 +1,322 @@
+"""Hosts Agents: runs one attempt up to its ``complete_by``, then reports or keeps silent."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
+
+import msgspec
+
+from ..attempt import Attempt, Undo
+from ..codec import recordable_details, recordable_text
+from ..commands import AnyCommand, Answer, Dispatch, GaveUp, Outcome, Reported, Succeeded, Take, Taken
+from ..core.backoff import retry_delay
+from ..core.lease import PROBATION_FROM
+from ..core.supervision import on_attempt_failed, step_policy
+from ..definitions import Agent, Compensation, Resource, Step, open_resources
+from ..errors import InvalidInput, Permanent, StepError, Transient
+from ..model import StepFailure, StepKind, StepRow, UndoContext, seconds_between
+from ..store.base import StateStore
+from ..store.committer import Committer
+from .ports import Ports
+from .settings import Settings
+
+logger = logging.getLogger("arriero")
+_read_undo = msgspec.json.Decoder(UndoContext).decode
+
+
+class AgentHost:
+    """The Agents of one process.
+
+    Args:
+        report: hands on a report; the node knows who holds the task.
+        is_trusted: whether this process may still believe in its lease.
+        probation: the task on probation this process holds, 0 when none, as the scheduler knows it.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        *,
+        store: StateStore,
+        committer: Committer[AnyCommand, Answer],
+        ports: Ports,
+        settings: Settings,
+        actor: str,
+        process_no: int,
+        report: Callable[[StepRow, Reported], None],
+        is_trusted: Callable[[], bool],
+    ) -> None:
+        self.agents = {agent.name: agent for agent in agents}
+        self._store = store
+        self._committer = committer
+        self._ports = ports
+        self._settings = settings
+        self._actor = actor
+        self._process_no = process_no
+        self._report = report
+        self._is_trusted = is_trusted
+        self._used: Counter[str] = Counter()
+        self._backlog: set[str] = set()  # Agents for which requests may wait in the store: those go first
+        self._taking = False
+        self._take_again = False
+        self._stopping = False
+        self._resources: dict[Resource[Any], Any] = {}
+        self._exits = AsyncExitStack()
+        self._names = tuple({name for agent in self.agents.values() for name in agent.steps})
+        self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
+
+    # --- life
+    async def start(self) -> None:
+        """Open the Agents' resources."""
+        for agent in self.agents.values():
+            for resource in agent.resources:
+                context = resource.opened()
+                if isinstance(context, AbstractAsyncContextManager):
+                    self._resources[resource] = await self._exits.enter_async_context(context)
+                else:
+                    self._resources[resource] = self._exits.enter_context(context)
+
+    def stop_taking(self) -> None:
+        """Begin to drain: no request is taken any more."""
+        self._stopping = True
+
+    async def drained(self) -> None:
+        """Wait for the attempts under way; each ends by its ``complete_by``."""
+        while self.in_flight:
+            await asyncio.wait(self.in_flight.values())
+
+    def abandon(self) -> None:
+        """Stop every attempt where it stands and say nothing of it."""
+        for task in self.in_flight.values():
+            task.cancel()
+        self.in_flight.clear()
+
+    async def close(self) -> None:
+        """Close the resources."""
+        await self._exits.aclose()
+
+    # --- room
+    def reserve(self, agent: str) -> bool:
+        """Whether a new request can go straight to a local Agent; if so, its place is taken."""
+        hosted = self.agents.get(agent)
+        if hosted is None or self._stopping or agent in self._backlog or self._used[agent] >= hosted.max_in_flight:
+            self._backlog.add(agent)
+            return False
+        self._used[agent] += 1
+        return True
+
+    def give_back(self, agent: str) -> None:
+        """A place that was reserved, or whose attempt has ended, is free."""
+        self._used[agent] -= 1
+        if agent in self._backlog:
+            self.take_soon()
+
+    def note_due(self) -> None:
+        """Requests are due in the store, for any Agent."""
+        self._backlog.update(self.agents)
+        self.take_soon()
+
+    # --- taking
+    def take_soon(self) -> None:
+        """Ask for requests, one question at a time."""
+        if self._taking:
+            self._take_again = True
+            return
+        free = [(name, self.agents[name].max_in_flight - self._used[name]) for name in sorted(self._backlog & self.agents.keys())]
+        room = tuple((name, min(places, self._settings.batch_max)) for name, places in free if places > 0)
+        if self._stopping or not room:
+            return
+        self._taking = True
+        for name, places in room:
+            self._used[name] += places
+        suspect = next(iter(self._probation), None)
+        command = Take(actor=self._actor, process_no=self._process_no, room=room, names=self._names, probation=suspect)
+        self._committer.put(command, lambda answer: self._taken(room, answer))
+
+    def _taken(self, room: tuple[tuple[str, int], ...], answer: Answer | BaseException) -> None:
+        self._taking = False
+        dispatches = answer.dispatches if isinstance(answer, Taken) else ()
+        got = Counter(dispatch.step.agent for dispatch in dispatches)
+        for name, places in room:
+            self._used[name] -= places - got[name]
+            if got[name] < places and isinstance(answer, Taken):
+                self._backlog.discard(name)
+        for dispatch in dispatches:
+            self.dispatch(dispatch, reserved=True)
+        again, self._take_again = self._take_again, False
+        if again or any(name in self._backlog for name, _ in room if got[name]):
+            self.take_soon()
+
+    # --- attempts
+    def dispatch(self, dispatch: Dispatch, *, reserved: bool) -> None:
+        """Begin an attempt that the store has recorded as ours."""
+        step = dispatch.step
+        identity = (step.step_no, step.fence)
+        if identity in self.in_flight:
+            return
+        if not reserved:
+            self._used[step.agent] += 1
+        if dispatch.lost_count >= PROBATION_FROM:
+            self._probation[step.task_no] += 1
+        assert step.complete_by is not None
+        deadline = self._committer.left_at + seconds_between(dispatch.now, step.complete_by)
+        run = _AttemptRun(self, dispatch, deadline)
+        task = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
+        self.in_flight[identity] = task
+        task.add_done_callback(lambda _: self._ended(dispatch))
+
+    def _ended(self, dispatch: Dispatch) -> None:
+        step = dispatch.step
+        self.in_flight.pop((step.step_no, step.fence), None)
+        if dispatch.lost_count >= PROBATION_FROM:
+            self._probation[step.task_no] -= 1
+            self._probation += Counter()
+
+    def definition(self, step: StepRow) -> Step[Any, Any] | None:
+        """The code of a step; None when this process does not have it."""
+        agent = self.agents.get(step.agent)
+        return None if agent is None else agent.steps.get(step.name)
+
+
+class _AttemptRun:
+    """One attempt: its tries, and what is said of it in the end."""
+
+    def __init__(self, host: AgentHost, dispatch: Dispatch, deadline: float) -> None:
+        self._host = host
+        self._dispatch = dispatch
+        self._step = dispatch.step
+        self._deadline = deadline
+        self._clock = host._ports.clock
+        self._in_thread = False
+        self._task: asyncio.Task[None] | None = None
+
+    def _remaining(self) -> float:
+        return self._deadline - self._clock.monotonic()
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        timer = self._clock.call_later(self._remaining(), self._expire)
+        try:
+            outcome = await self._tries()
+        except asyncio.CancelledError:
+            outcome = None  # past complete_by, or the process stops: say nothing, whoever supervises decides
+        except Exception:
+            logger.exception("attempt %d of step %s of task %s broke; it will expire", self._step.attempt, self._step.label, self._dispatch.task_id)
+            outcome = None
+        finally:
+            timer.cancel()
+            if not self._in_thread:
+                self._host.give_back(self._step.agent)
+        if outcome is not None and self._remaining() > 0:
+            report = Reported(self._step.step_no, self._step.fence, outcome, self._host._store.now())
+            self._host._report(self._step, report)
+
+    def _expire(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _tries(self) -> Outcome | None:
+        try:
+            call = self._call()
+        except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will mend it
+            return self._failed(StepFailure("permanent", recordable_text(str(error)), "refused_arguments"), in_doubt=False)
+        if call is None:
+            return None
+        policy = step_policy(self._step)
+        delay, delay_max = policy.retry.delay_seconds()
+        unsure = False
+        for number in range(1, policy.retry.tries + 1):
+            if self._remaining() <= 0 or not self._host._is_trusted():
+                return None
+            try:
+                value = await call()
+            except Permanent as error:
+                return self._failed(_failure("permanent", error), in_doubt=unsure)
+            except Transient as error:
+                failure, retry_after = _failure("transient", error), error.retry_after
+            except Exception as error:
+                unsure, retry_after = True, None
+                failure = _failure("unknown", error)
+            else:
+                return self._succeeded(value)
+            wait = retry_delay(number, delay=delay, factor=policy.retry.factor, delay_max=delay_max, jitter=self._jitter())
+            wait = max(wait, retry_after or 0.0)
+            if number == policy.retry.tries or wait >= self._remaining():
+                return self._failed(failure, in_doubt=unsure, retry_after=retry_after)
+            await self._clock.sleep(wait)
+        return None
+
+    def _jitter(self) -> float:
+        return self._host._ports.random.random()
+
+    def _succeeded(self, value: Any) -> Outcome:
+        if self._step.kind is StepKind.COMPENSATION:
+            return Succeeded("null")
+        definition = self._host.definition(self._step)
+        assert definition is not None
+        try:
+            return Succeeded(definition.signature.encode_result(value))
+        except InvalidInput as error:  # it happened, but what came of it cannot be kept, now or at another attempt
+            return GaveUp(StepFailure("unknown", recordable_text(str(error)), "unrecordable_result"), True)
+
+    def _failed(self, failure: StepFailure, *, in_doubt: bool, retry_after: float | None = None) -> Outcome:
+        now = self._host._store.now()
+        return on_attempt_failed(self._step, failure, now, in_doubt=in_doubt, jitter=self._jitter(), retry_after=retry_after)
+
+    def _call(self) -> Callable[[], Awaitable[Any]] | None:
+        """One try, as a function without parameters; None when this process does not have the code."""
+        definition = self._host.definition(self._step)
+        if definition is None:
+            return None
+        given: dict[str, Any] = {
+            "task_id": self._dispatch.task_id,
+            "step": self._step.label,
+            "number": self._step.attempt,
+            "idempotency_key": self._step.idempotency_key,
+            "complete_by": self._step.complete_by,
+            "remaining": self._remaining,
+        }
+        code: Step[Any, Any] | Compensation | None = definition
+        first: Attempt = Attempt(**given)
+        if self._step.kind is StepKind.COMPENSATION:
+            code = definition.undone_by
+            first = _undo(given, self._step, definition)
+        if code is None:
+            return None
+        signature, is_async = code.signature, code.is_async
+        signature.arguments(self._step.arguments)
+        return lambda: self._invoke(is_async, definition.agent, lambda: signature.call((first,), signature.arguments(self._step.arguments)))
+
+    async def _invoke(self, is_async: bool, agent: Agent, function: Callable[[], Any]) -> Any:
+        open_resources.set(self._host._resources)
+        if is_async:
+            return await function()
+        task = asyncio.current_task()
+        assert task is not None
+        self._in_thread = True
+
+        def ended() -> None:  # only now is its place free, also when it outlived its deadline
+            self._in_thread = False
+            if task.done():
+                self._host.give_back(agent.name)
+
+        return await self._host._ports.in_thread(agent.name, agent.max_in_flight, function, ended)
+
+
+def _undo(given: dict[str, Any], step: StepRow, definition: Step[Any, Any]) -> Undo[Any]:
+    assert step.undo is not None
+    context = _read_undo(step.undo)
+    result = None if context.result is None else definition.signature.result(context.result)
+    return Undo(**given, outcome=context.outcome, forward_key=context.forward_key, result=result)
+
+
+def _failure(cause: Any, error: Exception) -> StepFailure:
+    if isinstance(error, StepError):
+        return StepFailure(cause, recordable_text(error.message), recordable_text(error.code), recordable_details(error.details))
+    return StepFailure(cause, recordable_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
+
+

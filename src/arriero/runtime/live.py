@@ -1,0 +1,152 @@
+"""One task while a Scheduler holds it: its rows, its running code, and what came in for it."""
+
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from ..calls import StepCall, StepOptions
+from ..commands import Fired, Reported
+from ..core.advancing import forward_of, no_code
+from ..core.replay import Asked, Execution, Identity, Raised, failed_step, identity_of, replay
+from ..definitions import Step, Workflow
+from ..errors import InvalidInput
+from ..model import Loaded, StepRow, StepState, TaskFailure, TaskRow, TaskState
+
+STEP_PREFIX = "step:"  # the workflow name of a task of one step
+
+
+class OneStep(msgspec.Struct, frozen=True):
+    """The arguments of a task of one step."""
+
+    arguments: msgspec.Raw
+    options: StepOptions
+
+
+_read_one_step = msgspec.json.Decoder(OneStep).decode
+
+
+class Code:
+    """What a task runs: a workflow, or one step.
+
+    Args:
+        name: as it stands in the task's row.
+    """
+
+    def __init__(self, name: str, definition: Workflow[Any, Any] | Step[Any, Any]) -> None:
+        self.name = name
+        self._definition = definition
+
+    def start(self, arguments: str) -> Coroutine[Any, Any, Any]:
+        """The coroutine to run. Raises InvalidInput when recorded arguments do not fit the code."""
+        definition = self._definition
+        if isinstance(definition, Workflow):
+            signature = definition.signature
+            coroutine: Coroutine[Any, Any, Any] = signature.call((), signature.arguments(arguments))
+            return coroutine
+        return self._one_step(definition, arguments)
+
+    @staticmethod
+    async def _one_step(step: Step[Any, Any], arguments: str) -> Any:
+        one = _read_one_step(arguments)
+        return await StepCall(step, bytes(one.arguments).decode(), one.options)
+
+    def runs(self, definition: Workflow[Any, Any] | Step[Any, Any]) -> bool:
+        """Whether it is just this definition."""
+        return self._definition is definition
+
+    def encode_output(self, value: Any) -> str:
+        """The output as JSON text. Raises InvalidInput."""
+        return self._definition.signature.encode_result(value)
+
+    def output(self, text: str) -> Any:
+        """The output as the declared type."""
+        return self._definition.signature.result(text)
+
+
+class LiveTask:
+    """See the module. Nothing here writes; the Scheduler does."""
+
+    def __init__(self, loaded: Loaded, code: Code | None) -> None:
+        self.task: TaskRow = loaded.task
+        self.arguments = loaded.arguments
+        self.steps: dict[int, StepRow] = {step.step_no: step for step in loaded.steps}
+        self.code = code
+        self.inbox: deque[Reported | Fired] = deque()
+        self.fresh: list[Asked] = []  # asked for, not yet recorded
+        self.busy = False  # a command of it is on its way
+        self.idle_since: float | None = None
+        self.execution: Execution | None = None
+        self.broken: TaskFailure | None = None  # why the code cannot go on, besides its own end
+        self.output: str | None = None
+        if self.task.state is TaskState.PROCESSING:
+            self._replay()
+
+    @property
+    def loaded(self) -> Loaded:
+        """The rows as last written or read."""
+        return Loaded(self.task, self.arguments, tuple(sorted(self.steps.values(), key=lambda step: step.ordinal)))
+
+    def _replay(self) -> None:
+        code = self.code
+        if code is None:
+            self.broken = no_code(self.task)
+            return
+        assert self.task.started_at is not None
+        try:
+            started = code.start(self.arguments)
+        except InvalidInput as error:
+            self.broken = TaskFailure("replay", str(error), code="refused_arguments")
+            return
+        self.execution = Execution(lambda: started, seed=self.task.seed, now=self.task.started_at)
+        try:
+            self.fresh, self.broken = replay(self.execution, forward_of(self.steps.values()), self._result_of)
+        except InvalidInput as error:
+            self.broken = TaskFailure("replay", f"a recorded result does not fit the code: {error}", code="replay")
+        if self.broken is not None:
+            self.execution.close()
+
+    def _result_of(self, step: StepRow) -> Any:
+        if step.state is StepState.FAILED:
+            return failed_step(step)
+        asked = None if self.execution is None else self.execution.asked.get(identity_of(step))
+        if asked is None or asked.call is None or step.result is None:
+            return None
+        return asked.call.step.signature.result(step.result)
+
+    def deliver(self, step: StepRow, at: Any) -> None:
+        """Hand one recorded (or about to be recorded) result to the code."""
+        if self.execution is None or self.broken is not None:
+            return
+        identity: Identity = identity_of(step)
+        if self.execution.end is None and identity not in self.execution.asked:
+            self.broken = TaskFailure("replay", f"step {step.label} was recorded, but the code never asked for it", code="replay")
+            return
+        try:
+            self.fresh += self.execution.deliver(identity, self._result_of(step), at)
+        except InvalidInput as error:
+            self.broken = TaskFailure("replay", f"a result does not fit the code: {error}", code="replay")
+
+    def end(self) -> Any:
+        """How the code ended: Returned (with ``output`` set) or Raised; None while it goes on."""
+        if self.broken is not None:
+            return Raised(self.broken)
+        end = None if self.execution is None else self.execution.end
+        if end is None or isinstance(end, Raised) or self.output is not None:
+            return end
+        assert self.code is not None
+        try:
+            self.output = self.code.encode_output(end.value)
+        except InvalidInput as error:
+            return Raised(TaskFailure("bug", f"the workflow's output cannot be recorded: {error}", code="unrecordable_output"))
+        return end
+
+    def open_steps(self) -> list[StepRow]:
+        """Steps and compensations that are pending or running, as recorded."""
+        return [s for s in self.steps.values() if s.state in (StepState.PENDING, StepState.RUNNING) and s.kind != "timer"]
+
+    def close(self) -> None:
+        """Drop the code."""
+        if self.execution is not None:
+            self.execution.close()

@@ -1,0 +1,129 @@
+"""This process among the others: its lease, and freeing what lost ones held. No leader is needed for that."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ..commands import AnyCommand, Answer, Applied
+from ..core.lease import may_retire, on_process_lost, trusted_until
+from ..errors import StoreError
+from ..model import ProcessRow
+from ..store.base import Renewal, StateStore
+from ..store.committer import Committer
+from .ports import Keeper, Ports
+from .settings import Settings
+
+logger = logging.getLogger("arriero")
+
+RENEWALS_PER_LEASE = 4  # so that a lost renewal or two do not cost the lease
+
+
+class Membership:
+    """See the module.
+
+    Args:
+        on_lost: called when this process was declared lost: what it held is others' now.
+        spawn: runs a coroutine as a part of this process.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: StateStore,
+        committer: Committer[AnyCommand, Answer],
+        ports: Ports,
+        settings: Settings,
+        instance: str,
+        on_lost: Callable[[], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._ports = ports
+        self._settings = settings
+        self.instance = instance
+        self.process_no = 0
+        self._on_lost = on_lost
+        self._spawn = spawn
+        self._trusted_until = 0.0
+        self._seen_alive = 0.0  # when the event loop last answered
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._keeper: Keeper | None = None
+        self._freeing: set[int] = set()
+
+    async def register(self) -> None:
+        """Enter the store as a new process start."""
+        self._store.announce(self.instance)
+        left_at = self._ports.clock.monotonic()
+        self.process_no = await self._store.register(self.instance, self._settings.lease_seconds)
+        self._trust_from(left_at)
+
+    async def start(self) -> None:
+        """Free what dead processes left behind, then keep the lease."""
+        self._loop = asyncio.get_running_loop()
+        left_at = self._ports.clock.monotonic()
+        self._renewed(await self._store.renew(self.process_no, self._settings.lease_seconds), left_at)
+        self._keeper = self._ports.keep(self._renewals)
+
+    async def stop(self, *, retire: bool) -> None:
+        """Stop renewing; with ``retire`` say that nothing is held any more."""
+        if self._keeper is not None:
+            await self._keeper.stop()
+        if retire:
+            await self._store.retire(self.process_no, by=self.instance, known_dead=True)
+
+    def is_trusted(self) -> bool:
+        """Whether this process may still believe in its lease, on its own monotonic clock."""
+        return self._ports.clock.monotonic() < self._trusted_until
+
+    def _trust_from(self, left_at: float) -> None:
+        self._trusted_until = trusted_until(left_at, self._settings.lease_seconds)
+        self._seen_alive = self._ports.clock.monotonic()
+
+    async def _renewals(self) -> None:
+        """Off the event loop. Renewal needs progress there: a loop that stands still loses its lease."""
+        assert self._loop is not None
+        while True:
+            await self._ports.clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
+            left_at = self._ports.clock.monotonic()
+            if left_at - self._seen_alive > self._settings.hang_seconds:
+                logger.error("the event loop has stood still for %.0f s: the process's lease is not renewed", left_at - self._seen_alive)
+                continue
+            try:
+                renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
+            except StoreError as error:
+                logger.warning("the process's lease could not be renewed: %s", error)
+                continue
+            self._loop.call_soon_threadsafe(self._renewed, renewal, left_at)
+
+    def _renewed(self, renewal: Renewal, left_at: float) -> None:
+        if not renewal.renewed:
+            self._trusted_until = 0.0
+            self._on_lost()
+            return
+        self._trust_from(left_at)
+        for other in renewal.others:
+            if other.process_no in self._freeing:
+                continue
+            known_dead = not other.retired and self._store.is_known_dead(other.instance)
+            dead_or_lapsed = may_retire(
+                renewal.now, other.lease_until, known_dead=known_dead, nobody_frees_until=renewal.nobody_frees_until
+            )
+            if other.retired or dead_or_lapsed:
+                self._freeing.add(other.process_no)
+                self._spawn(self._free(other, known_dead=known_dead))
+
+    async def _free(self, other: ProcessRow, *, known_dead: bool) -> None:
+        try:
+            if not other.retired and not await self._store.retire(other.process_no, by=self.instance, known_dead=known_dead):
+                return
+            while held := await self._store.load_held(other.process_no, self._settings.batch_max):
+                commands = on_process_lost(held, other.process_no, self.instance)
+                answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))
+                if not any(isinstance(answer, Applied) for answer in answers):
+                    return  # somebody else frees it too; the next renewal looks again
+        except StoreError as error:
+            logger.warning("what process %s held could not be freed yet: %s", other.instance, error)
+        finally:
+            self._freeing.discard(other.process_no)

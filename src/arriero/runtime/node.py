@@ -1,0 +1,231 @@
+"""Builds the parts of one process and runs them. No rule lives here."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from ..commands import AnyCommand, Answer, Claim, Take
+from ..definitions import Agent
+from ..errors import InvalidInput, StoreError
+from ..model import StepRow, TaskRow
+from ..store.base import StateStore
+from ..store.committer import Committer
+from .agent_host import AgentHost
+from .leader import Leader
+from .live import Code, LiveTask
+from .membership import Membership
+from .ports import Ports
+from .scheduler import Scheduler
+from .settings import Settings
+from .supervisor import Supervisor
+
+logger = logging.getLogger("arriero")
+
+ROLES = ("scheduler", "agents", "supervisor")
+
+
+def checked_roles(roles: Iterable[str] | None) -> frozenset[str]:
+    """The roles to run; None means all. Raises InvalidInput naming an unknown one."""
+    chosen = frozenset(ROLES if roles is None else roles)
+    if unknown := chosen - set(ROLES):
+        raise InvalidInput(f"role {min(unknown)!r} is not known; roles are {', '.join(ROLES)}")
+    if not chosen:
+        raise InvalidInput(f"no role was named; roles are {', '.join(ROLES)}")
+    return chosen
+
+
+class Session:
+    """One process start: from its registration until it stops or is declared lost."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        codes: Mapping[str, Code],
+        *,
+        store: StateStore,
+        ports: Ports,
+        settings: Settings,
+        roles: frozenset[str],
+        on_end: Callable[[TaskRow, LiveTask], None],
+    ) -> None:
+        self._store = store
+        self._ports = ports
+        self._settings = settings
+        self._roles = roles
+        self._on_end = on_end
+        self._agents_given = tuple(agents) if "agents" in roles else ()
+        self._codes = codes if "scheduler" in roles else {}
+        self.lost = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._troubled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self.instance = ports.new_instance()
+        self.committer: Committer[AnyCommand, Answer] = Committer(
+            store.apply,
+            sleep=ports.clock.sleep,
+            monotonic=ports.clock.monotonic,
+            repeat=lambda command: not isinstance(command, Claim | Take),
+            on_trouble=self._on_trouble,
+        )
+        self.membership = Membership(
+            store=store,
+            committer=self.committer,
+            ports=ports,
+            settings=settings,
+            instance=self.instance,
+            on_lost=self.lost.set,
+            spawn=self._spawn,
+        )
+
+    async def start(self) -> None:
+        """Register, free what dead processes left, open resources, begin."""
+        await self.membership.register()
+        common: dict[str, Any] = {
+            "store": self._store,
+            "committer": self.committer,
+            "ports": self._ports,
+            "settings": self._settings,
+            "actor": self.instance,
+        }
+        process_no = self.membership.process_no
+        self.agents = AgentHost(
+            self._agents_given, **common, process_no=process_no, report=self._report, is_trusted=self.membership.is_trusted
+        )
+        self.scheduler = Scheduler(
+            self._codes, **common, process_no=process_no, agents=self.agents, on_end=self._on_end, spawn=self._spawn
+        )
+        self.supervisor = Supervisor(**common)
+        self.leader = Leader(
+            self.supervisor.tick,
+            store=self._store,
+            ports=self._ports,
+            settings=self._settings,
+            actor=self.instance,
+            process_no=process_no,
+        )
+        self.committer.start()
+        await self.agents.start()
+        await self.membership.start()
+        if "supervisor" in self._roles:
+            self._spawn(self.leader.run())
+        self._spawn(self._poll())
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a part of the process broke: %r", error, exc_info=error)
+
+    def _on_trouble(self, error: StoreError) -> None:
+        self._troubled = True
+        logger.warning("the store did not answer, the batch is sent again: %s", error)
+
+    def _report(self, step: StepRow, report: Any) -> None:
+        if not self.scheduler.offer(step, report):
+            self.scheduler.report_alone(report)
+
+    # --- polling is the truth, wake-ups are hints
+    def hint(self) -> None:
+        """Something was submitted here."""
+        self.scheduler.claim_soon()
+
+    async def _poll(self) -> None:
+        workflows, agents = tuple(self._codes), tuple(self.agents.agents)
+        while True:
+            wait = self._settings.poll_seconds
+            self._wake.clear()
+            try:
+                due = await self._store.due(workflows, agents)
+                if due.tasks and self._codes:
+                    self.scheduler.claim_soon()
+                if due.steps:
+                    self.agents.note_due()
+                await self._settle()
+                if due.next_at is not None:
+                    wait = min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
+            except StoreError as error:
+                logger.warning("the store could not be asked what is due: %s", error)
+            await self._ports.clock.idle(self._wake, wait)
+
+    async def _settle(self) -> None:
+        """News from other processes, what a lost answer left unknown, and tasks that wait long."""
+        await self.scheduler.look_for_news()
+        if self._troubled:
+            self._troubled = False
+            await self.scheduler.reconcile()
+        if not self._draining:
+            self.scheduler.put_down_idle()
+
+    # --- the end
+    async def drain(self) -> None:
+        """Take nothing new, let attempts end, put down every task, say that nothing is held."""
+        self._draining = True
+        self.scheduler.drain()
+        self.agents.stop_taking()
+        await self.agents.drained()
+        while self.scheduler.live and not self.lost.is_set():
+            self.scheduler.put_down_idle(all_idle=True)
+            await self._ports.clock.sleep(0.01)
+        await self._stop_tasks()
+        await self.leader.resign()
+        await self.committer.stop()
+        await self.membership.stop(retire=True)
+        await self.agents.close()
+
+    async def abandon(self) -> None:
+        """This process was declared lost: drop everything, write nothing."""
+        self.agents.abandon()
+        self.scheduler.abandon()
+        self.committer.abandon()
+        await self._stop_tasks()
+        await self.membership.stop(retire=False)
+        await self.agents.close()
+
+    async def _stop_tasks(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Node:
+    """The roles of an App in this process; a process declared lost begins again under a new name."""
+
+    def __init__(self, make_session: Callable[[], Session]) -> None:
+        self._make_session = make_session
+        self.session: Session | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Run until ``stop``."""
+        self.session = self._make_session()
+        await self.session.start()
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="arriero-node")
+
+    async def _watch(self) -> None:
+        while True:
+            session = self.session
+            assert session is not None
+            await session.lost.wait()
+            logger.error("this process was declared lost (frozen, or cut off from the store); it begins again as a new one")
+            await session.abandon()
+            self.session = self._make_session()
+            await self.session.start()
+
+    def hint(self) -> None:
+        """Something was submitted in this process."""
+        if self.session is not None:
+            self.session.hint()
+
+    async def stop(self) -> None:
+        """Drain and end."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+        if self.session is not None:
+            await self.session.drain()

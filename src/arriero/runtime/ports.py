@@ -1,0 +1,164 @@
+"""The doors of time, chance and process life. Everything in the runtime that waits or draws goes through these.
+
+The simulator and ``arriero.testing`` put other things behind them; nothing else in the runtime differs there.
+"""
+
+import asyncio
+import contextvars
+import os
+import random
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    """Something that will be called; until then it can be cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """A process's own time; the store has its own."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    async def idle(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for an event, at most so long: what a loop does between two passes. Need not be waited out."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
+
+class Ports(Protocol):
+    """All doors together."""
+
+    clock: Clock
+    random: random.Random
+
+    def new_instance(self) -> str:
+        """An id for one process start, never used before."""
+        ...
+
+    def new_task_id(self) -> str:
+        """An id for a task the user gave none; later ones sort after earlier ones."""
+        ...
+
+    async def in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
+        """Run a plain function aside; ``on_done`` is called when it has really ended, waited for or not."""
+        ...
+
+    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> "Keeper":
+        """Run the renewals of a process's lease off the event loop."""
+        ...
+
+
+class Keeper(Protocol):
+    """Renewals under way."""
+
+    async def stop(self) -> None: ...
+
+
+class LoopClock:
+    """The time of the running event loop."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def idle(self, event: asyncio.Event, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(max(seconds, 0), callback)
+
+
+class ThreadKeeper:
+    """Renewals in a thread with a loop of its own, so that a busy event loop does not cost a lease."""
+
+    def __init__(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._renewals = renewals
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="arriero-lease", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._task = asyncio.create_task(self._renewals())
+            try:
+                await self._task
+            except asyncio.CancelledError:
+                pass
+
+        asyncio.run(main())
+
+    async def stop(self) -> None:
+        while self._thread.is_alive() and self._task is None:
+            await asyncio.to_thread(self._thread.join, 0.01)
+        if self._loop is not None and self._task is not None and self._thread.is_alive():
+            try:
+                self._loop.call_soon_threadsafe(self._task.cancel)
+            except RuntimeError:
+                pass  # it ended by itself just now
+        await asyncio.to_thread(self._thread.join)
+
+
+class SystemPorts:
+    """The real machine."""
+
+    def __init__(self) -> None:
+        self.clock: Clock = LoopClock()
+        self.random = random.Random(secrets.randbits(64))
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+
+    def new_instance(self) -> str:
+        host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:40]
+        return f"{host}-{os.getpid()}-{secrets.token_hex(6)}"
+
+    def new_task_id(self) -> str:
+        from time import time_ns
+
+        return f"{time_ns() // 1000:013x}{secrets.token_hex(5)}"
+
+    async def in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
+        if pool not in self._pools:
+            self._pools[pool] = ThreadPoolExecutor(size, thread_name_prefix=f"arriero-{pool}")
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        future = self._pools[pool].submit(context.run, function)
+
+        def tell(_: object) -> None:
+            try:
+                loop.call_soon_threadsafe(on_done)
+            except RuntimeError:
+                pass  # the loop is closed; nobody counts any more
+
+        future.add_done_callback(tell)
+        result: Awaitable[Any] = asyncio.wrap_future(future)
+        return await result  # type: ignore[no-any-return]  # wrap_future loses the type through copy_context
+
+    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> Keeper:
+        return ThreadKeeper(renewals)
+
+    def close(self) -> None:
+        """Let go of the thread pools without waiting for functions that outlived their deadline."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._pools.clear()

@@ -1,0 +1,419 @@
+"""Claims tasks, runs their code to the next open steps, records, dispatches, applies reports, carries out undo."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from ..commands import (
+    Advance,
+    AnyCommand,
+    Applied,
+    Answer,
+    BeginUndo,
+    Claim,
+    Claimed,
+    Dispatch,
+    Ending,
+    Fired,
+    Hold,
+    Keep,
+    NewStep,
+    NextUndo,
+    PlanUndo,
+    PutDown,
+    Refusal,
+    Report,
+    Reported,
+    RetryAsked,
+    Succeeded,
+)
+from ..core.advancing import new_step, on_code_ended, when_to_put_down
+from ..core.compensation import next_undo
+from ..core.lease import is_on_probation
+from ..core.replay import Asked, Raised
+from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, seconds_between
+from ..store.base import StateStore
+from ..store.committer import Committer
+from .agent_host import AgentHost
+from .live import Code, LiveTask
+from .ports import Ports
+from .settings import Settings
+
+logger = logging.getLogger("arriero")
+
+
+class Scheduler:
+    """The Scheduler of one process.
+
+    Args:
+        codes: what this process can run, by the name in the task's row.
+        on_end: told of each task that ended here.
+    """
+
+    def __init__(
+        self,
+        codes: Mapping[str, Code],
+        *,
+        store: StateStore,
+        committer: Committer[AnyCommand, Answer],
+        ports: Ports,
+        settings: Settings,
+        actor: str,
+        process_no: int,
+        agents: AgentHost,
+        on_end: Callable[[TaskRow, LiveTask], None],
+        spawn: Callable[..., None],
+    ) -> None:
+        self._codes = codes
+        self._store = store
+        self._committer = committer
+        self._ports = ports
+        self._settings = settings
+        self._actor = actor
+        self._process_no = process_no
+        self._agents = agents
+        self._on_end = on_end
+        self._spawn = spawn
+        self._names = tuple(codes)
+        self._claiming = False
+        self._claim_again = False
+        self._draining = False
+        self.live: dict[int, LiveTask] = {}
+        self._reloading: set[int] = set()
+
+    # --- claiming
+    def claim_soon(self) -> None:
+        """Ask for tasks, as many as there is room for, one question at a time."""
+        if self._claiming:
+            self._claim_again = True
+            return
+        room = min(self._settings.tasks_max - len(self.live), self._settings.batch_max)
+        if self._draining or room <= 0:
+            return
+        self._claiming = True
+        probation = not any(is_on_probation(live.task) for live in self.live.values())
+        command = Claim(actor=self._actor, process_no=self._process_no, workflows=self._names, limit=room, probation=probation)
+        self._committer.put(command, lambda answer: self._claimed(room, answer))
+
+    def _claimed(self, room: int, answer: Answer | BaseException) -> None:
+        self._claiming = False
+        tasks = answer.tasks if isinstance(answer, Claimed) else ()
+        for loaded in tasks:
+            self._adopt(loaded)
+        again, self._claim_again = self._claim_again, False
+        if again or len(tasks) == room:
+            self.claim_soon()
+
+    def _adopt(self, loaded: Loaded, reports: tuple[Reported, ...] = ()) -> None:
+        """Drive a task that is ours, from its record; ``reports`` came for it and are not recorded yet."""
+        task = loaded.task
+        live = LiveTask(loaded, self._codes.get(task.workflow))
+        self.live[task.task_no] = live
+        for step in loaded.steps:
+            self._adopt_attempt(step, task, {report.step_no for report in reports})
+        for report in reports:
+            step_now = live.steps.get(report.step_no)
+            if step_now is not None and (step_now.fence, step_now.state) == (report.fence, StepState.RUNNING):
+                live.inbox.append(report)
+            else:
+                self.report_alone(report)
+        self._pump(live)
+
+    def _adopt_attempt(self, step: StepRow, task: TaskRow, reported: set[int]) -> None:
+        """An attempt recorded as ours that nobody carries out: the answer that told of it was lost. Begin it now."""
+        if step.state is not StepState.RUNNING or step.locked_by != self._process_no or step.step_no in reported:
+            return
+        self._agents.dispatch(Dispatch(step, task.task_id, self._store.now(), task.lost_count), reserved=False)
+
+    # --- what comes in
+    def offer(self, step: StepRow, report: Reported) -> bool:
+        """A report of an Agent here. False: the task is not held here; it goes to the store by itself."""
+        live = self.live.get(step.task_no)
+        if live is None:
+            return False
+        live.inbox.append(report)
+        self._pump(live)
+        return True
+
+    def report_alone(self, report: Reported) -> None:
+        """A report for a task that is not held here goes to the store by itself."""
+        command = Report(actor=self._actor, process_no=self._process_no, report=report)
+        self._committer.put(command, self._reported_alone)
+
+    def _reported_alone(self, answer: Answer | BaseException) -> None:
+        if isinstance(answer, Applied) and answer.task.locked_by is None:
+            self.claim_soon()  # it may have woken its task
+
+    async def look_for_news(self) -> None:
+        """Reports that other processes recorded for tasks held here, and tasks that are ours unknown to us."""
+        for task_no, revision in await self._store.load_news(self._process_no):
+            live = self.live.get(task_no)
+            if live is None or (not live.busy and live.task.revision < revision):
+                self._reload_soon(task_no, ())
+
+    async def reconcile(self) -> None:
+        """After an answer of the store was lost: what does it say is ours that we know nothing of?"""
+        for loaded in await self._store.load_held(self._process_no, self._settings.tasks_max * 2):
+            task = loaded.task
+            live = self.live.get(task.task_no)
+            if task.locked_by == self._process_no and live is None:
+                self._reload_soon(task.task_no, ())
+            elif live is None or not live.busy:
+                reported = set() if live is None else {item.step_no for item in live.inbox}
+                for step in loaded.steps:
+                    self._adopt_attempt(step, task, reported)
+
+    def _reload_soon(self, task_no: int, reports: tuple[Reported, ...]) -> None:
+        if task_no in self._reloading:
+            return
+        live = self.live.get(task_no)
+        if live is not None:
+            live.busy = True
+            reports += tuple(item for item in live.inbox if isinstance(item, Reported))
+            live.inbox.clear()
+        self._reloading.add(task_no)
+        self._spawn(self._reload(task_no, reports))
+
+    async def _reload(self, task_no: int, reports: tuple[Reported, ...]) -> None:
+        """Throw away what we believed of a task and begin again from its record, if it is still ours."""
+        try:
+            loaded = await self._store.load(task_no)
+        finally:
+            self._reloading.discard(task_no)
+        live = self.live.pop(task_no, None)
+        if live is not None:
+            live.close()
+            reports += tuple(item for item in live.inbox if isinstance(item, Reported))
+        if loaded is not None and loaded.task.locked_by == self._process_no:
+            self._adopt(loaded, reports)
+            return
+        for report in reports:
+            self.report_alone(report)
+
+    # --- driving
+    def _pump(self, live: LiveTask) -> None:
+        """Send the next command of a task, if there is one and none is on its way."""
+        if live.busy or self.live.get(live.task.task_no) is not live:
+            return
+        live.idle_since = None
+        command = self._compensate(live) if live.task.state is TaskState.COMPENSATING else self._forward(live)
+        if command is None:
+            self._rest(live)
+        else:
+            self._send(live, command)
+
+    def _take_inbox(self, live: LiveTask) -> tuple[Reported | Fired, ...]:
+        items = tuple(live.inbox)
+        live.inbox.clear()
+        return items
+
+    def _forward(self, live: LiveTask) -> Advance | None:
+        delivered = self._take_inbox(live)
+        for item in delivered:
+            self._deliver(live, item)
+        end = live.end()
+        if end is None:
+            opened = self._open(live)
+            if live.broken is None:
+                return self._advance(live, delivered, opened, self._where_to(live, delivered, opened))
+            end = Raised(live.broken)
+        if isinstance(end, Raised) and delivered:
+            return self._advance(live, delivered)  # first the results, then the decision from what is recorded
+        just_ended = {item.step_no for item in delivered if not _is_retry(item)}
+        still_open = [step for step in live.open_steps() if step.step_no not in just_ended]
+        ending = on_code_ended(end, live.output, live.loaded, still_open)
+        return self._advance(live, delivered, (), ending or Keep())
+
+    def _deliver(self, live: LiveTask, item: Reported | Fired) -> None:
+        step = live.steps[item.step_no]
+        if isinstance(item, Fired):
+            live.deliver(msgspec.structs.replace(step, state=StepState.COMPLETED, result="null"), item.delivered_at)
+            return
+        outcome = item.outcome
+        if isinstance(outcome, Succeeded):
+            live.deliver(msgspec.structs.replace(step, state=StepState.COMPLETED, result=outcome.result), item.delivered_at)
+        elif not isinstance(outcome, RetryAsked):
+            failure = msgspec.json.encode(outcome.failure).decode()
+            live.deliver(msgspec.structs.replace(step, state=StepState.FAILED, failure=failure), item.delivered_at)
+
+    def _open(self, live: LiveTask) -> tuple[NewStep, ...]:
+        asked, live.fresh = live.fresh, []
+        unknown = [one for one in asked if one.call is not None and not self._is_known(one)]
+        if unknown:
+            step = unknown[0].call.step
+            live.broken = TaskFailure("bug", f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it", step.name, "unknown_step")
+            return ()
+        return tuple(self._place(new_step(one, live.task, self._store.store_id), live.task) for one in asked)
+
+    def _is_known(self, asked: Asked) -> bool:
+        code = self._codes.get(f"step:{asked.call.step.name}")
+        return code is not None and code.runs(asked.call.step)
+
+    def _place(self, new: NewStep, task: TaskRow) -> NewStep:
+        """Straight to an Agent here if it has room; else the request waits in the store for any Agent."""
+        if new.kind is StepKind.TIMER or not self._agents.reserve(new.agent):
+            return new
+        return msgspec.structs.replace(new, take=True)
+
+    def _where_to(self, live: LiveTask, delivered: tuple[Reported | Fired, ...], opened: tuple[NewStep, ...]) -> Ending:
+        """A task that only sleeps from here on is put down in the same commit."""
+        if not opened or any(new.kind is not StepKind.TIMER for new in opened):
+            return Keep()
+        ended = {item.step_no for item in delivered}
+        if any(step.step_no not in ended for step in live.open_steps()):
+            return Keep()
+        waits = [new.fire_at for new in opened if new.fire_at is not None]
+        waits += [s.not_before for s in live.steps.values() if s.state is StepState.PENDING and s.step_no not in ended and s.not_before]
+        soonest = min(waits)
+        return PutDown(soonest) if seconds_between(self._store.now(), soonest) > self._settings.linger_seconds else Keep()
+
+    def _compensate(self, live: LiveTask) -> Advance | None:
+        if live.inbox:
+            return self._advance(live, self._take_inbox(live))
+        ending = next_undo(live.loaded, self._store.store_id)
+        if isinstance(ending, PlanUndo):
+            first = self._place(ending.planned[0], live.task)
+            ending = msgspec.structs.replace(ending, planned=(first, *ending.planned[1:]))
+        elif isinstance(ending, NextUndo):
+            ending = msgspec.structs.replace(ending, take=self._agents.reserve(live.steps[ending.step_no].agent))
+        return None if ending is None else self._advance(live, (), (), ending)
+
+    def _advance(
+        self,
+        live: LiveTask,
+        delivered: tuple[Reported | Fired, ...] = (),
+        opened: tuple[NewStep, ...] = (),
+        ending: Ending = Keep(),
+    ) -> Advance | None:
+        task = live.task
+        if isinstance(ending, Keep) and not delivered and not opened and task.unseen_since is None:
+            return None
+        return Advance(
+            actor=self._actor,
+            task_no=task.task_no,
+            process_no=self._process_no,
+            fence=task.fence,
+            revision=task.revision,
+            state=task.state,
+            delivered=delivered,
+            opened=opened,
+            ending=ending,
+        )
+
+    def _send(self, live: LiveTask, command: Advance) -> None:
+        live.busy = True
+        self._committer.put(command, lambda answer: self._answered(live, command, answer))
+
+    def _answered(self, live: LiveTask, command: Advance, answer: Answer | BaseException) -> None:
+        if isinstance(answer, Applied):
+            live.busy = False
+            self._written(live, command, answer)
+            return
+        for agent in _reserved(live, command):
+            self._agents.give_back(agent)
+        reports = tuple(item for item in command.delivered if isinstance(item, Reported))
+        if isinstance(answer, Refusal):
+            self._reload_soon(command.task_no, reports)
+        elif self.live.get(command.task_no) is live:
+            self._quarantine(live, command, answer)
+
+    def _quarantine(self, live: LiveTask, command: Advance, error: object) -> None:
+        """A command that cannot be written is a bug of ours: hold this one task with the evidence, go on with the others."""
+        live.busy = False
+        if isinstance(command.ending, Hold):
+            logger.error("task %s cannot even be held: %r", live.task.task_id, error)
+            return
+        failure = TaskFailure("bug", f"its transition could not be written: {type(error).__name__}: {error}", code="quarantined")
+        logger.error("task %s is held: %s", live.task.task_id, failure.reason)
+        held = self._advance(live, (), (), Hold(failure))
+        assert held is not None
+        self._send(live, held)
+
+    def _written(self, live: LiveTask, command: Advance, answer: Applied) -> None:
+        live.task = answer.task
+        for step in answer.steps:
+            live.steps[step.step_no] = step
+        if self.live.get(live.task.task_no) is not live:
+            return
+        for dispatch in answer.dispatches:
+            self._agents.dispatch(dispatch, reserved=True)
+        if answer.task.locked_by != self._process_no:
+            self._let_go(live)
+            return
+        if isinstance(command.ending, BeginUndo | PlanUndo):
+            live.close()
+        self._pump(live)
+
+    def _let_go(self, live: LiveTask) -> None:
+        """It ended, or was put down."""
+        was_full = len(self.live) >= self._settings.tasks_max
+        del self.live[live.task.task_no]
+        live.close()
+        for item in self._take_inbox(live):
+            if isinstance(item, Reported):
+                self.report_alone(item)
+        if live.task.ended_at is not None:
+            self._on_end(live.task, live)
+        if was_full or is_on_probation(live.task):
+            self.claim_soon()
+
+    # --- waiting
+    def _rest(self, live: LiveTask) -> None:
+        """Nothing to write: a timer, a report or another process moves it."""
+        live.idle_since = self._ports.clock.monotonic()
+        now = self._store.now()
+        timers = [s for s in live.steps.values() if s.kind is StepKind.TIMER and s.state is StepState.PENDING and s.not_before]
+        if not timers or live.task.state is not TaskState.PROCESSING:
+            return
+        first = min(timers, key=lambda step: (step.not_before or 0, step.ordinal))
+        assert first.not_before is not None
+        wait = seconds_between(now, first.not_before)
+        if wait <= 0:
+            live.inbox.append(Fired(first.step_no, now))
+            self._pump(live)
+        elif wait <= self._settings.linger_seconds * 2:
+            self._ports.clock.call_later(wait, lambda: self._wake(live))
+
+    def _wake(self, live: LiveTask) -> None:
+        if live.idle_since is not None and not live.busy and not live.inbox:
+            self._pump(live)
+
+    def put_down_idle(self, *, all_idle: bool = False) -> None:
+        """Free tasks whose next event is far off, so that waiting costs no memory. ``all_idle``: at the end of a drain."""
+        now, monotonic = self._store.now(), self._ports.clock.monotonic()
+        for live in list(self.live.values()):
+            if live.busy or live.idle_since is None or live.inbox:
+                continue
+            if not all_idle and monotonic - live.idle_since < self._settings.linger_seconds:
+                continue
+            ending = PutDown(now) if all_idle else when_to_put_down(live.steps.values(), now, self._settings.linger_seconds)
+            if ending is not None:
+                command = self._advance(live, (), (), ending)
+                assert command is not None
+                self._send(live, command)
+
+    # --- the end of the process
+    def drain(self) -> None:
+        """Claim nothing any more."""
+        self._draining = True
+
+    def abandon(self) -> None:
+        """Forget everything held: it is another's now."""
+        for live in self.live.values():
+            live.close()
+        self.live.clear()
+
+
+def _is_retry(item: Reported | Fired) -> bool:
+    return isinstance(item, Reported) and isinstance(item.outcome, RetryAsked)
+
+
+def _reserved(live: LiveTask, command: Advance) -> list[str]:
+    """Agents whose places a refused command had taken."""
+    agents = [new.agent for new in command.opened if new.take]
+    if isinstance(command.ending, PlanUndo):
+        agents += [new.agent for new in command.ending.planned if new.take]
+    if isinstance(command.ending, NextUndo) and command.ending.take:
+        agents.append(live.steps[command.ending.step_no].agent)
+    return agents

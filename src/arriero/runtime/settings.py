@@ -1,0 +1,41 @@
+"""How a node behaves; what cannot work is refused at construction."""
+
+import msgspec
+
+from ..errors import DefinitionError
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds and counts of one node.
+
+    Args:
+        lease_seconds: of the process; renewed at less than a third of it.
+        poll_seconds: how often the store is asked what is due; wake-ups in the process need no poll.
+        supervise_seconds: between passes of the Supervisor, and a third of a lease of its own at most.
+        leader_seconds: the Supervisor's lease.
+        progress_seconds: how long a holder may leave news unseen before its task is freed as lost.
+        hang_seconds: how long the event loop may stand still before the process's lease is no longer renewed.
+        linger_seconds: how long an idle task is kept in memory before it is put down.
+        tasks_max: tasks held at once.
+        batch_max: rows in one claim, take or pass.
+    """
+
+    lease_seconds: float = 3.0
+    poll_seconds: float = 0.05
+    supervise_seconds: float = 0.25
+    leader_seconds: float = 6.0
+    progress_seconds: float = 60.0
+    hang_seconds: float = 20.0
+    linger_seconds: float = 1.0
+    tasks_max: int = 1_000
+    batch_max: int = 500
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) <= 0:
+                raise DefinitionError(f"{name} is {getattr(self, name)!r}; it must be above 0")
+        if self.supervise_seconds * 3 > self.leader_seconds:
+            raise DefinitionError(
+                f"supervise_seconds {self.supervise_seconds} is more than a third of leader_seconds {self.leader_seconds}: "
+                "the leader would lose its lease between two passes"
+            )

@@ -1,0 +1,81 @@
+"""Who waits for the end of a task: told at once by this process's own Scheduler, else by asking the store."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+
+from ..core.compensation import open_compensations
+from ..errors import StoreError
+from ..model import Loaded, TaskRow
+from ..store.base import Ended, StateStore
+from .ports import Ports
+
+ASK_SECONDS = 0.02
+ASK_SECONDS_MAX = 0.25
+ASK_TASKS_MAX = 500
+
+
+class Waiting:
+    """All waiters of one App; one poll asks for all of them."""
+
+    def __init__(self, store: Callable[[], StateStore], ports: Callable[[], Ports]) -> None:
+        self._store = store
+        self._ports = ports
+        self._waiters: defaultdict[int, set[asyncio.Future[Ended]]] = defaultdict(set)
+        self._poller: asyncio.Task[None] | None = None
+
+    def ended_here(self, task: TaskRow, loaded: Loaded) -> None:
+        """A task ended in this process."""
+        if task.task_no in self._waiters:
+            self._settle(Ended(task, open_compensations(loaded.steps)))
+
+    def _settle(self, ended: Ended) -> None:
+        for waiter in self._waiters.pop(ended.task.task_no, set()):
+            if not waiter.done():
+                waiter.set_result(ended)
+
+    async def until_ended(self, task_no: int, limit: float | None) -> Ended:
+        """Wait until a task has ended. Raises TimeoutError."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Ended] = loop.create_future()
+        self._waiters[task_no].add(waiter)
+        if self._poller is None or self._poller.done():
+            self._poller = loop.create_task(self._poll(), name="arriero-waiting")
+        timer = None
+        if limit is not None:
+            late = TimeoutError(f"the task has not ended within {limit:g} s; it goes on")
+            timer = self._ports().clock.call_later(limit, lambda: None if waiter.done() else waiter.set_exception(late))
+        try:
+            return await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._forget(task_no, waiter)
+
+    def _forget(self, task_no: int, waiter: "asyncio.Future[Ended]") -> None:
+        left = self._waiters.get(task_no)
+        if left is not None:
+            left.discard(waiter)
+            if not left:
+                del self._waiters[task_no]
+
+    async def _poll(self) -> None:
+        wait, never = ASK_SECONDS, asyncio.Event()
+        while self._waiters:
+            numbers = list(self._waiters)
+            for start in range(0, len(numbers), ASK_TASKS_MAX):
+                try:
+                    for ended in await self._store().ended(numbers[start : start + ASK_TASKS_MAX]):
+                        self._settle(ended)
+                        wait = ASK_SECONDS
+                except StoreError:
+                    pass  # asked again below; whoever waits has a timeout of their own
+            await self._ports().clock.idle(never, wait)
+            wait = min(wait * 1.5, ASK_SECONDS_MAX)
+
+    async def close(self) -> None:
+        """Give up asking."""
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.gather(self._poller, return_exceptions=True)
+            self._poller = None

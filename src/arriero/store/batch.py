@@ -1,0 +1,119 @@
+"""Writing what a command changes: rows, and one link of history for each task and commit. Shared by all stores."""
+
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+
+from ..commands import Advance, Answer, AnyCommand, Applied, EndByLimit, FreeTask, Recover, Refusal, Report, Submit, Submitted
+from ..core import transitions
+from ..core.chain import link_hash
+from ..core.transitions import Change, Event, Refused
+from ..model import Instant, StepRow, TaskRow
+from ..policies import StepPolicy
+from .base import SUPERVISOR_LEASE
+
+STORE_STREAM = 0  # the task_no under which the store's own events stand: processes, leases
+_encode = msgspec.json.Encoder().encode
+_read_policy = msgspec.json.Decoder(StepPolicy).decode
+
+
+class Table(transitions.Rows, Protocol):
+    """What a store must offer inside its transaction."""
+
+    def put_task(self, task: TaskRow) -> None:
+        """Keep a task's row, new or changed."""
+        ...
+
+    def put_step(self, step: StepRow) -> None:
+        """Keep a changed step's row."""
+        ...
+
+    def add_step(self, step: StepRow) -> None:
+        """Keep a new step's row."""
+        ...
+
+    def store_head(self) -> tuple[int, str]:
+        """Link number and hash of the store's own history."""
+        ...
+
+    def put_store_head(self, link: int, head: str) -> None: ...
+
+    def add_history(self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str) -> None: ...
+
+
+class Batch:
+    """One transaction's writes, all at one instant of the store's clock."""
+
+    def __init__(self, table: Table, now: Instant) -> None:
+        self._table = table
+        self.now = now
+
+    def apply(self, command: AnyCommand) -> Answer:
+        """Apply one command to one task."""
+        result: Change | Refused
+        match command:
+            case Advance():
+                result = transitions.advance(command, self._table, self.now)
+            case Report():
+                result = transitions.report(command, self._table, self.now)
+            case Recover():
+                result = transitions.recover(command, self._table, self.now, SUPERVISOR_LEASE)
+            case EndByLimit():
+                result = transitions.end_by_limit(command, self._table, self.now, SUPERVISOR_LEASE)
+            case FreeTask():
+                result = transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
+            case _:
+                raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
+        if isinstance(result, Refused):
+            if result.events:
+                self.note(result.task_no, command.actor, list(result.events))
+            return result.refusal
+        self.write(result, command.actor)
+        return Applied(result.task, (*result.steps, *result.opened), tuple(result.dispatches))
+
+    def write(self, change: Change, actor: str) -> None:
+        """Keep a change's rows and its link of history. ``change.task`` is updated to the row as kept."""
+        task = change.task
+        events = _encode(change.events).decode()
+        link = task.link + 1
+        head = link_hash(task.head, task.task_no, link, self.now, actor, events)
+        change.task = msgspec.structs.replace(task, link=link, head=head)
+        self._table.put_task(change.task)
+        for step in change.steps:
+            self._table.put_step(step)
+        for step in change.opened:
+            self._table.add_step(step)
+        self._table.add_history(task.task_no, task.task_id, link, self.now, actor, events, head)
+
+    def note(self, task_no: int, actor: str, events: list[Event]) -> None:
+        """Append events that change no state: of a task, or with STORE_STREAM of the store itself."""
+        if task_no != STORE_STREAM:
+            task = self._table.task(task_no)
+            assert task is not None
+            self.write(Change(task, [], [], events, []), actor)
+            return
+        link, head = self._table.store_head()
+        text = _encode(events).decode()
+        digest = link_hash(head, STORE_STREAM, link + 1, self.now, actor, text)
+        self._table.put_store_head(link + 1, digest)
+        self._table.add_history(STORE_STREAM, "", link + 1, self.now, actor, text, digest)
+
+
+def same_submission(task: TaskRow, command: Submit) -> Submitted | Refusal:
+    """The answer to a ``task_id`` that is known: the same task, or a refusal when workflow or body differ."""
+    if (task.workflow, task.body_hash) == (command.workflow, command.body_hash):
+        return Submitted(task.task_no, False)
+    return Refusal("conflict", f"task {task.task_id!r} exists with another {'body' if task.workflow == command.workflow else 'workflow'}")
+
+
+@lru_cache(maxsize=4096)
+def _complete_within(policy: str) -> float:
+    return _read_policy(policy).complete_within
+
+
+def complete_within(step: StepRow) -> float:
+    """Seconds an attempt of the step may take, by the policy in its row."""
+    return _complete_within(step.policy)
+
+

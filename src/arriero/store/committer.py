@@ -1,0 +1,144 @@
+"""Group commit: what was decided while the last commit was under way goes out with the next. No timer.
+
+One commit is one fsync, however many commands share it. After a StoreError the outcome of a batch is unknown; every
+command is guarded, so the batch is simply sent again, and what had been written the first time is refused then.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from ..errors import StoreError
+
+C = TypeVar("C")
+A = TypeVar("A")
+
+BATCH_MAX = 1_000  # commands in one transaction: enough to make the fsync cheap, few enough to keep latency low
+RETRY_SECONDS = 0.2
+RETRY_SECONDS_MAX = 5.0
+
+OnAnswer = Callable[[A | BaseException], None]
+
+
+class Committer(Generic[C, A]):
+    """See the module.
+
+    Args:
+        write: one transaction.
+        sleep: waits between repeats after a StoreError.
+        repeat: whether to send a command again after a StoreError; else the error is its answer.
+        on_trouble: told of every StoreError.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[C]], Awaitable[Sequence[A]]],
+        *,
+        sleep: Callable[[float], Awaitable[None]],
+        monotonic: Callable[[], float],
+        repeat: Callable[[C], bool],
+        on_trouble: Callable[[StoreError], None],
+    ) -> None:
+        self._write = write
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._repeat = repeat
+        self._on_trouble = on_trouble
+        self._waiting: deque[tuple[C, OnAnswer[A]]] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
+        self.commits = 0
+        self.commands = 0
+
+    def start(self) -> None:
+        """Begin to commit."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="arriero-committer")
+
+    async def stop(self) -> None:
+        """Commit what waits, then end."""
+        if self._task is not None:
+            self._waiting.append((None, lambda _: None))  # type: ignore[arg-type]  # the end mark
+            self._wake.set()
+            await self._task
+            self._task = None
+
+    def abandon(self) -> None:
+        """End without committing what waits."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def put(self, command: C, on_answer: OnAnswer[A]) -> None:
+        """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``."""
+        self._waiting.append((command, on_answer))
+        self._wake.set()
+
+    async def ask(self, command: C) -> A:
+        """Commit a command and wait for its answer."""
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+
+        def settle(answer: A | BaseException) -> None:
+            if future.done():
+                return
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.put(command, settle)
+        return await future
+
+    async def _run(self) -> None:
+        ended = False
+        while not (ended and not self._waiting):
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            batch: list[tuple[C, OnAnswer[A]]] = []
+            while self._waiting and len(batch) < BATCH_MAX:
+                item = self._waiting.popleft()
+                if item[0] is None:
+                    ended = True
+                else:
+                    batch.append(item)
+            if batch:
+                await self._commit(batch, repeat=not ended)
+
+    async def _commit(self, batch: list[tuple[C, OnAnswer[A]]], *, repeat: bool) -> None:
+        delay = RETRY_SECONDS
+        while batch:
+            self.left_at = self._monotonic()
+            try:
+                answers = await self._write([command for command, _ in batch])
+            except StoreError as error:
+                self._on_trouble(error)
+                again = [item for item in batch if repeat and self._repeat(item[0])]
+                for item in batch:
+                    if item not in again:
+                        item[1](error)
+                batch = again
+                if batch:
+                    await self._sleep(delay)
+                delay = min(delay * 2, RETRY_SECONDS_MAX)
+                continue
+            except Exception as error:
+                await self._halve(batch, error, repeat=repeat)
+                return
+            self.commits += 1
+            self.commands += len(batch)
+            for (_, on_answer), answer in zip(batch, answers, strict=True):
+                on_answer(answer)
+            return
+
+    async def _halve(self, batch: list[tuple[C, OnAnswer[A]]], error: Exception, *, repeat: bool) -> None:
+        """A command that cannot be written must not hold up the others: find it."""
+        if len(batch) == 1:
+            batch[0][1](error)
+            return
+        middle = len(batch) // 2
+        await self._commit(batch[:middle], repeat=repeat)
+        await self._commit(batch[middle:], repeat=repeat)
+
+

@@ -1,0 +1,1 @@
+"""The state store in a file of SQLite, for one machine."""

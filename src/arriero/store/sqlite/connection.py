@@ -1,0 +1,70 @@
+"""Connections to the file, fit for the journal arriero needs, and the one place where SQLite's errors are translated."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...errors import ArrieroError, StoreError
+
+BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction before it says so
+
+_REMEDIES = (
+    ("file is not a database", "it is not a SQLite file: name another file, or move this one away"),
+    ("file is encrypted", "it is not a SQLite file: name another file, or move this one away"),
+    ("readonly", "it cannot be written: give this user the right to write the file and its folder"),
+    ("unable to open", "it cannot be opened: create its folder, or give this user the right to write there"),
+    ("disk is full", "no space is left: free some; nothing that was accepted is lost"),
+    ("locked", "another program keeps the file locked: end its transaction"),
+    ("malformed", "the file is damaged: restore it from a backup"),
+)
+
+
+def translated(error: sqlite3.Error, path: str) -> StoreError:
+    """SQLite's error as ours, naming the file and the remedy."""
+    text = str(error)
+    remedy = next((remedy for part, remedy in _REMEDIES if part in text), "see the message of SQLite")
+    return StoreError(f"store {path}: {text}; {remedy}")
+
+
+@contextmanager
+def translating(path: str) -> Iterator[None]:
+    """Translate what SQLite raises inside."""
+    try:
+        yield
+    except ArrieroError as error:
+        if str(error).startswith("store "):
+            raise
+        raise type(error)(f"store {path}: {error}") from error
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
+def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
+    """A connection in autocommit mode; the caller says BEGIN.
+
+    ``synchronous=FULL``: a commit that returned is on the disk. ``wal_autocheckpoint=0``: releases of SQLite before
+    3.51.3 can damage the file when a checkpoint meets a commit that restarts the log; we checkpoint under the write lock.
+    """
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute("PRAGMA journal_size_limit=67108864")
+    if query_only:
+        connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def checkpoint(writer: sqlite3.Connection, checkpointer: sqlite3.Connection) -> None:
+    """Move the log into the file while nobody can commit: ``writer`` holds the write lock for as long."""
+    writer.execute("BEGIN IMMEDIATE")
+    try:
+        checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    finally:
+        writer.execute("ROLLBACK")
+
+
+def absolute(path: str) -> str:
+    """The path as errors and locks name it."""
+    return str(Path(path).absolute())

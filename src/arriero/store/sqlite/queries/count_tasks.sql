@@ -1,0 +1,2 @@
+-- count_tasks: tasks by state.
+SELECT state, count(*) FROM arriero_task GROUP BY state

@@ -1,0 +1,7 @@
+-- select_ended: those of some tasks that have ended.
+-- Params: task_nos (JSON array).
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head
+  FROM arriero_task
+ WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND state IN ('processed', 'compensated', 'error')

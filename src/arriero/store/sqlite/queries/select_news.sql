@@ -1,0 +1,5 @@
+-- select_news: tasks held by a process for which something was recorded by others.
+-- Params: process_no.
+SELECT task_no, revision
+  FROM arriero_task INDEXED BY arriero_task_unseen
+ WHERE unseen_since IS NOT NULL AND locked_by = :process_no

@@ -1,0 +1,7 @@
+-- select_past_limit: tasks whose own limit has passed.
+-- Params: now, limit.
+SELECT task_no
+  FROM arriero_task INDEXED BY arriero_task_limit
+ WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing') AND complete_by <= :now
+ ORDER BY complete_by
+ LIMIT :limit

@@ -1,0 +1,7 @@
+-- select_stuck: held tasks whose news nobody looked at since an instant.
+-- Params: since, limit.
+SELECT task_no
+  FROM arriero_task INDEXED BY arriero_task_unseen
+ WHERE unseen_since IS NOT NULL AND unseen_since <= :since AND locked_by IS NOT NULL
+ ORDER BY unseen_since
+ LIMIT :limit

@@ -1,0 +1,384 @@
+"""The state store in one file. One writer thread with group commit, one reader thread; see DESIGN in ARCHITECTURE.md."""
+
+import os
+import secrets
+import sqlite3
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
+from ...core import transitions
+from ...core.compensation import open_compensations
+from ...core.lease import PROBATION_FROM
+from ...errors import StoreError
+from ...model import MICROSECONDS, HistoryRow, Instant, LeaseRow, Loaded, TaskRow, TaskState, later
+from ..base import Due, Ended, Overdue, Renewal
+from ..batch import STORE_STREAM, Batch, complete_within, same_submission
+from ..migrate import migrate_sqlite, migrations
+from .clock import boot_id, fresh_offset, since_boot
+from .connection import absolute, checkpoint, connect, translating
+from .life import Lives
+from .rows import history_of, step_of, task_of
+from .tables import Tables, query
+from .threads import ConnectionThread
+
+T = TypeVar("T")
+PRIORITIES = range(9, -1, -1)
+HISTORY_PAGE = 500
+CHECKPOINT_COMMITS = 400  # between checkpoints: a log of some ten megabytes at most stays to be read through
+_json = msgspec.json.encode
+
+
+class SqliteStore:
+    """A store in the file at ``path``."""
+
+    def __init__(self, path: str) -> None:
+        self.path = absolute(path)
+        self.url = f"sqlite:///{self.path}"
+        self.store_id = ""
+        self._offset = 0
+        self._commits = 0
+        self._lives = Lives(self.path)
+        self._writer: ConnectionThread | None = None
+        self._reader: ConnectionThread | None = None
+        self._checkpointer: sqlite3.Connection | None = None
+
+    def now(self) -> Instant:
+        return Instant(since_boot() + self._offset)
+
+    # --- opening and closing
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        self._refuse_what_is_no_file()
+        self._writer = ConnectionThread("arriero-writer", lambda: connect(self.path), self._upkeep)
+        self._reader = ConnectionThread("arriero-reader", lambda: connect(self.path, query_only=True))
+        try:
+            with translating(self.path):
+                await self._writer.run(self._prepare)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _refuse_what_is_no_file(self) -> None:
+        path = Path(self.path)
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise StoreError(f"store {self.path}: it is not a file; name a file")
+        if not path.parent.is_dir():
+            raise StoreError(f"store {self.path}: the folder {path.parent} does not exist; create it")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise StoreError(f"store {self.path}: it cannot be written; give this user the right to write the file and its folder")
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        def prepare(tables: Tables) -> None:
+            migrate_sqlite(connection, migrations(__package__), since_boot())
+            self.store_id = tables.meta("store_id") or secrets.token_hex(8)
+            tables.put_meta("store_id", self.store_id)
+            self._set_clock(tables)
+
+        self._transact(connection, prepare)
+
+    def _set_clock(self, tables: Tables) -> None:
+        seen = Instant(int(tables.meta("clock_seen") or 0))
+        offset, boot = tables.meta("clock_offset"), boot_id()
+        self._offset = int(offset or 0)
+        if offset is None or tables.meta("clock_boot") != boot or self.now() < seen:
+            self._offset = fresh_offset(seen)
+            tables.put_meta("clock_offset", self._offset)
+            tables.put_meta("clock_boot", boot)
+        tables.put_meta("clock_seen", self.now())
+
+    async def close(self) -> None:
+        writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
+        for thread in (reader, writer):
+            if thread is not None:
+                await thread.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+            self._checkpointer = None
+        self._lives.close()
+
+    # --- transactions
+    def _transact(self, connection: sqlite3.Connection, work: Callable[[Tables], T]) -> T:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(Tables(connection))
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # a full disk has rolled back already
+                connection.execute("ROLLBACK")
+            raise
+        self._commits += 1
+        return result
+
+    async def _write(self, work: Callable[[Tables], T], *, urgent: bool = False) -> T:
+        if self._writer is None:
+            raise StoreError(f"store {self.path}: it is not open")
+        with translating(self.path):
+            return await self._writer.run(lambda connection: self._transact(connection, work), urgent=urgent)
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._reader is None:
+            raise StoreError(f"store {self.path}: it is not open")
+
+        def in_one_snapshot(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN")
+            try:
+                return work(connection)
+            finally:
+                connection.execute("ROLLBACK")
+
+        with translating(self.path):
+            return await self._reader.run(in_one_snapshot)
+
+    def _upkeep(self, writer: sqlite3.Connection) -> None:
+        if self._commits < CHECKPOINT_COMMITS:
+            return
+        self._commits = 0
+        if self._checkpointer is None:
+            self._checkpointer = connect(self.path)
+        checkpoint(writer, self._checkpointer)
+
+    # --- writing
+    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
+        def work(tables: Tables) -> list[Submitted | Refusal]:
+            now = self.now()
+            return [self._submit(command, tables, now) for command in batch]
+
+        return await self._write(work)
+
+    def _submit(self, command: Submit, tables: Tables, now: Instant) -> Submitted | Refusal:
+        known = tables.task_by_id(command.task_id)
+        if known is not None:
+            return same_submission(known, command)
+        # The row must be there for its number to be known; the batch then writes its first link.
+        task_no = tables.next_task_no()
+        change = transitions.new_task(command, task_no, now)
+        tables.add_task(change.task, command.arguments)
+        Batch(tables, now).write(change, command.actor)
+        return Submitted(task_no, True)
+
+    async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
+        def work(tables: Tables) -> list[Answer]:
+            now = self.now()
+            return [self._apply(command, tables, now) for command in batch]
+
+        return await self._write(work)
+
+    def _apply(self, command: AnyCommand, tables: Tables, now: Instant) -> Answer:
+        work = Batch(tables, now)
+        match command:
+            case Claim():
+                return self._claim(command, tables, work)
+            case Take():
+                return self._take(command, tables, work)
+            case _:
+                return work.apply(command)
+
+    def _claim(self, command: Claim, tables: Tables, work: Batch) -> Claimed:
+        workflows = _json(command.workflows).decode()
+        claimed: list[Loaded] = []
+        probation = command.probation
+        for priority in PRIORITIES:
+            for task in tables.claimable(priority, work.now, workflows, probation, command.limit - len(claimed)):
+                if task.lost_count >= PROBATION_FROM:
+                    if not probation:
+                        continue
+                    probation = False
+                change = transitions.claim(task, command.process_no, work.now)
+                work.write(change, command.actor)
+                claimed.append(Loaded(change.task, tables.arguments(task.task_no), tables.steps(task.task_no)))
+            if len(claimed) >= command.limit:
+                break
+        return Claimed(tuple(claimed))
+
+    def _take(self, command: Take, tables: Tables, work: Batch) -> Taken:
+        names = _json(command.names).decode()
+        dispatches: list[Dispatch] = []
+        probation = command.probation
+        for agent, room in command.room:
+            left = room
+            for priority in PRIORITIES:
+                for step in tables.takeable(agent, priority, work.now, names, left):
+                    task = tables.task(step.task_no)
+                    assert task is not None
+                    if task.lost_count >= PROBATION_FROM:
+                        if probation not in (None, task.task_no):
+                            continue
+                        probation = task.task_no
+                    change = transitions.take(task, step, command.process_no, work.now, complete_within(step))
+                    work.write(change, command.actor)
+                    dispatches += change.dispatches
+                    left -= 1
+                if left <= 0:
+                    break
+        return Taken(tuple(dispatches))
+
+    # --- processes
+    def announce(self, instance: str) -> None:
+        self._lives.announce(instance)
+
+    def is_known_dead(self, instance: str) -> bool:
+        return self._lives.is_known_dead(instance)
+
+    async def register(self, instance: str, lease_seconds: float) -> int:
+        def work(tables: Tables) -> int:
+            now = self.now()
+            process_no = tables.add_process(instance, later(now, lease_seconds))
+            Batch(tables, now).note(STORE_STREAM, instance, [{"type": "process.started", "process": process_no}])
+            return process_no
+
+        return await self._write(work)
+
+    async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
+        def work(tables: Tables) -> Renewal:
+            now = self.now()
+            last = Instant(int(tables.meta("renewed_at") or now))
+            nobody_frees_until = Instant(int(tables.meta("nobody_frees_until") or 0))
+            if now > later(last, lease_seconds):
+                nobody_frees_until = later(now, lease_seconds)
+                tables.put_meta("nobody_frees_until", nobody_frees_until)
+            tables.put_meta("renewed_at", now)
+            tables.put_meta("clock_seen", now)
+            renewed = tables.renew_process(process_no, later(now, lease_seconds))
+            return Renewal(now, renewed, nobody_frees_until, tuple(tables.other_processes(process_no)))
+
+        return await self._write(work, urgent=True)
+
+    async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
+        def work(tables: Tables) -> bool:
+            row, now = tables.process(process_no), self.now()
+            if row.retired or (not known_dead and row.lease_until > now):
+                return row.retired
+            tables.retire_process(process_no)
+            event = {"type": "process.retired", "process": process_no, "known_dead": known_dead}
+            Batch(tables, now).note(STORE_STREAM, by, [event])
+            self._lives.forget(row.instance)
+            return True
+
+        return await self._write(work)
+
+    async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
+        return await self._read(lambda c: _loaded(c, "select_held", {"process_no": process_no, "limit": limit}))
+
+    async def load_news(self, process_no: int) -> list[tuple[int, int]]:
+        return await self._read(lambda c: c.execute(query("select_news"), {"process_no": process_no}).fetchall())
+
+    # --- leases
+    async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
+        def work(tables: Tables) -> LeaseRow:
+            now = self.now()
+            row = tables.lease(name)
+            if row.holder not in (None, process_no) and row.until > now:
+                return row
+            if row.holder != process_no or row.until <= now:
+                row = LeaseRow(name, row.term + 1, process_no, row.until)
+                event = {"type": "lease.granted", "lease": name, "term": row.term, "process": process_no}
+                Batch(tables, now).note(STORE_STREAM, actor, [event])
+            row = msgspec.structs.replace(row, until=later(now, seconds))
+            tables.put_lease(row)
+            return row
+
+        return await self._write(work)
+
+    async def renew_lease(self, name: str, process_no: int, term: int, seconds: float) -> bool:
+        def work(tables: Tables) -> bool:
+            row = tables.lease(name)
+            if (row.holder, row.term) != (process_no, term) or row.until <= self.now():
+                return False
+            tables.put_lease(msgspec.structs.replace(row, until=later(self.now(), seconds)))
+            return True
+
+        return await self._write(work)
+
+    async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
+        def work(tables: Tables) -> None:
+            row = tables.lease(name)
+            if (row.holder, row.term) == (process_no, term):
+                tables.put_lease(msgspec.structs.replace(row, holder=None))
+                event = {"type": "lease.lost", "lease": name, "term": term, "process": process_no}
+                Batch(tables, self.now()).note(STORE_STREAM, actor, [event])
+
+        await self._write(work)
+
+    # --- reading
+    async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
+        def work(connection: sqlite3.Connection) -> Due:
+            now = self.now()
+            names = _json(list(agents)).decode()
+            tasks, steps, *later_on = connection.execute(query("select_due"), {"now": now, "agents": names}).fetchone()
+            next_at = min((at for at in later_on if at is not None), default=None)
+            return Due(now, tasks is not None and tasks <= now, steps is not None and steps <= now, next_at)
+
+        return await self._read(work)
+
+    async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
+        def work(connection: sqlite3.Connection) -> Overdue:
+            now = self.now()
+            asked = {"now": now, "limit": limit, "since": now - round(progress_seconds * MICROSECONDS)}
+            return Overdue(
+                now,
+                tuple(map(step_of, connection.execute(query("select_expired"), asked))),
+                tuple(map(step_of, connection.execute(query("select_starved"), asked))),
+                tuple(_loaded(connection, "select_past_limit", asked)),
+                tuple(_loaded(connection, "select_stuck", asked)),
+            )
+
+        return await self._read(work)
+
+    async def load(self, task_no: int) -> Loaded | None:
+        return await self._read(lambda connection: _load(Tables(connection), Tables(connection).task(task_no)))
+
+    async def find(self, task_id: str) -> Loaded | None:
+        return await self._read(lambda connection: _load(Tables(connection), Tables(connection).task_by_id(task_id)))
+
+    async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
+        def work(connection: sqlite3.Connection) -> list[Ended]:
+            tables = Tables(connection)
+            rows = connection.execute(query("select_ended"), {"task_nos": _json(list(task_nos)).decode()}).fetchall()
+            return [Ended(task, _still_open(tables, task)) for task in map(task_of, rows)]
+
+        return await self._read(work)
+
+    async def list_tasks(
+        self, *, state: TaskState | None = None, workflow: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[TaskRow]:
+        asked = {"after": after, "state": state, "workflow": workflow, "limit": limit}
+        return await self._read(lambda c: [task_of(row) for row in c.execute(query("select_tasks"), asked)])
+
+    async def counts(self) -> dict[TaskState, int]:
+        found: dict[str, int] = await self._read(lambda c: dict(c.execute(query("count_tasks")).fetchall()))
+        return {state: found.get(state, 0) for state in TaskState}
+
+    async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
+        (until,) = await self._read(lambda c: c.execute(query("select_history_end")).fetchone())
+        after = 0
+        while True:
+            name = "select_history" if task_no is None else "select_task_history"
+            asked = {"after": after, "until": until, "task_no": task_no, "limit": HISTORY_PAGE}
+            page = await self._read(lambda c, n=name, a=asked: c.execute(query(n), a).fetchall())  # type: ignore[misc]  # bound now
+            for row in map(history_of, page):
+                yield row
+                after = row.no if task_no is None else row.link
+            if len(page) < HISTORY_PAGE:
+                return
+
+
+def _load(tables: Tables, task: TaskRow | None) -> Loaded | None:
+    return None if task is None else Loaded(task, tables.arguments(task.task_no), tables.steps(task.task_no))
+
+
+def _loaded(connection: sqlite3.Connection, name: str, asked: dict[str, int]) -> list[Loaded]:
+    tables = Tables(connection)
+    numbers = [row[0] for row in connection.execute(query(name), asked).fetchall()]
+    return [loaded for number in numbers if (loaded := _load(tables, tables.task(number))) is not None]
+
+
+def _still_open(tables: Tables, task: TaskRow) -> tuple[str, ...]:
+    return open_compensations(tables.steps(task.task_no)) if task.state is TaskState.ERROR else ()
+
+

@@ -1,0 +1,95 @@
+"""A thread that owns a connection and runs functions on it in order; urgent ones first."""
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...errors import StoreError
+
+T = TypeVar("T")
+_Call = tuple[Callable[[sqlite3.Connection], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+class ConnectionThread:
+    """See the module.
+
+    Args:
+        name: of the thread.
+        connect: makes the connection, in the thread.
+        between: run after each function, for upkeep; its errors are the next caller's.
+    """
+
+    def __init__(
+        self, name: str, connect: Callable[[], sqlite3.Connection], between: Callable[[sqlite3.Connection], None] | None = None
+    ) -> None:
+        self._connect = connect
+        self._between = between
+        self._calls: deque[_Call] = deque()
+        self._urgent: deque[_Call] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, function: Callable[[sqlite3.Connection], T], *, urgent: bool = False) -> T:
+        """Run a function on the connection; its result or error is ours."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._wake:
+            if self._closing:
+                raise StoreError("the store is closed")
+            (self._urgent if urgent else self._calls).append((function, loop, future))
+            self._wake.notify()
+        return await future
+
+    async def close(self) -> None:
+        """Run what was asked for, then close the connection."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    def _next(self) -> _Call | None:
+        with self._wake:
+            while not self._urgent and not self._calls:
+                if self._closing:
+                    return None
+                self._wake.wait()
+            return (self._urgent or self._calls).popleft()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (call := self._next()) is not None:
+            function, loop, future = call
+            try:
+                if connection is None:
+                    connection = self._connect()
+                result, error = function(connection), None
+            except BaseException as raised:  # whatever it is, it is the caller's
+                result, error = None, raised
+            _answer(loop, future, result, error)
+            if self._between is not None and connection is not None:
+                try:
+                    self._between(connection)
+                except sqlite3.Error:
+                    pass  # upkeep that could not be done now is done after the next call
+        if connection is not None:
+            connection.close()
+
+
+def _answer(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    def settle() -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        pass  # the caller's loop is gone, and with it whoever waited
