@@ -87,9 +87,10 @@ class Worker:
 
     def __init__(self, folder: Path, store_url: str, services_url: str, broken: str | None) -> None:
         self._folder = folder
-        self._command = ["arriero", "run", "examples.orders.shop:app", "--store", store_url]
+        module = "examples.orders.unfenced" if broken == "fence" else "arriero"
+        self._command = [module, "run", "examples.orders.shop:app", "--store", store_url]
         self._variables = {SERVICES_VARIABLE: services_url}
-        if broken in ("refund", "fence"):
+        if broken == "refund":
             self._variables[BREAK_VARIABLE] = broken
         self.start()
 

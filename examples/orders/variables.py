@@ -3,6 +3,6 @@
 SERVICES_VARIABLE = "ARRIERO_DEMO_SERVICES"
 """Where the remote services listen; without it the shop's Agents answer themselves, with a stand-in."""
 BREAK_VARIABLE = "ARRIERO_DEMO_BREAK"
-"""What is broken on purpose: ``refund`` or ``fence``."""
+"""What the shop breaks on purpose: ``refund``, or nothing."""
 STORE_VARIABLE = "ARRIERO_STORE"
 """Where the tasks are kept, for every client of an App."""

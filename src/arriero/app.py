@@ -18,7 +18,8 @@ from .core.advancing import policy_of
 from .definitions import DEFAULT_SUPERVISION, Agent, Step, Workflow
 from .errors import DefinitionError, InvalidInput, NotYetBuilt, OutcomeUnknown, StoreError, TaskCompensated, TaskFailed, UnknownTask
 from .model import STEP_OPEN, Loaded, StepKind, TaskFailure, TaskState
-from .policies import Duration, TaskPolicy, seconds
+from .policies import Duration, TaskPolicy, checked, seconds
+from .runtime.agent_host import Around
 from .runtime.live import STEP_PREFIX, Code, OneStep
 from .runtime.node import Node, Session, checked_roles
 from .runtime.ports import Ports, SystemPorts
@@ -29,6 +30,7 @@ from .store.base import Ended, StateStore
 from .store.committer import Committer
 
 R = TypeVar("R")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 DEFAULT_STORE = "sqlite:///arriero.db"
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -191,12 +193,13 @@ class App:
             self.name = codec.checked_id(name, "name of an App")
         except InvalidInput as error:
             raise DefinitionError(str(error)) from error
-        self.agents = tuple(agents)
-        self.workflows = tuple(workflows)
+        self.agents = _all_of(agents, Agent, "agents")
+        self.workflows = _all_of(workflows, Workflow, "workflows")
         self._given_store = store
         self._codes = _codes(self.agents, self.workflows)
         self._ports: Ports = SystemPorts()
         self._settings = Settings()
+        self._around: Around | None = None
         self._store: StateStore | None = None
         self._users = 0
         self._node: Node | None = None
@@ -272,7 +275,9 @@ class App:
         return tuple(by_name[name] for name in wanted)
 
     @asynccontextmanager
-    async def _running(self, store: StateStore, roles: frozenset[str], agents: tuple[Agent, ...]) -> AsyncIterator["App"]:
+    async def _running(
+        self, store: StateStore, roles: frozenset[str], agents: tuple[Agent, ...], *, drain: bool = True
+    ) -> AsyncIterator["App"]:
         if self._node is not None:
             raise InvalidInput(f"App {self.name} is running already in this process")
         await self._open(store)
@@ -286,6 +291,7 @@ class App:
                     settings=self._settings,
                     roles=roles,
                     on_end=lambda task, live: self._waiting.ended_here(task, live.loaded),
+                    around=self._around,
                 )
             )
             await node.start()
@@ -294,7 +300,7 @@ class App:
                 yield self
             finally:
                 self._node = None
-                await node.stop()
+                await node.stop(drain=drain)
         finally:
             await self._close()
 
@@ -417,6 +423,12 @@ def _seconds_or_refuse(duration: Duration, what: str) -> float:
         return seconds(duration, what)
     except DefinitionError as error:
         raise InvalidInput(str(error)) from error
+
+
+def _all_of(values: Iterable[T], of: type, what: str) -> tuple[T, ...]:
+    if not isinstance(values, Iterable):
+        raise DefinitionError(f"{what} of an App is {values!r}; give a list")
+    return tuple(checked(value, of, f"one of the {what} of an App") for value in values)
 
 
 def _codes(agents: tuple[Agent, ...], workflows: tuple[Workflow[..., Any], ...]) -> dict[str, Code]:

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from . import codec
 from .errors import ArrieroError, DefinitionError, NotYetBuilt
-from .policies import Duration, Retry, Supervision, seconds
+from .policies import Duration, Retry, Supervision, checked, seconds
 
 if TYPE_CHECKING:
     from .definitions import Step, Workflow
@@ -66,16 +66,16 @@ class StepCall(Coroutine[Any, Any, R_co]):
     ) -> "StepCall[R_co]":
         """The same call with changes for this one time; what is not given stays.
 
-        Raises: InvalidInput for a bad key; DefinitionError for a bad duration.
+        Raises: InvalidInput for a bad key; DefinitionError for a bad duration or policy.
         """
         old = self.changed
         changed = StepOptions(
             key=old.key if key is None else codec.checked_id(key, f"key of {self.step.name}"),
             complete_within=old.complete_within if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001),
             wait_within=old.wait_within if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
-            retry=retry or old.retry,
-            supervision=supervision or old.supervision,
-            pivot=old.pivot if pivot is None else pivot,
+            retry=old.retry if retry is None else checked(retry, Retry, "retry"),
+            supervision=old.supervision if supervision is None else checked(supervision, Supervision, "supervision"),
+            pivot=old.pivot if pivot is None else checked(pivot, bool, "pivot"),
         )
         call = StepCall(self.step, self.arguments, changed)
         if (run := current_run()) is not None:

@@ -50,15 +50,33 @@ def encode(value: Any, what: str) -> str:
     if value is None:
         return "null"
     try:
-        data = _encoder.encode(value)
+        data = _encode(value, what)
+        # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
+        if b"null" in data or b"\\u0000" in data:
+            _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=_from_user_type), what)
     except (TypeError, NotImplementedError, ValueError, OverflowError, RecursionError) as error:  # UnicodeEncodeError too
         raise InvalidInput(f"{what} cannot be recorded: {error}") from error
     if len(data) > PAYLOAD_BYTES_WARN:
         _check_size(len(data), what)
-    # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
-    if b"null" in data or b"\\u0000" in data:
-        _refuse_what_stores_refuse(_builtins(value), what)
     return data.decode()
+
+
+def _encode(value: Any, what: str) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except TypeError:  # it sorts only mappings whose keys are texts: numbers, enums, UUIDs become texts first
+        plain = msgspec.to_builtins(value, enc_hook=_from_user_type)
+        _refuse_what_stores_refuse(plain, what)
+        with_texts = msgspec.to_builtins(plain, str_keys=True)
+        if _key_count(plain) != _key_count(with_texts):
+            raise InvalidInput(f"{what} has a mapping with two keys that are the same text in JSON") from None
+        return _encoder.encode(with_texts)
+
+
+def _key_count(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_key_count, value.values()))
+    return sum(map(_key_count, value)) if isinstance(value, list | tuple) else 0
 
 
 def _check_size(size: int, what: str) -> None:
@@ -67,11 +85,6 @@ def _check_size(size: int, what: str) -> None:
             f"{what} has {size:,} bytes; the limit is {PAYLOAD_BYTES_MAX:,}: keep large data elsewhere and pass its address"
         )
     logger.warning("%s has %s bytes; over %s a payload slows its task down", what, size, PAYLOAD_BYTES_WARN)
-
-
-def _builtins(value: Any) -> Any:
-    # to_builtins keeps NaN as it is, which is what we look for.
-    return msgspec.to_builtins(value, enc_hook=_from_user_type, str_keys=True)
 
 
 def _refuse_what_stores_refuse(value: Any, what: str) -> None:
@@ -132,6 +145,15 @@ def recordable_text(text: str) -> str:
     """
     shown = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return shown if len(shown) <= TEXT_LENGTH_MAX else f"{shown[:TEXT_LENGTH_MAX]} [cut, {len(shown):,} characters]"
+
+
+def error_text(error: BaseException) -> str:
+    """An exception as recordable text: its type, and what it says if it says anything."""
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"(its text cannot be made: {type(broken).__name__})"
+    return recordable_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def recordable_details(details: Any) -> Any:

@@ -13,7 +13,7 @@ from . import codec
 from .attempt import Attempt, Undo
 from .calls import StepCall, WorkflowCall, current_run
 from .errors import ArrieroError, DefinitionError, InvalidInput
-from .policies import ConvoyPolicy, Duration, Retry, StepPolicy, Supervision, TaskPolicy, seconds
+from .policies import ConvoyPolicy, Duration, Retry, StepPolicy, Supervision, TaskPolicy, checked, seconds
 from .signature import Signature
 
 P = ParamSpec("P")
@@ -58,7 +58,10 @@ class Resource(Generic[T]):
         """The open resource. Raises ArrieroError outside of the Agent's steps."""
         resources = open_resources.get(None)
         if resources is None or self not in resources:
-            raise ArrieroError(f"{self.name}() is open only inside steps of Agent {self.agent!r} while an App runs them")
+            raise ArrieroError(
+                f"{self.name}() is open only inside steps of Agent {self.agent!r} while an App runs them; "
+                f"in a test of a plain function use `with arriero.testing.resource({self.name}, value):`"
+            )
         return cast(T, resources[self])
 
     def opened(self) -> AbstractAsyncContextManager[T] | AbstractContextManager[T]:
@@ -140,9 +143,14 @@ class Step(Generic[P, R]):
 
         Raises: DefinitionError - a second one, parameters other than the step's, or ``then`` in its supervision.
         """
-        if supervision.then != DEFAULT_SUPERVISION.then:
+        if checked(supervision, Supervision, "supervision").then != DEFAULT_SUPERVISION.then:
             raise DefinitionError(f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task")
-        policy = StepPolicy(seconds(complete_within, "complete_within", at_least=0.001), None, retry, supervision)
+        policy = StepPolicy(
+            seconds(complete_within, "complete_within", at_least=0.001),
+            None,
+            checked(retry, Retry, "retry"),
+            supervision,
+        )
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if self.undone_by is not None:
@@ -269,9 +277,11 @@ class Agent:
         policy = StepPolicy(
             seconds(complete_within, "complete_within", at_least=0.001),
             None if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
-            retry,
-            supervision or DEFAULT_SUPERVISION,
+            checked(retry, Retry, "retry"),
+            DEFAULT_SUPERVISION if supervision is None else checked(supervision, Supervision, "supervision"),
         )
+        checked(pivot, bool, "pivot")
+        checked(effect_free, bool, "effect_free")
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
@@ -363,6 +373,10 @@ def workflow(
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)
+    if supervision is not None:
+        checked(supervision, Supervision, "supervision")
+    if convoy_policy is not None:
+        checked(convoy_policy, ConvoyPolicy, "convoy_policy")
 
     def declare(function: Callable[..., Any]) -> Workflow[Any, Any]:
         return Workflow(function, name=name, complete_within=limit, supervision=supervision)

@@ -3,6 +3,7 @@
     ArrieroError
     ├── DefinitionError        declared wrongly: fix the code
     ├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
+    │   ├── MutilatedExport    an exported history was cut or changed
     │   ├── NotYetBuilt        a later release brings it
     │   └── UnknownTask        no task has this id
     ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
@@ -23,6 +24,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 Cause = Literal["permanent", "transient", "unknown", "expired"]
+RETRY_AFTER_SECONDS_MAX = 366 * 86_400.0  # a year: beyond it the service does not mean what it says
 
 
 class ArrieroError(Exception):
@@ -38,6 +40,19 @@ class DefinitionError(ArrieroError):
 
 class InvalidInput(ArrieroError):
     """What was given cannot be accepted."""
+
+
+class MutilatedExport(InvalidInput):
+    """The export is not as it was written: a line was cut, removed or changed.
+
+    Args:
+        line: number of the line where it shows, counted from 1.
+        what: what is wrong there.
+    """
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(f"the export is mutilated at line {line}: {what}")
+        self.line = line
 
 
 class NotYetBuilt(InvalidInput):
@@ -87,8 +102,8 @@ class StepError(ArrieroError):
 
     def __init__(self, message: str = "", *, code: str = "", details: Any = None) -> None:
         super().__init__(message)
-        self.message = message or str(self)
-        self.code = code
+        self.message = str(message) or str(self)  # also when it was given an exception: what failed must not get lost
+        self.code = "" if code is None else str(code)
         self.details = details
 
 
@@ -96,14 +111,25 @@ class Transient(StepError):
     """This try surely did not happen; another may succeed.
 
     Args:
-        retry_after: seconds or timedelta to wait at least before the next try.
+        retry_after: seconds or timedelta to wait at least before the next try; it often comes from a service's
+            answer, so one that means nothing (NaN, below 0) counts as none, and a century as a year.
+    Raises: InvalidInput - ``retry_after`` is no number.
     """
 
     def __init__(
         self, message: str = "", *, code: str = "", details: Any = None, retry_after: float | timedelta | None = None
     ) -> None:
         super().__init__(message, code=code, details=details)
-        self.retry_after = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
+        self.retry_after = _usable_seconds(retry_after)
+
+
+def _usable_seconds(retry_after: float | timedelta | None) -> float | None:
+    seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InvalidInput(f"Transient: retry_after is {retry_after!r}; give seconds or a timedelta")
+    return min(seconds, RETRY_AFTER_SECONDS_MAX) if seconds >= 0 else None
 
 
 class Permanent(StepError):

@@ -4,7 +4,7 @@ Durations come in as seconds or timedelta and are kept as seconds.
 """
 
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,13 @@ def seconds(duration: Duration, what: str, *, at_least: float = 0.0) -> float:
     if not at_least <= value <= SECONDS_MAX:  # NaN fails it too
         raise DefinitionError(f"{what} is {value!r} seconds; it must lie between {at_least} and {SECONDS_MAX:.0f}")
     return float(value)
+
+
+def checked(value: Any, of: type, what: str) -> Any:
+    """The value, if it is of the type. Raises DefinitionError naming ``what``."""
+    if not isinstance(value, of):
+        raise DefinitionError(f"{what} is {value!r}; it must be of the type {of.__name__}")
+    return value
 
 
 def _count(value: object, what: str, *, least: int, most: int) -> None:
@@ -46,7 +53,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _count(self.tries, "Retry.tries", least=1, most=100)
-        if not 1 <= self.factor <= 100:
+        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 1 <= self.factor <= 100:
             raise DefinitionError(f"Retry.factor is {self.factor!r}; it must lie between 1 and 100")
         _keep_seconds(self, "delay", "Retry.delay")
         _keep_seconds(self, "delay_max", "Retry.delay_max")

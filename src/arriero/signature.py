@@ -1,5 +1,6 @@
 """A user's function as arriero sees it: its parameters and result as JSON types, bound and checked without calling it."""
 
+import contextlib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ class Signature:
         self.what = what
         self._scope = scope
         parameters = list(inspect.signature(function).parameters.values())
-        if len(parameters) < given:
+        if any(p.kind is p.KEYWORD_ONLY for p in parameters[:given]) or len(parameters) < given:
             raise DefinitionError(f"{what}: the first parameter must take what arriero gives it (an Attempt or Undo)")
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -40,13 +41,15 @@ class Signature:
         self._required = frozenset(p.name for p in self._parameters if p.default is p.empty)
         self._read_arguments: Callable[[str], Any] | None = None
         self._read_result: Callable[[str], Any] | None = None
-        try:
+        with contextlib.suppress(NameError):  # a type defined further down; the first use resolves it or names it
             self._resolve()
-        except NameError:
-            pass  # a type defined further down; the first use resolves it or says which is missing
 
     def _resolve(self) -> None:
-        hints = typing.get_type_hints(self.function, localns=dict(self._scope) if self._scope else None, include_extras=True)
+        scope = dict(self._scope) if self._scope else None
+        try:
+            hints = typing.get_type_hints(self.function, localns=scope, include_extras=True)
+        except (TypeError, AttributeError, SyntaxError) as error:
+            raise DefinitionError(f"{self.what}: a type cannot be read: {error}") from error
         fields: list[Any] = []
         for parameter in self._parameters:
             of = hints.get(parameter.name, Any)

@@ -63,8 +63,9 @@ def on_code_ended(
     if isinstance(end, Returned):
         assert output is not None
         return None if any(True for _ in open_steps) else Process(output)
-    step = next((s for s in loaded.steps if end.step == (s.kind, s.name, s.key)), None)
-    return on_task_failed(loaded, end.failure, step_then=None if step is None else step_policy(step).supervision.then)
+    failed = [step for step in loaded.steps if (step.kind, step.name, step.key) in end.steps]
+    thens = {step_policy(step).supervision.then for step in failed}
+    return on_task_failed(loaded, end.failure, step_then="hold" if "hold" in thens else None)
 
 
 def when_to_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: float) -> PutDown | None:

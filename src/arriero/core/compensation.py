@@ -7,7 +7,7 @@ import msgspec
 from ..commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
 from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, UndoContext
 from ..policies import StepPolicy
-from .supervision import may_have_happened, step_policy
+from .supervision import may_have_happened, pivot_of, step_policy, stopped_by_pivot
 
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -33,8 +33,12 @@ def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
         failure: why it is undone.
         store_id: for the compensations' keys.
     Returns: PlanUndo in the order of its actions; Compensate when there is nothing to undo; Hold, with the plan left
-        open, when a step that may have happened can neither be undone nor is declared effect_free.
+        open, when a step that may have happened can neither be undone nor is declared effect_free; Hold without a plan
+        when a pivot was taken at the moment in which the undo began.
     """
+    pivot = pivot_of(loaded.steps)
+    if pivot is not None:
+        return Hold(stopped_by_pivot(failure, pivot))
     forward = [step for step in reversed(loaded.steps) if step.kind is StepKind.STEP]
     in_doubt = [step for step in forward if may_have_happened(step) and not (step.effect_free and step.compensation is None)]
     completed = [step for step in forward if step.state is StepState.COMPLETED]

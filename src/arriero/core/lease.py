@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..commands import FreeTask
-from ..model import Instant, Loaded, StepState, TaskFailure, TaskRow, TASK_OPEN
+from ..model import Instant, Loaded, StepRow, StepState, TaskFailure, TaskRow, TASK_OPEN
 
 PROBATION_FROM = 2  # losses from which a task is handled alone
 HELD_FROM = 3  # losses at which it is held
@@ -38,9 +38,11 @@ def may_retire(now: Instant, lease_until: Instant, *, known_dead: bool, nobody_f
 
 
 def on_process_lost(held: Iterable[Loaded], process_no: int, actor: str) -> list[FreeTask]:
-    """Free what a lost process held: no attempt is spent, but each task counts the loss.
+    """Free what a lost process held: no attempt is spent, but each task that may have been the cause counts the loss.
 
-    When a task on probation is among them it alone is charged: it was handled alone just so that this can be told.
+    A task may have been the cause when an attempt of it ran there, or its code had something to handle; one that only
+    waited was inert. When a task on probation is among those it alone is charged: it was handled alone just so that
+    this can be told.
 
     Args:
         held: tasks held by the process, or with a step running there.
@@ -49,13 +51,25 @@ def on_process_lost(held: Iterable[Loaded], process_no: int, actor: str) -> list
     Returns: one command per task.
     """
     tasks = list(held)
-    suspects = [loaded for loaded in tasks if is_on_probation(loaded.task)]
-    return [_free(loaded, process_no, actor, charged=not suspects or loaded in suspects) for loaded in tasks]
+    active = [loaded for loaded in tasks if _was_active(loaded, process_no)]
+    suspects = [loaded for loaded in active if is_on_probation(loaded.task)] or active
+    charged = {loaded.task.task_no for loaded in suspects}
+    return [_free(loaded, process_no, actor, charged=loaded.task.task_no in charged) for loaded in tasks]
+
+
+def _was_active(loaded: Loaded, process_no: int) -> bool:
+    task = loaded.task
+    handles_news = task.locked_by == process_no and task.unseen_since is not None
+    return handles_news or any(_runs_at(step, process_no) for step in loaded.steps)
+
+
+def _runs_at(step: StepRow, process_no: int) -> bool:
+    return step.state is StepState.RUNNING and step.locked_by == process_no
 
 
 def _free(loaded: Loaded, process_no: int, actor: str, *, charged: bool) -> FreeTask:
     task = loaded.task
-    steps = tuple((s.step_no, s.fence) for s in loaded.steps if s.state is StepState.RUNNING and s.locked_by == process_no)
+    steps = tuple((s.step_no, s.fence) for s in loaded.steps if _runs_at(s, process_no))
     return FreeTask(
         actor=actor,
         task_no=task.task_no,

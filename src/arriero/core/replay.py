@@ -17,6 +17,7 @@ import msgspec
 
 from ..attempt import as_datetime
 from ..calls import StepCall
+from ..codec import error_text, recordable_text
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
 from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
 from .workflow_loop import WorkflowLoop
@@ -42,10 +43,10 @@ class Returned(msgspec.Struct, frozen=True):
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """The code left by a failure. ``step``: the failed step's identity, None when there is none."""
+    """The code left by a failure. ``steps``: the failed steps it left by, more than one in an ExceptionGroup."""
 
     failure: TaskFailure
-    step: Identity | None = None
+    steps: tuple[Identity, ...] = ()
 
 
 class Execution:
@@ -61,7 +62,7 @@ class Execution:
         self._start = start
         self._seed = seed
         self.now = now
-        self._loop = WorkflowLoop(self)  # type: ignore[abstract]  # its refusals are set in a loop
+        self._loop = WorkflowLoop(self, seed)  # type: ignore[abstract]  # its refusals are set in a loop
         self._main: asyncio.Task[Any] | None = None
         self._waiting: dict[Identity, asyncio.Future[Any]] = {}
         self._occurrences: defaultdict[str, int] = defaultdict(int)
@@ -163,10 +164,12 @@ class Execution:
         return self._ask(Asked(identity, text, None, later(self.now, seconds)))
 
     def _ask(self, asked: Asked) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        if self._loop.is_closed():
+            return future  # a `finally` block awaits while the code is dropped: nothing is asked for any more
         if asked.identity in self.asked:
             _, name, key = asked.identity
-            raise ForbiddenInWorkflow(f"step {name} was asked for twice under the key {key!r}; give each its own key")
-        future = self._loop.create_future()
+            self._loop.refuse(f"step {name} was asked for twice under the key {key!r}; give each its own key")
         self.asked[asked.identity] = asked
         self._waiting[asked.identity] = future
         self._new.append(asked)
@@ -188,7 +191,7 @@ class Execution:
 
 
 def _bug(error: BaseException) -> TaskFailure:
-    return TaskFailure("bug", f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, code="bug")
+    return TaskFailure("bug", error_text(error), code="bug")
 
 
 def _judge_error(error: BaseException) -> Raised:
@@ -198,11 +201,13 @@ def _judge_error(error: BaseException) -> Raised:
     if not leaves or not all(isinstance(leaf, StepFailed | Permanent) for leaf in leaves):
         culprit = next((leaf for leaf in leaves if not isinstance(leaf, StepFailed | Permanent)), error)
         return Raised(_bug(culprit))
+    identities = tuple(leaf.identity for leaf in leaves if hasattr(leaf, "identity"))
     if isinstance(first, StepFailed):
-        reason = first.message or first.code or first.cause
-        return Raised(TaskFailure("step", reason, first.step, first.code), getattr(first, "identity", None))
+        reason = recordable_text(first.message or first.code or first.cause)
+        return Raised(TaskFailure("step", reason, recordable_text(first.step), recordable_text(first.code)), identities)
     assert isinstance(first, Permanent)
-    return Raised(TaskFailure("refused", first.message or "the workflow refused", "", first.code))
+    reason = recordable_text(first.message or "the workflow refused")
+    return Raised(TaskFailure("refused", reason, "", recordable_text(first.code)), identities)
 
 
 def _leaves(error: BaseException) -> Iterable[BaseException]:

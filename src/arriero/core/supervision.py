@@ -104,18 +104,23 @@ def on_task_failed(loaded: Loaded, failure: TaskFailure, *, step_then: str | Non
     Args:
         loaded: the task and its steps, in the state the decision will be guarded by.
         failure: a step's, a refusal by the workflow, or its limit; bugs are always held.
-        step_then: ``then`` of the failed step's own policy; None for an end without a failed step.
+        step_then: ``hold`` if a failed step's own policy says so; None for an end without a failed step.
     Returns: Hold if either policy says hold, or a pivot stands in the way (named); else BeginUndo.
     """
     if failure.kind not in ("step", "refused", "limit"):
         return Hold(failure)
     pivot = pivot_of(loaded.steps)
     if pivot is not None:
-        reason = f"{failure.reason} (not undone: step {pivot.label} is a pivot and has or may have happened)"
-        return Hold(msgspec.structs.replace(failure, reason=reason))
+        return Hold(stopped_by_pivot(failure, pivot))
     if "hold" in (step_then, task_policy(loaded.task.policy).supervision.then):
         return Hold(failure)
     return BeginUndo(failure)
+
+
+def stopped_by_pivot(failure: TaskFailure, pivot: StepRow) -> TaskFailure:
+    """The failure of a task that a pivot keeps from being undone, with the pivot named."""
+    reason = f"{failure.reason} (not undone: step {pivot.label} is a pivot and has or may have happened)"
+    return msgspec.structs.replace(failure, reason=reason)
 
 
 def on_limit_passed(loaded: Loaded) -> BeginUndo | Hold:

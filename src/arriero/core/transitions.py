@@ -49,6 +49,7 @@ from ..model import (
     later,
 )
 from .chain import START, payload_hash
+from .lease import HELD_FROM
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 
 Event = dict[str, Any]
@@ -298,7 +299,8 @@ class _Writer:
     def closed(self, step: StepRow) -> StepRow:
         """A step that was pending or running and will not be taken again as things stand."""
         event = StepEvent.WITHDRAWN if step.kind is not StepKind.COMPENSATION else StepEvent.PARKED
-        closed = replace(step, state=advance_step(step.state, event), wait_by=None, finished_at=self.now)
+        finished_at = self.now if event is StepEvent.WITHDRAWN else None
+        closed = replace(step, state=advance_step(step.state, event), wait_by=None, finished_at=finished_at)
         if step.kind is not StepKind.TIMER:
             self.set(open_count=self.task.open_count - 1)
             self.events.append({"type": f"step.{event}", "step": step.ordinal, "in_doubt": step.in_doubt})
@@ -360,9 +362,9 @@ class _Writer:
         counts = not is_timer and state is StepState.PENDING
         self.set(opened_count=ordinal, open_count=self.task.open_count + counts)
         self.events.append(_opened(step))
-        if new.take:
-            step = self._dispatch(step, new.complete_within)
         self.opened.append(step)
+        if new.take:
+            self.opened[-1] = self._dispatch(step, new.complete_within)
 
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
         assert self.process_no is not None
@@ -377,6 +379,7 @@ class _Writer:
             now_as = self.changed.get(step.step_no, step)
             if now_as.state is StepState.PENDING:
                 self.put(self.closed(now_as))
+        self.opened = [self.closed(step) if step.state is StepState.PENDING else step for step in self.opened]
 
     # --- the task
     def news(self) -> None:
@@ -431,9 +434,12 @@ class _Writer:
             self.begin_undo(failure)
         self.set(failure=msgspec.json.encode(failure).decode())
         first = self.task.opened_count + 1
-        for position, new in enumerate(planned):
-            self.open(new, StepState.PENDING if position == 0 else StepState.PLANNED)
+        position = len(self.opened)
+        for index, one in enumerate(planned):
+            self.open(replace(one, take=False), StepState.PENDING if index == 0 else StepState.PLANNED)
         self.events.append({"type": "undo.planned", "steps": list(range(first, first + len(planned)))})
+        if planned[0].take:  # only now: the plan stands before its first action, also in the history
+            self.opened[position] = self._dispatch(self.opened[position], planned[0].complete_within)
 
     def next_undo(self, ending: NextUndo) -> None:
         step = self.step(ending.step_no)
@@ -534,29 +540,34 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         step = writer.step(item.step_no)
         if isinstance(item, Fired):
             assert step is not None
+            assert (step.task_no, step.kind) == (task.task_no, StepKind.TIMER)
+            if step.state is not StepState.PENDING or step.not_before is None or step.not_before > now:
+                return Refused(Refusal("moved_on", f"timer {step.ordinal} of task {task.task_id} is not due"))
             writer.fire(step, item.delivered_at)
             continue
         verdict = report_verdict(step, item.fence, now)
         if verdict != "applied":
             return _refused_report(step, item, verdict)
         assert step is not None
+        assert step.task_no == task.task_no
         writer.events.append(_report_event(step, item, verdict))
         writer.record(step, item.outcome, item.delivered_at, step.fence)
-    for new in command.opened:
-        writer.open(new)
-    if writer.task.opened_count > STEPS_PER_TASK_MAX:
+    if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:  # none of them: their numbers would be another task's
         reason = f"it opened more than {STEPS_PER_TASK_MAX:,} steps: split it into several tasks"
         writer.hold(TaskFailure("bug", reason, code="too_many_steps"))
-    elif isinstance(command.ending, Process | PlanUndo | Compensate) and _forward_open(writer):
-        return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
     else:
+        for new in command.opened:
+            writer.open(new)
+        if isinstance(command.ending, Process | PlanUndo | Compensate) and writer.task.open_count > 0:
+            return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
         writer.finish(command.ending)
     writer.set(revision=task.revision + 1)
     return writer.change()
 
 
-def _forward_open(writer: _Writer) -> bool:
-    return writer.task.open_count > 0
+def _pivot_runs(writer: _Writer) -> bool:
+    """Another process took the pivot since the decision to undo was made: taking a request grows no revision."""
+    return any(step.pivot and step.state is StepState.RUNNING for step in writer.rows.open_steps(writer.task.task_no))
 
 
 def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
@@ -612,6 +623,8 @@ def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> C
     if task.state not in TASK_FORWARD or task.complete_by is None or task.complete_by > now:
         return Refused(Refusal("moved_on", f"task {task.task_id} is {task.state}"))
     writer = _Writer(task, rows, now, None)
+    if isinstance(command.ending, BeginUndo) and _pivot_runs(writer):
+        return Refused(Refusal("moved_on", f"task {task.task_id} has a pivot under way"))
     writer.events.append({"type": "task.expired", "term": command.term})
     if isinstance(command.ending, BeginUndo):
         writer.begin_undo(command.ending.failure)
@@ -641,7 +654,8 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
     if command.charged and task.state in TASK_OPEN:
         writer.set(lost_count=task.lost_count + 1)
         writer.events.append({"type": "task.lost", "lost_count": writer.task.lost_count, "process": command.lost_by})
-    if command.hold is not None and writer.task.state in TASK_OPEN:
+    # A step may have been recorded since the holder's tasks were read, which ended the probation: then it goes on.
+    if command.hold is not None and writer.task.state in TASK_OPEN and writer.task.lost_count >= HELD_FROM:
         writer.hold(command.hold)
     elif holds:
         writer.release(now, "lost" if command.lost_by is not None else "stuck")

@@ -5,6 +5,7 @@ threads) has no record to replay from, so asking for it is refused by name, with
 """
 
 import asyncio
+import sys
 from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -14,11 +15,14 @@ from typing import Any, NoReturn
 from ..errors import ForbiddenInWorkflow
 
 RUNS_MAX = 1_000_000  # callbacks between two deliveries: beyond it the code spins without waiting for anything
+REFUSALS_MAX = 100  # refusals the code may swallow; then it is cancelled, which `except Exception` does not swallow
+CLOSES_MAX = 100  # how often code that awaits while it is being dropped is dropped again
 
+_TIMER = "a timer (asyncio.sleep, timeout, wait_for): use `await arriero.sleep(...)`, or complete_within= on the step"
 _REMEDIES = {
-    "call_later": "a timer (asyncio.sleep, timeout, wait_for): use `await arriero.sleep(...)`, or complete_within= on the step",
-    "call_at": "a timer (asyncio.sleep, timeout, wait_for): use `await arriero.sleep(...)`, or complete_within= on the step",
-    "time": "the loop's clock: use `arriero.now()`",
+    "call_later": _TIMER,
+    "call_at": _TIMER,
+    "time": "the loop's clock (asyncio.timeout): use `arriero.now()`, or complete_within= on the step",
     "run_in_executor": "a thread: move the call into a step",
     "call_soon_threadsafe": "another thread: move the call into a step",
 }
@@ -27,6 +31,17 @@ _REMEDIES = {
 class WorkflowTask(asyncio.Task[Any]):
     """A task whose hash is its number, so that sets of tasks (asyncio.wait) iterate alike in every replay."""
 
+    def __init__(self, number: int, coro: Any, **kwargs: Any) -> None:
+        self.number = number  # before the base: that puts us into asyncio's own set of all tasks
+        super().__init__(coro, **kwargs)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class WorkflowFuture(asyncio.Future[Any]):
+    """A future whose hash is its number, for the same reason."""
+
     number = 0
 
     def __hash__(self) -> int:
@@ -34,13 +49,19 @@ class WorkflowTask(asyncio.Task[Any]):
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
-    """See the module. ``workflow_run`` is what call values find when they are awaited."""
+    """See the module. ``workflow_run`` is what call values find when they are awaited.
 
-    def __init__(self, workflow_run: Any) -> None:
+    Args:
+        seed: of the task, the same in every replay. Hashes grow from it: asyncio keeps one set of all tasks of all
+            workflows in the process, in which equal hashes would make each new task compare itself with all others.
+    """
+
+    def __init__(self, workflow_run: Any, seed: int) -> None:
         self.workflow_run = workflow_run
         self.violation: ForbiddenInWorkflow | None = None
+        self._refusals = 0
         self._ready: deque[asyncio.Handle] = deque()
-        self._task_count = 0
+        self._number = (seed % 2**40) << 16  # small sets still iterate in the order of creation
         self._tasks: list[WorkflowTask] = []
         self._closed = False
 
@@ -60,12 +81,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        future = WorkflowFuture(loop=self)
+        self._number += 1
+        future.number = self._number
+        return future
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None, **kwargs: Any) -> asyncio.Task[Any]:
-        task = WorkflowTask(coro, loop=self, name=name or "step", context=context)
-        self._task_count += 1
-        task.number = self._task_count
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None, **kwargs: Any
+    ) -> asyncio.Task[Any]:
+        self._number += 1
+        task = WorkflowTask(self._number, coro, loop=self, name=name or "step", context=context)
         self._tasks.append(task)
         return task
 
@@ -78,11 +103,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     # --- running
     def run_ready(self) -> None:
         """Run until nothing is ready. Raises ForbiddenInWorkflow when the code spins."""
-        outer = events._get_running_loop()
-        outer_task = None if outer is None else tasks.current_task(outer)
-        if outer is not None and outer_task is not None:
-            tasks._leave_task(outer, outer_task)
-        events._set_running_loop(self)
+        outer = self._enter()
         try:
             for _ in range(RUNS_MAX):
                 if not self._ready:
@@ -92,36 +113,79 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     handle._run()
             raise ForbiddenInWorkflow(f"workflow code ran {RUNS_MAX:,} callbacks without awaiting a step: it spins")
         finally:
-            events._set_running_loop(outer)
-            if outer is not None and outer_task is not None:
-                tasks._enter_task(outer, outer_task)
+            self._leave(*outer)
+
+    def _enter(self) -> tuple[Any, Any, Any]:
+        """Put the loop that runs us aside: for the code there is only this one."""
+        outer = events._get_running_loop()
+        outer_task = None if outer is None else tasks.current_task(outer)
+        if outer_task is not None:
+            tasks._leave_task(outer, outer_task)  # type: ignore[arg-type]  # a task has a loop
+        events._set_running_loop(self)
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, self._on_generator_left)
+        return outer, outer_task, hooks
+
+    @staticmethod
+    def _leave(outer: Any, outer_task: Any, hooks: Any) -> None:
+        sys.set_asyncgen_hooks(*hooks)
+        events._set_running_loop(outer)
+        if outer_task is not None:
+            tasks._enter_task(outer, outer_task)
+
+    def _on_generator_left(self, generator: Any) -> None:
+        """An async generator was left half way: close it as the code would, never on the loop around us."""
+        if self.is_running() and not self._closed:
+            self.create_task(generator.aclose())
 
     def close(self) -> None:
         """Drop the code where it stands. Its ``finally`` blocks run, but nothing they await is carried out."""
+        if self._closed:
+            return
         self._closed = True
-        for task in self._tasks:
-            if task.done():
-                continue
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # the task is dropped on purpose
-            coroutine: Coroutine[Any, Any, Any] = task.get_coro()  # type: ignore[assignment]  # never None in our loop
-            try:
-                coroutine.close()
-            except (RuntimeError, ValueError):
-                pass  # code that awaits while being closed; its state is in the record
-            except Exception:
-                pass  # a `finally` block that fails while being dropped decides nothing
-        self._tasks.clear()
-        self._ready.clear()
+        outer = self._enter()
+        try:
+            for task in self._tasks:  # grows when a `finally` block makes tasks; they are dropped as well
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is dropped on purpose
+                    _drop(task.get_coro())  # type: ignore[arg-type]  # never None in our loop
+            self._tasks.clear()
+            self._ready.clear()
+        finally:
+            self._leave(*outer)
 
-    def _refuse(self, name: str) -> NoReturn:
+    def refuse(self, violation: str) -> NoReturn:
+        """Refuse what the code does. It may swallow the exception, but then the violation is still known."""
+        self.violation = self.violation or ForbiddenInWorkflow(violation)
+        self._refusals += 1
+        if self._refusals > REFUSALS_MAX:
+            raise asyncio.CancelledError(violation)
+        raise ForbiddenInWorkflow(violation)
+
+    def _refuse_call(self, name: str) -> NoReturn:
         remedy = _REMEDIES.get(name, "a socket, pipe, process or signal: move the call into a step")
-        self.violation = ForbiddenInWorkflow(f"workflow code asked its loop for {name}, that is {remedy}")
-        raise self.violation
+        self.refuse(f"workflow code asked its loop for {name}, that is {remedy}")
+
+
+def _drop(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Close a coroutine that stands at an await."""
+    for _ in range(CLOSES_MAX):
+        try:
+            coroutine.close()
+        except RuntimeError:
+            continue  # a `finally` block awaits while being dropped; its state is in the record
+        except BaseException:
+            pass  # a `finally` block that fails while being dropped decides nothing
+        return
+    # Code that catches BaseException in an endless loop. Freeing it would run that loop, for ever: let it stand.
+    import ctypes  # only here: importing arriero should stay fast
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
 
 
 def _refusing(name: str) -> Callable[..., Any]:
     def refuse(self: WorkflowLoop, *_args: Any, **_kwargs: Any) -> NoReturn:
-        self._refuse(name)
+        self._refuse_call(name)
 
     return refuse
 

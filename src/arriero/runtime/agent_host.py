@@ -1,6 +1,7 @@
 """Hosts Agents: runs one attempt up to its ``complete_by``, then reports or keeps silent."""
 
 import asyncio
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -24,7 +25,12 @@ from .ports import Ports
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
+SAID_MAX = 20_000  # more reports than one process can have on their way to the store
 _read_undo = msgspec.json.Decoder(UndoContext).decode
+
+
+# What a test puts in a step's place: given the step, its row, its Attempt and arguments; None: the step's own function.
+Around = Callable[[Step[Any, Any], StepRow, Attempt, dict[str, Any]], Callable[[], Any] | None]
 
 
 class AgentHost:
@@ -33,6 +39,7 @@ class AgentHost:
     Args:
         report: hands on a report; the node knows who holds the task.
         is_trusted: whether this process may still believe in its lease.
+        around: for tests; with it resources are opened at the first call of a step's own function.
         probation: the task on probation this process holds, 0 when none, as the scheduler knows it.
     """
 
@@ -48,6 +55,7 @@ class AgentHost:
         process_no: int,
         report: Callable[[StepRow, Reported], None],
         is_trusted: Callable[[], bool],
+        around: Around | None = None,
     ) -> None:
         self.agents = {agent.name: agent for agent in agents}
         self._store = store
@@ -58,6 +66,7 @@ class AgentHost:
         self._process_no = process_no
         self._report = report
         self._is_trusted = is_trusted
+        self._around = around
         self._used: Counter[str] = Counter()
         self._backlog: set[str] = set()  # Agents for which requests may wait in the store: those go first
         self._taking = False
@@ -67,18 +76,26 @@ class AgentHost:
         self._exits = AsyncExitStack()
         self._names = tuple({name for agent in self.agents.values() for name in agent.steps})
         self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._said: dict[tuple[int, int], None] = {}  # attempts reported lately: their commit may still be under way
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
 
     # --- life
     async def start(self) -> None:
         """Open the Agents' resources."""
-        for agent in self.agents.values():
-            for resource in agent.resources:
-                context = resource.opened()
-                if isinstance(context, AbstractAsyncContextManager):
-                    self._resources[resource] = await self._exits.enter_async_context(context)
-                else:
-                    self._resources[resource] = self._exits.enter_context(context)
+        if self._around is None:
+            for agent in self.agents.values():
+                await self.open_resources(agent)
+
+    async def open_resources(self, agent: Agent) -> None:
+        """Open those of one Agent that are not open yet."""
+        for resource in agent.resources:
+            if resource in self._resources:
+                continue
+            context = resource.opened()
+            if isinstance(context, AbstractAsyncContextManager):
+                self._resources[resource] = await self._exits.enter_async_context(context)
+            else:
+                self._resources[resource] = self._exits.enter_context(context)
 
     def stop_taking(self) -> None:
         """Begin to drain: no request is taken any more."""
@@ -156,7 +173,7 @@ class AgentHost:
         """Begin an attempt that the store has recorded as ours."""
         step = dispatch.step
         identity = (step.step_no, step.fence)
-        if identity in self.in_flight:
+        if identity in self.in_flight or identity in self._said:
             return
         if not reserved:
             self._used[step.agent] += 1
@@ -168,6 +185,13 @@ class AgentHost:
         task = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
         self.in_flight[identity] = task
         task.add_done_callback(lambda _: self._ended(dispatch))
+
+    def say(self, step: StepRow, report: Reported) -> None:
+        """Hand on a report, and remember it so that the attempt is not begun again while its commit is under way."""
+        self._said[step.step_no, step.fence] = None
+        if len(self._said) > SAID_MAX:
+            del self._said[next(iter(self._said))]
+        self._report(step, report)
 
     def _ended(self, dispatch: Dispatch) -> None:
         step = dispatch.step
@@ -213,7 +237,7 @@ class _AttemptRun:
                 self._host.give_back(self._step.agent)
         if outcome is not None and self._remaining() > 0:
             report = Reported(self._step.step_no, self._step.fence, outcome, self._host._store.now())
-            self._host._report(self._step, report)
+            self._host.say(self._step, report)
 
     def _expire(self) -> None:
         assert self._task is not None
@@ -289,7 +313,18 @@ class _AttemptRun:
             return None
         signature, is_async = code.signature, code.is_async
         signature.arguments(self._step.arguments)
-        return lambda: self._invoke(is_async, definition.agent, lambda: signature.call((first,), signature.arguments(self._step.arguments)))
+
+        async def call() -> Any:
+            arguments = signature.arguments(self._step.arguments)  # made anew for each try: a step may change them
+            if (around := self._host._around) is not None:
+                instead = around(definition, self._step, first, arguments)
+                if instead is not None:
+                    value = instead()
+                    return await value if inspect.isawaitable(value) else value
+                await self._host.open_resources(definition.agent)
+            return await self._invoke(is_async, definition.agent, lambda: signature.call((first,), arguments))
+
+        return call
 
     async def _invoke(self, is_async: bool, agent: Agent, function: Callable[[], Any]) -> Any:
         open_resources.set(self._host._resources)

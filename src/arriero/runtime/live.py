@@ -75,7 +75,9 @@ class LiveTask:
         self.code = code
         self.inbox: deque[Reported | Fired] = deque()
         self.fresh: list[Asked] = []  # asked for, not yet recorded
-        self.busy = False  # a command of it is on its way
+        self.busy = False  # a command of it is on its way, or it is being read again
+        self.in_flight = False  # a command of it is on its way
+        self.outdated: tuple[Reported, ...] | None = None  # read it again after that command, with these reports
         self.idle_since: float | None = None
         self.execution: Execution | None = None
         self.broken: TaskFailure | None = None  # why the code cannot go on, besides its own end

@@ -11,7 +11,7 @@ from ..errors import InvalidInput, StoreError
 from ..model import StepRow, TaskRow
 from ..store.base import StateStore
 from ..store.committer import Committer
-from .agent_host import AgentHost
+from .agent_host import AgentHost, Around
 from .leader import Leader
 from .live import Code, LiveTask
 from .membership import Membership
@@ -48,7 +48,9 @@ class Session:
         settings: Settings,
         roles: frozenset[str],
         on_end: Callable[[TaskRow, LiveTask], None],
+        around: Around | None = None,
     ) -> None:
+        self._around = around
         self._store = store
         self._ports = ports
         self._settings = settings
@@ -91,7 +93,12 @@ class Session:
         }
         process_no = self.membership.process_no
         self.agents = AgentHost(
-            self._agents_given, **common, process_no=process_no, report=self._report, is_trusted=self.membership.is_trusted
+            self._agents_given,
+            **common,
+            process_no=process_no,
+            report=self._report,
+            is_trusted=self.membership.is_trusted,
+            around=self._around,
         )
         self.scheduler = Scheduler(
             self._codes, **common, process_no=process_no, agents=self.agents, on_end=self._on_end, spawn=self._spawn
@@ -161,6 +168,7 @@ class Session:
             await self.scheduler.reconcile()
         if not self._draining:
             self.scheduler.put_down_idle()
+            self.scheduler.look_again()
 
     # --- the end
     async def drain(self) -> None:
@@ -222,10 +230,10 @@ class Node:
         if self.session is not None:
             self.session.hint()
 
-    async def stop(self) -> None:
-        """Drain and end."""
+    async def stop(self, *, drain: bool = True) -> None:
+        """End; with ``drain`` after letting attempts end and putting every task down."""
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
         if self.session is not None:
-            await self.session.drain()
+            await (self.session.drain() if drain else self.session.abandon())

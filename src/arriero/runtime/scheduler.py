@@ -32,6 +32,7 @@ from ..core.advancing import new_step, on_code_ended, when_to_put_down
 from ..core.compensation import next_undo
 from ..core.lease import is_on_probation
 from ..core.replay import Asked, Raised
+from ..errors import StoreError
 from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, seconds_between
 from ..store.base import StateStore
 from ..store.committer import Committer
@@ -41,6 +42,8 @@ from .ports import Ports
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
+
+RELOAD_SECONDS = 0.2  # between attempts to read a task again while the store does not answer
 
 
 class Scheduler:
@@ -80,7 +83,7 @@ class Scheduler:
         self._claim_again = False
         self._draining = False
         self.live: dict[int, LiveTask] = {}
-        self._reloading: set[int] = set()
+        self._reloading: dict[int, tuple[Reported, ...]] = {}
 
     # --- claiming
     def claim_soon(self) -> None:
@@ -100,7 +103,10 @@ class Scheduler:
         self._claiming = False
         tasks = answer.tasks if isinstance(answer, Claimed) else ()
         for loaded in tasks:
-            self._adopt(loaded)
+            if loaded.task.task_no in self.live or loaded.task.task_no in self._reloading:
+                self._reload_soon(loaded.task.task_no, ())  # we knew it before this answer came: what is recorded counts
+            else:
+                self._adopt(loaded)
         again, self._claim_again = self._claim_again, False
         if again or len(tasks) == room:
             self.claim_soon()
@@ -118,6 +124,7 @@ class Scheduler:
                 live.inbox.append(report)
             else:
                 self.report_alone(report)
+        self._fire_due(live)
         self._pump(live)
 
     def _adopt_attempt(self, step: StepRow, task: TaskRow, reported: set[int]) -> None:
@@ -132,8 +139,12 @@ class Scheduler:
         live = self.live.get(step.task_no)
         if live is None:
             return False
-        live.inbox.append(report)
-        self._pump(live)
+        known = live.steps.get(report.step_no)
+        if known is not None and known.fence >= report.fence:
+            live.inbox.append(report)
+            self._pump(live)
+        else:  # opened by a commit whose answer was lost, or recovered and taken again since we read it
+            self._reload_soon(step.task_no, (report,))
         return True
 
     def report_alone(self, report: Reported) -> None:
@@ -165,24 +176,37 @@ class Scheduler:
                     self._adopt_attempt(step, task, reported)
 
     def _reload_soon(self, task_no: int, reports: tuple[Reported, ...]) -> None:
-        if task_no in self._reloading:
-            return
+        """Read the record again; ``reports`` came for the task and are not recorded yet."""
         live = self.live.get(task_no)
         if live is not None:
             live.busy = True
             reports += tuple(item for item in live.inbox if isinstance(item, Reported))
             live.inbox.clear()
-        self._reloading.add(task_no)
-        self._spawn(self._reload(task_no, reports))
+            if live.in_flight:  # its answer first: what it writes must be in what we read
+                live.outdated = (live.outdated or ()) + reports
+                return
+        if task_no in self._reloading:
+            self._reloading[task_no] += reports
+            return
+        self._reloading[task_no] = reports
+        self._spawn(self._reload(task_no))
 
-    async def _reload(self, task_no: int, reports: tuple[Reported, ...]) -> None:
+    async def _reload(self, task_no: int) -> None:
         """Throw away what we believed of a task and begin again from its record, if it is still ours."""
-        try:
-            loaded = await self._store.load(task_no)
-        finally:
-            self._reloading.discard(task_no)
-        live = self.live.pop(task_no, None)
+        while True:
+            try:
+                loaded = await self._store.load(task_no)
+                break
+            except StoreError as error:
+                logger.warning("task number %d could not be read again yet: %s", task_no, error)
+                await self._ports.clock.sleep(RELOAD_SECONDS)
+        reports = self._reloading.pop(task_no)
+        live = self.live.get(task_no)
+        if live is not None and live.in_flight:  # adopted meanwhile, and it went on: what we read is old
+            live.outdated = (live.outdated or ()) + reports
+            return
         if live is not None:
+            del self.live[task_no]
             live.close()
             reports += tuple(item for item in live.inbox if isinstance(item, Reported))
         if loaded is not None and loaded.task.locked_by == self._process_no:
@@ -204,9 +228,19 @@ class Scheduler:
             self._send(live, command)
 
     def _take_inbox(self, live: LiveTask) -> tuple[Reported | Fired, ...]:
-        items = tuple(live.inbox)
+        """What came in, each step once, as far as it can still count; the rest goes to the store for its verdict."""
+        items: dict[int, Reported | Fired] = {}
+        for item in live.inbox:
+            step = live.steps[item.step_no]
+            if isinstance(item, Fired):
+                if step.state is StepState.PENDING:
+                    items[item.step_no] = item
+            elif item.step_no in items or (step.state, step.fence) != (StepState.RUNNING, item.fence):
+                self.report_alone(item)
+            else:
+                items[item.step_no] = item
         live.inbox.clear()
-        return items
+        return tuple(items.values())
 
     def _forward(self, live: LiveTask) -> Advance | None:
         delivered = self._take_inbox(live)
@@ -302,17 +336,21 @@ class Scheduler:
         )
 
     def _send(self, live: LiveTask, command: Advance) -> None:
-        live.busy = True
+        live.busy = live.in_flight = True
         self._committer.put(command, lambda answer: self._answered(live, command, answer))
 
     def _answered(self, live: LiveTask, command: Advance, answer: Answer | BaseException) -> None:
+        live.in_flight = False
+        outdated, live.outdated = live.outdated, None
         if isinstance(answer, Applied):
-            live.busy = False
+            live.busy = outdated is not None
             self._written(live, command, answer)
+            if outdated is not None:
+                self._reload_soon(command.task_no, outdated)
             return
         for agent in _reserved(live, command):
             self._agents.give_back(agent)
-        reports = tuple(item for item in command.delivered if isinstance(item, Reported))
+        reports = tuple(item for item in command.delivered if isinstance(item, Reported)) + (outdated or ())
         if isinstance(answer, Refusal):
             self._reload_soon(command.task_no, reports)
         elif self.live.get(command.task_no) is live:
@@ -350,7 +388,7 @@ class Scheduler:
         was_full = len(self.live) >= self._settings.tasks_max
         del self.live[live.task.task_no]
         live.close()
-        for item in self._take_inbox(live):
+        for item in live.inbox:
             if isinstance(item, Reported):
                 self.report_alone(item)
         if live.task.ended_at is not None:
@@ -362,18 +400,25 @@ class Scheduler:
     def _rest(self, live: LiveTask) -> None:
         """Nothing to write: a timer, a report or another process moves it."""
         live.idle_since = self._ports.clock.monotonic()
-        now = self._store.now()
-        timers = [s for s in live.steps.values() if s.kind is StepKind.TIMER and s.state is StepState.PENDING and s.not_before]
-        if not timers or live.task.state is not TaskState.PROCESSING:
+        if live.task.state is not TaskState.PROCESSING:
             return
-        first = min(timers, key=lambda step: (step.not_before or 0, step.ordinal))
-        assert first.not_before is not None
-        wait = seconds_between(now, first.not_before)
-        if wait <= 0:
-            live.inbox.append(Fired(first.step_no, now))
+        if self._fire_due(live):
             self._pump(live)
-        elif wait <= self._settings.linger_seconds * 2:
-            self._ports.clock.call_later(wait, lambda: self._wake(live))
+            return
+        now = self._store.now()
+        waits = [seconds_between(now, timer.not_before) for timer in _timers(live) if timer.not_before is not None]
+        if waits and min(waits) <= self._settings.linger_seconds * 2:
+            self._ports.clock.call_later(min(waits), lambda: self._wake(live))
+
+    def _fire_due(self, live: LiveTask) -> bool:
+        """Put timers whose time has come into the inbox, earliest first; answers whether there were any."""
+        now = self._store.now()
+        if live.task.state is not TaskState.PROCESSING:
+            return False
+        due = [timer for timer in _timers(live) if timer.not_before is not None and timer.not_before <= now]
+        for timer in sorted(due, key=lambda step: (step.not_before or 0, step.ordinal)):
+            live.inbox.append(Fired(timer.step_no, now))
+        return bool(due)
 
     def _wake(self, live: LiveTask) -> None:
         if live.idle_since is not None and not live.busy and not live.inbox:
@@ -393,6 +438,13 @@ class Scheduler:
                 assert command is not None
                 self._send(live, command)
 
+    def look_again(self) -> None:
+        """Read tasks again that have been idle for long: whatever we missed, it is in the record."""
+        monotonic = self._ports.clock.monotonic()
+        for live in list(self.live.values()):
+            if not live.busy and live.idle_since is not None and monotonic - live.idle_since > self._settings.progress_seconds:
+                self._reload_soon(live.task.task_no, ())
+
     # --- the end of the process
     def drain(self) -> None:
         """Claim nothing any more."""
@@ -403,6 +455,10 @@ class Scheduler:
         for live in self.live.values():
             live.close()
         self.live.clear()
+
+
+def _timers(live: LiveTask) -> list[StepRow]:
+    return [s for s in live.steps.values() if s.kind is StepKind.TIMER and s.state is StepState.PENDING]
 
 
 def _is_retry(item: Reported | Fired) -> bool:

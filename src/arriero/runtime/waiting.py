@@ -34,6 +34,17 @@ class Waiting:
             if not waiter.done():
                 waiter.set_result(ended)
 
+    def is_awaited(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiters)
+
+    def give_up(self, error: Exception) -> None:
+        """Tell everybody who waits that it is in vain."""
+        for waiters in list(self._waiters.values()):
+            for waiter in list(waiters):
+                if not waiter.done():
+                    waiter.set_exception(error)
+
     async def until_ended(self, task_no: int, limit: float | None) -> Ended:
         """Wait until a task has ended. Raises TimeoutError."""
         loop = asyncio.get_running_loop()

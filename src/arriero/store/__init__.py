@@ -1,6 +1,8 @@
 """The state store: the durable record and the only truth."""
 
-from ..errors import InvalidInput
+from pathlib import Path
+
+from ..errors import InvalidInput, StoreError
 from .base import StateStore
 
 
@@ -23,3 +25,22 @@ def open_store(url: str) -> StateStore:
     if scheme == "postgresql":
         raise InvalidInput(f"store {url!r}: PostgreSQL comes with a later release; use sqlite:///PATH")
     raise InvalidInput(f"store {url!r} is not known; use sqlite:///PATH (four slashes for an absolute path)")
+
+
+def existing_store(url: str) -> StateStore:
+    """A store that somebody made before: for those who only read, and must not make one by a slip of the pen.
+
+    Raises: InvalidInput - an unknown scheme; StoreError - there is no such file, or it is no store of arriero.
+    """
+    store = open_store(url)
+    path = getattr(store, "path", None)
+    if path is not None:
+        from .sqlite.connection import holds_store
+
+        if not Path(path).exists():
+            raise StoreError(f"store {path}: there is no such file; name the right one with --store or ARRIERO_STORE")
+        if Path(path).is_file() and not holds_store(path):
+            raise StoreError(
+                f"store {path}: it holds no tasks of arriero; name the right file with --store or ARRIERO_STORE"
+            )
+    return store

@@ -115,7 +115,10 @@ class StateStore(Protocol):
         ...
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        """(task_no, revision) of tasks held by the process for which something was recorded by others."""
+        """(task_no, revision) of tasks held by the process with news it has not seen, longest waiting first.
+
+        News: the claim itself, and what others recorded since.
+        """
         ...
 
     # --- leases
@@ -133,7 +136,7 @@ class StateStore(Protocol):
 
     # --- reading
     async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
-        """What waits to be claimed or taken."""
+        """What waits to be claimed (of these workflows, or an undo of any) or taken (by these Agents)."""
         ...
 
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
@@ -149,7 +152,7 @@ class StateStore(Protocol):
         ...
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
-        """Those of the tasks that have ended (processed, compensated, error)."""
+        """Those of the tasks that have ended (processed, compensated, error), each once, in the order of their numbers."""
         ...
 
     async def list_tasks(

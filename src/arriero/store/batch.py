@@ -5,7 +5,19 @@ from typing import Protocol
 
 import msgspec
 
-from ..commands import Advance, Answer, AnyCommand, Applied, EndByLimit, FreeTask, Recover, Refusal, Report, Submit, Submitted
+from ..commands import (
+    Advance,
+    Answer,
+    AnyCommand,
+    Applied,
+    EndByLimit,
+    FreeTask,
+    Recover,
+    Refusal,
+    Report,
+    Submit,
+    Submitted,
+)
 from ..core import transitions
 from ..core.chain import link_hash
 from ..core.transitions import Change, Event, Refused
@@ -39,7 +51,9 @@ class Table(transitions.Rows, Protocol):
 
     def put_store_head(self, link: int, head: str) -> None: ...
 
-    def add_history(self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str) -> None: ...
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None: ...
 
 
 class Batch:
@@ -104,7 +118,10 @@ def same_submission(task: TaskRow, command: Submit) -> Submitted | Refusal:
     """The answer to a ``task_id`` that is known: the same task, or a refusal when workflow or body differ."""
     if (task.workflow, task.body_hash) == (command.workflow, command.body_hash):
         return Submitted(task.task_no, False)
-    return Refusal("conflict", f"task {task.task_id!r} exists with another {'body' if task.workflow == command.workflow else 'workflow'}")
+    return Refusal(
+        "conflict",
+        f"task {task.task_id!r} exists with another {'body' if task.workflow == command.workflow else 'workflow'}",
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -115,5 +132,3 @@ def _complete_within(policy: str) -> float:
 def complete_within(step: StepRow) -> float:
     """Seconds an attempt of the step may take, by the policy in its row."""
     return _complete_within(step.policy)
-
-

@@ -48,6 +48,7 @@ class Committer(Generic[C, A]):
         self._waiting: deque[tuple[C, OnAnswer[A]]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
         self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
         self.commits = 0
         self.commands = 0
@@ -59,7 +60,7 @@ class Committer(Generic[C, A]):
     async def stop(self) -> None:
         """Commit what waits, then end."""
         if self._task is not None:
-            self._waiting.append((None, lambda _: None))  # type: ignore[arg-type]  # the end mark
+            self._stopping = True
             self._wake.set()
             await self._task
             self._task = None
@@ -91,22 +92,15 @@ class Committer(Generic[C, A]):
         return await future
 
     async def _run(self) -> None:
-        ended = False
-        while not (ended and not self._waiting):
+        while self._waiting or not self._stopping:
             if not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
-            batch: list[tuple[C, OnAnswer[A]]] = []
-            while self._waiting and len(batch) < BATCH_MAX:
-                item = self._waiting.popleft()
-                if item[0] is None:
-                    ended = True
-                else:
-                    batch.append(item)
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
             if batch:
-                await self._commit(batch, repeat=not ended)
+                await self._commit(batch)
 
-    async def _commit(self, batch: list[tuple[C, OnAnswer[A]]], *, repeat: bool) -> None:
+    async def _commit(self, batch: list[tuple[C, OnAnswer[A]]]) -> None:
         delay = RETRY_SECONDS
         while batch:
             self.left_at = self._monotonic()
@@ -114,31 +108,47 @@ class Committer(Generic[C, A]):
                 answers = await self._write([command for command, _ in batch])
             except StoreError as error:
                 self._on_trouble(error)
-                again = [item for item in batch if repeat and self._repeat(item[0])]
-                for item in batch:
-                    if item not in again:
-                        item[1](error)
-                batch = again
+                batch = self._to_repeat(batch, error)
                 if batch:
                     await self._sleep(delay)
                 delay = min(delay * 2, RETRY_SECONDS_MAX)
                 continue
             except Exception as error:
-                await self._halve(batch, error, repeat=repeat)
+                await self._halve(batch, error)
                 return
             self.commits += 1
             self.commands += len(batch)
             for (_, on_answer), answer in zip(batch, answers, strict=True):
-                on_answer(answer)
+                _tell(on_answer, answer)
             return
 
-    async def _halve(self, batch: list[tuple[C, OnAnswer[A]]], error: Exception, *, repeat: bool) -> None:
+    def _to_repeat(self, batch: list[tuple[C, OnAnswer[A]]], error: StoreError) -> list[tuple[C, OnAnswer[A]]]:
+        """What is sent again; the others are told. A process that ends does not wait for a store that does not answer."""
+        again: list[tuple[C, OnAnswer[A]]] = []
+        for command, on_answer in batch:
+            if not self._stopping and self._repeat(command):
+                again.append((command, on_answer))
+            else:
+                _tell(on_answer, error)
+        return again
+
+    async def _halve(self, batch: list[tuple[C, OnAnswer[A]]], error: Exception) -> None:
         """A command that cannot be written must not hold up the others: find it."""
         if len(batch) == 1:
-            batch[0][1](error)
+            _tell(batch[0][1], error)
             return
         middle = len(batch) // 2
-        await self._commit(batch[:middle], repeat=repeat)
-        await self._commit(batch[middle:], repeat=repeat)
+        await self._commit(batch[:middle])
+        await self._commit(batch[middle:])
 
 
+def _tell(on_answer: OnAnswer[A], answer: A | BaseException) -> None:
+    """An error of whoever asked must not cost the others their answers, nor the process its committer."""
+    try:
+        on_answer(answer)
+    except Exception as error:
+        context = {
+            "message": f"the answer {type(answer).__name__} of the store could not be handled",
+            "exception": error,
+        }
+        asyncio.get_running_loop().call_exception_handler(context)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from itertools import count
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from ..model import (
 from .base import Due, Ended, Overdue, Renewal
 from .batch import STORE_STREAM, Batch, complete_within, same_submission
 
+T = TypeVar("T")
+
 
 class MemoryStore:
     """All state of one simulated or test world. ``clock`` gives microseconds; ``store_id`` is given for reproducibility."""
@@ -35,9 +37,10 @@ class MemoryStore:
     url = "memory://"
 
     def __init__(self, clock: Callable[[], Instant] | None = None, store_id: str = "memory") -> None:
-        from time import time_ns  # only a stand-alone store reads the machine's clock
+        from time import monotonic_ns, time_ns  # only a stand-alone store reads the machine's clock
 
-        self._clock = clock or (lambda: Instant(time_ns() // 1000))
+        offset = time_ns() - monotonic_ns()  # setting the wall clock moves nothing
+        self._clock = clock or (lambda: Instant((monotonic_ns() + offset) // 1000))
         self.store_id = store_id
         self.tasks: dict[int, TaskRow] = {}
         self.arguments: dict[int, str] = {}
@@ -49,7 +52,7 @@ class MemoryStore:
         self._store_link, self._store_head = 0, ""
         self._nobody_frees_until = Instant(0)
         self._last_renewed_at: Instant | None = None
-        self._history_numbers = count(1)
+        self._written: list[tuple[dict[Any, Any], Any, Any]] = []  # of this transaction: table, key, value before
 
     def now(self) -> Instant:
         return self._clock()
@@ -79,13 +82,33 @@ class MemoryStore:
         return 0 if row is None else row.term
 
     def put_task(self, task: TaskRow) -> None:
-        self.tasks[task.task_no] = task
+        self._put(self.tasks, task.task_no, task)
 
     def put_step(self, step: StepRow) -> None:
-        self.steps[step.task_no][step.step_no] = step
+        self._put(self.steps[step.task_no], step.step_no, step)
 
     def add_step(self, step: StepRow) -> None:
-        self.steps[step.task_no][step.step_no] = step
+        self._put(self.steps[step.task_no], step.step_no, step)
+
+    def _put(self, table: dict[Any, Any], key: Any, value: object) -> None:
+        self._written.append((table, key, table.get(key)))
+        table[key] = value
+
+    def _transact(self, work: Callable[[], T]) -> T:
+        """All that ``work`` writes, or nothing when it raises."""
+        self._written.clear()
+        commits, head = len(self.log), self.store_head()
+        try:
+            return work()
+        except BaseException:
+            for table, key, before in reversed(self._written):
+                if before is None:
+                    del table[key]
+                else:
+                    table[key] = before
+            del self.log[commits:]
+            self.put_store_head(*head)
+            raise
 
     def store_head(self) -> tuple[int, str]:
         return self._store_link, self._store_head
@@ -93,9 +116,12 @@ class MemoryStore:
     def put_store_head(self, link: int, head: str) -> None:
         self._store_link, self._store_head = link, head
 
-    def add_history(self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str) -> None:
-        no = next(self._history_numbers)
-        self.log.append(HistoryRow(no, task_no, task_id, link, at, actor, msgspec.Raw(events.encode()), digest))
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None:
+        self.log.append(
+            HistoryRow(len(self.log) + 1, task_no, task_id, link, at, actor, msgspec.Raw(events.encode()), digest)
+        )
 
     def loaded(self, task_no: int) -> Loaded:
         steps = sorted(self.steps[task_no].values(), key=lambda s: s.ordinal)
@@ -103,7 +129,7 @@ class MemoryStore:
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
-        return [self._submit(command) for command in batch]
+        return self._transact(lambda: [self._submit(command) for command in batch])
 
     def _submit(self, command: Submit) -> Submitted | Refusal:
         known = self.numbers.get(command.task_id)
@@ -112,13 +138,13 @@ class MemoryStore:
         task_no = len(self.tasks) + 1
         now = self.now()
         change = transitions.new_task(command, task_no, now)
-        self.numbers[command.task_id] = task_no
-        self.arguments[task_no] = command.arguments
+        self._put(self.numbers, command.task_id, task_no)
+        self._put(self.arguments, task_no, command.arguments)
         Batch(self, now).write(change, command.actor)
         return Submitted(task_no, True)
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
-        return [self._apply(command) for command in batch]
+        return self._transact(lambda: [self._apply(command) for command in batch])
 
     def _apply(self, command: AnyCommand) -> Answer:
         work = Batch(self, self.now())
@@ -209,7 +235,9 @@ class MemoryStore:
         row = self.processes[process_no]
         if not row.retired:
             self.processes[process_no] = msgspec.structs.replace(row, lease_until=later(now, lease_seconds))
-        others = tuple(p for p in self.processes.values() if p.process_no != process_no and (not p.retired or self._named(p)))
+        others = tuple(
+            p for p in self.processes.values() if p.process_no != process_no and (not p.retired or self._named(p))
+        )
         return Renewal(now, not row.retired, self._nobody_frees_until, others)
 
     def _named(self, process: ProcessRow) -> bool:
@@ -226,14 +254,19 @@ class MemoryStore:
         if row.retired or (not known_dead and row.lease_until > now):
             return row.retired
         self.processes[process_no] = msgspec.structs.replace(row, retired=True)
-        Batch(self, now).note(STORE_STREAM, by, [{"type": "process.retired", "process": process_no, "known_dead": known_dead}])
+        Batch(self, now).note(
+            STORE_STREAM, by, [{"type": "process.retired", "process": process_no, "known_dead": known_dead}]
+        )
         return True
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         return [self.loaded(task_no) for task_no in self._held_by(process_no)[:limit]]
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        return [(t.task_no, t.revision) for t in self.tasks.values() if t.locked_by == process_no and t.unseen_since is not None]
+        news = [
+            (t.unseen_since, t) for t in self.tasks.values() if t.locked_by == process_no and t.unseen_since is not None
+        ]
+        return [(t.task_no, t.revision) for _, t in sorted(news, key=lambda one: (one[0], one[1].task_no))]
 
     # --- leases
     async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
@@ -275,28 +308,29 @@ class MemoryStore:
         steps = [
             s.not_before
             for s in self._all_steps()
-            if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.not_before is not None and s.agent in agents
+            if s.state is StepState.PENDING
+            and s.kind is not StepKind.TIMER
+            and s.not_before is not None
+            and s.agent in agents
         ]
         waiting = [at for at in tasks + steps if at > now]
         return Due(now, any(at <= now for at in tasks), any(at <= now for at in steps), min(waiting, default=None))
 
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
         now = self.now()
-        running = [s for s in self._all_steps() if s.state is StepState.RUNNING and s.complete_by is not None]
-        expired = sorted((s for s in running if (s.complete_by or 0) <= now), key=lambda s: s.complete_by or 0)
-        starved = [s for s in self._all_steps() if s.state is StepState.PENDING and s.wait_by is not None and s.wait_by <= now]
-        past = [t for t in self.tasks.values() if t.state in TASK_FORWARD and t.complete_by is not None and t.complete_by <= now]
-        stuck = [
-            t
-            for t in self.tasks.values()
-            if t.locked_by is not None and t.unseen_since is not None and later(t.unseen_since, progress_seconds) <= now
-        ]
+        steps = sorted(self._all_steps(), key=lambda s: s.step_no)
+        running = [(s.complete_by, s) for s in steps if s.state is StepState.RUNNING and s.complete_by is not None]
+        waiting = [(s.wait_by, s) for s in steps if s.state is StepState.PENDING and s.wait_by is not None]
+        tasks = sorted(self.tasks.values(), key=lambda t: t.task_no)
+        limited = [(t.complete_by, t) for t in tasks if t.state in TASK_FORWARD and t.complete_by is not None]
+        held = [(t.unseen_since, t) for t in tasks if t.locked_by is not None and t.unseen_since is not None]
+        unseen = [(later(since, progress_seconds), t) for since, t in held]
         return Overdue(
             now,
-            tuple(expired[:limit]),
-            tuple(starved[:limit]),
-            tuple(self.loaded(t.task_no) for t in past[:limit]),
-            tuple(self.loaded(t.task_no) for t in stuck[:limit]),
+            tuple(_passed(running, now, limit)),
+            tuple(_passed(waiting, now, limit)),
+            tuple(self.loaded(t.task_no) for t in _passed(limited, now, limit)),
+            tuple(self.loaded(t.task_no) for t in _passed(unseen, now, limit)),
         )
 
     async def load(self, task_no: int) -> Loaded | None:
@@ -307,7 +341,7 @@ class MemoryStore:
         return None if task_no is None else self.loaded(task_no)
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
-        tasks = [self.tasks[no] for no in task_nos if no in self.tasks]
+        tasks = [self.tasks[no] for no in sorted(set(task_nos)) if no in self.tasks]
         return [Ended(t, open_compensations(self.loaded(t.task_no).steps)) for t in tasks if t.state not in TASK_OPEN]
 
     async def list_tasks(
@@ -328,3 +362,9 @@ class MemoryStore:
         for row in list(self.log):
             if task_no in (None, row.task_no):
                 yield row
+
+
+def _passed(deadlines: list[tuple[Instant, T]], now: Instant, limit: int) -> list[T]:
+    """Rows whose deadline has passed, longest first; those of one deadline in the order of ``deadlines``."""
+    past = [(deadline, row) for deadline, row in deadlines if deadline <= now]
+    return [row for _, row in sorted(past, key=lambda one: one[0])][:limit]

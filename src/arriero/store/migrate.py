@@ -50,4 +50,6 @@ def migrate_sqlite(connection: sqlite3.Connection, known: list[Migration], now: 
         if migration.number > applied:
             for statement in statements(migration.sql):
                 connection.execute(statement)
-            connection.execute("INSERT INTO arriero_migration VALUES (?, ?, ?)", (migration.number, migration.name, now))
+            connection.execute(
+                "INSERT INTO arriero_migration VALUES (?, ?, ?)", (migration.number, migration.name, now)
+            )

@@ -18,6 +18,11 @@ def since_boot() -> int:
     return time.clock_gettime_ns(clock) // 1000
 
 
+def wall_clock() -> int:
+    """Microseconds since 1970 as the machine's calendar has it."""
+    return time.time_ns() // 1000
+
+
 def boot_id() -> str:
     """Which boot this is; empty where the system does not say."""
     try:
@@ -28,4 +33,4 @@ def boot_id() -> str:
 
 def fresh_offset(seen: Instant) -> int:
     """The offset for a new boot (or a new file): wall clock, never before ``seen``."""
-    return max(time.time_ns() // 1000, seen) - since_boot()
+    return max(wall_clock(), seen) - since_boot()

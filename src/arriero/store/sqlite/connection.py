@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ...errors import ArrieroError, StoreError
@@ -46,14 +46,33 @@ def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
     ``synchronous=FULL``: a commit that returned is on the disk. ``wal_autocheckpoint=0``: releases of SQLite before
     3.51.3 can damage the file when a checkpoint meets a commit that restarts the log; we checkpoint under the write lock.
     """
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA wal_autocheckpoint=0")
-    connection.execute("PRAGMA journal_size_limit=67108864")
-    if query_only:
-        connection.execute("PRAGMA query_only=ON")
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    try:
+        (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        if journal != "wal":
+            raise StoreError(f"it cannot keep a write-ahead log (journal_mode={journal}): put it on a local disk")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute("PRAGMA journal_size_limit=67108864")
+        if query_only:
+            connection.execute("PRAGMA query_only=ON")
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def holds_store(path: str) -> bool:
+    """Whether the file is a store of ours. It is opened as it is: nothing is made or changed. Raises StoreError."""
+    with translating(path), closing(_connected_as_it_is(path)) as connection:
+        found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'arriero_migration'")
+        return found.fetchone() is not None
+
+
+def _connected_as_it_is(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{Path(path).as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)
 
 
 def checkpoint(writer: sqlite3.Connection, checkpointer: sqlite3.Connection) -> None:

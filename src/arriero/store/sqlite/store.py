@@ -19,7 +19,7 @@ from ...model import MICROSECONDS, HistoryRow, Instant, LeaseRow, Loaded, TaskRo
 from ..base import Due, Ended, Overdue, Renewal
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
 from ..migrate import migrate_sqlite, migrations
-from .clock import boot_id, fresh_offset, since_boot
+from .clock import boot_id, fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
 from .life import Lives
 from .rows import history_of, step_of, task_of
@@ -29,26 +29,31 @@ from .threads import ConnectionThread
 T = TypeVar("T")
 PRIORITIES = range(9, -1, -1)
 HISTORY_PAGE = 500
-CHECKPOINT_COMMITS = 400  # between checkpoints: a log of some ten megabytes at most stays to be read through
+CHECKPOINT_COMMITS = 400  # between checkpoints, and
+CHECKPOINT_ROWS = (
+    20_000  # whatever comes first: a log of some ten megabytes stays to be read through, with large batches too
+)
 _json = msgspec.json.encode
 
 
 class SqliteStore:
-    """A store in the file at ``path``."""
+    """A store in the file at ``path``. ``clock``: microseconds, for tests; else the machine's time since boot."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, clock: Callable[[], Instant] | None = None) -> None:
         self.path = absolute(path)
         self.url = f"sqlite:///{self.path}"
         self.store_id = ""
+        self._clock = clock
         self._offset = 0
         self._commits = 0
+        self._rows_checkpointed = 0
         self._lives = Lives(self.path)
         self._writer: ConnectionThread | None = None
         self._reader: ConnectionThread | None = None
         self._checkpointer: sqlite3.Connection | None = None
 
     def now(self) -> Instant:
-        return Instant(since_boot() + self._offset)
+        return Instant(since_boot() + self._offset) if self._clock is None else self._clock()
 
     # --- opening and closing
     async def open(self) -> None:
@@ -71,11 +76,13 @@ class SqliteStore:
         if not path.parent.is_dir():
             raise StoreError(f"store {self.path}: the folder {path.parent} does not exist; create it")
         if path.exists() and not os.access(path, os.W_OK):
-            raise StoreError(f"store {self.path}: it cannot be written; give this user the right to write the file and its folder")
+            raise StoreError(
+                f"store {self.path}: it cannot be written; give this user the right to write the file and its folder"
+            )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         def prepare(tables: Tables) -> None:
-            migrate_sqlite(connection, migrations(__package__), since_boot())
+            migrate_sqlite(connection, migrations(__package__), wall_clock())
             self.store_id = tables.meta("store_id") or secrets.token_hex(8)
             tables.put_meta("store_id", self.store_id)
             self._set_clock(tables)
@@ -83,7 +90,8 @@ class SqliteStore:
         self._transact(connection, prepare)
 
     def _set_clock(self, tables: Tables) -> None:
-        seen = Instant(int(tables.meta("clock_seen") or 0))
+        # Of the last life of the file: its last renewal, or what was written after that.
+        seen = max(Instant(int(tables.meta("clock_seen") or 0)), tables.latest_instant())
         offset, boot = tables.meta("clock_offset"), boot_id()
         self._offset = int(offset or 0)
         if offset is None or tables.meta("clock_boot") != boot or self.now() < seen:
@@ -136,12 +144,13 @@ class SqliteStore:
             return await self._reader.run(in_one_snapshot)
 
     def _upkeep(self, writer: sqlite3.Connection) -> None:
-        if self._commits < CHECKPOINT_COMMITS:
+        rows = writer.total_changes
+        if self._commits < CHECKPOINT_COMMITS and rows - self._rows_checkpointed < CHECKPOINT_ROWS:
             return
-        self._commits = 0
         if self._checkpointer is None:
             self._checkpointer = connect(self.path)
         checkpoint(writer, self._checkpointer)
+        self._commits, self._rows_checkpointed = 0, rows
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
@@ -184,16 +193,17 @@ class SqliteStore:
         claimed: list[Loaded] = []
         probation = command.probation
         for priority in PRIORITIES:
-            for task in tables.claimable(priority, work.now, workflows, probation, command.limit - len(claimed)):
-                if task.lost_count >= PROBATION_FROM:
-                    if not probation:
-                        continue
-                    probation = False
-                change = transitions.claim(task, command.process_no, work.now)
-                work.write(change, command.actor)
-                claimed.append(Loaded(change.task, tables.arguments(task.task_no), tables.steps(task.task_no)))
-            if len(claimed) >= command.limit:
-                break
+            while len(claimed) < command.limit:
+                found = tables.claimable(priority, work.now, workflows, probation, command.limit - len(claimed))
+                for task in found:
+                    change = transitions.claim(task, command.process_no, work.now)
+                    work.write(change, command.actor)
+                    claimed.append(Loaded(change.task, tables.arguments(task.task_no), tables.steps(task.task_no)))
+                    if task.lost_count >= PROBATION_FROM:
+                        probation = False
+                        break  # asked again, for tasks that are not on probation
+                else:
+                    break
         return Claimed(tuple(claimed))
 
     def _take(self, command: Take, tables: Tables, work: Batch) -> Taken:
@@ -203,19 +213,21 @@ class SqliteStore:
         for agent, room in command.room:
             left = room
             for priority in PRIORITIES:
-                for step in tables.takeable(agent, priority, work.now, names, left):
-                    task = tables.task(step.task_no)
-                    assert task is not None
-                    if task.lost_count >= PROBATION_FROM:
-                        if probation not in (None, task.task_no):
-                            continue
-                        probation = task.task_no
-                    change = transitions.take(task, step, command.process_no, work.now, complete_within(step))
-                    work.write(change, command.actor)
-                    dispatches += change.dispatches
-                    left -= 1
-                if left <= 0:
-                    break
+                while left > 0:
+                    found = tables.takeable(agent, priority, work.now, names, probation, left)
+                    asked_with = probation
+                    for step in found:
+                        task = tables.task(step.task_no)
+                        assert task is not None
+                        change = transitions.take(task, step, command.process_no, work.now, complete_within(step))
+                        work.write(change, command.actor)
+                        dispatches += change.dispatches
+                        left -= 1
+                        if task.lost_count >= PROBATION_FROM and probation is None:
+                            probation = task.task_no
+                            break  # asked again, for this task and for those that are not on probation
+                    if probation == asked_with:
+                        break
         return Taken(tuple(dispatches))
 
     # --- processes
@@ -309,8 +321,8 @@ class SqliteStore:
     async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
         def work(connection: sqlite3.Connection) -> Due:
             now = self.now()
-            names = _json(list(agents)).decode()
-            tasks, steps, *later_on = connection.execute(query("select_due"), {"now": now, "agents": names}).fetchone()
+            asked = {"now": now, "workflows": _json(workflows).decode(), "agents": _json(agents).decode()}
+            tasks, steps, *later_on = connection.execute(query("select_due"), asked).fetchone()
             next_at = min((at for at in later_on if at is not None), default=None)
             return Due(now, tasks is not None and tasks <= now, steps is not None and steps <= now, next_at)
 
@@ -379,6 +391,4 @@ def _loaded(connection: sqlite3.Connection, name: str, asked: dict[str, int]) ->
 
 
 def _still_open(tables: Tables, task: TaskRow) -> tuple[str, ...]:
-    return open_compensations(tables.steps(task.task_no)) if task.state is TaskState.ERROR else ()
-
-
+    return () if task.state is TaskState.PROCESSED else open_compensations(tables.steps(task.task_no))

@@ -52,7 +52,8 @@ class Tables:
         return [step_of(row) for row in self._execute(query("select_open_steps"), step_range(task_no)).fetchall()]
 
     def process_is_retired(self, process_no: int) -> bool:
-        return self.process(process_no).retired
+        row = self._execute(query("select_process"), {"process_no": process_no}).fetchone()
+        return row is None or _process_of(row).retired
 
     def term(self, lease: str) -> int:
         return self.lease(lease).term
@@ -80,8 +81,18 @@ class Tables:
         asked["probation_from"] = PROBATION_FROM
         return [task_of(row) for row in self._execute(query("select_claimable"), asked).fetchall()]
 
-    def takeable(self, agent: str, priority: int, now: Instant, names: str, limit: int) -> list[StepRow]:
-        asked = {"agent": agent, "priority": priority, "now": now, "names": names, "limit": limit}
+    def takeable(
+        self, agent: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
+    ) -> list[StepRow]:
+        asked = {
+            "agent": agent,
+            "priority": priority,
+            "now": now,
+            "names": names,
+            "probation": probation,
+            "limit": limit,
+        }
+        asked["probation_from"] = PROBATION_FROM
         return [step_of(row) for row in self._execute(query("select_takeable"), asked).fetchall()]
 
     # --- processes and leases
@@ -98,7 +109,9 @@ class Tables:
         return [_process_of(row) for row in rows]
 
     def renew_process(self, process_no: int, lease_until: Instant) -> bool:
-        return self._execute(query("renew_process"), {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
+        return (
+            self._execute(query("renew_process"), {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
+        )
 
     def retire_process(self, process_no: int) -> None:
         self._execute(query("retire_process"), {"process_no": process_no})
@@ -112,6 +125,11 @@ class Tables:
         self._execute(query("put_lease"), asked)
 
     # --- the store's own
+    def latest_instant(self) -> Instant:
+        """When the last commit of the history was made; 0 when there is none."""
+        instant: Instant = self._execute(query("select_latest_instant")).fetchone()[0]
+        return instant
+
     def meta(self, name: str) -> str | None:
         row = self._execute(query("select_meta"), {"name": name}).fetchone()
         return None if row is None else row[0]
@@ -126,7 +144,9 @@ class Tables:
         self.put_meta(STORE_LINK, link)
         self.put_meta(STORE_HEAD, head)
 
-    def add_history(self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str) -> None:
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None:
         self._execute(
             query("insert_history"),
             {"task_no": task_no, "link": link, "at": at, "actor": actor, "events": events, "hash": digest},

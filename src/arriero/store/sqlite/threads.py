@@ -19,11 +19,14 @@ class ConnectionThread:
     Args:
         name: of the thread.
         connect: makes the connection, in the thread.
-        between: run after each function, for upkeep; its errors are the next caller's.
+        between: run after each function, for upkeep; what fails there is tried again after the next.
     """
 
     def __init__(
-        self, name: str, connect: Callable[[], sqlite3.Connection], between: Callable[[sqlite3.Connection], None] | None = None
+        self,
+        name: str,
+        connect: Callable[[], sqlite3.Connection],
+        between: Callable[[sqlite3.Connection], None] | None = None,
     ) -> None:
         self._connect = connect
         self._between = between
@@ -74,13 +77,15 @@ class ConnectionThread:
             if self._between is not None and connection is not None:
                 try:
                     self._between(connection)
-                except sqlite3.Error:
+                except (sqlite3.Error, StoreError):
                     pass  # upkeep that could not be done now is done after the next call
         if connection is not None:
             connection.close()
 
 
-def _answer(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+def _answer(
+    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", result: Any, error: BaseException | None
+) -> None:
     def settle() -> None:
         if future.done():
             return

@@ -7,5 +7,5 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND priority = :priority AND not_before <= :now
    AND (state = 'compensating' OR workflow IN (SELECT value FROM json_each(:workflows)))
    AND (lost_count < :probation_from OR :probation)
- ORDER BY not_before
+ ORDER BY not_before, task_no
  LIMIT :limit

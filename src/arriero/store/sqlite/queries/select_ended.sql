@@ -5,3 +5,4 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head
   FROM arriero_task
  WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND state IN ('processed', 'compensated', 'error')
+ ORDER BY task_no

@@ -6,5 +6,5 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        result_number, delivered_at, opened_at, finished_at
   FROM arriero_step INDEXED BY arriero_step_running
  WHERE complete_by IS NOT NULL AND complete_by <= :now
- ORDER BY complete_by
+ ORDER BY complete_by, step_no
  LIMIT :limit

@@ -3,3 +3,4 @@
 SELECT task_no, revision
   FROM arriero_task INDEXED BY arriero_task_unseen
  WHERE unseen_since IS NOT NULL AND locked_by = :process_no
+ ORDER BY unseen_since, task_no

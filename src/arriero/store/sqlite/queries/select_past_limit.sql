@@ -3,5 +3,5 @@
 SELECT task_no
   FROM arriero_task INDEXED BY arriero_task_limit
  WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing') AND complete_by <= :now
- ORDER BY complete_by
+ ORDER BY complete_by, task_no
  LIMIT :limit

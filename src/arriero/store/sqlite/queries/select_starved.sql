@@ -6,5 +6,5 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        result_number, delivered_at, opened_at, finished_at
   FROM arriero_step INDEXED BY arriero_step_starving
  WHERE wait_by IS NOT NULL AND wait_by <= :now AND state = 'pending'
- ORDER BY wait_by
+ ORDER BY wait_by, step_no
  LIMIT :limit

@@ -3,5 +3,5 @@
 SELECT task_no
   FROM arriero_task INDEXED BY arriero_task_unseen
  WHERE unseen_since IS NOT NULL AND unseen_since <= :since AND locked_by IS NOT NULL
- ORDER BY unseen_since
+ ORDER BY unseen_since, task_no
  LIMIT :limit

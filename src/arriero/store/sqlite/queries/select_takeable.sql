@@ -1,11 +1,14 @@
 -- select_takeable: due requests for one Agent and priority, oldest first.
--- Params: agent, priority, now, names (JSON array: steps whose code is here), limit.
-SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
-       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at
-  FROM arriero_step INDEXED BY arriero_step_takeable
- WHERE state = 'pending' AND kind <> 'timer' AND agent = :agent AND priority = :priority AND not_before <= :now
-   AND name IN (SELECT value FROM json_each(:names))
- ORDER BY not_before
+-- Params: agent, priority, now, names (JSON array: steps whose code is here), probation_from, probation (steps of tasks on
+-- probation: null any, else only of this task), limit.
+SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, step.priority, arguments, step.policy,
+       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, step.failure_count,
+       step.lost_count, taken, in_doubt, step.fence, step.locked_by, step.not_before, step.complete_by, wait_by, result,
+       step.failure, result_number, delivered_at, opened_at, finished_at
+  FROM arriero_step AS step INDEXED BY arriero_step_takeable
+ CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
+ WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.priority = :priority
+   AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
+   AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
+ ORDER BY step.not_before, step.step_no
  LIMIT :limit

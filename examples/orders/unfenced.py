@@ -1,0 +1,43 @@
+"""The worker of ``--break fence``: Agents that answer after their time, before a store that looks at no fence.
+
+A negative control: the run must end with exit code 1, and the history must name the orders whose late reports counted.
+The library has no switch for this; it is broken here, in this process only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from arriero.cli.main import main
+from arriero.commands import Dispatch
+from arriero.core import transitions
+from arriero.model import Instant, StepRow, StepState
+from arriero.runtime import agent_host
+
+LATER_ATTEMPTS_WAIT_SECONDS = 1.2
+TALKS_ON_SECONDS = 4.0
+"""How long an Agent still speaks after ``complete_by``: longer than the slowest answer of the services takes."""
+
+_checked = transitions.report_verdict
+
+
+def _unchecked(step: StepRow | None, fence: int, now: Instant) -> str:
+    if step is not None and step.state is StepState.RUNNING:
+        return "applied"
+    return _checked(step, fence, now)
+
+
+class _TalksOn(agent_host._AttemptRun):
+    def __init__(self, host: agent_host.AgentHost, dispatch: Dispatch, deadline: float) -> None:
+        super().__init__(host, dispatch, deadline + TALKS_ON_SECONDS)
+
+    async def run(self) -> None:
+        if self._step.fence > 1:  # let the late answer of the attempt before find this one under way
+            await asyncio.sleep(LATER_ATTEMPTS_WAIT_SECONDS)
+        await super().run()
+
+
+if __name__ == "__main__":
+    transitions.report_verdict = _unchecked
+    agent_host._AttemptRun = _TalksOn  # type: ignore[misc]  # broken on purpose
+    main()

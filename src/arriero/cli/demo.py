@@ -1,0 +1,108 @@
+"""``arriero demo``: the shop of examples/orders, its remote services, its faults and its books."""
+
+import importlib
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from .stores import json_option
+
+EXTRAS = ("httpx2", "starlette", "uvicorn")
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOTS = (PACKAGE / "_examples", PACKAGE.parents[1])  # in an installed wheel; in the repository
+
+
+@click.command(short_help="Run the shop, fail, kill, and balance the books.")
+@click.option(
+    "--orders",
+    metavar="N",
+    type=click.IntRange(1),
+    default=500,
+    show_default=True,
+    help="Orders in the generated ledger.",
+)
+@click.option(
+    "--ledger",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A ledger to read instead, CSV, gzipped or plain.",
+)
+@click.option(
+    "--faults",
+    type=click.Choice(["none", "some", "storm"]),
+    default="some",
+    show_default=True,
+    help="How much the services fail.",
+)
+@click.option(
+    "--kills",
+    metavar="N",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    help="SIGKILLs while work is in flight.",
+)
+@click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Decides the ledger and every fault.")
+@click.option(
+    "--break",
+    "broken",
+    type=click.Choice(["dedup", "refund", "fence"]),
+    help="Break it on purpose: it must be found out.",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    help="A fresh store, sqlite:///PATH; a temporary one by default, whatever ARRIERO_STORE says.",
+)
+@click.option(
+    "--keep", type=click.Path(file_okay=False, path_type=Path), help="A fresh folder in which everything is left."
+)
+@json_option
+def demo(
+    orders: int,
+    ledger: Path | None,
+    faults: str,
+    kills: int,
+    seed: int,
+    broken: str | None,
+    store: str | None,
+    keep: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a shop whose services fail and whose processes are killed, and balance its books.
+
+    Exits with 0 when every order happened as a whole or left no trace, and the recorded history is clean.
+    """
+    _need_extras()
+    sys.path.insert(0, str(_root()))
+    run_demo = importlib.import_module("examples.orders.demo").run_demo
+    sys.exit(
+        run_demo(
+            orders=orders,
+            ledger=ledger,
+            faults=faults,
+            kills=kills,
+            seed=seed,
+            broken=broken,
+            as_json=as_json,
+            store=store,
+            keep=keep,
+        )
+    )
+
+
+def _need_extras() -> None:
+    missing = [name for name in EXTRAS if find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f'the demo needs {", ".join(missing)}: pip install "arriero[demo]"')
+
+
+def _root() -> Path:
+    """The folder that holds ``examples/orders``."""
+    for root in ROOTS:
+        if (root / "examples" / "orders" / "demo.py").is_file():
+            return root
+    raise click.ClickException(
+        "this installation carries no examples/orders: install the wheel of arriero, or work in its repository"
+    )

@@ -1,0 +1,152 @@
+"""``arriero history``, ``arriero export`` and ``arriero check``."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import IO, Any
+
+import click
+import msgspec
+
+from ..core.export import Summed, export_line, read_export, trailer_line
+from ..errors import MutilatedExport
+from ..model import HistoryRow, Instant
+from ..store.base import StateStore
+from .output import Progress, data_output, one_line, print_json, shown_exactly
+from .stores import json_option, reading, store_option
+from .task import find_task
+
+VIOLATED = 1
+_INSTANTS = ("not_before", "complete_by", "fire_at")  # in events, microseconds
+_NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` tells it
+_read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+@click.command(short_help="Print what happened, event by event.")
+@click.argument("task", metavar="[TASK]", required=False)
+@store_option
+@json_option
+def history(task: str | None, store: str | None, as_json: bool) -> None:
+    """Print what happened to a task, or to all, in commit order: one line per event.
+
+    With --json, the rows as `arriero export` writes them, whole but without its trailer.
+    """
+    asyncio.run(_history(task, store, as_json))
+
+
+async def _history(task_id: str | None, store: str | None, as_json: bool) -> None:
+    output = data_output()
+    async with reading(store) as opened:
+        task_no = None if task_id is None else (await find_task(task_id, opened)).task.task_no
+        async for row in opened.history(task_no):
+            if as_json:
+                output.write(export_line(row))
+            else:
+                for line in _readable(row):
+                    output.write(line.encode() + b"\n")
+    output.flush()
+
+
+def _readable(row: HistoryRow) -> Iterator[str]:
+    for event in _read_events(row.events):
+        fields = [f"{name}={_value(name, value)}" for name, value in event.items() if name not in _NOT_SHOWN]
+        yield one_line(" ".join([shown_exactly(row.at), row.task_id or "-", event["type"], *fields, "by", row.actor]))
+
+
+def _value(name: str, value: Any) -> str:
+    if name in _INSTANTS and isinstance(value, int):
+        return shown_exactly(Instant(value))
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+@click.command(short_help="Write the whole history as JSON lines.")
+@store_option
+def export(store: str | None) -> None:
+    """Write the whole history to standard output, as JSON lines with a trailer, for `arriero check`.
+
+    It is a complete state of the history, as of its beginning, also while Apps run on the store.
+    """
+    asyncio.run(_export(store))
+
+
+async def _export(store: str | None) -> None:
+    output = data_output()
+    async with reading(store) as opened:
+        with Progress("export") as progress:
+            async for line in _lines(opened):
+                output.write(line)
+                progress.advance()
+    output.flush()
+
+
+async def _lines(store: StateStore) -> AsyncIterator[bytes]:
+    summed = Summed()
+    async for row in store.history():
+        summed.add(row)
+        yield export_line(row)
+    yield trailer_line(summed.trailer(store.store_id))
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What ``check --json`` prints."""
+
+    clean: bool
+    rows: int
+    tasks: int
+    violations: tuple[Any, ...] = ()
+    mutilated: str = ""
+
+
+@click.command(short_help="Check an exported history.")
+@click.argument("file")
+@json_option
+def check(file: str, as_json: bool) -> None:
+    """Check an exported history: that it is whole, and that what it tells keeps every promise. - is standard input.
+
+    Exits with 0 when it is clean, with 1 when it is not, with 2 when the file cannot be read.
+    """
+    verdict = _checked(file)
+    if as_json:
+        print_json(verdict)
+    else:
+        _print(verdict)
+    if not verdict.clean:
+        sys.exit(VIOLATED)
+
+
+def _checked(file: str) -> Verdict:
+    from ..core.history import check as check_history
+
+    try:
+        rows = _rows(file)
+    except MutilatedExport as error:
+        return Verdict(False, 0, 0, mutilated=str(error))
+    violations = check_history(rows)
+    return Verdict(not violations, len(rows), len({row.task_no for row in rows} - {0}), tuple(violations))
+
+
+def _rows(file: str) -> list[HistoryRow]:
+    try:
+        with click.open_file(file, "rb") as stream, Progress("check") as progress:
+            return read_export(_counted(stream, progress))
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _counted(stream: IO[Any], progress: Progress) -> Iterable[bytes]:
+    for line in stream:
+        progress.advance()
+        yield line
+
+
+def _print(verdict: Verdict) -> None:
+    if verdict.clean:
+        click.echo(f"clean: {verdict.rows:,} rows of {verdict.tasks:,} tasks keep every invariant")
+    if verdict.mutilated:
+        click.echo(f"not clean: {one_line(verdict.mutilated)}")
+    for violation in verdict.violations:
+        click.echo(one_line(f"{violation.invariant} {violation.task or 'the store'}: {violation.detail}"))
+    if verdict.violations:
+        click.echo(
+            f"not clean: {len(verdict.violations):,} violations in {verdict.rows:,} rows of {verdict.tasks:,} tasks"
+        )

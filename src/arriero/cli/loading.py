@@ -1,0 +1,72 @@
+"""From ``MODULE:APP`` to the App, and from a name to its workflow or step."""
+
+import importlib
+import os
+import sys
+import traceback
+from types import ModuleType
+from typing import Any
+
+from ..app import App
+from ..definitions import Step, Workflow
+from ..errors import ArrieroError, InvalidInput
+from ..runtime.live import STEP_PREFIX
+
+
+def load_app(target: str) -> App:
+    """Import the App; the current directory comes first on the import path.
+
+    Raises: InvalidInput - no such module or App, or the module cannot be imported; DefinitionError from the module.
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise InvalidInput(f"{target!r} does not name an App; write MODULE:APP, like shop:app")
+    module = _import(module_name)
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        what = f"there is no {target}" if found is None else f"{target} is no App, its type is {type(found).__name__}"
+        raise InvalidInput(f"{what}; Apps in {module_name}: {_apps_in(module)}")
+    return found
+
+
+def _import(name: str) -> ModuleType:
+    sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109  # as the shell names it
+    try:
+        return importlib.import_module(name)
+    except ArrieroError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise InvalidInput(f"there is no module {name!r}, looked for from {os.getcwd()}") from error  # noqa: PTH109
+        raise InvalidInput(f"module {name} cannot be imported: {error}{_where(error)}") from error
+    except Exception as error:
+        raise InvalidInput(
+            f"module {name} cannot be imported: {type(error).__name__}: {error}{_where(error)}"
+        ) from error
+
+
+def _where(error: Exception) -> str:
+    """Where in the user's code it was raised; the error's own text says it for a syntax error."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    if isinstance(error, SyntaxError) or not frames or frames[-1].filename == __file__:
+        return ""
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+
+
+def _apps_in(module: ModuleType) -> str:
+    return ", ".join(sorted(name for name, value in vars(module).items() if isinstance(value, App))) or "none"
+
+
+def find_definition(app: App, name: str) -> Workflow[Any, Any] | Step[Any, Any]:
+    """The workflow of that name, else the step; ``step:NAME`` is always the step. Raises InvalidInput."""
+    workflows = {workflow.name: workflow for workflow in app.workflows}
+    steps = {step.name: step for agent in app.agents for step in agent.steps.values()}
+    definition = workflows.get(name) or steps.get(name.removeprefix(STEP_PREFIX))
+    if definition is None:
+        raise InvalidInput(
+            f"App {app.name} has no workflow or step {name!r}; workflows: {', '.join(sorted(workflows)) or 'none'}; "
+            f"steps: {', '.join(sorted(steps)) or 'none'}"
+        )
+    return definition

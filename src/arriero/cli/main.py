@@ -1,0 +1,66 @@
+"""The entry point: the group of all commands, and the one place where errors become a line and an exit code."""
+
+import errno
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import ArrieroError
+from .demo import demo
+from .history import check, export, history
+from .output import one_line
+from .run import run
+from .submit import submit
+from .task import task
+
+BAD_INPUT = 2
+INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
+
+
+class Commands(click.Group):
+    """A group whose every refusal is one line on standard error and exit code 2, never a traceback."""
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
+        options["standalone_mode"] = False
+        try:
+            code = super().main(*args, **options)  # its own way to end when the reader of our output is gone is quiet
+        except click.exceptions.Abort:
+            sys.exit(INTERRUPTED)
+        except click.ClickException as error:
+            _refuse(error.format_message(), error.ctx if isinstance(error, click.UsageError) else None)
+        except ArrieroError as error:
+            _refuse(str(error))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _refuse("standard output cannot be written: no space is left; what was written is not complete")
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str, context: click.Context | None = None) -> NoReturn:
+    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+    click.echo(f"arriero: {one_line(message)}{hint}", err=True)
+    sys.exit(BAD_INPUT)
+
+
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="arriero", message="%(prog)s %(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Coordinate distributed actions as one operation: the whole succeeds or is undone as a whole.
+
+    The state store is --store, else ARRIERO_STORE, else the App's, else sqlite:///arriero.db in this folder.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (run, submit, task, history, export, check, demo):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    commands(prog_name="arriero")

@@ -1,0 +1,115 @@
+"""What commands print: one line per thing, a table on a terminal, JSON lines for programs, progress for people."""
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from ..attempt import as_datetime
+from ..model import Instant
+
+PROGRESS_AFTER_SECONDS = 1.0
+PROGRESS_EVERY_SECONDS = 0.2
+
+
+def one_line(text: str) -> str:
+    """A text as one line that moves no cursor and every terminal can write."""
+    shown = "".join(character if character.isprintable() else _escaped(character) for character in text.strip())
+    return shown.encode("utf-8", "backslashreplace").decode()
+
+
+def _escaped(character: str) -> str:
+    return " " if character in "\n\t" else ascii(character)[1:-1]
+
+
+def time_of(instant: Instant | None) -> datetime | None:
+    """An instant for JSON."""
+    return None if instant is None else as_datetime(instant)
+
+
+def shown_time(when: datetime | None) -> str:
+    """A time for people, in UTC; empty for none."""
+    return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S}Z"
+
+
+def shown_span(start: datetime | None, end: datetime | None) -> str:
+    """Seconds between two times; empty while one is missing."""
+    return "" if start is None or end is None else f"{(end - start).total_seconds():.3f} s"
+
+
+def shown_exactly(instant: Instant) -> str:
+    """An instant with its microseconds."""
+    return as_datetime(instant).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def data_output() -> BinaryIO:
+    """Standard output for many bytes. Raises ClickException: it is closed."""
+    if sys.stdout is None:
+        raise click.ClickException("standard output is closed; send it to a file or a pipe")
+    return sys.stdout.buffer
+
+
+def print_json(value: Any) -> None:
+    """A value as one line of JSON."""
+    click.echo(msgspec.json.encode(value).decode())
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows under their columns: fitted to a terminal, else aligned text that tools can cut."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    if sys.stdout is not None and sys.stdout.isatty():
+        _print_framed(columns, cells)
+        return
+    widths = [max(len(row[at]) for row in (columns, *cells)) for at in range(len(columns))]
+    for row in (columns, *cells):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_framed(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")  # an id is folded rather than cut
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty() and not sys.stdout.isatty()
+
+
+class Progress:
+    """Counts on standard error, if that is a terminal and the data goes elsewhere; silent in the first second."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._count = 0
+        self._next = time.monotonic() + PROGRESS_AFTER_SECONDS
+        self._is_shown = all(stream is not None for stream in (sys.stderr, sys.stdout)) and _is_watched()
+        self._wrote = False
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._count += 1
+        if self._is_shown and time.monotonic() >= self._next:
+            self._next = time.monotonic() + PROGRESS_EVERY_SECONDS
+            self._wrote = True
+            click.echo(f"\r{self._what}: {self._count:,} rows", err=True, nl=False)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._wrote:
+            click.echo(f"\r{self._what}: {self._count:,} rows", err=True)

@@ -1,0 +1,112 @@
+"""``arriero run``: Scheduler, Agents and Supervisor of an App in this process, until a signal."""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from contextlib import suppress
+from types import FrameType
+
+import click
+
+from ..app import App
+from ..errors import InvalidInput
+from .loading import load_app
+from .output import one_line
+from .stores import store_option
+
+LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
+
+
+@click.command(short_help="Run an App until a signal.")
+@click.argument("app", metavar="MODULE:APP")
+@store_option
+@click.option("--roles", metavar="ROLES", help="Some of scheduler,agents,supervisor; all by default.")
+@click.option("--agents", metavar="NAMES", help="The Agents to host, by name and comma; all by default.")
+def run(app: str, store: str | None, roles: str | None, agents: str | None) -> None:
+    """Run an App until SIGTERM or Ctrl-C.
+
+    The first signal drains: nothing new is taken, attempts under way end, and the process exits with 0. A second one
+    exits at once. Nothing is lost either way.
+    """
+    stop = Stop()
+    stop.listen()
+    loaded = load_app(app)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    asyncio.run(_run(loaded, store, _names(roles, "role"), _names(agents, "Agent"), stop))
+
+
+def _names(given: str | None, what: str) -> list[str] | None:
+    if given is None:
+        return None
+    names = [name for part in given.split(",") if (name := part.strip())]
+    if not names:
+        raise InvalidInput(f"no {what} was named; leave the option out for all of them")
+    return names
+
+
+class Stop:
+    """The wish to stop, from SIGTERM or SIGINT; the second wish is carried out on the spot."""
+
+    def __init__(self) -> None:
+        self._signal: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._event = asyncio.Event()
+
+    def listen(self) -> None:
+        """From now on signals come here."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._asked)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:
+            os._exit(128 + number)
+        self._signal = number
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self) -> str:
+        """Wait for the first signal, which may have come before; answers with its name."""
+        self._loop = asyncio.get_running_loop()
+        if self._signal is None:
+            await self._event.wait()
+        assert self._signal is not None
+        return signal.Signals(self._signal).name
+
+
+async def _run(app: App, store: str | None, roles: list[str] | None, agents: list[str] | None, stop: Stop) -> None:
+    async with app.running(store=store, roles=roles, agents=agents):
+        _say(f"ready: {_described(app, roles, agents)}")
+        name = await stop.wait()
+        _say(f"draining after {name}: nothing new is taken, attempts under way end; another signal exits at once")
+    _say("drained: nothing is held here any more")
+    _exit_soon()
+
+
+def _described(app: App, roles: list[str] | None, agents: list[str] | None) -> str:
+    from ..runtime.node import ROLES
+
+    assert app._node is not None
+    assert app._node.session is not None
+    hosted = "" if agents is None else f", Agents {' '.join(agents)}"
+    running = " ".join(role for role in ROLES if roles is None or role in roles)
+    return (
+        f"App {app.name}, store {app._store_open().url}, roles {running}{hosted}, process {app._node.session.instance}"
+    )
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # nobody reads it any more; the work goes on
+        click.echo(f"arriero: {one_line(text)}")
+
+
+def _exit_soon() -> None:
+    """Loop and interpreter wait for all threads; a step that hangs in one must not keep a drained process."""
+
+    def exit_now() -> None:
+        os._exit(0)
+
+    timer = threading.Timer(LINGER_SECONDS, exit_now)
+    timer.daemon = True
+    timer.start()

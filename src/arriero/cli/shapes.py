@@ -1,0 +1,199 @@
+"""Tasks and steps as ``--json`` prints them; what is printed for people is made from the same values."""
+
+from datetime import datetime
+
+import msgspec
+
+from ..app import waiting_for
+from ..attempt import as_datetime
+from ..core.compensation import open_compensations
+from ..core.supervision import step_policy
+from ..model import Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
+from .output import time_of
+
+_read_task_failure = msgspec.json.Decoder(TaskFailure).decode
+_read_step_failure = msgspec.json.Decoder(StepFailure).decode
+
+
+class ListedTask(msgspec.Struct, frozen=True):
+    """One line of ``task list``."""
+
+    no: int
+    id: str
+    workflow: str
+    state: str
+    priority: int
+    failure_count: int
+    lost_count: int
+    reason: str
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class ShownPolicy(msgspec.Struct, frozen=True):
+    """A step's policy; ``calls_max`` is tries x attempts x rounds."""
+
+    tries: int
+    attempts: int
+    rounds: int
+    calls_max: int
+    cool_off: float
+    complete_within: float
+    wait_within: float | None
+    then: str
+
+
+class ShownStep(msgspec.Struct, frozen=True):
+    """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal."""
+
+    ordinal: int
+    kind: str
+    name: str
+    key: str
+    label: str
+    agent: str
+    state: str
+    attempt: int
+    taken: bool
+    failure_count: int
+    lost_count: int
+    in_doubt: bool
+    pivot: bool
+    undoes: int | None
+    idempotency_key: str
+    policy: ShownPolicy | None
+    failure: StepFailure | None
+    arguments: msgspec.Raw | None
+    result: msgspec.Raw | None
+    opened_at: datetime
+    not_before: datetime | None
+    complete_by: datetime | None
+    finished_at: datetime | None
+
+
+class ShownTask(msgspec.Struct, frozen=True):
+    """``task show``."""
+
+    no: int
+    id: str
+    workflow: str
+    state: str
+    priority: int
+    incarnation: int
+    failure_count: int
+    lost_count: int
+    waiting_for: str
+    reason: str
+    failure: TaskFailure | None
+    open_compensations: tuple[str, ...]
+    nothing_to_undo: tuple[str, ...]
+    policy: msgspec.Raw
+    arguments: msgspec.Raw
+    output: msgspec.Raw | None
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    not_before: datetime | None
+    complete_by: datetime | None
+    steps: tuple[ShownStep, ...]
+
+
+def listed(task: TaskRow) -> ListedTask:
+    """A task's row as one line."""
+    failure = None if task.failure is None else _read_task_failure(task.failure)
+    return ListedTask(
+        task.task_no,
+        task.task_id,
+        task.workflow,
+        str(task.state),
+        task.priority,
+        task.failure_count,
+        task.lost_count,
+        "" if failure is None else failure.reason,
+        as_datetime(task.submitted_at),
+        time_of(task.started_at),
+        time_of(task.ended_at),
+    )
+
+
+def shown(loaded: Loaded) -> ShownTask:
+    """A task's rows as one value."""
+    task = loaded.task
+    failure = None if task.failure is None else _read_task_failure(task.failure)
+    return ShownTask(
+        no=task.task_no,
+        id=task.task_id,
+        workflow=task.workflow,
+        state=str(task.state),
+        priority=task.priority,
+        incarnation=task.incarnation,
+        failure_count=task.failure_count,
+        lost_count=task.lost_count,
+        waiting_for=waiting_for(loaded),
+        reason="" if failure is None else failure.reason,
+        failure=failure,
+        open_compensations=_still_open(loaded),
+        nothing_to_undo=() if failure is None else failure.nothing_to_undo,
+        policy=msgspec.Raw(task.policy.encode()),
+        arguments=msgspec.Raw(loaded.arguments.encode()),
+        output=_raw(task.output),
+        submitted_at=as_datetime(task.submitted_at),
+        started_at=time_of(task.started_at),
+        ended_at=time_of(task.ended_at),
+        not_before=time_of(task.not_before),
+        complete_by=time_of(task.complete_by),
+        steps=tuple(_step(step, loaded.steps) for step in loaded.steps),
+    )
+
+
+def _still_open(loaded: Loaded) -> tuple[str, ...]:
+    undoing = loaded.task.state in (TaskState.COMPENSATING, TaskState.ERROR)
+    return open_compensations(loaded.steps) if undoing else ()
+
+
+def _step(step: StepRow, steps: tuple[StepRow, ...]) -> ShownStep:
+    return ShownStep(
+        ordinal=step.ordinal,
+        kind=str(step.kind),
+        name=step.name,
+        key=step.key,
+        label=step.label,
+        agent=step.agent,
+        state=str(step.state),
+        attempt=step.attempt,
+        taken=step.taken,
+        failure_count=step.failure_count,
+        lost_count=step.lost_count,
+        in_doubt=step.in_doubt,
+        pivot=step.pivot,
+        undoes=next((other.ordinal for other in steps if other.step_no == step.undoes), None),
+        idempotency_key=step.idempotency_key,
+        policy=None if step.kind is StepKind.TIMER else _policy(step),
+        failure=None if step.failure is None else _read_step_failure(step.failure),
+        arguments=_raw(step.arguments or None),
+        result=_raw(step.result),
+        opened_at=as_datetime(step.opened_at),
+        not_before=time_of(step.not_before),
+        complete_by=time_of(step.complete_by),
+        finished_at=time_of(step.finished_at),
+    )
+
+
+def _policy(step: StepRow) -> ShownPolicy:
+    policy = step_policy(step)
+    supervision = policy.supervision
+    return ShownPolicy(
+        policy.retry.tries,
+        supervision.attempts,
+        supervision.rounds,
+        policy.calls_max,
+        supervision.cool_off_seconds(),
+        policy.complete_within,
+        policy.wait_within,
+        supervision.then,
+    )
+
+
+def _raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text.encode())

@@ -1,0 +1,113 @@
+"""``arriero submit``: start a task from a terminal."""
+
+import asyncio
+import sys
+from contextlib import suppress
+from typing import Any
+
+import click
+import msgspec
+
+from ..app import App, Task
+from ..calls import StepCall, WorkflowCall
+from ..errors import InvalidInput, TaskFailed
+from .loading import find_definition, load_app
+from .output import one_line, print_json
+from .stores import client, json_option, store_option
+
+TASK_FAILED = 1
+
+
+class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is printed of a submitted task; the rest only with ``--wait``."""
+
+    id: str
+    workflow: str
+    state: str
+    output: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    failure: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+@click.command(short_help="Start a task.")
+@click.argument("app", metavar="MODULE:APP")
+@click.argument("name", metavar="WORKFLOW_OR_STEP")
+@click.option(
+    "--arguments",
+    metavar="JSON",
+    default="{}",
+    help="A JSON object, by parameter name; - reads it from standard input.",
+)
+@click.option("--task-id", metavar="ID", help="Your business id; the same id again is the same task.")
+@click.option("--priority", metavar="N", type=int, default=5, show_default=True, help="0 to 9; 9 is claimed first.")
+@click.option("--delay", metavar="SECONDS", type=float, default=0.0, help="Before it may start.")
+@click.option("--wait", is_flag=True, help="Wait for the end; exit with 1 when it is not processed.")
+@store_option
+@json_option
+def submit(
+    app: str,
+    name: str,
+    arguments: str,
+    task_id: str | None,
+    priority: int,
+    delay: float,
+    wait: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
+    loaded = load_app(app)
+    call = _call(loaded, name, sys.stdin.read() if arguments == "-" else arguments)
+    submission = asyncio.run(_submit(loaded, call, store, wait=wait, task_id=task_id, priority=priority, delay=delay))
+    if as_json:
+        print_json(submission)
+    else:
+        _print(submission)
+    if wait and submission.output is msgspec.UNSET:
+        sys.exit(TASK_FAILED)
+
+
+def _call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[Any]:
+    """The typed call. Raises InvalidInput: an unknown name, or arguments its types refuse."""
+    definition = find_definition(app, name)
+    try:
+        by_name = msgspec.json.decode(arguments)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--arguments is no JSON: {error}") from error
+    if not isinstance(by_name, dict):
+        raise InvalidInput("--arguments must be a JSON object, by parameter name, like '{\"amount\": 5}'")
+    call: WorkflowCall[Any] | StepCall[Any] = definition(**definition.signature.arguments(arguments))
+    return call
+
+
+async def _submit(
+    app: App, call: WorkflowCall[Any] | StepCall[Any], store: str | None, *, wait: bool, **options: Any
+) -> Submission:
+    async with client(app, store):
+        task = await app.submit(call, **options)
+        if wait:
+            await _ended(task)
+        row = (await task._load()).task
+        if not wait:
+            return Submission(row.task_id, row.workflow, row.state)
+        return Submission(row.task_id, row.workflow, row.state, _raw(row.output), _raw(row.failure))
+
+
+async def _ended(task: Task[Any]) -> None:
+    with suppress(TaskFailed):  # the row tells it
+        await task.result()
+
+
+def _raw(text: str | None) -> msgspec.Raw | msgspec.UnsetType:
+    return msgspec.UNSET if text is None else msgspec.Raw(text.encode())
+
+
+def _print(submission: Submission) -> None:
+    click.echo(f"task {one_line(submission.id)} is {submission.state}{_ending(submission)}")
+
+
+def _ending(submission: Submission) -> str:
+    if isinstance(submission.output, msgspec.Raw):
+        return f": {one_line(bytes(submission.output).decode())}"
+    if isinstance(submission.failure, msgspec.Raw):
+        return f": {one_line(msgspec.json.decode(submission.failure)['reason'])}"
+    return ""

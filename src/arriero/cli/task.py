@@ -1,0 +1,185 @@
+"""``arriero task list`` and ``arriero task show``."""
+
+import asyncio
+
+import click
+
+from .. import codec
+from ..core.supervision import task_policy
+from ..errors import UnknownTask
+from ..model import Loaded, TaskRow, TaskState
+from ..store.base import StateStore
+from .output import one_line, print_json, print_table, shown_span, shown_time
+from .shapes import ListedTask, ShownStep, listed, shown
+from .stores import json_option, reading, store_option
+
+TEXT_SHOWN_MAX = 300
+NUMBER_MAX = 2**63 - 1
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def task(context: click.Context) -> None:
+    """Look at tasks."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@task.command("list", short_help="List tasks in the order of submission.")
+@click.option("--state", type=click.Choice([str(state) for state in TaskState]), help="Only tasks in this state.")
+@click.option("--workflow", metavar="NAME", help="Only tasks of this workflow; step:NAME for tasks of one step.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 100_000), default=50, show_default=True, help="So many at most."
+)
+@click.option(
+    "--after", metavar="NO", type=click.IntRange(0, NUMBER_MAX), default=0, help="Only tasks after this number."
+)
+@store_option
+@json_option
+def list_tasks(
+    state: str | None, workflow: str | None, limit: int, after: int, store: str | None, as_json: bool
+) -> None:
+    """List tasks in the order of submission."""
+    if workflow is not None:
+        codec.checked_id(workflow, "workflow")
+    rows = asyncio.run(_list(store, None if state is None else TaskState(state), workflow, after, limit + 1))
+    tasks = [listed(row) for row in rows[:limit]]
+    if as_json:
+        for one in tasks:
+            print_json(one)
+    else:
+        print_table(
+            ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"), list(map(_cells, tasks))
+        )
+    if len(rows) > limit:
+        click.echo(f"arriero: there are more: --after {tasks[-1].no}", err=True)
+
+
+async def _list(
+    store: str | None, state: TaskState | None, workflow: str | None, after: int, limit: int
+) -> list[TaskRow]:
+    async with reading(store) as opened:
+        return await opened.list_tasks(state=state, workflow=workflow, after=after, limit=limit)
+
+
+def _cells(task: ListedTask) -> tuple[str, ...]:
+    return (
+        str(task.no),
+        task.id,
+        task.workflow,
+        task.state,
+        str(task.failure_count),
+        shown_time(task.submitted_at),
+        shown_span(task.submitted_at, task.ended_at),
+        _cut(task.reason),
+    )
+
+
+@task.command("show", short_help="Show one task.")
+@click.argument("task_id", metavar="ID")
+@store_option
+@json_option
+def show_task(task_id: str, store: str | None, as_json: bool) -> None:
+    """Show one task: its steps, attempts and failures, what it waits for, what is still to be undone."""
+    loaded = asyncio.run(_show(task_id, store))
+    if as_json:
+        print_json(shown(loaded))
+    else:
+        _print(loaded)
+
+
+async def _show(task_id: str, store: str | None) -> Loaded:
+    async with reading(store) as opened:
+        return await find_task(task_id, opened)
+
+
+async def find_task(task_id: str, store: StateStore) -> Loaded:
+    """One task. Raises InvalidInput, UnknownTask, StoreError."""
+    loaded = await store.find(codec.checked_id(task_id, "task id"))
+    if loaded is None:
+        raise UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
+    return loaded
+
+
+def _print(loaded: Loaded) -> None:
+    one = shown(loaded)
+    lines = {
+        "task": f"{one.id} (number {one.no})",
+        "workflow": one.workflow,
+        "state": one.state,
+        "waits for": one.waiting_for,
+        "reason": one.reason,
+        "still to undo": ", ".join(one.open_compensations),
+        "nothing to undo": ", ".join(one.nothing_to_undo),
+        "submitted": shown_time(one.submitted_at),
+        "started": shown_time(one.started_at),
+        "ended": shown_time(one.ended_at),
+        "complete by": shown_time(one.complete_by),
+        "priority": str(one.priority),
+        "failures": f"{one.failure_count} attempts failed, {one.lost_count} processes lost since its last progress",
+        "policy": _task_policy(loaded.task),
+        "arguments": _cut(loaded.arguments),
+        "output": _cut(loaded.task.output or ""),
+    }
+    for name, value in lines.items():
+        if value:
+            click.echo(f"{name + ':':17}{one_line(value)}")
+    if one.steps:
+        click.echo()
+        print_table(
+            ("", "step", "agent", "state", "attempt", "took", "calls at most", "says"),
+            list(map(_step_cells, one.steps)),
+        )
+        click.echo("calls at most: tries x attempts x rounds")
+
+
+def _task_policy(row: TaskRow) -> str:
+    policy = task_policy(row.policy)
+    supervision = policy.supervision
+    limit = (
+        "no limit for the whole" if policy.complete_within is None else f"the whole within {policy.complete_within:g} s"
+    )
+    own = f"{supervision.attempts} attempts x {supervision.rounds} rounds for steps without their own"
+    return f"{limit}; {own}; then {supervision.then}"
+
+
+def _step_cells(step: ShownStep) -> tuple[str, ...]:
+    kind = {"compensation": "undo of ", "timer": "timer "}.get(step.kind, "")
+    marks = [word for word, is_so in (("pivot", step.pivot), ("in doubt", step.in_doubt)) if is_so]
+    return (
+        str(step.ordinal),
+        f"{kind}{step.label}",
+        step.agent,
+        ", ".join([step.state, *marks]),
+        str(step.attempt) if step.taken else "",
+        shown_span(step.opened_at, step.finished_at),
+        _product(step),
+        _says(step),
+    )
+
+
+def _product(step: ShownStep) -> str:
+    policy = step.policy
+    return "" if policy is None else f"{policy.tries} x {policy.attempts} x {policy.rounds} = {policy.calls_max}"
+
+
+def _says(step: ShownStep) -> str:
+    says: list[str] = []
+    if step.failure is not None:
+        code = f" [{step.failure.code}]" if step.failure.code else ""
+        says.append(f"{step.failure.cause}: {step.failure.message}{code}")
+    if step.finished_at is None and step.kind == "timer":
+        says.append(f"at {shown_time(step.not_before)}")
+    elif step.state == "pending" and step.attempt > 1:
+        says.append(f"next attempt not before {shown_time(step.not_before)}")
+    elif step.state == "running":
+        says.append(f"to be done by {shown_time(step.complete_by)}")
+    return _cut("; ".join(says))
+
+
+def _cut(text: str) -> str:
+    return (
+        text
+        if len(text) <= TEXT_SHOWN_MAX
+        else f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
+    )

@@ -1,0 +1,191 @@
+"""A history as JSON lines: how it is written, and how a reader finds out that nothing was cut, removed or changed.
+
+One line for each row, in the order of the history, with the events exactly as they are hashed; then a trailer:
+
+    {"no":1,"task_no":1,"task":"order-1001","link":1,"at":1700000000000000,"actor":"client","events":[...],"hash":"..."}
+    {"trailer":{"rows":1,"tasks":1,"heads":"...","store_id":"..."}}
+
+``task`` is empty for the store's own rows, whose ``task_no`` is 0. A line changed or missing inside a task breaks that
+task's hash chain; a task's last lines, or all of them, are missed by the trailer, and a cut trailer misses itself.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from ..errors import MutilatedExport
+from ..model import HistoryRow, Instant
+from .chain import START, link_hash
+
+_encode = msgspec.json.Encoder().encode
+_NEWLINE = b"\n"
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    no: int
+    task_no: int
+    task: str
+    link: int
+    at: int
+    actor: str
+    events: msgspec.Raw
+    hash: str
+
+
+class Trailer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last line's content.
+
+    ``tasks`` counts business tasks, ``heads`` is one hash over the last link of each of them and of the store itself.
+    """
+
+    rows: int
+    tasks: int
+    heads: str
+    store_id: str
+
+
+class _TrailerLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    trailer: Trailer
+
+
+_read_line = msgspec.json.Decoder(_Line).decode
+_read_trailer = msgspec.json.Decoder(_TrailerLine).decode
+_read_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def export_line(row: HistoryRow) -> bytes:
+    """One row as a line, newline included."""
+    line = _Line(row.no, row.task_no, row.task_id, row.link, row.at, row.actor, row.events, row.hash)
+    return _encode(line) + _NEWLINE
+
+
+class Summed:
+    """What a trailer says, summed up row by row: by the writer, and again by the reader."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._last: dict[int, tuple[int, str]] = {}
+
+    def add(self, row: HistoryRow) -> None:
+        """Count a row."""
+        self.rows += 1
+        self._last[row.task_no] = (row.link, row.hash)
+
+    def last(self, task_no: int) -> tuple[int, str]:
+        """Link and hash of a task's last row so far."""
+        return self._last.get(task_no, (0, START))
+
+    def trailer(self, store_id: str) -> Trailer:
+        """The trailer of what was added."""
+        heads = "\n".join(sorted(f"{task_no}:{link}:{digest}" for task_no, (link, digest) in self._last.items()))
+        digest = hashlib.blake2b(heads.encode(), digest_size=16).hexdigest()
+        return Trailer(self.rows, len(self._last.keys() - {0}), digest, store_id)
+
+
+def trailer_line(trailer: Trailer) -> bytes:
+    """The trailer as a line, newline included."""
+    return _encode(_TrailerLine(trailer)) + _NEWLINE
+
+
+def export_lines(rows: Iterable[HistoryRow], store_id: str) -> Iterable[bytes]:
+    """A whole export of rows that are at hand."""
+    summed = Summed()
+    for row in rows:
+        summed.add(row)
+        yield export_line(row)
+    yield trailer_line(summed.trailer(store_id))
+
+
+def read_export(lines: Iterable[bytes | str]) -> list[HistoryRow]:
+    """The rows of an export, proved to be as they were written.
+
+    Args:
+        lines: with or without their newlines; empty ones count but say nothing.
+    Raises: MutilatedExport - names the first line where a link, a hash, a number or the trailer does not fit.
+    """
+    reader = _Reader()
+    number = 0
+    for number, line in enumerate(lines, start=1):
+        data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+        if data := data.strip():
+            reader.read(number, data)
+    if reader.trailer is None:
+        raise MutilatedExport(
+            number + 1, f"the trailer is missing after {reader.summed.rows:,} rows: the end was cut off"
+        )
+    return reader.rows
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.rows: list[HistoryRow] = []
+        self.summed = Summed()
+        self.trailer: Trailer | None = None
+        self._task_ids: dict[int, str] = {0: ""}
+        self._task_nos: dict[str, int] = {"": 0}
+
+    def read(self, number: int, data: bytes) -> None:
+        if self.trailer is not None:
+            raise MutilatedExport(number, "it stands after the trailer")
+        try:
+            if "trailer" in _read_keys(data):
+                self._end(number, _read_trailer(data).trailer)
+            else:
+                self._row(number, _read_line(data))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MutilatedExport(number, f"it is no line of an export: {error}") from error
+
+    def _row(self, number: int, line: _Line) -> None:
+        if self.rows and line.no <= self.rows[-1].no:
+            raise MutilatedExport(number, f"row {line.no} stands after row {self.rows[-1].no}")
+        if line.task_no < 0 or self._task_ids.setdefault(line.task_no, line.task) != line.task:
+            raise MutilatedExport(
+                number, f"task number {line.task_no} is named {line.task!r}, not {self._task_ids.get(line.task_no)!r}"
+            )
+        if self._task_nos.setdefault(line.task, line.task_no) != line.task_no:
+            raise MutilatedExport(
+                number, f"task {line.task!r} has the number {line.task_no}, not {self._task_nos[line.task]}"
+            )
+        self._link(number, line)
+        row = HistoryRow(
+            line.no,
+            line.task_no,
+            line.task,
+            line.link,
+            Instant(line.at),
+            line.actor,
+            msgspec.Raw(bytes(line.events)),
+            line.hash,
+        )
+        self.rows.append(row)
+        self.summed.add(row)
+
+    def _link(self, number: int, line: _Line) -> None:
+        whose = f"task {line.task!r}" if line.task_no else "the store"
+        link, head = self.summed.last(line.task_no)
+        if line.link != link + 1:
+            raise MutilatedExport(
+                number, f"the history of {whose} goes from link {link} to {line.link}: a line is missing or moved"
+            )
+        events = bytes(line.events).decode()
+        if line.hash != link_hash(head, line.task_no, line.link, line.at, line.actor, events):
+            raise MutilatedExport(
+                number, f"link {line.link} of {whose} does not have the hash it names: it was changed"
+            )
+
+    def _end(self, number: int, trailer: Trailer) -> None:
+        found = self.summed.trailer(trailer.store_id)
+        for what, here, named in (
+            ("rows", found.rows, trailer.rows),
+            ("tasks", found.tasks, trailer.tasks),
+        ):
+            if here != named:
+                raise MutilatedExport(
+                    number, f"the trailer names {named:,} {what}, {here:,} are here: lines were removed or added"
+                )
+        if found.heads != trailer.heads:
+            raise MutilatedExport(
+                number, "the trailer's hash over the last links does not fit: lines were exchanged or changed"
+            )
+        self.trailer = trailer

@@ -1,0 +1,12 @@
+"""For users' tests: hand-made attempts, and a world on a virtual clock that jumps.
+
+    async with testing.running(shop) as world:
+        world.answers(charge, Receipt("r1"))
+        task = await world.app.submit(fulfil(order))
+        assert await task.result() == ...
+"""
+
+from .handmade import attempt, resource, undo
+from .world import Clock, StepView, World, running
+
+__all__ = ["Clock", "StepView", "World", "attempt", "resource", "running", "undo"]

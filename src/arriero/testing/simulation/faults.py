@@ -1,0 +1,46 @@
+"""What may go wrong in one run: a subset and strengths drawn from the seed."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import msgspec
+
+KINDS = ("crash", "freeze", "effect_then_error", "late_report", "duplicate_report", "lost_wakeup", "remote")
+
+
+class Faults(msgspec.Struct):
+    """Probabilities per occasion; 0: that fault does not happen in this run."""
+
+    crash: float = 0.0
+    freeze: float = 0.0
+    effect_then_error: float = 0.0
+    late_report: float = 0.0
+    duplicate_report: float = 0.0
+    lost_wakeup: float = 0.0
+    remote: float = 0.0
+    active: bool = True
+    fired: Any = msgspec.field(default_factory=Counter)
+
+    def strikes(self, kind: str, random: Random, *, share: float = 1.0) -> bool:
+        """Whether the fault happens on this occasion; ``share`` makes it rarer where there are many occasions."""
+        probability: float = getattr(self, kind) * share
+        if not self.active or not probability or random.random() >= probability:
+            return False
+        self.fired[kind] += 1
+        return True
+
+
+def drawn(random: Random) -> Faults:
+    """Faults of one seed: each kind is left out half of the time, so that every mix occurs."""
+    strengths = {
+        "crash": 0.25,
+        "freeze": 0.3,
+        "effect_then_error": 0.05,
+        "late_report": 0.3,
+        "duplicate_report": 0.3,
+        "lost_wakeup": 0.5,
+        "remote": 0.4,
+    }
+    chosen = {kind: strength * random.uniform(0.3, 1.0) for kind, strength in strengths.items() if random.random() < 0.6}
+    return msgspec.convert(chosen, Faults)

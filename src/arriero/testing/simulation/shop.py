@@ -1,0 +1,165 @@
+"""What the simulated world runs: steps against a remote ledger that can be seen through, and workflows of every shape."""
+
+import asyncio
+from collections import Counter, defaultdict
+from contextvars import ContextVar
+from random import Random
+
+from ... import context
+from ...attempt import Attempt, Undo
+from ...definitions import Agent, workflow
+from ...errors import Permanent, StepFailed, Transient
+from ...policies import Retry, Supervision
+from .faults import Faults
+
+
+class Remote:
+    """A remote service that deduplicates by key and bars a compensated key; it sees every effect."""
+
+    def __init__(self, random: Random, faults: Faults) -> None:
+        self._random = random
+        self._faults = faults
+        self.net: Counter[str] = Counter()  # effects that stand, by forward key
+        self.barred: set[str] = set()
+        self.keys_of: defaultdict[str, set[str]] = defaultdict(set)
+
+    async def do(self, attempt: Attempt, refuse: bool) -> int:
+        """One effect under the attempt's key, once."""
+        await self._reach()
+        key = attempt.idempotency_key
+        if key in self.barred:
+            raise Permanent("barred", code="barred")
+        if refuse:
+            raise Permanent("refused", code="refused")
+        self.keys_of[attempt.task_id].add(key)
+        self.net[key] = 1
+        await self._answer()
+        return len(self.net)
+
+    async def undo(self, undo: Undo[int]) -> None:
+        """Take back whatever stands under the forward key, and keep it from landing later."""
+        await self._reach()
+        self.barred.add(undo.forward_key)
+        self.net[undo.forward_key] = 0
+        await self._answer()
+
+    async def _reach(self) -> None:
+        await asyncio.sleep(self._random.uniform(0.005, 0.3))
+        if self._faults.strikes("remote", self._random):
+            match self._random.randrange(3):
+                case 0:
+                    raise Transient("busy")
+                case 1:
+                    raise ConnectionError("reset before it happened")
+                case _:
+                    await asyncio.sleep(self._random.uniform(1, 5))
+
+    async def _answer(self) -> None:
+        if self._faults.strikes("remote", self._random):
+            if self._random.random() < 0.5:
+                raise ConnectionError("reset after it happened")
+            await asyncio.sleep(self._random.uniform(1, 5))
+        await asyncio.sleep(self._random.uniform(0.005, 0.1))
+
+
+REMOTE: ContextVar[Remote] = ContextVar("simulated_remote")
+
+left, right = Agent("left", max_in_flight=2), Agent("right", max_in_flight=1)
+_short = Supervision(attempts=2, rounds=2, cool_off=2)
+_patient = Supervision(attempts=50)
+_retry = Retry(tries=2, delay=0.05)
+
+
+@left.step(complete_within=1.5, retry=_retry, supervision=_patient)
+async def take(attempt: Attempt, n: int, refuse: bool = False) -> int:
+    return await REMOTE.get().do(attempt, refuse) + n
+
+
+@take.compensation(complete_within=1.5, supervision=_patient)
+async def give_back(undo: Undo[int], n: int, refuse: bool = False) -> None:
+    await REMOTE.get().undo(undo)
+
+
+@right.step(complete_within=1.5, retry=_retry, supervision=_short)
+async def reserve(attempt: Attempt, n: int, refuse: bool = False) -> int:
+    return await REMOTE.get().do(attempt, refuse) + n
+
+
+@reserve.compensation(complete_within=1.5, supervision=_patient)
+async def release(undo: Undo[int], n: int, refuse: bool = False) -> None:
+    await REMOTE.get().undo(undo)
+
+
+@right.step(complete_within=1.5, retry=_retry, supervision=_patient, pivot=True)
+async def ship(attempt: Attempt, n: int) -> int:
+    return await REMOTE.get().do(attempt, False) + n
+
+
+@left.step(complete_within=1, effect_free=True, retry=Retry(tries=1), supervision=_short)
+async def look(attempt: Attempt, n: int) -> int:
+    await asyncio.sleep(0.01)
+    return n
+
+
+@workflow
+async def in_a_row(n: int, refuse: bool) -> int:
+    first = await take(n)
+    second = await reserve(first)
+    await context.sleep(1 + n % 3)
+    return await take(second, refuse)
+
+
+async def _looked_through_tasks(n: int) -> int:
+    """A result that takes some turns of the loop to reach its reader."""
+    return (await asyncio.gather(asyncio.create_task(look(n))))[0]
+
+
+@workflow
+async def side_by_side(n: int, refuse: bool) -> int:
+    """Both branches ask for steps of one name without a key: who comes first decides who is which."""
+
+    async def slow(start: int) -> int:
+        (seen,) = await asyncio.gather(_looked_through_tasks(start))
+        return await take(await take(seen) + start)
+
+    async def quick(start: int) -> int:
+        return await take(await take(await look(start)) + start)
+
+    a, b, _ = await asyncio.gather(slow(n), quick(n + 100), reserve(n))
+    return await reserve(a + b, refuse)
+
+
+@workflow
+async def past_the_pivot(n: int, refuse: bool) -> int:
+    async with asyncio.TaskGroup() as group:
+        shipped = group.create_task(ship(n))
+        group.create_task(reserve(n, refuse))
+        group.create_task(take(n))
+    return shipped.result()
+
+
+@workflow
+async def another_way(n: int, refuse: bool) -> int:
+    try:
+        return await reserve(n, refuse)
+    except StepFailed:
+        return await take(n)
+
+
+@workflow(supervision=Supervision(attempts=2, then="hold"))
+async def held(n: int, refuse: bool) -> int:
+    await take(n)
+    return await reserve(n, refuse)
+
+
+@workflow(complete_within=12)
+async def in_time(n: int, refuse: bool) -> int:
+    total = 0
+    for i in range(4):
+        total += await take(n + i)
+        await context.sleep(2)
+    return await reserve(total, refuse)
+
+
+AGENTS = (left, right)
+WORKFLOWS = (in_a_row, side_by_side, past_the_pivot, another_way, held, in_time)

@@ -1,0 +1,103 @@
+"""The store as one simulated process reaches it: calls take time, may fail after their effect, and messages come twice."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from ...commands import Advance, Report, Reported
+from ...errors import StoreError
+from ...store.memory import MemoryStore
+from .faults import Faults
+from .loop import PROCESS
+
+_ASYNC = (
+    "submit register renew retire load_held load_news acquire_lease renew_lease release_lease due load_overdue load find ended"
+).split()
+
+
+class Network:
+    """What stands between processes and the store.
+
+    Args:
+        later: runs a coroutine function as the world itself, after some seconds.
+    """
+
+    def __init__(self, store: MemoryStore, random: Random, faults: Faults, later: Callable[[float, Callable[[], Any]], None]) -> None:
+        self.store = store
+        self.random = random
+        self.faults = faults
+        self._later = later
+
+    async def delay(self) -> None:
+        """A request or an answer is under way."""
+        await asyncio.sleep(self.random.expovariate(200))
+
+    def remember_reports(self, batch: Any) -> None:
+        """Reports may be sent again, soon or long after: the store must see through both."""
+        for command in batch:
+            if isinstance(command, Report):
+                self._repeat(command.actor, command.process_no, command.report)
+            elif isinstance(command, Advance):
+                for item in command.delivered:
+                    if isinstance(item, Reported):
+                        self._repeat(command.actor, command.process_no, item)
+
+    def _repeat(self, actor: str, process_no: int, report: Reported) -> None:
+        command = Report(actor=actor, process_no=process_no, report=report)
+        if self.faults.strikes("duplicate_report", self.random):
+            self._later(self.random.uniform(0, 0.5), lambda: self.store.apply([command]))
+        if self.faults.strikes("late_report", self.random):
+            self._later(self.random.uniform(0.5, 8), lambda: self.store.apply([command]))
+
+
+class SimulatedStore:
+    """One process's view of the store; the contract of ``store.base``."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.url = "memory://simulated"
+        self.store_id = network.store.store_id
+        self.instances: dict[str, int] = {}
+
+    def now(self) -> Any:
+        return self._network.store.now()
+
+    async def open(self) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+    def announce(self, instance: str) -> None:
+        self.instances[instance] = PROCESS.get()
+
+    def is_known_dead(self, instance: str) -> bool:
+        return False  # as on different hosts: only the lease tells
+
+    async def apply(self, batch: Any) -> Any:
+        if self._network.faults.strikes("late_report", self._network.random, share=0.1):
+            await asyncio.sleep(self._network.random.uniform(0.5, 3))
+        answer = await self._call("apply", batch)
+        self._network.remember_reports(batch)
+        return answer
+
+    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        network = self._network
+        await network.delay()
+        answer = await getattr(network.store, name)(*args, **kwargs)
+        if network.faults.strikes("effect_then_error", network.random):
+            raise StoreError(f"simulated: the answer to {name} was lost")
+        await network.delay()
+        return answer
+
+
+def _passing_on(name: str) -> Callable[..., Any]:
+    async def method(self: SimulatedStore, *args: Any, **kwargs: Any) -> Any:
+        return await self._call(name, *args, **kwargs)
+
+    return method
+
+
+for _name in _ASYNC:
+    setattr(SimulatedStore, _name, _passing_on(_name))

@@ -1,0 +1,276 @@
+"""One simulated run: three nodes, clients, a nemesis; then heal, wait, and check everything."""
+
+import asyncio
+import contextvars
+import hashlib
+import logging
+import random as random_module
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from ...app import App
+from ...core.history import History, Violation, differences
+from ...errors import StoreError
+from ...model import Instant, StepState, TaskFailure, TaskState
+from ...runtime.node import Node, Session, checked_roles
+from ...runtime.ports import Clock, LoopClock
+from ...runtime.settings import Settings
+from ...store.memory import MemoryStore
+from .faults import Faults, drawn
+from .loop import PROCESS, Deadlock, SimulatedLoop
+from .shop import AGENTS, REMOTE, WORKFLOWS, Remote
+from .store import Network, SimulatedStore
+
+NODES = 3
+FAULT_SECONDS = 25.0
+HEAL_SECONDS_MAX = 400.0  # every policy of the shop has run out by then, with room to spare
+SETTINGS = Settings(
+    lease_seconds=3, poll_seconds=0.4, supervise_seconds=0.5, leader_seconds=4, progress_seconds=8, linger_seconds=0.7, batch_max=20
+)
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one seed showed."""
+
+    seed: int
+    violations: list[Violation]
+    fired: dict[str, int]
+    states: dict[str, int]
+    virtual_seconds: float
+    trace: str
+
+
+class _TaskKeeper:
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self._task = task
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class SimulatedPorts:
+    """The doors of one simulated process."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.clock: Clock = LoopClock()
+        self.random = random_module.Random(world.random.getrandbits(64))
+        self._world = world
+        self._number = number
+
+    def new_instance(self) -> str:
+        return self._world.unique(f"node-{self._number}")
+
+    def new_task_id(self) -> str:
+        return self._world.unique("task")
+
+    async def in_thread(self, pool: str, size: int, function: Callable[[], Any], on_done: Callable[[], None]) -> Any:
+        try:
+            return function()
+        finally:
+            on_done()
+
+    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> _TaskKeeper:
+        return _TaskKeeper(asyncio.get_running_loop().create_task(renewals()))
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: int, *, tasks: int = 8, faults: Faults | None = None) -> None:
+        self.seed = seed
+        self.random = random_module.Random(seed)
+        self.loop = SimulatedLoop(random_module.Random(self.random.getrandbits(64)))
+        self.faults = drawn(self.random) if faults is None else faults
+        self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
+        self.network = Network(self.store, random_module.Random(self.random.getrandbits(64)), self.faults, self._later)
+        self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults)
+        self.app = App("simulated", agents=AGENTS, workflows=WORKFLOWS)
+        self._tasks = tasks
+        self._names: Counter[str] = Counter()
+        self._processes = 0
+        self._nodes: dict[int, tuple[int, Node]] = {}
+        self.acknowledged: set[str] = set()
+        self.violations: list[Violation] = []
+
+    def _store_clock(self) -> Instant:
+        return Instant(1_700_000_000_000_000 + round(self.loop.time() * 1_000_000))
+
+    def unique(self, what: str) -> str:
+        """A name never given before."""
+        self._names[what] += 1
+        return f"{what}-{self._names[what]}"
+
+    def _later(self, seconds: float, function: Callable[[], Any]) -> None:
+        async def run() -> None:
+            await asyncio.sleep(seconds)
+            await function()
+
+        self._spawn(run(), 0)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any], process: int) -> "list[asyncio.Task[Any]]":
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, process)
+        context.run(REMOTE.set, self.remote)
+        return [self.loop.create_task(coroutine, context=context)]
+
+    # --- nodes
+    def _start_node(self, number: int) -> None:
+        self._processes += 1
+        process = self._processes
+        store, ports = SimulatedStore(self.network), SimulatedPorts(self, number)
+        node = Node(
+            lambda: Session(
+                self.app.agents,
+                self.app._codes,
+                store=store,  # type: ignore[arg-type]  # its methods are set in a loop
+                ports=ports,
+                settings=SETTINGS,
+                roles=checked_roles(None),
+                on_end=lambda _task, _live: None,
+            )
+        )
+        self._nodes[number] = (process, node)
+
+        async def start() -> None:
+            while True:
+                try:
+                    await node.start()
+                    return
+                except StoreError:
+                    await asyncio.sleep(0.5)
+
+        self._spawn(start(), process)
+
+    async def _nemesis(self) -> None:
+        while self.loop.time() < FAULT_SECONDS:
+            await asyncio.sleep(self.random.uniform(0.3, 2))
+            number = self.random.randrange(NODES)
+            process, _ = self._nodes[number]
+            if self.loop.is_frozen(process):
+                continue
+            if self.faults.strikes("crash", self.random):
+                self.loop.crash(process)
+                await asyncio.sleep(self.random.uniform(0.1, 4))
+                self._start_node(number)
+            elif self.faults.strikes("freeze", self.random):
+                self.loop.freeze(process)
+                seconds = SETTINGS.lease_seconds * self.random.choice((0.5, 1, 2, 3))
+                self.loop.call_later(seconds, self.loop.wake, process)
+
+    # --- clients
+    async def _client(self, number: int) -> None:
+        await asyncio.sleep(self.random.uniform(0, 15))
+        workflow = self.random.choice(WORKFLOWS)
+        call = workflow(number, self.random.random() < 0.4)
+        task_id = f"order-{number}"
+        command = self.app._submission(call, task_id=task_id, priority=self.random.randrange(10), delay=self.random.choice((0, 0, 3)))
+        store = SimulatedStore(self.network)
+        while True:
+            try:
+                await store.submit([command])  # type: ignore[attr-defined]  # set in a loop
+                break
+            except StoreError:
+                await asyncio.sleep(0.3)
+        self.acknowledged.add(task_id)
+        _, node = self._nodes[self.random.randrange(NODES)]
+        if not self.faults.strikes("lost_wakeup", self.random):
+            self._spawn(self._hint(node), 0)
+
+    async def _hint(self, node: Node) -> None:
+        process = next((p for p, n in self._nodes.values() if n is node), None)
+        if process is not None and not self.loop.is_frozen(process) and node.session is not None and hasattr(node.session, "scheduler"):
+            context = contextvars.copy_context()
+            context.run(PROCESS.set, process)
+            context.run(REMOTE.set, self.remote)
+            self.loop.call_soon(node.hint, context=context)
+
+    # --- the run
+    async def _main(self) -> None:
+        for number in range(NODES):
+            self._start_node(number)
+        clients = [task for number in range(self._tasks) for task in self._spawn(self._client(number), 0)]
+        await self._nemesis()
+        await asyncio.gather(*clients)
+        self.faults.active = False
+        healed = self.loop.time()
+        while self.loop.time() < healed + HEAL_SECONDS_MAX:
+            await asyncio.sleep(2)
+            if all(task.ended_at is not None for task in self.store.tasks.values()):
+                return
+        waiting = [task.task_id for task in self.store.tasks.values() if task.ended_at is None]
+        self.violations += [Violation("I46", task_id, f"not ended {HEAL_SECONDS_MAX:g} s after all faults ceased") for task_id in waiting]
+
+    def run(self) -> Result:
+        """Run the seed and check."""
+        asyncio.set_event_loop(self.loop)
+        logging.getLogger("arriero").disabled = True
+        self.loop.set_exception_handler(self._broke)
+        try:
+            self.loop.run_until_complete(self._main())
+        except Deadlock:
+            self.violations.append(Violation("I46", "", "everybody waits and no timer is set"))
+        finally:
+            logging.getLogger("arriero").disabled = False
+            self._drop_everything()
+        self._check()
+        heads = "".join(row.hash for row in self.store.log)
+        return Result(
+            self.seed,
+            self.violations,
+            dict(self.faults.fired),
+            dict(Counter(str(task.state) for task in self.store.tasks.values())),
+            self.loop.time(),
+            hashlib.blake2b(heads.encode(), digest_size=8).hexdigest(),
+        )
+
+    def _broke(self, _loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and not isinstance(error, StoreError):
+            self.violations.append(Violation("bug", "", f"{context.get('message')}: {error!r}"))
+
+    def _drop_everything(self) -> None:
+        self.loop.set_exception_handler(lambda *_: None)
+        for task in asyncio.all_tasks(self.loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # the world ends here
+            coroutine: Any = task.get_coro()
+            try:
+                coroutine.close()
+            except RuntimeError:
+                pass  # a coroutine that awaits while being closed; its world is gone
+        asyncio.set_event_loop(None)
+        self.loop.close()
+
+    # --- checking
+    def _check(self) -> None:
+        history = History()
+        for row in self.store.log:
+            history.add(row)
+        self.violations += history.end()
+        for number, fold in history.tasks.items():
+            self.violations += [Violation("I52", fold.task_id, text) for text in differences(fold, self.store.loaded(number))]
+        for task_id in self.acknowledged - self.store.numbers.keys():
+            self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
+        for task in self.store.tasks.values():
+            self._check_books(task.task_no)
+
+    def _check_books(self, task_no: int) -> None:
+        loaded = self.store.loaded(task_no)
+        task = loaded.task
+        if task.failure is not None and (failure := _read_failure(task.failure)).kind in ("bug", "replay", "unawaited"):
+            self.violations.append(Violation("I21", task.task_id, failure.reason))
+        if task.state is TaskState.PROCESSED:
+            wrong = [s for s in loaded.steps if s.state is StepState.COMPLETED and s.compensation and self.remote.net[s.idempotency_key] != 1]
+            self.violations += [Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong]
+        elif task.state is TaskState.COMPENSATED:
+            standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key]]
+            self.violations += [Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing]
+
+
+def run_seed(seed: int) -> Result:
+    """Run one seed."""
+    return World(seed).run()

@@ -1,0 +1,251 @@
+"""An App on the memory store and a virtual clock, with steps that answer as the test says."""
+
+import asyncio
+import random
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from itertools import count
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from ..app import App, waiting_for
+from ..attempt import Attempt, as_datetime
+from ..definitions import Step
+from ..errors import ArrieroError, Permanent
+from ..model import Instant, StepKind, StepRow, StepState
+from ..policies import Duration, seconds
+from ..runtime.node import checked_roles
+from ..runtime.ports import Clock as ClockPort
+from ..runtime.settings import Settings
+from ..store.memory import MemoryStore
+from .clock import START_SECONDS, VirtualClock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+START = Instant(1_767_225_600_000_000)  # 2026-01-01, the same in every run
+FOREVER = 1e9  # leases of a world that only one process inhabits
+TURNS = 40  # turns of the event loop without any activity after which everybody surely waits
+REAL_SECONDS_MAX = 2.0  # real time given to steps' own functions before the clock goes on without them
+POKES_MAX = 20
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """A compensation that was carried out. ``key``: the one given to the step, else #1, #2, ... by occurrence."""
+
+    task_id: str
+    step: str
+    key: str
+
+
+class Clock:
+    """The world's time."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def now(self) -> datetime:
+        """The store's clock, in UTC."""
+        return as_datetime(self._world._store.now())
+
+    async def advance(self, by: Duration) -> None:
+        """Let so much time pass; whatever is due meanwhile happens at its time."""
+        await self._world._advance(seconds(by, "advance"))
+
+
+class _Ports:
+    def __init__(self, seed: int) -> None:
+        self.virtual = VirtualClock()
+        self.clock: ClockPort = self.virtual
+        self.random = random.Random(seed)
+        self._numbers = count(1)
+
+    def new_instance(self) -> str:
+        return f"test-process-{next(self._numbers)}"
+
+    def new_task_id(self) -> str:
+        return f"test-task-{next(self._numbers)}"
+
+    async def in_thread(self, pool: str, size: int, function: Callable[[], Any], on_done: Callable[[], None]) -> Any:
+        try:
+            return function()
+        finally:
+            on_done()
+
+    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> "_NoKeeper":
+        return _NoKeeper()
+
+
+class _NoKeeper:
+    async def stop(self) -> None:
+        return
+
+
+class World:
+    """What ``testing.running`` gives."""
+
+    def __init__(self, app: App, seed: int) -> None:
+        self._ports = _Ports(seed)
+        self._virtual = self._ports.virtual
+        self._store = MemoryStore(self._store_now, store_id="test-store")
+        self.app = App(app.name, agents=app.agents, workflows=app.workflows)
+        self.app._ports = self._ports
+        self.app._settings = Settings(lease_seconds=FOREVER, leader_seconds=FOREVER, progress_seconds=FOREVER, hang_seconds=FOREVER)
+        self.app._around = self._around
+        self.clock = Clock(self)
+        self._answers: dict[Step[..., Any], deque[Any]] = {}
+        self._replaced: dict[Step[..., Any], Callable[..., Any]] = {}
+        self._calls: defaultdict[Step[..., Any], list[Mapping[str, Any]]] = defaultdict(list)
+        self._advancing = False
+
+    def _store_now(self) -> Instant:
+        return Instant(START + round((self._virtual.monotonic() - START_SECONDS) * 1_000_000))
+
+    # --- what the test says and asks
+    def replace(self, step: Step[P, R], by: Callable[P, Awaitable[R] | R]) -> None:
+        """Call this instead of the step's function, with the step's arguments. Its compensation does nothing then."""
+        self._replaced[step] = by
+
+    def answers(self, step: Step[..., R], *answers: R | Exception) -> None:
+        """What the step's next calls give, one answer a try: a value is returned, an exception raised.
+
+        Its compensation does nothing then. A call beyond the last answer fails for good and says so.
+        """
+        self._answers.setdefault(step, deque()).extend(answers)
+
+    def calls(self, step: Step[..., Any]) -> list[Mapping[str, Any]]:
+        """The arguments of every call so far, tries included."""
+        return list(self._calls[step])
+
+    def undone(self) -> list[StepView]:
+        """Compensations carried out, in order."""
+        rows = [s for of_task in self._store.steps.values() for s in of_task.values()]
+        done = [s for s in rows if s.kind is StepKind.COMPENSATION and s.state is StepState.COMPLETED]
+        done.sort(key=lambda s: (s.finished_at or 0, s.task_no, s.result_number or 0))
+        return [StepView(self._store.tasks[s.task_no].task_id, s.name, s.key) for s in done]
+
+    # --- steps
+    def _around(self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any]) -> Callable[[], Any] | None:
+        """What to call instead of the step's or compensation's function; None: its own."""
+        scripted = step in self._answers or step in self._replaced
+        if row.kind is StepKind.COMPENSATION:
+            return (lambda: None) if scripted else None
+        self._calls[step].append(arguments)
+        if step in self._answers:
+            return lambda: self._answer(step)
+        if step in self._replaced:
+            return lambda: self._replaced[step](**arguments)
+        return None
+
+    def _answer(self, step: Step[Any, Any]) -> Any:
+        left = self._answers[step]
+        if not left:
+            raise Permanent(f"the test gave no more answers for step {step.name}: add them to world.answers", code="no_answer")
+        answer = left.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    # --- time
+    async def _settle(self) -> None:
+        """Until everybody waits: for the clock, or for something outside of this world."""
+        loop = asyncio.get_running_loop()
+        real_end = loop.time() + REAL_SECONDS_MAX
+        still, seen = 0, -1
+        while still < TURNS:
+            await asyncio.sleep(0)
+            still = still + 1 if self._virtual.activity == seen else 0
+            seen = self._virtual.activity
+            if still >= TURNS and self._is_waiting_for_real() and loop.time() < real_end:
+                await asyncio.sleep(0.001)  # a step's own function waits for something real
+                still = 0
+
+    def _is_waiting_for_real(self) -> bool:
+        """Whether a step's own function is under way; what it waits for may need real time."""
+        session = None if self.app._node is None else self.app._node.session
+        return session is not None and any(not task.done() for task in session.agents.in_flight.values()) and not self._virtual.is_slept_in()
+
+    def _due(self, *, after_now: bool) -> float | None:
+        """The next instant, on the virtual clock, at which the store or a timer wants something."""
+        now = self._store.now()
+        instants: list[Instant | None] = []
+        for task in self._store.tasks.values():
+            if task.ended_at is None:
+                instants += [task.not_before if task.locked_by is None else None, task.complete_by]
+        for of_task in self._store.steps.values():
+            for step in of_task.values():
+                if step.state is StepState.PENDING:
+                    instants += [step.not_before, step.wait_by]
+                elif step.state is StepState.RUNNING:
+                    instants.append(step.complete_by)
+        wanted = [at for at in instants if at is not None and (at > now or not after_now)]
+        store_next = None if not wanted else START_SECONDS + (min(wanted) - START) / 1_000_000
+        both = [at for at in (store_next, self._virtual.next_timer()) if at is not None]
+        return min(both, default=None)
+
+    async def _step(self, limit: float | None) -> bool:
+        """One jump, at most to ``limit``; False when nothing would ever happen again."""
+        for _ in range(POKES_MAX):
+            due = self._due(after_now=False)
+            if due is not None and due > self._virtual.monotonic():
+                break
+            before = len(self._store.log)
+            self._virtual.poke()
+            await self._settle()
+            if len(self._store.log) == before:
+                break  # a pass of every loop changed nothing: what is due nobody here can do
+        due = self._due(after_now=True)
+        if due is None and limit is None:
+            return not self.app._waiting.is_awaited()
+        target = min(at for at in (due, limit) if at is not None)
+        self._virtual.jump_to(target + 1e-6)  # past the instant, whatever rounding did to it
+        await self._settle()
+        return True
+
+    async def _advance(self, by: float) -> None:
+        target = self._virtual.monotonic() + by
+        self._advancing = True
+        try:
+            await self._settle()
+            while self._virtual.monotonic() < target:
+                await self._step(target)
+        finally:
+            self._advancing = False
+
+    async def _drive(self) -> None:
+        """While a test waits for a result, let the time jump."""
+        waiting = self.app._waiting
+        while True:
+            if not waiting.is_awaited() or self._advancing:
+                await asyncio.sleep(0.001)
+                continue
+            await self._settle()
+            if waiting.is_awaited() and not self._advancing and not await self._step(None):
+                waiting.give_up(ArrieroError(f"the world stands still: {self._what_waits()}"))
+
+    def _what_waits(self) -> str:
+        numbers = [task.task_no for task in self._store.tasks.values() if task.ended_at is None]
+        waits = [f"task {self._store.tasks[no].task_id} waits for {waiting_for(self._store.loaded(no))}" for no in numbers]
+        return "; ".join(waits) or "no task is open"
+
+
+@asynccontextmanager
+async def running(app: App, *, seed: int = 0) -> AsyncIterator[World]:
+    """Run an App's Agents and workflows in a world of its own.
+
+    Args:
+        app: its store is not touched.
+        seed: of all chance (jitter, generated ids).
+    Yields: the World; its ``app`` is to be submitted to.
+    """
+    world = World(app, seed)
+    async with world.app._running(world._store, checked_roles(None), world.app.agents, drain=False):
+        driver = asyncio.get_running_loop().create_task(world._drive(), name="arriero-test-clock")
+        try:
+            yield world
+        finally:
+            driver.cancel()
+            await asyncio.gather(driver, return_exceptions=True)

@@ -1,0 +1,154 @@
+"""What the Scheduler decides about a task it holds."""
+
+import msgspec
+import pytest
+from core_rows import NOW, loaded, step_policy_text, step_row, task_policy_text, task_row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arriero import Agent, Attempt, Retry, Supervision, Undo
+from arriero.commands import BeginUndo, Hold, Process, PutDown
+from arriero.core.advancing import forward_of, new_step, no_code, on_code_ended, policy_of, when_to_put_down
+from arriero.core.compensation import idempotency_key
+from arriero.core.replay import Asked, Raised, Returned
+from arriero.model import Instant, StepKind, StepRow, StepState, TaskFailure, later
+from arriero.policies import StepPolicy
+
+remote = Agent("remote")
+STRICT = Supervision(attempts=7, rounds=2, then="hold")
+
+
+@remote.step
+def plain(attempt: Attempt, number: int = 0) -> int: ...
+
+
+@remote.step(complete_within=5, wait_within=60, supervision=STRICT, retry=Retry(tries=9), pivot=True, effect_free=True)
+def strict(attempt: Attempt, number: int = 0) -> int: ...
+
+
+@plain.compensation(complete_within=4)
+def undo_plain(undo: Undo[int], number: int = 0) -> None: ...
+
+
+def asked(call: object, key: str = "#1") -> Asked:
+    step = call.step  # type: ignore[attr-defined]
+    return Asked((StepKind.STEP, step.name, key), call.arguments, call)  # type: ignore[attr-defined]
+
+
+# --- opening
+def test_a_new_step_carries_all_the_supervisor_and_an_agent_must_know() -> None:
+    task = task_row(task_id="o-1", incarnation=2, policy=task_policy_text(attempts=5))
+    new = new_step(asked(plain(3), "k"), task, "store")
+    policy = msgspec.json.decode(new.policy, type=StepPolicy)
+    assert (new.kind, new.name, new.key, new.agent) == (StepKind.STEP, "plain", "k", "remote")
+    assert new.arguments == '{"number":3}'
+    assert new.idempotency_key == idempotency_key("store", "o-1", 2, StepKind.STEP, "plain", "k")
+    assert (new.pivot, new.effect_free, new.take, new.wait_within) == (False, False, False, None)
+    assert new.complete_within == policy.complete_within == 30
+    assert policy.supervision.attempts == 5
+    assert new.compensation is not None
+    assert msgspec.json.decode(new.compensation, type=StepPolicy).complete_within == 4
+
+
+def test_a_steps_own_policy_comes_before_the_workflows() -> None:
+    new = new_step(asked(strict(3)), task_row(policy=task_policy_text(attempts=5)), "store")
+    policy = msgspec.json.decode(new.policy, type=StepPolicy)
+    assert policy == StepPolicy(5.0, 60.0, Retry(tries=9), STRICT)
+    assert (new.pivot, new.effect_free, new.complete_within, new.wait_within) == (True, True, 5.0, 60.0)
+    assert new.compensation is None
+
+
+def test_options_of_a_call_come_before_all() -> None:
+    options = {"complete_within": 1, "wait_within": 2, "retry": Retry(tries=1), "supervision": Supervision(attempts=1)}
+    call = strict(3).options(**options, pivot=False)  # type: ignore[arg-type]
+    assert policy_of(call, Supervision()) == StepPolicy(1.0, 2.0, Retry(tries=1), Supervision(attempts=1))
+    assert new_step(asked(call), task_row(), "store").pivot is False
+    assert new_step(asked(plain().options(pivot=True)), task_row(), "store").pivot is True
+
+
+def test_the_workflows_then_is_not_handed_down_to_its_steps() -> None:
+    """``hold`` of the workflow is asked for when the task fails; as a step's own word it would hold twice over."""
+    workflows = Supervision(attempts=2, rounds=3, cool_off=4, then="hold")
+    assert policy_of(plain(), workflows).supervision == Supervision(attempts=2, rounds=3, cool_off=4, then="compensate")
+
+
+def test_a_timer_is_opened_with_the_time_it_fires_and_nothing_else() -> None:
+    new = new_step(Asked((StepKind.TIMER, "sleep", "#1"), '{"seconds":1.0}', None, NOW), task_row(), "store")
+    assert (new.kind, new.fire_at, new.agent, new.idempotency_key) == (StepKind.TIMER, NOW, "", "")
+
+
+# --- the end
+def test_code_that_returned_ends_the_task_once_no_step_is_open() -> None:
+    assert on_code_ended(Returned(1), "1", loaded(), []) == Process("1")
+    assert on_code_ended(Returned(1), "1", loaded(), [step_row()]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "held"),
+    [("compensate", "compensate", False), ("hold", "compensate", True), ("compensate", "hold", True)],
+)
+def test_a_task_is_held_if_any_of_the_steps_it_failed_by_says_so(first: str, second: str, held: bool) -> None:
+    rows = [
+        step_row(number, state=StepState.FAILED, policy=step_policy_text(then=then))
+        for number, then in enumerate((first, second), 1)
+    ]
+    failure = TaskFailure("step", "no", "step1")
+    end = Raised(failure, tuple((row.kind, row.name, row.key) for row in rows))
+    assert on_code_ended(end, None, loaded(*rows), []) == (Hold(failure) if held else BeginUndo(failure))
+
+
+def test_the_policy_of_a_step_that_was_caught_does_not_count() -> None:
+    caught = step_row(1, state=StepState.FAILED, policy=step_policy_text(then="hold"))
+    failure = TaskFailure("refused", "no")
+    assert on_code_ended(Raised(failure), None, loaded(caught), []) == BeginUndo(failure)
+
+
+def test_a_bug_holds_the_task() -> None:
+    failure = TaskFailure("bug", "ValueError")
+    assert on_code_ended(Raised(failure), None, loaded(), [step_row()]) == Hold(failure)
+
+
+# --- putting down
+@st.composite
+def open_rows(draw: st.DrawFn) -> StepRow:
+    kind = draw(st.sampled_from([StepKind.STEP, StepKind.TIMER]))
+    state = draw(st.sampled_from([StepState.PENDING, StepState.COMPLETED, StepState.FAILED]))
+    waits = draw(st.integers(-100, 100) if kind is StepKind.TIMER else st.none() | st.integers(-100, 100))
+    return step_row(kind=kind, state=state, not_before=None if waits is None else later(NOW, waits))
+
+
+@given(st.lists(open_rows(), max_size=5), st.floats(0, 50))
+def test_an_idle_task_is_put_down_when_its_next_event_is_further_off_than_it_may_linger(
+    rows: list[StepRow], linger: float
+) -> None:
+    decision = when_to_put_down(rows, NOW, linger)
+    pending = [row for row in rows if row.state is StepState.PENDING and row.not_before is not None]
+    if any(row.not_before is not None and row.not_before <= later(NOW, linger) for row in pending):
+        assert decision is None
+    else:
+        timers = [row.not_before for row in pending if row.kind is StepKind.TIMER]
+        assert decision == PutDown(min(timers, default=None))  # type: ignore[type-var]
+
+
+def test_a_task_with_a_running_step_is_kept() -> None:
+    far = step_row(2, kind=StepKind.TIMER, state=StepState.PENDING, not_before=later(NOW, 10_000))
+    assert when_to_put_down([far, step_row(1)], NOW, 1) is None
+    assert when_to_put_down([far], NOW, 1) == PutDown(far.not_before)
+
+
+def test_a_step_that_waits_for_an_agent_wakes_its_task_by_its_report() -> None:
+    waiting = step_row(state=StepState.PENDING, not_before=Instant(later(NOW, 900)))
+    assert when_to_put_down([waiting], NOW, 1) == PutDown(None)
+
+
+# --- the rest
+def test_compensations_are_no_part_of_the_forward_record() -> None:
+    rows = [step_row(1), step_row(2, kind=StepKind.TIMER), step_row(3, kind=StepKind.COMPENSATION)]
+    assert forward_of(rows) == rows[:2]
+
+
+def test_a_workflow_that_is_not_here_is_named_with_the_remedy() -> None:
+    failure = no_code(task_row(workflow="old"))
+    assert (failure.kind, failure.code) == ("bug", "no_code")
+    assert "workflow old is not in this App" in failure.reason
+    assert "name=" in failure.reason

@@ -1,0 +1,280 @@
+"""Random concurrent workflows, replayed from every prefix of their record: the same steps, arguments and results.
+
+A workflow is a small tree, interpreted by one ``async def``. Its steps' arguments hold what was seen so far, so that a
+result seen in another order shows at the next step.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from core_runs import Replay, Run, asked_as, result_of
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+
+import arriero
+from arriero import Agent, StepFailed, workflow
+from arriero.core.replay import Asked, Execution, Raised, Returned, identity_of, replay
+from arriero.model import StepKind, StepRow, StepState, TaskFailure
+
+remote = Agent("remote")
+
+
+@remote.step
+def first(attempt: arriero.Attempt, value: int, seen: int) -> int: ...
+
+
+@remote.step
+def second(attempt: arriero.Attempt, value: int, seen: int) -> int: ...
+
+
+STEPS = (first, second)
+Node = tuple[Any, ...]
+
+
+def nodes() -> st.SearchStrategy[Node]:
+    leaves = st.one_of(
+        st.tuples(st.just("step"), st.sampled_from(range(len(STEPS)))),
+        st.tuples(st.just("sleep"), st.integers(0, 3)),
+        st.tuples(st.just("draw")),
+    )
+
+    def extend(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+        several = st.lists(inner, min_size=1, max_size=4)
+        return st.one_of(
+            st.tuples(st.just("sequence"), several),
+            st.tuples(st.just("gather"), several),
+            st.tuples(st.just("group"), several),
+            st.tuples(st.just("wait"), several, st.sampled_from(["await", "cancel", "leave"])),
+            st.tuples(st.just("branch"), inner, inner),
+            st.tuples(st.just("try"), inner, inner),
+        )
+
+    return st.recursive(leaves, extend, max_leaves=12)
+
+
+class Seen:
+    """What all parts of one run have seen, in the order in which they saw it."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def __call__(self, value: Any) -> Any:
+        self.values.append(value)
+        return value
+
+    @property
+    def digest(self) -> int:
+        return hash(tuple(self.values)) % 1000  # of numbers only: the same in every process
+
+
+async def interpret(node: Node, value: int, seen: Seen) -> int:
+    match node:
+        case ("step", which):
+            return int(seen(await STEPS[which](value, seen.digest)))
+        case ("sleep", duration):
+            await arriero.sleep(duration)
+            return value + int(seen(arriero.now().timestamp() % 1000))
+        case ("draw",):
+            seen(arriero.uuid().int % 1000)
+            return value + int(seen(arriero.random().randrange(10)))
+        case ("sequence", parts):
+            for part in parts:
+                value = await interpret(part, value, seen)
+            return value
+        case ("gather", parts):
+            return sum(await asyncio.gather(*(interpret(part, value + i, seen) for i, part in enumerate(parts))))
+        case ("group", parts):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(interpret(part, value + i, seen)) for i, part in enumerate(parts)]
+            return sum(task.result() for task in tasks)
+        case ("wait", parts, then):
+            return await interpret_wait(parts, then, value, seen)
+        case ("branch", even, odd):
+            return await interpret(odd if value % 2 else even, value, seen)
+        case ("try", body, handler):
+            try:
+                value = await interpret(body, value, seen)
+            except* StepFailed as failed:
+                value += len(failed.exceptions)
+                seen(-1)
+                value = await interpret(handler, value, seen)
+            return value
+    raise AssertionError(node)
+
+
+async def interpret_wait(parts: Sequence[Node], then: str, value: int, seen: Seen) -> int:
+    tasks = {asyncio.create_task(interpret(part, value + i, seen)) for i, part in enumerate(parts)}
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        value = value * 3 + int(seen(-2 if task.exception() else task.result()))
+    for task in pending:
+        if then == "cancel":
+            task.cancel()
+        elif then == "await":
+            value += await task
+    return value
+
+
+@workflow
+async def program(node: Any) -> tuple[int, list[Any]]:
+    seen = Seen()
+    value = await interpret(node, 1, seen)
+    return value, seen.values
+
+
+def live_run(node: Node, chance: int) -> tuple[Run, list[list[StepRow]]]:
+    """Run it, results recorded in an order and with failures by chance; answers also with the record after each."""
+    draw = random.Random(chance)
+    run = Run(program, node, seed=chance)
+    records = [list(run.rows)]
+    while run.end is None:
+        row = draw.choice([row for row in run.rows if row.result_number is None])
+        if row.kind is StepKind.TIMER:
+            run.deliver(row.label)
+        elif draw.random() < 0.2:
+            run.fail(row.label)
+        else:
+            run.deliver(row.label, draw.randrange(10))
+        records.append(list(run.rows))
+    return run, records
+
+
+def replays_alike(node: Node, chance: int, by: Replay = replay) -> bool:
+    """The property: from every prefix of the record, and then on along the rest of it, all is the same."""
+    run, records = live_run(node, chance)
+    for number, record in enumerate(records):
+        # As it stands after a commit, and as if the process died before the steps its last result opened were recorded.
+        without_last = record[: len(records[max(number - 1, 0)])]
+        if not all(replays_alike_from(run, number, rows, by) for rows in (record, without_last)):
+            return False
+    return True
+
+
+def replays_alike_from(run: Run, number: int, rows: list[StepRow], by: Replay) -> bool:
+    """The same for a record of ``number`` results and these rows."""
+    recorded = {identity_of(row) for row in rows}
+    asked_before = [one for asked in run.opened_by[: number + 1] for one in asked]
+    all_asked = [asked_as(one) for asked in run.opened_by for one in asked]
+    execution, fresh, why = run.replayed(rows, by=by)
+    try:
+        return (
+            why is None
+            and [asked_as(one) for one in fresh] == [asked_as(o) for o in asked_before if o.identity not in recorded]
+            and [asked_as(one) for one in execution.asked.values()] == [asked_as(one) for one in asked_before]
+            and goes_on_alike(run, execution, number)
+            and [asked_as(one) for one in execution.asked.values()] == all_asked
+            and execution.end == run.end
+        )
+    finally:
+        execution.close()
+
+
+def goes_on_alike(run: Run, execution: Execution, number: int) -> bool:
+    later_rows = sorted(
+        (r for r in run.rows if (r.result_number or 0) > number), key=lambda row: row.result_number or 0
+    )
+    for row in later_rows:
+        if execution.end is not None or identity_of(row) not in execution.asked:
+            return False
+        assert row.delivered_at is not None
+        asked = execution.deliver(identity_of(row), result_of(execution, row), row.delivered_at)
+        wanted = run.opened_by[row.result_number or 0]
+        if [asked_as(one) for one in asked] != [asked_as(one) for one in wanted]:
+            return False
+    return True
+
+
+def replay_all_at_once(
+    execution: Execution, steps: Sequence[StepRow], result_of: Callable[[StepRow], Any]
+) -> tuple[list[Asked], TaskFailure | None]:
+    """What replay must not do: hand over every recorded result before the code runs again."""
+    new = execution.begin()
+    left = sorted((s for s in steps if s.result_number is not None), key=lambda step: step.result_number or 0)
+    run_code = execution._run
+    while ready := [step for step in left if identity_of(step) in execution._waiting and execution.end is None]:
+        execution._run = list  # type: ignore[method-assign]
+        for step in ready:
+            assert step.delivered_at is not None
+            execution.deliver(identity_of(step), result_of(step), step.delivered_at)
+        new += run_code()
+        left = [step for step in left if step not in ready]
+    recorded = {identity_of(step) for step in steps}
+    vars(execution).pop("_run", None)  # the class's own again
+    return [one for one in new if one.identity not in recorded], None
+
+
+cases = st.tuples(nodes(), st.integers(0, 2**32))
+quick = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@quick
+@given(cases)
+def test_from_every_prefix_of_its_record_a_workflow_asks_for_the_same_and_ends_alike(case: tuple[Node, int]) -> None:
+    assert replays_alike(*case)
+
+
+def test_the_random_workflows_reach_every_construct_and_every_end() -> None:
+    reached: set[str] = set()
+
+    def note(node: Any) -> None:
+        if isinstance(node, tuple):
+            reached.add(node[0])
+        for part in node if isinstance(node, tuple | list) else ():
+            note(part)
+
+    @quick
+    @given(cases)
+    def collect(case: tuple[Node, int]) -> None:
+        run, _ = live_run(*case)
+        note(case[0])
+        if isinstance(run.end, Returned):
+            reached.add("returned")
+        elif isinstance(run.end, Raised):
+            reached.add(f"raised {run.end.failure.kind}")
+        if any(row.state is StepState.PENDING for row in run.rows):
+            reached.add("steps left open")
+        if run.results > 5:
+            reached.add("many results")
+
+    collect()
+    assert reached >= {
+        "step", "sleep", "draw", "sequence", "gather", "group", "wait", "branch", "try",
+        "returned", "raised step", "raised unawaited", "steps left open", "many results",
+    }  # fmt: skip
+
+
+def test_results_delivered_all_at_once_would_be_convicted() -> None:
+    """The property is not vacuous: it finds the workflow that tells one result at a time from all at once."""
+    found = find(
+        cases,
+        lambda case: replays_alike(*case) and not replays_alike(*case, by=replay_all_at_once),
+        settings=settings(quick, max_examples=2000, database=None),
+    )
+    assert replays_alike(*found)
+
+
+def test_results_delivered_in_another_order_would_be_convicted() -> None:
+    def by_opening(
+        execution: Execution, steps: Sequence[StepRow], result_of: Callable[[StepRow], Any]
+    ) -> tuple[list[Asked], TaskFailure | None]:
+        ended = [step for step in steps if step.result_number is not None]
+        number = {step.step_no: i for i, step in enumerate(ended, 1)}
+        other = [msgspec.structs.replace(step, result_number=number.get(step.step_no)) for step in steps]
+        return replay(execution, other, result_of)
+
+    find(
+        cases,
+        lambda case: not replays_alike(*case, by=by_opening),
+        settings=settings(quick, max_examples=2000, database=None),
+    )
+
+
+def test_what_is_searched_for_in_vain_is_not_found() -> None:
+    """The two convictions above rest on this: a search that finds nothing says so."""
+    with pytest.raises(NoSuchExample):
+        find(cases, lambda _: False, settings=settings(quick, max_examples=10, database=None))

@@ -1,0 +1,360 @@
+"""The same commands, sound and stale and repeated, into SQLite and into memory: every answer and every row must be equal.
+
+A seed decides the commands. Most are decided from the rows as they stand, some from rows seen before or sent twice, so
+that every guard is met from both sides. To repeat one seed, or to run more of them than every build does:
+``pytest tests/store/test_against_oracle.py -k "seed-17"``, ``ARRIERO_ORACLE_SEEDS=2000 pytest tests/store/test_against_oracle.py``.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from store_world import ALL, DECLINED, FAILED, LEASE, UNSURE, TestClock, World, gave_up, step, submission, timer, undo_of
+
+from arriero.commands import (
+    Advance,
+    AnyCommand,
+    Applied,
+    BeginUndo,
+    Claim,
+    Claimed,
+    Compensate,
+    EndByLimit,
+    Ending,
+    Fired,
+    Hold,
+    Keep,
+    NewStep,
+    NextUndo,
+    Outcome,
+    PlanUndo,
+    Process,
+    PutDown,
+    Recover,
+    Report,
+    Reported,
+    RetryAsked,
+    Succeeded,
+    Take,
+    Taken,
+)
+from arriero.core.compensation import next_undo, undo_plan
+from arriero.core.lease import on_process_lost, on_stuck
+from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
+from arriero.errors import ArrieroError
+from arriero.model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, later
+from arriero.store.base import SUPERVISOR_LEASE, StateStore
+from arriero.store.memory import MemoryStore
+from arriero.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
+SEEDS = range(int(os.environ.get("ARRIERO_ORACLE_SEEDS", "20")))
+MOVES = 300  # of one seed
+SEEN_MAX = 40
+IDS = tuple(f"order-{number}" for number in range(14))
+PROCESSES = (1, 2, 3, 4)
+JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
+
+
+class Refuted(AssertionError):
+    """The stores disagree."""
+
+
+class SqliteAgainstMemory:
+    """Each move asks both stores the same."""
+
+    def __init__(self, seed: int, path: Path) -> None:
+        self.random = random.Random(seed)
+        self.clock = TestClock()
+        self.memory = MemoryStore(self.clock)
+        self.sqlite = SqliteStore(str(path), clock=self.clock)
+        self.seen_tasks: list[TaskRow] = []
+        self.seen_steps: list[StepRow] = []
+        self.sent: list[AnyCommand] = []
+        self.told_tasks: dict[int, TaskRow] = {}
+        self.told_steps: dict[int, StepRow] = {}
+        self.answers: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        await self.sqlite.open()
+        try:
+            for number in PROCESSES:
+                await self.ask(lambda store, n=number: store.register(f"p{n}", LEASE))
+            moves = {self.submit: 4, self.time_passes: 5, self.claim: 3, self.take: 7, self.advance: 20, self.report: 7}
+            moves |= {self.a_mixed_batch: 3, self.send_again: 3, self.renew: 3, self.lose: 1, self.lead: 3}
+            moves |= {self.keep_or_give_back_the_lead: 1, self.supervise: 4}
+            for move in self.random.choices(list(moves), list(moves.values()), k=MOVES):
+                await move()
+                await self.compare_the_whole()
+            await self.compare_all_rows()
+        finally:
+            await self.sqlite.close()
+
+    # --- asking both
+    async def ask(self, question: Callable[[StateStore], Awaitable[T]]) -> T | None:
+        wanted, found = await _answer(question, self.memory), await _answer(question, self.sqlite)
+        if found != wanted:
+            raise Refuted(f"after {len(self.memory.log)} commits: {_difference(wanted, found)}")
+        return None if isinstance(wanted, type) else wanted
+
+    async def apply(self, *commands: AnyCommand) -> None:
+        self.sent = [*self.sent, *commands][-SEEN_MAX:]
+        for answer in await self.ask(lambda store: store.apply(commands)) or ():
+            self.answers[getattr(answer, "verdict", type(answer).__name__)] += 1
+            match answer:
+                case Applied(task=task, steps=steps):
+                    self._told([task], steps)
+                case Claimed(tasks=tasks):
+                    for loaded in tasks:
+                        self._told([loaded.task], loaded.steps)
+                case Taken(dispatches=dispatches):
+                    self._told([], tuple(dispatch.step for dispatch in dispatches))
+
+    def _told(self, tasks: list[TaskRow], steps: tuple[StepRow, ...]) -> None:
+        self.told_tasks |= {task.task_no: task for task in tasks}
+        self.told_steps |= {one.step_no: one for one in steps}
+        self.seen_tasks = [*self.seen_tasks, *tasks][-SEEN_MAX:]
+        self.seen_steps = [*self.seen_steps, *steps][-SEEN_MAX:]
+
+    # --- choosing
+    def one_in(self, number: int) -> bool:
+        return self.random.randrange(number) == 0
+
+    def some(self, present: Sequence[T], seen: Sequence[T]) -> T | None:
+        rows = seen if self.one_in(10) or not present else present
+        return self.random.choice(rows) if rows else None
+
+    def some_task(self) -> TaskRow | None:
+        return self.some([task for task in self.memory.tasks.values() if task.locked_by is not None], self.seen_tasks)
+
+    def some_attempt(self) -> StepRow | None:
+        steps = [one for of_task in self.memory.steps.values() for one in of_task.values()]
+        return self.some([one for one in steps if one.state is StepState.RUNNING], self.seen_steps)
+
+    def outcome(self, of: StepRow) -> Outcome:
+        doubt = self.one_in(2)
+        if of.state is StepState.RUNNING and self.one_in(5):
+            return on_overdue(of, self.clock(), jitter=0.5)
+        wait = self.random.choice(JUMPS)
+        again = RetryAsked(UNSURE if doubt else DECLINED, doubt, later(self.clock(), wait), cool_off=wait == 60.0)
+        return self.random.choice([Succeeded('"ok"'), Succeeded('"ok"'), gave_up(in_doubt=doubt), again])
+
+    def opened(self, task: TaskRow) -> list[NewStep]:
+        made: list[NewStep] = []
+        for number in range(self.random.choice([0, 1, 1, 2])):
+            key = f"#{task.opened_count + number + 1}"
+            if self.one_in(5):
+                made.append(timer(later(self.clock(), self.random.choice(JUMPS)), key))
+                continue
+            changes: dict[str, Any] = {"agent": self.random.choice(["payments", "shipping"])}
+            changes |= {"take": self.one_in(2), "wait_within": self.random.choice([None, 1.0])}
+            changes |= {"effect_free": self.one_in(3), "compensation": None} if self.one_in(4) else {}
+            made.append(step(self.random.choice(ALL), key, **changes))
+        return made
+
+    def delivered(self, loaded: Loaded) -> list[Reported | Fired]:
+        items: list[Reported | Fired] = []
+        for one in loaded.steps:
+            if one.kind is StepKind.TIMER and one.state is StepState.PENDING and self.one_in(3):
+                items.append(Fired(one.step_no, self.clock()))
+            elif one.state is StepState.RUNNING and not self.one_in(3):
+                items.append(Reported(one.step_no, one.fence - self.one_in(20), self.outcome(one), self.clock()))
+        self.random.shuffle(items)
+        return items
+
+    def ending(self, loaded: Loaded) -> Ending:
+        if loaded.task.state is TaskState.COMPENSATING and loaded.task.failure and not self.one_in(6):
+            return next_undo(loaded, "store") or Keep()
+        not_before = self.random.choice([None, self.clock(), later(self.clock(), 2.0)])
+        choices: list[Ending] = [PutDown(not_before), Process('"x"'), Process('"x"'), BeginUndo(FAILED), BeginUndo(FAILED)]
+        choices += [Compensate(FAILED), Hold(FAILED), undo_plan(loaded, FAILED, "store")]
+        completed = [one for one in loaded.steps if one.state is StepState.COMPLETED and one.kind is StepKind.STEP]
+        planned = [one for one in loaded.steps if one.state is StepState.PLANNED]
+        if completed:
+            choices += [Hold(FAILED, (undo_of(completed[0]),)), PlanUndo(FAILED, (undo_of(completed[-1], take=True),))]
+        if planned:
+            choices.append(NextUndo(planned[0].step_no, self.one_in(2), 10.0, 1.0))
+        return self.random.choice(choices)
+
+    # --- moves
+    async def submit(self) -> None:
+        changes = {
+            "body_hash": "another" if self.one_in(8) else "body",
+            "workflow": self.random.choice(["fulfil", "fulfil", "other"]),
+            "priority": self.random.randrange(10),
+            "delay": self.random.choice([0.0, 0.0, 1.0]),
+            "complete_within": self.random.choice([None, None, 20.0]),
+        }
+        ids = self.random.choices(IDS, k=self.random.randint(1, 3))
+        await self.ask(lambda store: store.submit([submission(task_id, **changes) for task_id in ids]))
+
+    async def time_passes(self) -> None:
+        self.clock.move(self.random.choice(JUMPS))
+
+    def _claim(self) -> Claim:
+        workflows = self.random.choice([("fulfil", "other"), ("fulfil", "other"), ("fulfil",), ()])
+        limit, process_no = self.random.choice([1, 2, 9]), self.random.choice(PROCESSES)
+        return Claim(actor="p", process_no=process_no, workflows=workflows, limit=limit, probation=not self.one_in(3))
+
+    async def claim(self) -> None:
+        await self.apply(self._claim())
+
+    async def take(self) -> None:
+        room = (("payments", self.random.randrange(3)), ("shipping", 2))
+        names, probation = self.random.choice([ALL, ALL, ("charge",)]), self.random.choice([None, None, 0, 1, 2])
+        process_no = self.random.choice(PROCESSES)
+        await self.apply(Take(actor="p", process_no=process_no, room=room, names=names, probation=probation))
+
+    def _advance(self) -> list[Advance]:
+        task = self.some_task()
+        if task is None:
+            return []
+        loaded = self.memory.loaded(task.task_no)
+        ends = task.state is TaskState.COMPENSATING or self.one_in(3)
+        fields: dict[str, Any] = {name: getattr(task, name) for name in ("task_no", "fence", "revision", "state")}
+        return [
+            Advance(
+                actor="p",
+                process_no=task.locked_by or 1,
+                delivered=tuple(self.delivered(loaded)),
+                opened=() if task.state is TaskState.COMPENSATING else tuple(self.opened(task)),
+                ending=self.ending(loaded) if ends else Keep(),
+                **fields,
+            )
+        ]
+
+    async def advance(self) -> None:
+        await self.apply(*self._advance())
+
+    def _report(self) -> list[Report]:
+        of = self.some_attempt()
+        if of is None:
+            return []
+        report = Reported(of.step_no, of.fence, self.outcome(of), self.clock())
+        return [Report(actor="agent", process_no=of.locked_by or 1, report=report)]
+
+    async def report(self) -> None:
+        await self.apply(*self._report())
+
+    async def a_mixed_batch(self) -> None:
+        await self.apply(*self._report(), *self._advance(), self._claim(), *self._report(), *self._advance())
+
+    async def send_again(self) -> None:
+        if self.sent:
+            await self.apply(self.random.choice(self.sent))
+
+    async def renew(self) -> None:
+        process_no = self.random.choice(PROCESSES)
+        await self.ask(lambda store: store.renew(process_no, LEASE))
+
+    async def lose(self) -> None:
+        """A process dies, its tasks are freed, and it starts again under a number that was never retired here."""
+        process_no, known_dead = self.random.choice(PROCESSES), self.one_in(2)
+        await self.ask(lambda store: store.retire(process_no, by="p", known_dead=known_dead))
+        held = await self.ask(lambda store: store.load_held(process_no, 5)) or []
+        await self.apply(*on_process_lost(held, process_no, "p"))
+
+    async def lead(self) -> None:
+        process_no = self.random.choice(PROCESSES)
+        await self.ask(lambda store: store.acquire_lease(SUPERVISOR_LEASE, process_no, "p", 5.0))
+
+    async def keep_or_give_back_the_lead(self) -> None:
+        process_no, term = self.random.choice(PROCESSES), self.memory.term(SUPERVISOR_LEASE) - self.one_in(4)
+        if self.one_in(3):
+            await self.ask(lambda store: store.release_lease(SUPERVISOR_LEASE, process_no, term, "p"))
+        else:
+            await self.ask(lambda store: store.renew_lease(SUPERVISOR_LEASE, process_no, term, 5.0))
+
+    async def supervise(self) -> None:
+        limit, progress = self.random.choice([1, 10]), self.random.choice([1.0, 3.0])
+        overdue = await self.ask(lambda store: store.load_overdue(limit, progress))
+        assert overdue is not None
+        term = self.memory.term(SUPERVISOR_LEASE) - self.one_in(10)
+        commands: list[AnyCommand] = []
+        for starved, steps in ((False, overdue.expired), (True, overdue.starved)):
+            for one in steps:
+                outcome = on_starved(one) if starved else on_overdue(one, overdue.now, jitter=0.0)
+                fields: dict[str, Any] = {"step_no": one.step_no, "fence": one.fence, "starved": starved, "outcome": outcome}
+                commands.append(Recover(actor="s", term=term, **fields))
+        for loaded in overdue.past_limit:
+            fields = {name: getattr(loaded.task, name) for name in ("task_no", "fence", "revision", "state")}
+            commands.append(EndByLimit(actor="s", ending=on_limit_passed(loaded), term=term, **fields))
+        commands += [on_stuck(loaded, "s", term) for loaded in overdue.stuck]
+        self.random.shuffle(commands)
+        await self.apply(*commands)
+
+    # --- what must be equal
+    async def compare_the_whole(self) -> None:
+        await self.ask(lambda store: store.counts())
+        await self.ask(lambda store: store.due(("fulfil",), ("payments", "shipping")))
+        await self.ask(lambda store: store.load_overdue(10, 1.0))
+
+    async def compare_all_rows(self) -> None:
+        rows = await self.ask(lambda store: _everything(store, self.clock))
+        assert rows is not None
+        for loaded in rows[0]:
+            if loaded.task.task_no in self.told_tasks:
+                assert _unlinked(loaded.task) == _unlinked(self.told_tasks[loaded.task.task_no])
+            for one in loaded.steps:
+                assert one == self.told_steps[one.step_no]
+
+
+async def _answer(question: Callable[[StateStore], Awaitable[T]], store: StateStore) -> T | type[Exception]:
+    try:
+        return await question(store)
+    except (ArrieroError, AssertionError, KeyError) as error:
+        return type(error)
+
+
+def _difference(memory: Any, sqlite: Any, where: str = "answer") -> str:
+    """Where two answers first differ."""
+    if isinstance(memory, msgspec.Struct) and type(memory) is type(sqlite):
+        parts = [(name, getattr(memory, name), getattr(sqlite, name)) for name in memory.__struct_fields__]
+    elif isinstance(memory, list | tuple) and isinstance(sqlite, list | tuple) and len(memory) == len(sqlite):
+        parts = [(str(number), one, other) for number, (one, other) in enumerate(zip(memory, sqlite, strict=True))]
+    else:
+        return f"{where}: memory says {memory!r}, sqlite says {sqlite!r}"
+    name, one, other = next(part for part in parts if part[1] != part[2])
+    return _difference(one, other, f"{where}.{name}")
+
+
+async def _everything(store: StateStore, clock: TestClock) -> list[Any]:
+    tasks = await store.list_tasks(limit=1_000)
+    loaded = [await store.load(task.task_no) for task in tasks]
+    history = [row async for row in store.history()]
+    ended = await store.ended([task.task_no for task in tasks])
+    held = [(await store.load_held(number, 99), await store.load_news(number)) for number in PROCESSES]
+    await World(store, clock).check_chains()
+    return [loaded, history, ended, held]
+
+
+def _unlinked(task: TaskRow) -> TaskRow:
+    """Requests taken and refused reports add links to a history and change nothing else of its task."""
+    return msgspec.structs.replace(task, link=0, head="")
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
+async def test_sqlite_answers_as_memory_does_and_the_rows_are_what_was_answered(seed: int, tmp_path: Path) -> None:
+    await SqliteAgainstMemory(seed, tmp_path / "store.db").run()
+
+
+async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
+    """Or the test above would prove little."""
+    answers: Counter[str] = Counter()
+    events: Counter[str] = Counter()
+    for seed in range(1000, 1008):
+        run = SqliteAgainstMemory(seed, tmp_path / f"{seed}.db")
+        await run.run()
+        answers += run.answers
+        events.update(event["type"] for row in run.memory.log for event in msgspec.json.decode(row.events))
+        events.update(str(task.state) for task in run.memory.tasks.values())
+    assert {"Applied", "Claimed", "Taken", "stale", "duplicate", "late", "moved_on", "old_term"} <= set(answers), answers
+    wanted = {"step.recorded", "step.failed", "recover.applied", "step.expired", "step.lost", "step.withdrawn", "task.lost"}
+    wanted |= {"timer.fired", "undo.begun", "undo.planned", "compensation.dispatched", "compensation.recorded"}
+    wanted |= {"task.expired", "lease.lost", "processed", "compensated", "error", "step.parked"}
+    assert wanted <= set(events), wanted - set(events)

@@ -1,0 +1,115 @@
+"""On one machine death is known at once: a lock on a file per process start, released by the system."""
+
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from store_world import TestClock
+
+from arriero.store.memory import MemoryStore
+from arriero.store.sqlite.life import Lives
+from arriero.store.sqlite.store import SqliteStore
+
+LIVE = """
+import sys
+from arriero.store.sqlite.life import Lives
+lives = Lives(sys.argv[1])
+lives.announce("other")
+print("alive", flush=True)
+sys.stdin.read()
+"""
+FORKS = """
+import os, sys
+from arriero.store.sqlite.life import Lives
+lives = Lives(sys.argv[1])
+lives.announce("other")
+if os.fork():
+    print("parent gone", flush=True)
+    os._exit(0)
+sys.stdin.read()
+"""
+EXECS = """
+import subprocess, sys
+from arriero.store.sqlite.life import Lives
+lives = Lives(sys.argv[1])
+lives.announce("other")
+child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], close_fds=False)
+print("parent gone", flush=True)
+"""
+
+
+def _start(script: str, path: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() in ("alive", "parent gone")
+    return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_a_process_lives_until_it_is_killed_and_then_is_known_dead_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    process = _start(LIVE, path)
+    lives = Lives(str(path))
+    assert not lives.is_known_dead("other")
+    _end(process)
+    assert lives.is_known_dead("other")
+    assert lives.is_known_dead("other")
+
+
+def test_a_forked_child_keeps_its_parent_from_being_called_dead_so_only_the_lease_tells(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    process = _start(FORKS, path)
+    process.wait()
+    lives = Lives(str(path))
+    assert not lives.is_known_dead("other")
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.stdout is not None
+    process.stdout.read()  # ends when the child has
+    assert lives.is_known_dead("other")
+
+
+def test_a_program_started_by_a_process_does_not_inherit_its_life(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    process = _start(EXECS, path)
+    process.wait()
+    assert Lives(str(path)).is_known_dead("other")
+    process.communicate()
+
+
+def test_of_a_process_without_a_file_nobody_can_tell(tmp_path: Path) -> None:
+    assert not Lives(str(tmp_path / "store.db")).is_known_dead("never-heard-of")
+
+
+async def test_a_store_s_own_process_and_one_that_closed_are_not_dead(
+    open_sqlite: Callable[[], Awaitable[SqliteStore]], tmp_path: Path
+) -> None:
+    one, other = await open_sqlite(), await open_sqlite()
+    one.announce("p1")
+    assert (tmp_path / "store.db.processes" / "p1.lock").exists()
+    assert not one.is_known_dead("p1")
+    assert not other.is_known_dead("p1")
+    await one.close()
+    assert not other.is_known_dead("p1")
+    assert list((tmp_path / "store.db.processes").iterdir()) == []
+
+
+async def test_what_was_retired_leaves_no_file_behind(open_sqlite: Callable[[], Awaitable[SqliteStore]], tmp_path: Path) -> None:
+    store = await open_sqlite()
+    process = _start(LIVE, tmp_path / "store.db")
+    number = await store.register("other", 3.0)
+    _end(process)
+    assert store.is_known_dead("other")
+    assert await store.retire(number, by="me", known_dead=True)
+    assert list((tmp_path / "store.db.processes").iterdir()) == []
+
+
+def test_in_memory_nobody_is_known_to_be_dead() -> None:
+    store = MemoryStore(TestClock())
+    store.announce("p1")
+    assert not store.is_known_dead("p1")

@@ -1,0 +1,138 @@
+"""Claims: exclusive, in order, only what is due, one task on probation at a time."""
+
+import pytest
+from store_world import FAILED, NOON, TestClock, World, kinds, step, timer
+
+from arriero.commands import BeginUndo, Hold, Process, PutDown
+from arriero.model import Instant, TaskState
+
+
+async def test_a_claim_makes_a_task_the_process_s_under_a_new_fence(world: World, clock: TestClock) -> None:
+    task_no = await world.submit()
+    clock.move(5)
+    (loaded,) = await world.claim(4)
+    task = loaded.task
+    assert (task.task_no, task.state, task.locked_by) == (task_no, TaskState.PROCESSING, 4)
+    assert (task.fence, task.revision, task.started_at, task.unseen_since) == (1, 1, clock.at, clock.at)
+    (event,) = await world.last_events(task_no)
+    assert event == {"type": "task.claimed", "fence": 1, "process": 4, "state": "processing", "revision": 1}
+
+
+async def test_what_is_held_is_not_claimed_again(world: World) -> None:
+    await world.submit()
+    assert len(await world.claim(1)) == 1
+    assert await world.claim(2) == []
+    assert await world.claim(1) == []
+
+
+async def test_higher_priorities_come_first_then_longer_due_then_earlier_submitted(world: World, clock: TestClock) -> None:
+    await world.submit("later", priority=3, delay=2.0)
+    await world.submit("first-of-two", priority=3)
+    await world.submit("second-of-two", priority=3)
+    await world.submit("lowest", priority=0)
+    await world.submit("highest", priority=9, delay=3.0)
+    clock.move(10)
+    wanted = ["highest", "first-of-two", "second-of-two", "later", "lowest"]
+    assert await world.claimed_ids(limit=2) + await world.claimed_ids(limit=10) == wanted
+
+
+async def test_a_claim_takes_as_many_as_it_asks_for(world: World) -> None:
+    for number in range(5):
+        await world.submit(f"order-{number}", priority=number)
+    assert await world.claimed_ids(limit=0) == []
+    assert await world.claimed_ids(limit=3) == ["order-4", "order-3", "order-2"]
+    assert await world.claimed_ids(limit=3) == ["order-1", "order-0"]
+
+
+async def test_nothing_is_claimed_before_it_is_due(world: World, clock: TestClock) -> None:
+    await world.submit(delay=1.0)
+    clock.to(Instant(NOON + 999_999))
+    assert await world.claim() == []
+    clock.to(Instant(NOON + 1_000_000))
+    assert len(await world.claim()) == 1
+
+
+async def test_only_tasks_of_workflows_that_are_here_are_claimed(world: World) -> None:
+    await world.submit("a", workflow="fulfil")
+    await world.submit("b", workflow="elsewhere")
+    await world.submit("c", workflow="fulfil")
+    assert await world.claimed_ids(workflows=()) == []
+    assert await world.claimed_ids() == ["a", "c"]
+    assert await world.claimed_ids(workflows=("other", "elsewhere")) == ["b"]
+
+
+async def test_an_undo_needs_no_workflow_code_and_goes_on_as_an_undo(world: World) -> None:
+    task = await world.held(workflow="elsewhere")
+    begun = (await world.advance(task, ending=BeginUndo(FAILED))).task
+    await world.advance(begun, ending=PutDown(Instant(NOON)))
+    (loaded,) = await world.claim(2, workflows=())
+    assert loaded.task.state is TaskState.COMPENSATING
+
+
+async def test_a_task_put_down_is_claimed_when_its_time_has_come(world: World, clock: TestClock) -> None:
+    task = await world.held()
+    answer = await world.advance(task, opened=[timer(NOON + 5_000_000)], ending=PutDown(Instant(NOON + 5_000_000)))
+    assert (answer.task.locked_by, answer.task.fence, answer.task.unseen_since) == (None, 2, None)
+    clock.move(4.9)
+    assert await world.claim(2) == []
+    clock.move(0.1)
+    (loaded,) = await world.claim(2)
+    assert (loaded.task.fence, loaded.task.started_at) == (3, NOON)
+    assert [one.key for one in loaded.steps] == ["#1"]
+
+
+async def test_a_task_put_down_without_a_time_waits_for_news(world: World, clock: TestClock) -> None:
+    task = await world.held()
+    answer = await world.advance(task, opened=[step()], ending=PutDown(None))
+    (dispatch,) = await world.take(2)
+    clock.move(5)
+    assert await world.claim(1) == []
+    await world.report(dispatch.step, process_no=2)
+    assert (await world.task(task.task_no)).not_before == clock.at
+    (loaded,) = await world.claim(1)
+    assert loaded.task.fence == answer.task.fence + 1
+
+
+@pytest.mark.parametrize("ending", [Process("1"), Hold(FAILED)])
+async def test_what_has_ended_is_never_claimed(world: World, clock: TestClock, ending: Process | Hold) -> None:
+    task = await world.held()
+    await world.advance(task, ending=ending)
+    clock.move(1e6)
+    assert await world.claim() == []
+
+
+async def test_a_task_on_probation_is_claimed_alone_and_does_not_hold_up_the_others(world: World) -> None:
+    await world.suspects("suspect-1", "suspect-2", "suspect-3", priority=9)
+    for name in ("a", "b", "c"):
+        await world.submit(name, priority=9)
+    assert await world.claimed_ids(1, limit=2) == ["suspect-1", "a"]
+    assert await world.claimed_ids(1, limit=1, probation=False) == ["b"]
+    assert await world.claimed_ids(1, limit=10, probation=False) == ["c"]
+    assert await world.claimed_ids(1, limit=10) == ["suspect-2"]
+    assert await world.claimed_ids(2, limit=10) == ["suspect-3"]
+
+
+async def test_probation_in_one_priority_counts_for_the_lower_ones(world: World) -> None:
+    await world.suspects("high", "high-too", priority=9)
+    await world.submit("plain", priority=1)
+    await world.submit("plain-too", priority=9)
+    assert await world.claimed_ids(limit=3) == ["high", "plain-too", "plain"]
+
+
+async def test_two_claims_in_one_batch_share_what_there_is(world: World) -> None:
+    for name in ("a", "b", "c"):
+        await world.submit(name)
+    first, second = await world.store.apply([world.claim_command(1, limit=2), world.claim_command(2, limit=2)])
+    assert [loaded.task.task_id for loaded in first.tasks] == ["a", "b"]
+    assert [loaded.task.task_id for loaded in second.tasks] == ["c"]
+    await world.check_chains()
+
+
+async def test_a_claim_brings_the_arguments_and_all_steps_in_their_order(world: World) -> None:
+    task = await world.held(arguments='{"x":[1]}')
+    task, _ = await world.opened(task, *(step("charge", f"#{n}") for n in range(1, 30)), timer(NOON + 10_000_000))
+    await world.advance(task, ending=PutDown(Instant(NOON)))
+    (loaded,) = await world.claim(2)
+    assert loaded.arguments == '{"x":[1]}'
+    assert [one.ordinal for one in loaded.steps] == list(range(1, 31))
+    assert kinds(await world.events(task.task_no))[:2] == ["task.submitted", "task.claimed"]

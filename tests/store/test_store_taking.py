@@ -1,0 +1,118 @@
+"""Requests: taken once, by an Agent with room, in order, under a deadline."""
+
+from store_world import ALL, FAILED, NOON, STEP_POLICY, TestClock, World, retry_at, step, timer
+
+from arriero.commands import BeginUndo, Hold
+from arriero.model import StepState
+
+
+async def test_a_request_taken_becomes_an_attempt_with_a_deadline_by_the_policy_in_its_row(world: World, clock: TestClock) -> None:
+    task = await world.held()
+    long = STEP_POLICY.replace('"complete_within":10.0', '"complete_within":77.0')
+    await world.opened(task, step("charge", policy=long, wait_within=5.0))
+    clock.move(2)
+    (dispatch,) = await world.take(3)
+    taken = dispatch.step
+    assert (taken.state, taken.fence, taken.locked_by, taken.taken) == (StepState.RUNNING, 1, 3, True)
+    assert (taken.complete_by, taken.wait_by, taken.attempt) == (clock.at + 77_000_000, None, 1)
+    assert (dispatch.task_id, dispatch.now, dispatch.lost_count) == ("order-1", clock.at, 0)
+    (event,) = await world.last_events()
+    assert event == {
+        "type": "step.dispatched",
+        "step": 1,
+        "attempt": 1,
+        "fence": 1,
+        "complete_by": taken.complete_by,
+        "process": 3,
+        "key": "charge#1",
+    }
+
+
+async def test_taking_leaves_the_task_to_whoever_holds_it(world: World) -> None:
+    task, _ = await world.opened(await world.held(process_no=1), step())
+    await world.take(2)
+    after = await world.task(task.task_no)
+    assert (after.locked_by, after.fence, after.revision) == (1, task.fence, task.revision)
+
+
+async def test_a_request_is_taken_once(world: World) -> None:
+    await world.opened(await world.held(), step())
+    assert len(await world.take(1)) == 1
+    assert await world.take(2) == []
+
+
+async def test_each_agent_gets_as_many_as_it_has_room_for(world: World) -> None:
+    task = await world.held()
+    keys = [f"#{n}" for n in range(1, 4)]
+    await world.opened(task, *(step("charge", k) for k in keys), *(step("ship", k, agent="shipping") for k in keys))
+    room = (("payments", 2), ("shipping", 0), ("unknown", 5))
+    assert [(d.step.agent, d.step.key) for d in await world.take(room=room)] == [("payments", "#1"), ("payments", "#2")]
+    room = (("shipping", 2), ("payments", 9))
+    taken = [(d.step.agent, d.step.key) for d in await world.take(room=room)]
+    assert taken == [("shipping", "#1"), ("shipping", "#2"), ("payments", "#3")]
+
+
+async def test_requests_go_by_the_priority_of_their_tasks_then_by_time(world: World, clock: TestClock) -> None:
+    for name, priority in (("low", 1), ("high", 8), ("high-later", 8)):
+        await world.opened(await world.held(name, priority=priority), step())
+        clock.move(1)
+    assert [d.task_id for d in await world.take(room=(("payments", 2),))] == ["high", "high-later"]
+    assert [d.task_id for d in await world.take()] == ["low"]
+
+
+async def test_only_steps_whose_code_is_here_are_taken(world: World) -> None:
+    await world.opened(await world.held(), step("charge"), step("reserve"))
+    assert await world.take(names=()) == []
+    assert [d.step.name for d in await world.take(names=("reserve", "other"), room=(("payments", 1),))] == ["reserve"]
+
+
+async def test_a_retry_is_not_taken_before_its_time(world: World, clock: TestClock) -> None:
+    _, (charge,) = await world.running(await world.held(), "charge")
+    await world.report(charge, retry_at(NOON + 4_000_000))
+    clock.move(3.999)
+    assert await world.take() == []
+    clock.move(0.001)
+    (dispatch,) = await world.take()
+    assert (dispatch.step.attempt, dispatch.step.fence) == (2, charge.fence + 1)
+    assert dispatch.step.idempotency_key == charge.idempotency_key
+
+
+async def test_timers_are_never_taken(world: World, clock: TestClock) -> None:
+    await world.opened(await world.held(), timer(NOON + 1_000_000))
+    clock.move(5)
+    assert await world.take(room=(("", 9),), names=("sleep", *ALL)) == []
+
+
+async def test_requests_withdrawn_by_an_undo_or_a_hold_are_not_taken(world: World) -> None:
+    for name, ending in (("undone", BeginUndo(FAILED)), ("held", Hold(FAILED))):
+        task, _ = await world.opened(await world.held(name), step())
+        await world.advance(task, ending=ending)
+    assert await world.take() == []
+
+
+async def test_steps_of_one_task_on_probation_are_taken_beside_those_of_sound_tasks(world: World) -> None:
+    await world.suspects("suspect-1", "suspect-2", priority=9)
+    await world.submit("sound", priority=9)
+    opened = {}
+    for name in ("suspect-1", "suspect-2", "sound"):
+        (loaded,) = await world.claim(1, limit=1)
+        assert loaded.task.task_id == name
+        _, steps = await world.opened(loaded.task, step("charge", "#1"), step("charge", "#2"))
+        opened[name] = steps
+    one_place = (("payments", 1),)
+    assert [d.task_id for d in await world.take(5, room=one_place, probation=0)] == ["sound"]
+    second = opened["suspect-2"][0].task_no
+    assert [d.task_id for d in await world.take(6, room=one_place, probation=second)] == ["suspect-2"]
+    rest = [(d.task_id, d.step.key, d.lost_count) for d in await world.take(7)]
+    assert rest == [("suspect-1", "#1", 2), ("suspect-1", "#2", 2), ("sound", "#2", 0)]
+    assert [(d.task_id, d.step.key) for d in await world.take(8)] == [("suspect-2", "#2")]
+
+
+async def test_probation_is_one_task_over_all_agents_of_a_process(world: World) -> None:
+    await world.suspects("suspect-1", "suspect-2")
+    for agent in ("payments", "shipping"):
+        (loaded,) = await world.claim(1, limit=1)
+        await world.opened(loaded.task, step(agent=agent))
+    both = (("payments", 5), ("shipping", 5))
+    assert [d.task_id for d in await world.take(room=both)] == ["suspect-1"]
+    assert [d.task_id for d in await world.take(room=both)] == ["suspect-2"]
