@@ -34,7 +34,6 @@ lint: $(VENV)/.test
 
 types: $(VENV)/.test
 	$(BIN)/mypy
-	$(BIN)/mypy --config-file pyproject.toml examples bench
 
 examples: $(VENV)/.test
 	$(BIN)/python examples/quickstart/quickstart.py

@@ -4,7 +4,18 @@ from .app import App, Task, TaskView
 from .attempt import Attempt, Undo
 from .calls import StepCall, WorkflowCall
 from .context import convoy_state, keep_convoy_state, now, random, sleep, start, uuid
-from .definitions import Agent, AsyncStep, CompensationDecorator, Resource, Step, StepDecorator, SyncStep, Workflow, WorkflowDecorator, workflow
+from .definitions import (
+    Agent,
+    AsyncStep,
+    CompensationDecorator,
+    Resource,
+    Step,
+    StepDecorator,
+    SyncStep,
+    Workflow,
+    WorkflowDecorator,
+    workflow,
+)
 from .errors import (
     ArrieroError,
     DefinitionError,
@@ -24,6 +35,8 @@ from .errors import (
     Transient,
     UnknownTask,
 )
+from .later import ConvoyState, Entry, Ledger, Status, SyncApp, SyncTask, connect
+from .model import Json, ProcessState
 from .policies import ConvoyPolicy, Duration, Retry, Supervision
 
 __version__ = "0.1.0"
@@ -36,17 +49,23 @@ __all__ = [
     "Attempt",
     "CompensationDecorator",
     "ConvoyPolicy",
+    "ConvoyState",
     "DefinitionError",
     "Duration",
+    "Entry",
     "ForbiddenInWorkflow",
     "IllegalTransition",
     "InvalidInput",
+    "Json",
+    "Ledger",
     "NotYetBuilt",
     "OutcomeUnknown",
     "Permanent",
+    "ProcessState",
     "Resource",
     "Retry",
     "SchemaOutdated",
+    "Status",
     "Step",
     "StepCall",
     "StepDecorator",
@@ -54,7 +73,9 @@ __all__ = [
     "StepFailed",
     "StoreError",
     "Supervision",
+    "SyncApp",
     "SyncStep",
+    "SyncTask",
     "Task",
     "TaskCompensated",
     "TaskFailed",
@@ -66,6 +87,7 @@ __all__ = [
     "Workflow",
     "WorkflowCall",
     "WorkflowDecorator",
+    "connect",
     "convoy_state",
     "keep_convoy_state",
     "now",

@@ -1,12 +1,11 @@
 """The front: App and the handle of a task. It builds the parts and forwards; it decides nothing."""
 
-import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import msgspec
 
@@ -14,20 +13,34 @@ from . import codec
 from .attempt import as_datetime
 from .calls import StepCall, WorkflowCall
 from .commands import Refusal, Submit, Submitted
-from .core.advancing import policy_of
+from .core.call_policy import policy_of
 from .definitions import DEFAULT_SUPERVISION, Agent, Step, Workflow
-from .errors import DefinitionError, InvalidInput, NotYetBuilt, OutcomeUnknown, StoreError, TaskCompensated, TaskFailed, UnknownTask
+from .errors import (
+    DefinitionError,
+    InvalidInput,
+    NotYetBuilt,
+    OutcomeUnknown,
+    StoreError,
+    TaskCompensated,
+    TaskFailed,
+    UnknownTask,
+)
+from .later import Entry, Ledger, Status, SyncApp
 from .model import STEP_OPEN, Loaded, StepKind, TaskFailure, TaskState
 from .policies import Duration, TaskPolicy, checked, seconds
-from .runtime.agent_host import Around
-from .runtime.live import STEP_PREFIX, Code, OneStep
-from .runtime.node import Node, Session, checked_roles
+from .runtime import crash_points
+from .runtime.code import STEP_PREFIX, Code, OneStep
 from .runtime.ports import Ports, SystemPorts
-from .runtime.settings import Settings
+from .runtime.settings import Settings, checked_roles
 from .runtime.waiting import Waiting
 from .store import open_store
 from .store.base import Ended, StateStore
+from .store.batch import same_submission
 from .store.committer import Committer
+
+if TYPE_CHECKING:
+    from .runtime.agent_host import Around
+    from .runtime.node import Node
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -101,7 +114,7 @@ class Task(Generic[R_co]):
             timeout: seconds or timedelta; None waits as long as it takes.
         Raises: TimeoutError; TaskCompensated when it was undone; TaskFailed when it waits for a person; UnknownTask.
         """
-        limit = None if timeout is None else seconds(timeout, "timeout")
+        limit = None if timeout is None else _seconds_or_refuse(timeout, "timeout")
         task_no = await self._number()
         ended = await self._app._waiting.until_ended(task_no, limit)
         return self._output(ended)  # type: ignore[no-any-return]  # the codec read it as the declared type
@@ -199,10 +212,10 @@ class App:
         self._codes = _codes(self.agents, self.workflows)
         self._ports: Ports = SystemPorts()
         self._settings = Settings()
-        self._around: Around | None = None
+        self._around: "Around | None" = None
         self._store: StateStore | None = None
         self._users = 0
-        self._node: Node | None = None
+        self._node: "Node | None" = None
         self._waiting = Waiting(self._store_open, lambda: self._ports)
         self._submitter: Committer[Submit, Submitted | Refusal] | None = None
 
@@ -217,10 +230,11 @@ class App:
 
     async def _open(self, store: StateStore) -> None:
         if self._users == 0:
+            crash_points.read_environment()
             await store.open()
             self._store = store
             self._submitter = Committer(
-                store.submit,
+                crash_points.around(store.submit, "before_submit_commit", "after_submit_commit"),
                 sleep=self._ports.clock.sleep,
                 monotonic=self._ports.clock.monotonic,
                 repeat=lambda _: False,
@@ -278,6 +292,8 @@ class App:
     async def _running(
         self, store: StateStore, roles: frozenset[str], agents: tuple[Agent, ...], *, drain: bool = True
     ) -> AsyncIterator["App"]:
+        from .runtime.node import Node, Session  # only who runs an App pays for loading the runtime
+
         if self._node is not None:
             raise InvalidInput(f"App {self.name} is running already in this process")
         await self._open(store)
@@ -389,9 +405,11 @@ class App:
                 raise OutcomeUnknown(command.task_id) from error
             if found is None:
                 raise
-            return Submitted(found.task.task_no, True)
+            return same_submission(found.task, command)
 
-    async def submit_ledger(self, ledger_id: str, entries: Iterable[Any] | AsyncIterable[Any], *, bad: str = "refuse") -> Any:
+    async def submit_ledger(
+        self, ledger_id: str, entries: Iterable[Entry] | AsyncIterable[Entry], *, bad: Literal["refuse", "set_aside"] = "refuse"
+    ) -> Ledger:
         """Raises NotYetBuilt in this release."""
         raise NotYetBuilt("submit_ledger: ledgers come with a later release; submit each task with app.submit")
 
@@ -405,14 +423,14 @@ class App:
         codec.checked_id(task_id, "task_id")
         return Task(self, task_id, None if of is None else Code(of.name, of))
 
-    def replies(self, queue: str) -> AsyncIterator[Any]:
+    def replies(self, queue: str) -> AsyncIterator[Status]:
         """Raises NotYetBuilt in this release."""
         raise NotYetBuilt("replies: status messages come with a later release; await task.result() or ask task.view()")
 
     @property
-    def sync(self) -> Any:
-        """Raises NotYetBuilt in this release."""
-        raise NotYetBuilt("app.sync: the front for code without a loop comes with a later release; use asyncio.run")
+    def sync(self) -> SyncApp:
+        """The front for code without an event loop; everything on it raises NotYetBuilt in this release."""
+        return SyncApp()
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {len(self.agents)} Agents, {len(self.workflows)} workflows>"

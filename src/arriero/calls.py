@@ -11,6 +11,10 @@ from .errors import ArrieroError, DefinitionError, NotYetBuilt
 from .policies import Duration, Retry, Supervision, checked, seconds
 
 if TYPE_CHECKING:
+    import random
+    import uuid
+    from datetime import datetime
+
     from .definitions import Step, Workflow
 
 R_co = TypeVar("R_co", covariant=True)
@@ -36,6 +40,10 @@ class WorkflowRun(Protocol):
     def created(self, call: "StepCall[Any]") -> None: ...
     def replaced(self, call: "StepCall[Any]", by: "StepCall[Any]") -> None: ...
     def open(self, call: "StepCall[Any]") -> "asyncio.Future[Any]": ...
+    def open_timer(self, seconds: float) -> "asyncio.Future[Any]": ...
+    def current_time(self) -> "datetime": ...
+    def random(self) -> "random.Random": ...
+    def uuid(self) -> "uuid.UUID": ...
 
 
 def current_run() -> WorkflowRun | None:
@@ -46,12 +54,13 @@ def current_run() -> WorkflowRun | None:
 class StepCall(Coroutine[Any, Any, R_co]):
     """A step with its arguments. Await it in a workflow, or submit it as a task of its own."""
 
-    __slots__ = ("__weakref__", "_running", "arguments", "changed", "step")
+    __slots__ = ("__weakref__", "_awaited_before", "_running", "arguments", "changed", "step")
 
     def __init__(self, step: "Step[Any, R_co]", arguments: str, changed: StepOptions = NO_OPTIONS) -> None:
         self.step = step
         self.arguments = arguments
         self.changed = changed
+        self._awaited_before = False
         self._running: Coroutine[Any, Any, R_co] | None = None
 
     def options(
@@ -90,6 +99,9 @@ class StepCall(Coroutine[Any, Any, R_co]):
                 f"{name}(...) is a call value and runs only inside a workflow: await it there, submit it as a task with "
                 f"app.submit({name}(...)), or call {name}.function(attempt, ...) in a test"
             )
+        if self._awaited_before:  # a second step unasked could be a second charge; a coroutine refuses that too
+            raise ArrieroError(f"a call value of {self.step.name} was awaited twice; call {self.step.name}(...) again for a second step")
+        self._awaited_before = True
         result: R_co = await run.open(self)
         return result
 

@@ -163,4 +163,11 @@ def recordable_details(details: Any) -> Any:
     try:
         return msgspec.json.decode(encode(details, "details"))
     except InvalidInput as refusal:
-        return {"unrecordable": recordable_text(repr(details)), "why": recordable_text(str(refusal))}
+        return {"unrecordable": _shown(details), "why": recordable_text(str(refusal))}
+
+
+def _shown(value: Any) -> str:
+    try:
+        return recordable_text(repr(value))
+    except Exception:  # also of a number with more digits than Python shows
+        return f"a {type(value).__qualname__}"

@@ -3,19 +3,22 @@
 import random as random_module
 import uuid as uuid_module
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .calls import WorkflowCall, current_run
-from .core.replay import Execution
+from .calls import WorkflowCall, WorkflowRun, current_run
 from .errors import ArrieroError, NotYetBuilt
 from .policies import Duration, seconds
 
+if TYPE_CHECKING:
+    from .app import Task
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 
-def _execution(what: str) -> Execution:
+def _run(what: str) -> WorkflowRun:
     run = current_run()
-    if not isinstance(run, Execution):
+    if run is None:
         raise ArrieroError(f"{what} works only inside a workflow")
     return run
 
@@ -26,25 +29,25 @@ async def sleep(d: Duration) -> None:
     Args:
         d: seconds or timedelta, 0 or more.
     """
-    await _execution("arriero.sleep").open_timer(seconds(d, "arriero.sleep"))
+    await _run("arriero.sleep").open_timer(seconds(d, "arriero.sleep"))
 
 
 def now() -> datetime:
     """The time in UTC: when the result delivered last was recorded, so every replay sees the same."""
-    return _execution("arriero.now").current_time()
+    return _run("arriero.now").current_time()
 
 
 def uuid() -> uuid_module.UUID:
     """A random UUID, the same in every replay."""
-    return _execution("arriero.uuid").uuid()
+    return _run("arriero.uuid").uuid()
 
 
 def random() -> random_module.Random:
     """A source of chance, the same in every replay; each call gives another one."""
-    return _execution("arriero.random").random()
+    return _run("arriero.random").random()
 
 
-async def start(call: WorkflowCall[Any]) -> Any:
+async def start(call: WorkflowCall[R]) -> "Task[R]":
     """Start a child task. Raises NotYetBuilt in this release."""
     raise NotYetBuilt("arriero.start: child tasks come with a later release; submit each workflow with app.submit")
 

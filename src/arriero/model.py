@@ -22,6 +22,10 @@ def seconds_between(start: Instant, end: Instant) -> float:
     return (end - start) / MICROSECONDS
 
 
+ProcessState = Literal["pending", "processing", "processed", "error", "compensating", "compensated"]
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
 class TaskState(StrEnum):
     """``process_state`` of a task."""
 

@@ -1,17 +1,18 @@
-"""The App that the tests of the command line run, in this process and in others.
+"""The App that the tests of the command line run, in other processes and in their own.
 
-Steps that hold up are released by a file in the folder that ``SHOPFRONT_GATE`` names, never by time.
+Steps say on standard output that they are at work; some go on only when there is a file ``gate`` in the working folder.
 """
 
 import asyncio
-import os
-import time
+import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Undo, sleep, workflow
 
 payments, stock = Agent("payments"), Agent("stock")
+GATE = Path("gate")
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,9 @@ class Order:
     pieces: int = 1
 
 
-def folder() -> Path:
-    return Path(os.environ["SHOPFRONT_GATE"])
-
-
-def note(what: str) -> None:
-    with (folder() / "effects").open("a") as file:
-        file.write(f"{what}\n")
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 @payments.step(complete_within=60, retry=Retry(tries=2), supervision=Supervision(attempts=4, rounds=5))
@@ -34,9 +31,10 @@ async def charge(attempt: Attempt, order: Order) -> str:
     return f"receipt-{order.id}"
 
 
-@charge.compensation
+@charge.compensation(supervision=Supervision(attempts=1))
 async def refund(undo: Undo[str], order: Order) -> None:
-    pass
+    if order.id == "unrefundable":
+        raise Permanent("the bank says no", code="closed")
 
 
 @stock.step
@@ -47,18 +45,16 @@ def reserve(attempt: Attempt, order: Order) -> None:
 
 @stock.step(complete_within=60)
 async def pack(attempt: Attempt, order: Order) -> str:
-    """Goes on only when the gate is open."""
-    note(f"pack {order.id}")
-    while not (folder() / "gate").exists():
+    say(f"packing {order.id}")
+    while not GATE.exists():  # noqa: ASYNC110, ASYNC240  # it is opened by another process
         await asyncio.sleep(0.005)
-    return "packed"
+    return f"packed-{order.id}"
 
 
-@stock.step(complete_within=0.4, supervision=Supervision(attempts=1))
-def jam(attempt: Attempt, order: Order) -> None:
-    """A thread that outlives its deadline by far."""
-    note(f"jam {order.id}")
-    time.sleep(120)
+@stock.step(complete_within=0.3, supervision=Supervision(attempts=1), effect_free=True)
+def jam(attempt: Attempt) -> None:
+    say("jammed")
+    threading.Event().wait()
 
 
 @workflow
@@ -70,15 +66,13 @@ async def fulfil(order: Order) -> str:
 
 @workflow
 async def parcel(order: Order) -> str:
-    await charge(order)
-    packed = await pack(order)
-    await charge(order)
-    return packed
+    receipt = await charge(order)
+    return f"{receipt} {await pack(order)}"
 
 
 @workflow
-async def jammed(order: Order) -> None:
-    await jam(order)
+async def jammed() -> None:
+    await jam()
 
 
 @workflow
@@ -93,4 +87,4 @@ async def later(order: Order) -> None:
 
 
 app = App("shopfront", agents=[payments, stock], workflows=[fulfil, parcel, jammed, buggy, later])
-not_an_app = 7
+broken = 7

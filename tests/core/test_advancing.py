@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from arriero import Agent, Attempt, Retry, Supervision, Undo
 from arriero.commands import BeginUndo, Hold, Process, PutDown
-from arriero.core.advancing import forward_of, new_step, no_code, on_code_ended, policy_of, when_to_put_down
+from arriero.core.advancing import forward_of, new_step, no_code, on_code_ended, when_to_put_down
+from arriero.core.call_policy import policy_of
 from arriero.core.compensation import idempotency_key
 from arriero.core.replay import Asked, Raised, Returned
 from arriero.model import Instant, StepKind, StepRow, StepState, TaskFailure, later

@@ -416,6 +416,7 @@ def test_details_that_cannot_be_recorded_are_shown_as_text() -> None:
     assert shown["unrecordable"] == "{'a': nan}"
     assert "use None or a text" in shown["why"]
     assert "unrecordable" in recordable_details(object())
+    assert recordable_details([10**5000])["unrecordable"] == "a list"
 
 
 def test_an_exception_as_text_has_its_type_and_what_it_says() -> None:

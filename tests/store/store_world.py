@@ -1,4 +1,4 @@
-"""What the store suite speaks in: short forms of the commands, a clock that the test sets, and checks after each step."""
+"""What the store suite speaks in: short forms of the commands, a clock that the test sets, checks after each step."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,6 @@ from arriero.commands import (
     Applied,
     Claim,
     Claimed,
-    Command,
     Dispatch,
     Ending,
     Fired,
@@ -34,7 +33,7 @@ from arriero.commands import (
     Taken,
 )
 from arriero.core.chain import START, link_hash
-from arriero.model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState, later
+from arriero.model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, later
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.base import SUPERVISOR_LEASE, StateStore
 
@@ -321,5 +320,3 @@ def _without_links(rows: list[Loaded]) -> list[Loaded]:
 
 def kinds(events: list[Event]) -> list[str]:
     return [event["type"] for event in events]
-
-

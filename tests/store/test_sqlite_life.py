@@ -40,7 +40,9 @@ print("parent gone", flush=True)
 
 
 def _start(script: str, path: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline().strip() in ("alive", "parent gone")
     return process
@@ -71,6 +73,7 @@ def test_a_forked_child_keeps_its_parent_from_being_called_dead_so_only_the_leas
     process.stdin.close()
     assert process.stdout is not None
     process.stdout.read()  # ends when the child has
+    process.stdout.close()
     assert lives.is_known_dead("other")
 
 
@@ -99,7 +102,9 @@ async def test_a_store_s_own_process_and_one_that_closed_are_not_dead(
     assert list((tmp_path / "store.db.processes").iterdir()) == []
 
 
-async def test_what_was_retired_leaves_no_file_behind(open_sqlite: Callable[[], Awaitable[SqliteStore]], tmp_path: Path) -> None:
+async def test_what_was_retired_leaves_no_file_behind(
+    open_sqlite: Callable[[], Awaitable[SqliteStore]], tmp_path: Path
+) -> None:
     store = await open_sqlite()
     process = _start(LIVE, tmp_path / "store.db")
     number = await store.register("other", 3.0)

@@ -76,7 +76,9 @@ async def test_what_sqlite_finds_unwritable_only_when_it_writes_is_refused_in_th
         return connection
 
     monkeypatch.setattr(sqlite_store, "connect", read_only)
-    assert "it cannot be written: give this user the right to write the file and its folder" in await _refused(tmp_path / "s.db")
+    assert "it cannot be written: give this user the right to write the file and its folder" in await _refused(
+        tmp_path / "s.db"
+    )
 
 
 async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path, open_sqlite: OpenSqlite) -> None:
@@ -115,7 +117,9 @@ async def test_after_a_refusal_the_same_store_opens_once_the_cause_is_gone(tmp_p
     await store.close()
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:store.db", "mysql://x", "", "store.db", "postgresql://x"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite:store.db", "mysql://x", "", "store.db", "postgresql://x"]
+)
 def test_a_url_that_names_no_store_is_refused_with_the_form_it_should_have(url: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape("use sqlite:///PATH")):
         open_store(url)
@@ -172,7 +176,9 @@ async def test_reopening_keeps_everything(open_sqlite: OpenSqlite, clock: TestCl
     assert task.task_no == 1
 
 
-async def test_two_stores_on_one_file_see_each_other_s_commits_and_share_one_truth(open_sqlite: OpenSqlite, clock: TestClock) -> None:
+async def test_two_stores_on_one_file_see_each_other_s_commits_and_share_one_truth(
+    open_sqlite: OpenSqlite, clock: TestClock
+) -> None:
     one, other = World(await open_sqlite(), clock), World(await open_sqlite(), clock)
     assert one.store.store_id == other.store.store_id != ""
     assert [await one.process("a"), await other.process("b")] == [1, 2]
@@ -204,12 +210,16 @@ async def test_many_processes_may_make_the_same_new_file_at_once(tmp_path: Path,
         await store.close()
 
 
-async def test_of_many_claims_at_once_from_many_stores_each_task_has_one_winner(tmp_path: Path, clock: TestClock) -> None:
+async def test_of_many_claims_at_once_from_many_stores_each_task_has_one_winner(
+    tmp_path: Path, clock: TestClock
+) -> None:
     worlds = [World(SqliteStore(str(tmp_path / "store.db"), clock=clock), clock) for _ in range(4)]
     for world in worlds:
         await world.store.open()
     await worlds[0].store.submit([submission(f"order-{n}") for n in range(40)])
-    commands = [(world, world.claim_command(number, limit=3)) for number, world in enumerate(worlds, 1) for _ in range(4)]
+    commands = [
+        (world, world.claim_command(number, limit=3)) for number, world in enumerate(worlds, 1) for _ in range(4)
+    ]
     answers = await asyncio.gather(*(world.store.apply([command]) for world, command in commands))
     claimed = [loaded.task.task_no for (answer,) in answers for loaded in answer.tasks]
     assert len(claimed) == len(set(claimed)) == 40
@@ -242,7 +252,9 @@ async def _opened(path: Path) -> SqliteStore:
     return store
 
 
-async def test_a_new_file_takes_the_wall_clock_and_then_only_the_time_since_boot(tmp_path: Path, machine: Machine) -> None:
+async def test_a_new_file_takes_the_wall_clock_and_then_only_the_time_since_boot(
+    tmp_path: Path, machine: Machine
+) -> None:
     store = await _opened(tmp_path / "s.db")
     assert store.now() == NOON
     machine.wall -= 86_400
@@ -297,7 +309,9 @@ async def test_the_clock_never_goes_back_behind_what_was_written_whatever_the_wa
 def _objects(connection: sqlite3.Connection) -> list[tuple[str, str, str, list[str]]]:
     """Tables and indexes with the words of their definitions, comments left out."""
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    return sorted((kind, name, table, re.findall(r"\w+|[^\w\s]", re.sub("--.*", "", sql))) for kind, name, table, sql in rows)
+    return sorted(
+        (kind, name, table, re.findall(r"\w+|[^\w\s]", re.sub("--.*", "", sql))) for kind, name, table, sql in rows
+    )
 
 
 def test_schema_sql_is_the_sum_of_the_migrations() -> None:
@@ -333,7 +347,9 @@ async def test_errors_that_are_not_the_store_s_keep_their_type(open_sqlite: Open
     (charge,) = (await world.load(1)).steps
     done = world.reported(charge)
     with pytest.raises(IllegalTransition):
-        await world.store.apply([again, world.advance_command(undone, [done], revision=undone.revision + 1, ending=_undone())])
+        await world.store.apply(
+            [again, world.advance_command(undone, [done], revision=undone.revision + 1, ending=_undone())]
+        )
     assert (await world.load(1)).steps == (charge,)
 
 

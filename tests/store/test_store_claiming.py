@@ -25,7 +25,9 @@ async def test_what_is_held_is_not_claimed_again(world: World) -> None:
     assert await world.claim(1) == []
 
 
-async def test_higher_priorities_come_first_then_longer_due_then_earlier_submitted(world: World, clock: TestClock) -> None:
+async def test_higher_priorities_come_first_then_longer_due_then_earlier_submitted(
+    world: World, clock: TestClock
+) -> None:
     await world.submit("later", priority=3, delay=2.0)
     await world.submit("first-of-two", priority=3)
     await world.submit("second-of-two", priority=3)

@@ -31,7 +31,9 @@ async def test_a_renewal_prolongs_the_lease_and_shows_the_others(world: World, c
     assert renewal.others == (ProcessRow(1, "a", Instant(NOON + 4_000_000), False),)
 
 
-async def test_a_process_is_retired_only_when_its_lease_lapsed_or_it_is_known_to_be_dead(world: World, clock: TestClock) -> None:
+async def test_a_process_is_retired_only_when_its_lease_lapsed_or_it_is_known_to_be_dead(
+    world: World, clock: TestClock
+) -> None:
     for name in ("a", "b", "c"):
         await world.process(name)
     clock.to(Instant(NOON + 2_999_999))
@@ -190,7 +192,7 @@ async def test_a_task_that_made_progress_meanwhile_is_freed_not_held(world: Worl
     await world.suspects("suspect")
     process_no = await world.process("third")
     (loaded,) = await world.claim(process_no)
-    await world.opened(loaded.task, step())
+    await world.opened(loaded.task, step(), step("reserve", take=True))
     (dispatch,) = await world.take(8)
     await world.lose(process_no)
     (command,) = on_process_lost(await world.store.load_held(process_no, 10), process_no, "other")
@@ -200,7 +202,9 @@ async def test_a_task_that_made_progress_meanwhile_is_freed_not_held(world: Worl
     assert (freed.state, freed.lost_count, freed.locked_by) == (TaskState.PROCESSING, 1, None)
 
 
-async def test_a_step_lost_after_the_undo_began_stays_in_doubt_and_wakes_the_undo(world: World, clock: TestClock) -> None:
+async def test_a_step_lost_after_the_undo_began_stays_in_doubt_and_wakes_the_undo(
+    world: World, clock: TestClock
+) -> None:
     process_no = await world.process()
     task, (charge,) = await world.running(await world.held(process_no=process_no), "charge")
     task = (await world.advance(task, ending=BeginUndo(FAILED))).task
@@ -260,7 +264,10 @@ async def test_a_lease_has_one_holder_and_a_growing_term(world: World, clock: Te
     assert await store.acquire_lease("l", 1, "a", 5.0) == LeaseRow("l", 1, 1, later(clock(), 5))
     clock.move(5)
     assert await store.acquire_lease("l", 2, "b", 5.0) == LeaseRow("l", 2, 2, later(clock(), 5))
-    assert [(e["type"], e["term"], e["process"]) for e in await world.events(0)] == [("lease.granted", 1, 1), ("lease.granted", 2, 2)]
+    assert [(e["type"], e["term"], e["process"]) for e in await world.events(0)] == [
+        ("lease.granted", 1, 1),
+        ("lease.granted", 2, 2),
+    ]
     await world.check_chains()
 
 

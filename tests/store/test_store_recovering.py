@@ -2,7 +2,19 @@
 
 import msgspec
 import pytest
-from store_world import COMPLETE_WITHIN, FAILED, NOON, TestClock, World, gave_up, kinds, retry_at, step, submission, timer
+from store_world import (
+    COMPLETE_WITHIN,
+    FAILED,
+    NOON,
+    TestClock,
+    World,
+    gave_up,
+    kinds,
+    retry_at,
+    step,
+    submission,
+    timer,
+)
 
 from arriero.commands import BeginUndo, EndByLimit, GaveUp, Hold, PutDown, Refusal
 from arriero.core.lease import on_stuck
@@ -13,7 +25,9 @@ STARVED = GaveUp(StepFailure("expired", "no Agent took it", "not_taken"), False)
 
 
 # --- what it is shown
-async def test_expired_steps_are_shown_longest_first_from_the_instant_of_their_deadline(world: World, clock: TestClock) -> None:
+async def test_expired_steps_are_shown_longest_first_from_the_instant_of_their_deadline(
+    world: World, clock: TestClock
+) -> None:
     task, (first,) = await world.running(await world.held(), "charge")
     clock.move(1)
     _, (second,) = await world.running(task, "reserve")
@@ -50,7 +64,9 @@ async def test_each_list_is_in_the_order_of_its_deadlines_not_of_the_rows(world:
     assert [len(one) for one in (short.expired, short.starved, short.past_limit, short.stuck)] == [2, 2, 2, 2]
 
 
-async def test_only_requests_that_waited_too_long_for_their_first_attempt_starve(world: World, clock: TestClock) -> None:
+async def test_only_requests_that_waited_too_long_for_their_first_attempt_starve(
+    world: World, clock: TestClock
+) -> None:
     _, steps = await world.opened(
         await world.held(), step(wait_within=2.0), step("reserve", wait_within=2.0), step("ship"), timer(NOON + 1)
     )
@@ -61,7 +77,9 @@ async def test_only_requests_that_waited_too_long_for_their_first_attempt_starve
     assert (await world.store.load_overdue(10, PROGRESS)).starved == (steps[0],)
 
 
-async def test_tasks_past_their_own_limit_are_shown_whoever_holds_them_until_they_are_undone(world: World, clock: TestClock) -> None:
+async def test_tasks_past_their_own_limit_are_shown_whoever_holds_them_until_they_are_undone(
+    world: World, clock: TestClock
+) -> None:
     await world.submit("pending", complete_within=2.0, workflow="elsewhere")
     task = await world.held("held", complete_within=1.0)
     await world.submit("no-limit")
@@ -130,7 +148,9 @@ async def test_a_recovery_under_an_old_term_changes_nothing(world: World, clock:
     await world.refused(world.recover_command(charge, term), "old_term")
 
 
-async def test_a_recovery_decided_from_another_fence_or_before_the_deadline_changes_nothing(world: World, clock: TestClock) -> None:
+async def test_a_recovery_decided_from_another_fence_or_before_the_deadline_changes_nothing(
+    world: World, clock: TestClock
+) -> None:
     _, charge, term = await _expired(world, clock)
     await world.refused(world.recover_command(charge, term, fence=charge.fence - 1), "moved_on")
     await world.refused(world.recover_command(charge, term, fence=charge.fence + 1), "moved_on")
@@ -160,9 +180,13 @@ async def test_an_attempt_that_expires_after_the_undo_began_is_not_repeated(worl
     assert answer.task.unseen_since == clock.at
 
 
-async def test_a_starved_request_fails_and_one_that_was_taken_meanwhile_does_not(world: World, clock: TestClock) -> None:
+async def test_a_starved_request_fails_and_one_that_was_taken_meanwhile_does_not(
+    world: World, clock: TestClock
+) -> None:
     term = await world.lead(await world.process())
-    _, (charge, reserve) = await world.opened(await world.held(), step(wait_within=2.0), step("reserve", wait_within=2.0))
+    _, (charge, reserve) = await world.opened(
+        await world.held(), step(wait_within=2.0), step("reserve", wait_within=2.0)
+    )
     starve = {"starved": True, "outcome": STARVED}
     await world.refused(world.recover_command(charge, term, **starve), "moved_on")
     clock.move(2)
@@ -176,13 +200,23 @@ async def test_a_starved_request_fails_and_one_that_was_taken_meanwhile_does_not
 
 # --- the task's own limit
 def _end(task: TaskRow, term: int, ending: BeginUndo | Hold, **changes: object) -> EndByLimit:
-    fields = {"task_no": task.task_no, "fence": task.fence, "revision": task.revision, "state": task.state, "term": term}
+    fields = {
+        "task_no": task.task_no,
+        "fence": task.fence,
+        "revision": task.revision,
+        "state": task.state,
+        "term": term,
+    }
     return EndByLimit(actor="leader", ending=ending, **(fields | changes))
 
 
-async def test_past_its_limit_a_task_is_taken_from_its_holder_and_its_undo_begins(world: World, clock: TestClock) -> None:
+async def test_past_its_limit_a_task_is_taken_from_its_holder_and_its_undo_begins(
+    world: World, clock: TestClock
+) -> None:
     term = await world.lead(await world.process())
-    task, (charge, reserve) = await world.opened(await world.held(complete_within=3.0), step(take=True), step("reserve"))
+    task, (charge, reserve) = await world.opened(
+        await world.held(complete_within=3.0), step(take=True), step("reserve")
+    )
     clock.move(3)
     answer = await world.written(_end(task, term, BeginUndo(FAILED)))
     after = answer.task
@@ -196,7 +230,9 @@ async def test_past_its_limit_a_task_is_taken_from_its_holder_and_its_undo_begin
 
 
 @pytest.mark.parametrize("ending", [BeginUndo(FAILED), Hold(FAILED)], ids=lambda e: type(e).__name__)
-async def test_a_task_that_nobody_ever_claimed_ends_by_its_limit_too(world: World, clock: TestClock, ending: BeginUndo | Hold) -> None:
+async def test_a_task_that_nobody_ever_claimed_ends_by_its_limit_too(
+    world: World, clock: TestClock, ending: BeginUndo | Hold
+) -> None:
     term = await world.lead(await world.process())
     task = await world.task(await world.submit(complete_within=3.0, delay=1.0))
     clock.move(4)
@@ -240,13 +276,20 @@ async def test_a_stuck_task_is_freed_as_lost_and_its_attempts_go_on(world: World
     clock.move(PROGRESS)
     (loaded,) = (await world.store.load_overdue(10, PROGRESS)).stuck
     after = (await world.written(on_stuck(loaded, "leader", term))).task
-    assert (after.locked_by, after.lost_count, after.not_before, after.fence) == (None, 1, clock.at, loaded.task.fence + 1)
+    assert (after.locked_by, after.lost_count, after.not_before, after.fence) == (
+        None,
+        1,
+        clock.at,
+        loaded.task.fence + 1,
+    )
     assert (await world.step(other[1][0].step_no)).state is StepState.RUNNING
     assert kinds(await world.last_events()) == ["task.lost", "task.released"]
     assert (await world.last_events())[1]["why"] == "stuck"
 
 
-async def test_freeing_a_stuck_task_is_guarded_by_term_fence_and_no_progress_since(world: World, clock: TestClock) -> None:
+async def test_freeing_a_stuck_task_is_guarded_by_term_fence_and_no_progress_since(
+    world: World, clock: TestClock
+) -> None:
     loaded, term = await _stuck(world, clock)
     command = on_stuck(loaded, "leader", term)
     replace = msgspec.structs.replace
@@ -258,7 +301,9 @@ async def test_freeing_a_stuck_task_is_guarded_by_term_fence_and_no_progress_sin
     await world.refused(command, "moved_on")
 
 
-async def test_a_task_that_its_holder_saw_and_left_again_is_not_freed_for_the_first_time(world: World, clock: TestClock) -> None:
+async def test_a_task_that_its_holder_saw_and_left_again_is_not_freed_for_the_first_time(
+    world: World, clock: TestClock
+) -> None:
     loaded, term = await _stuck(world, clock)
     task, (reserve,) = await world.running(loaded.task, "reserve")
     await world.report(reserve)

@@ -16,7 +16,9 @@ async def _taken_elsewhere(world: World, holder: int | None) -> StepRow:
 
 
 @pytest.mark.parametrize("outcome", [Succeeded('"receipt"'), gave_up(in_doubt=True)])
-async def test_the_end_of_a_step_wakes_a_task_that_nobody_holds(world: World, clock: TestClock, outcome: Outcome) -> None:
+async def test_the_end_of_a_step_wakes_a_task_that_nobody_holds(
+    world: World, clock: TestClock, outcome: Outcome
+) -> None:
     charge = await _taken_elsewhere(world, None)
     clock.move(2)
     answer = await world.report(charge, outcome, process_no=2)
@@ -33,8 +35,15 @@ async def test_the_end_of_a_step_is_news_for_whoever_holds_the_task(world: World
     answer = await world.report(charge, process_no=2)
     assert await world.store.load_news(1) == [(1, answer.task.revision)]
     assert (answer.task.locked_by, answer.task.unseen_since) == (1, clock.at)
+
+
+async def test_news_waits_from_its_first_piece_on(world: World, clock: TestClock) -> None:
+    await world.advance(await world.held(process_no=1), opened=[step("charge"), step("reserve")])
+    charge, reserve = [dispatch.step for dispatch in await world.take(2)]
+    first_at = clock.move(1)
+    await world.report(charge, process_no=2)
     clock.move(1)
-    assert (await world.task(1)).unseen_since == clock.at - 1_000_000
+    assert (await world.report(reserve, process_no=2)).task.unseen_since == first_at
 
 
 async def test_another_attempt_is_no_news_but_grows_the_revision(world: World) -> None:
@@ -82,7 +91,9 @@ async def test_a_report_after_another_one_is_a_duplicate_and_kept(world: World, 
         assert [event["verdict"] for event in await world.last_events()] == ["duplicate"]
 
 
-async def test_a_report_at_the_deadline_is_late_and_kept_and_one_before_it_counts(world: World, clock: TestClock) -> None:
+async def test_a_report_at_the_deadline_is_late_and_kept_and_one_before_it_counts(
+    world: World, clock: TestClock
+) -> None:
     charge = await _taken_elsewhere(world, 1)
     clock.move(COMPLETE_WITHIN)
     await world.refused(world.report_command(charge, gave_up()), "late")
@@ -124,7 +135,11 @@ async def test_a_recorded_step_ends_the_probation(world: World) -> None:
 async def test_the_refusal_of_one_command_leaves_the_others_of_its_batch(world: World) -> None:
     charge = await _taken_elsewhere(world, 1)
     other = await world.held("order-2")
-    commands = [world.report_command(charge, fence=9), world.report_command(charge), world.advance_command(other, opened=[step()])]
+    commands = [
+        world.report_command(charge, fence=9),
+        world.report_command(charge),
+        world.advance_command(other, opened=[step()]),
+    ]
     answers = await world.store.apply([*commands, commands[1]])
     assert [getattr(answer, "verdict", "applied") for answer in answers] == ["stale", "applied", "applied", "duplicate"]
     await world.check_chains()

@@ -6,7 +6,9 @@ from arriero.commands import BeginUndo, Hold
 from arriero.model import StepState
 
 
-async def test_a_request_taken_becomes_an_attempt_with_a_deadline_by_the_policy_in_its_row(world: World, clock: TestClock) -> None:
+async def test_a_request_taken_becomes_an_attempt_with_a_deadline_by_the_policy_in_its_row(
+    world: World, clock: TestClock
+) -> None:
     task = await world.held()
     long = STEP_POLICY.replace('"complete_within":10.0', '"complete_within":77.0')
     await world.opened(task, step("charge", policy=long, wait_within=5.0))

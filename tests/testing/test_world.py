@@ -1,6 +1,7 @@
 """arriero.testing: the world on a virtual clock."""
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -205,7 +206,7 @@ async def test_a_task_that_nothing_can_move_is_told() -> None:
     async with testing.running(app) as world:
         world.app._node.session.agents.stop_taking()  # as if no process hosted the Agent
         task = await world.app.submit(lost())
-        with pytest.raises(ArrieroError, match="stands still.*step ask of Agent elsewhere"):
+        with pytest.raises(ArrieroError, match=r"stands still.*step ask of Agent elsewhere"):
             await task.result()
     assert not event.is_set()
 
@@ -215,7 +216,7 @@ async def test_resources_are_opened_for_own_functions_only() -> None:
     opened = []
 
     @agent.resource
-    async def client():  # noqa: ANN202 - the generator's type is not what is tested
+    async def client() -> AsyncIterator[str]:
         opened.append("open")
         yield "client"
         opened.append("closed")
@@ -252,3 +253,34 @@ async def test_hand_made_attempts_and_undos_reach_plain_functions() -> None:
     release(testing.undo(nothing, outcome="unknown"), ORDER)
     attempt = testing.attempt(idempotency_key="k", remaining=3)
     assert (attempt.idempotency_key, attempt.remaining, attempt.headers["Idempotency-Key"]) == ("k", 3, "k")
+
+
+async def test_a_call_value_awaited_twice_is_no_second_step_but_a_bug_that_holds_the_task() -> None:
+    @workflow
+    async def twice(order: Order) -> int:
+        call = reserve(order)
+        return await call + await call
+
+    async with testing.running(App("twice", agents=[stock], workflows=[twice])) as world:
+        task = await world.app.submit(twice(ORDER))
+        with pytest.raises(TaskFailed, match="awaited twice") as failed:
+            await task.result()
+        assert failed.value.state == "error"
+        assert len(world.calls(reserve)) == 1
+
+
+async def test_a_resource_can_be_given_to_a_plain_function_in_a_test() -> None:
+    agent = Agent("bank")
+
+    @agent.resource
+    def client() -> Iterator[str]:
+        yield "real"
+
+    @agent.step
+    def ask(attempt: Attempt) -> str:
+        return client()
+
+    with pytest.raises(ArrieroError, match=r"testing\.resource\(client"):
+        ask.function(testing.attempt())
+    with testing.resource(client, "fake"):
+        assert ask.function(testing.attempt()) == "fake"

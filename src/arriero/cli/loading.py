@@ -10,7 +10,7 @@ from typing import Any
 from ..app import App
 from ..definitions import Step, Workflow
 from ..errors import ArrieroError, InvalidInput
-from ..runtime.live import STEP_PREFIX
+from ..runtime.code import STEP_PREFIX
 
 
 def load_app(target: str) -> App:

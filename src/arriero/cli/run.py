@@ -85,7 +85,7 @@ async def _run(app: App, store: str | None, roles: list[str] | None, agents: lis
 
 
 def _described(app: App, roles: list[str] | None, agents: list[str] | None) -> str:
-    from ..runtime.node import ROLES
+    from ..runtime.settings import ROLES
 
     assert app._node is not None
     assert app._node.session is not None

@@ -1,6 +1,7 @@
 """``arriero submit``: start a task from a terminal."""
 
 import asyncio
+import dataclasses
 import sys
 from contextlib import suppress
 from typing import Any
@@ -75,8 +76,29 @@ def _call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[A
         raise InvalidInput(f"--arguments is no JSON: {error}") from error
     if not isinstance(by_name, dict):
         raise InvalidInput("--arguments must be a JSON object, by parameter name, like '{\"amount\": 5}'")
-    call: WorkflowCall[Any] | StepCall[Any] = definition(**definition.signature.arguments(arguments))
+    typed = definition.signature.arguments(arguments)
+    _fill_in_defaults(list(typed.values()))
+    call: WorkflowCall[Any] | StepCall[Any] = definition(**typed)
     return call
+
+
+def _fill_in_defaults(value: Any) -> None:
+    """Give decoded dataclasses the defaults that msgspec leaves to their class, and would not encode again.
+
+    Without them the same order submitted from Python would have another body, and be refused under the same id.
+    """
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        for name in names:
+            object.__setattr__(value, name, getattr(value, name))  # a frozen one too: it compares as before
+        _fill_in_defaults([getattr(value, name) for name in names])
+    elif isinstance(value, msgspec.Struct):
+        _fill_in_defaults([getattr(value, name) for name in value.__struct_fields__])
+    elif isinstance(value, dict):
+        _fill_in_defaults(list(value.values()))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _fill_in_defaults(item)
 
 
 async def _submit(

@@ -7,7 +7,7 @@ import msgspec
 from ..calls import StepCall
 from ..commands import Ending, NewStep, Process, PutDown
 from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, later
-from ..policies import StepPolicy, Supervision
+from .call_policy import policy_of
 from .compensation import idempotency_key
 from .replay import Asked, Raised, Returned
 from .supervision import on_task_failed, step_policy, task_policy
@@ -34,17 +34,6 @@ def new_step(asked: Asked, task: TaskRow, store_id: str) -> NewStep:
         compensation=None if undone_by is None else undone_by.policy_text,
         complete_within=policy.complete_within,
         wait_within=policy.wait_within,
-    )
-
-
-def policy_of(call: StepCall[object], of_workflow: Supervision) -> StepPolicy:
-    """The policy of one call: its options, else the step's, else (attempts, rounds, cool-off) the workflow's."""
-    step, changed = call.step, call.changed
-    return StepPolicy(
-        changed.complete_within or step.policy.complete_within,
-        changed.wait_within or step.policy.wait_within,
-        changed.retry or step.policy.retry,
-        changed.supervision or step.supervision or msgspec.structs.replace(of_workflow, then="compensate"),
     )
 
 

@@ -173,7 +173,9 @@ class TaskFold:
             if step.undoable and (step.state is StepState.COMPLETED or step.may_have_happened):
                 self.convict("I30", f"compensated, but step {step.ordinal} ({step.name}) was not undone")
             elif step.may_have_happened and not step.effect_free:
-                self.convict("I30", f"compensated, but step {step.ordinal} ({step.name}) is in doubt and has no compensation")
+                self.convict(
+                    "I30", f"compensated, but step {step.ordinal} ({step.name}) is in doubt and has no compensation"
+                )
 
     def alert(self, _event: Event) -> None:
         self.alerts += 1
@@ -199,9 +201,13 @@ class TaskFold:
         if step.state is not StepState.PENDING:
             self.convict("I7", f"step {step.ordinal} was dispatched while {step.state}")
         if event["fence"] <= step.fence:
-            self.convict("I11", f"step {step.ordinal} was dispatched under fence {event['fence']}, the highest was {step.fence}")
+            self.convict(
+                "I11", f"step {step.ordinal} was dispatched under fence {event['fence']}, the highest was {step.fence}"
+            )
         if event["attempt"] != step.attempt:
-            self.convict("I22", f"step {step.ordinal}: attempt {event['attempt']} was dispatched, {step.attempt} was due")
+            self.convict(
+                "I22", f"step {step.ordinal}: attempt {event['attempt']} was dispatched, {step.attempt} was due"
+            )
         if event["key"] != step.idempotency_key:
             self.convict("I18", f"step {step.ordinal} was dispatched under another key than it was opened with")
         if event["complete_by"] <= self.at:
@@ -210,7 +216,11 @@ class TaskFold:
             self._judge_undo_order(step)
         elif self.undo_began:
             self.convict("I31", f"step {step.ordinal} was dispatched after the undo began")
-        step.state, step.fence, step.complete_by = StepState.RUNNING, max(step.fence, event["fence"]), event["complete_by"]
+        step.state, step.fence, step.complete_by = (
+            StepState.RUNNING,
+            max(step.fence, event["fence"]),
+            event["complete_by"],
+        )
         step.dispatched.add(event["fence"])
 
     def _judge_undo_order(self, step: StepFold) -> None:
@@ -232,7 +242,9 @@ class TaskFold:
         if fence not in step.dispatched:
             self.convict("I16", f"a report of step {step.ordinal} under fence {fence} matches no dispatch")
         if fence != step.fence:
-            self.convict("I8", f"a report of step {step.ordinal} under fence {fence} was applied, the highest was {step.fence}")
+            self.convict(
+                "I8", f"a report of step {step.ordinal} under fence {fence} was applied, the highest was {step.fence}"
+            )
         if fence in step.applied:
             self.convict("I15", f"a report of step {step.ordinal} under fence {fence} was applied twice")
         if step.complete_by is not None and self.at >= step.complete_by:
@@ -248,14 +260,19 @@ class TaskFold:
         step = self.steps[event["step"]]
         self._end_step(step, "failed")
         self._count_failure(step, event)
-        if event["failure"]["cause"] != "permanent" and event["failure"].get("code") not in ("not_taken", "unrecordable_result"):
+        if event["failure"]["cause"] != "permanent" and event["failure"].get("code") not in (
+            "not_taken",
+            "unrecordable_result",
+        ):
             self._judge_rounds(step, "failed")
         step.in_doubt = event["in_doubt"]
         step.state = StepState.FAILED
 
     def _end_step(self, step: StepFold, what: str) -> None:
         if step.state is StepState.COMPLETED:
-            self.convict("I14" if what == "recorded" else "I20", f"step {step.ordinal} was {what} after it had a result")
+            self.convict(
+                "I14" if what == "recorded" else "I20", f"step {step.ordinal} was {what} after it had a result"
+            )
         if self.state in (TaskState.PROCESSED, TaskState.COMPENSATED):
             self.convict("I2", f"step {step.ordinal} was {what} after the task was {self.state}")
         self.lost_count = 0
@@ -270,7 +287,10 @@ class TaskFold:
         step.failure_count += 1
         self.failure_count += 1
         if event["failure_count"] != step.failure_count:
-            self.convict("I23", f"step {step.ordinal}: failure_count is {event['failure_count']}, {step.failure_count} failures are recorded")
+            self.convict(
+                "I23",
+                f"step {step.ordinal}: failure_count is {event['failure_count']}, {step.failure_count} failures are recorded",
+            )
         step.fence = max(step.fence, event["fence"])
 
     def _judge_rounds(self, step: StepFold, what: str) -> None:
@@ -280,14 +300,18 @@ class TaskFold:
         rounds, in_round = divmod(step.failure_count, step.policy.supervision.attempts)
         due = "retry" if in_round else "cool_off" if rounds < step.policy.supervision.rounds else "failed"
         if what != due:
-            self.convict("I25", f"step {step.ordinal}: {what} after {step.failure_count} failures, its policy says {due}")
+            self.convict(
+                "I25", f"step {step.ordinal}: {what} after {step.failure_count} failures, its policy says {due}"
+            )
 
     def expired_step(self, event: Event) -> None:
         step = self.steps[event["step"]]
         if event["why"] == "expired" and (step.complete_by is None or step.complete_by > self.at):
             self.convict("I24", f"step {step.ordinal} was recovered before its deadline")
         if event["fence"] <= step.fence:
-            self.convict("I6", f"step {step.ordinal} was recovered under fence {event['fence']}, the highest was {step.fence}")
+            self.convict(
+                "I6", f"step {step.ordinal} was recovered under fence {event['fence']}, the highest was {step.fence}"
+            )
         step.fence = max(step.fence, event["fence"])
 
     def recovered(self, event: Event) -> None:
@@ -309,10 +333,15 @@ class TaskFold:
     def lost_step(self, event: Event) -> None:
         step = self.steps[event["step"]]
         if event["fence"] <= step.fence:
-            self.convict("I6", f"step {step.ordinal} was freed under fence {event['fence']}, the highest was {step.fence}")
+            self.convict(
+                "I6", f"step {step.ordinal} was freed under fence {event['fence']}, the highest was {step.fence}"
+            )
         step.lost_count += 1
         if event["lost_count"] != step.lost_count:
-            self.convict("I23", f"step {step.ordinal}: lost_count is {event['lost_count']}, {step.lost_count} losses are recorded")
+            self.convict(
+                "I23",
+                f"step {step.ordinal}: lost_count is {event['lost_count']}, {step.lost_count} losses are recorded",
+            )
         step.fence, step.in_doubt, step.complete_by = max(step.fence, event["fence"]), True, None
         step.state = StepState.PENDING
 
@@ -328,6 +357,9 @@ class TaskFold:
         step = self.steps[event["step"]]
         step.state, step.complete_by = StepState.PLANNED, None
 
+    def reached(self, event: Event) -> None:
+        self.steps[event["step"]].state = StepState.PENDING
+
     def fired(self, event: Event) -> None:
         step = self.steps[event["step"]]
         self._refuse_after_end(f"timer {step.ordinal} fired")
@@ -338,7 +370,9 @@ class TaskFold:
         self._refuse_after_end("undo begun")
         for step in self.steps.values():
             if step.kind == "step" and step.pivot and (step.state is StepState.COMPLETED or step.may_have_happened):
-                self.convict("I31", f"the undo began although the pivot {step.ordinal} ({step.name}) has or may have happened")
+                self.convict(
+                    "I31", f"the undo began although the pivot {step.ordinal} ({step.name}) has or may have happened"
+                )
         self.undo_began = True
         self.state = TaskState.COMPENSATING
 
@@ -385,6 +419,7 @@ _HANDLERS = {
     "step.lost": TaskFold.lost_step,
     "step.withdrawn": TaskFold.withdrawn,
     "step.parked": TaskFold.parked,
+    "compensation.reached": TaskFold.reached,
     "timer.fired": TaskFold.fired,
     "undo.begun": TaskFold.undo_begun,
     "undo.planned": TaskFold.undo_planned,
@@ -410,7 +445,9 @@ class StoreFold:
                 case "lease.granted":
                     name, term = event["lease"], event["term"]
                     if term <= self.terms.get(name, 0):
-                        self.violations.append(Violation("I33", "", f"lease {name}: term {term} after {self.terms[name]}"))
+                        self.violations.append(
+                            Violation("I33", "", f"lease {name}: term {term} after {self.terms[name]}")
+                        )
                     self.terms[name] = term
 
 
@@ -430,7 +467,9 @@ class History:
         if row.link != link + 1:
             self.violations.append(Violation("I53", row.task_id, f"link {row.link} follows {link}"))
         if row.hash != link_hash(head, row.task_no, row.link, row.at, row.actor, text):
-            self.violations.append(Violation("I53", row.task_id, f"link {row.link} does not carry the hash of its content"))
+            self.violations.append(
+                Violation("I53", row.task_id, f"link {row.link} does not carry the hash of its content")
+            )
         self._heads[row.task_no] = (row.link, row.hash)
         events = _read_events(text)
         if row.task_no == _STORE_STREAM:

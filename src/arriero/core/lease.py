@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..commands import FreeTask
-from ..model import Instant, Loaded, StepRow, StepState, TaskFailure, TaskRow, TASK_OPEN
+from ..model import TASK_OPEN, Instant, Loaded, StepRow, StepState, TaskFailure, TaskRow
 
 PROBATION_FROM = 2  # losses from which a task is handled alone
 HELD_FROM = 3  # losses at which it is held

@@ -232,7 +232,15 @@ class _Writer:
         self.set(failure_count=self.task.failure_count + 1)
 
     def _result(
-        self, step: StepRow, state: StepState, event: StepEvent, at: Instant, fence: int, *, result: str | None, failure: str | None
+        self,
+        step: StepRow,
+        state: StepState,
+        event: StepEvent,
+        at: Instant,
+        fence: int,
+        *,
+        result: str | None,
+        failure: str | None,
     ) -> None:
         assert advance_step(step.state, event) is state
         number = self.task.result_count + 1
@@ -252,7 +260,8 @@ class _Writer:
         self.put(ended)
         self.set(result_count=number, open_count=self.task.open_count - 1, lost_count=0)
         kind = "compensation" if step.kind is StepKind.COMPENSATION else "step"
-        recorded: Event = {"type": f"{kind}.{'recorded' if failure is None else 'failed'}", "step": step.ordinal, "number": number}
+        what = "recorded" if failure is None else "failed"
+        recorded: Event = {"type": f"{kind}.{what}", "step": step.ordinal, "number": number}
         if failure is None:
             recorded["result"] = payload_hash(result)
         else:
@@ -275,7 +284,8 @@ class _Writer:
         # Once the undo began, or a person is asked, no forward step runs again: the attempt's end is the step's. A
         # compensation of a task that is held stays open for the person who repairs it.
         if self.may_run_again(step):
-            self.put(replace(step, **fields, state=advance_step(step.state, StepEvent.RETRY_ASKED), not_before=outcome.not_before))
+            state = advance_step(step.state, StepEvent.RETRY_ASKED)
+            self.put(replace(step, **fields, state=state, not_before=outcome.not_before))
             what = "cool_off" if outcome.cool_off else "retry"
         else:
             self.put(self.closed(replace(step, **fields)))
@@ -447,6 +457,7 @@ class _Writer:
         wait_by = None if ending.wait_within is None else later(self.now, ending.wait_within)
         reached = replace(step, state=advance_step(step.state, StepEvent.REACHED), not_before=self.now, wait_by=wait_by)
         self.set(open_count=self.task.open_count + 1)
+        self.events.append({"type": "compensation.reached", "step": step.ordinal})
         self.put(self._dispatch(reached, ending.complete_within) if ending.take else reached)
 
     def finish(self, ending: Ending) -> None:
@@ -484,8 +495,9 @@ def _opened(step: StepRow) -> Event:
         return event
     event |= {"agent": step.agent, "idempotency_key": step.idempotency_key, "arguments": payload_hash(step.arguments)}
     event |= {"policy": msgspec.Raw(step.policy.encode())}
-    for flag, value in (("pivot", step.pivot), ("effect_free", step.effect_free), ("undoable", step.compensation is not None)):
-        if value:
+    flags = {"pivot": step.pivot, "effect_free": step.effect_free, "undoable": step.compensation is not None}
+    for flag, is_set in flags.items():
+        if is_set:
             event[flag] = True
     if step.undoes is not None:
         event["undoes"] = step.undoes & ((1 << STEP_BITS) - 1)
@@ -516,7 +528,7 @@ def _report_event(step: StepRow | None, report: Reported, verdict: str) -> Event
         "verdict": verdict,
         "outcome": "succeeded" if isinstance(outcome, Succeeded) else "failed",
     }
-    event["result"] = payload_hash(outcome.result) if isinstance(outcome, Succeeded) else payload_hash(outcome.failure.message)
+    event["result"] = payload_hash(outcome.result if isinstance(outcome, Succeeded) else outcome.failure.message)
     return event
 
 
@@ -552,7 +564,8 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         assert step.task_no == task.task_no
         writer.events.append(_report_event(step, item, verdict))
         writer.record(step, item.outcome, item.delivered_at, step.fence)
-    if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:  # none of them: their numbers would be another task's
+    if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:
+        # None of them is opened: their numbers would run into the next task's.
         reason = f"it opened more than {STEPS_PER_TASK_MAX:,} steps: split it into several tasks"
         writer.hold(TaskFailure("bug", reason, code="too_many_steps"))
     else:
@@ -608,8 +621,11 @@ def recover(command: Recover, rows: Rows, now: Instant, lease: str) -> Change | 
     assert task is not None
     writer = _Writer(task, rows, now, None)
     why = "starved" if command.starved else "expired"
-    writer.events.append({"type": "step.expired", "step": step.ordinal, "fence": step.fence + 1, "why": why, "term": command.term})
-    writer.record(step, command.outcome, now, step.fence + 1)
+    fence = step.fence + 1
+    writer.events.append(
+        {"type": "step.expired", "step": step.ordinal, "fence": fence, "why": why, "term": command.term}
+    )
+    writer.record(step, command.outcome, now, fence)
     return _with_news(writer, step)
 
 

@@ -136,7 +136,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _on_generator_left(self, generator: Any) -> None:
         """An async generator was left half way: close it as the code would, never on the loop around us."""
         if self.is_running() and not self._closed:
-            self.create_task(generator.aclose())
+            _closing = self.create_task(generator.aclose())  # the loop keeps it
 
     def close(self) -> None:
         """Drop the code where it stands. Its ``finally`` blocks run, but nothing they await is carried out."""

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ..attempt import Attempt, Undo
-from ..codec import recordable_details, recordable_text
-from ..commands import AnyCommand, Answer, Dispatch, GaveUp, Outcome, Reported, Succeeded, Take, Taken
+from ..codec import error_text, recordable_details, recordable_text
+from ..commands import Answer, AnyCommand, Dispatch, GaveUp, Outcome, Reported, Succeeded, Take, Taken
 from ..core.backoff import retry_delay
 from ..core.lease import PROBATION_FROM
 from ..core.supervision import on_attempt_failed, step_policy
@@ -21,6 +21,7 @@ from ..errors import InvalidInput, Permanent, StepError, Transient
 from ..model import StepFailure, StepKind, StepRow, UndoContext, seconds_between
 from ..store.base import StateStore
 from ..store.committer import Committer
+from .crash_points import reach
 from .ports import Ports
 from .settings import Settings
 
@@ -257,7 +258,7 @@ class _AttemptRun:
             if self._remaining() <= 0 or not self._host._is_trusted():
                 return None
             try:
-                value = await call()
+                value = await self._send(call)
             except Permanent as error:
                 return self._failed(_failure("permanent", error), in_doubt=unsure)
             except Transient as error:
@@ -273,6 +274,14 @@ class _AttemptRun:
                 return self._failed(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
         return None
+
+    async def _send(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        undo = "undo_" if self._step.kind is StepKind.COMPENSATION else ""
+        reach(f"before_{undo}send")
+        try:
+            return await call()
+        finally:
+            reach(f"after_{undo}send")
 
     def _jitter(self) -> float:
         return self._host._ports.random.random()
@@ -352,6 +361,6 @@ def _undo(given: dict[str, Any], step: StepRow, definition: Step[Any, Any]) -> U
 def _failure(cause: Any, error: Exception) -> StepFailure:
     if isinstance(error, StepError):
         return StepFailure(cause, recordable_text(error.message), recordable_text(error.code), recordable_details(error.details))
-    return StepFailure(cause, recordable_text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
+    return StepFailure(cause, error_text(error))
 
 

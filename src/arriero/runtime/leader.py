@@ -8,6 +8,7 @@ from ..core.lease import trusted_until
 from ..errors import StoreError
 from ..model import LeaseRow
 from ..store.base import SUPERVISOR_LEASE, StateStore
+from .crash_points import reach
 from .ports import Ports
 from .settings import Settings
 
@@ -63,10 +64,12 @@ class Leader:
 
     async def _acquire(self, left_at: float) -> None:
         self.term = None
+        reach("before_lease")
         lease: LeaseRow = await self._store.acquire_lease(
             SUPERVISOR_LEASE, self._process_no, self._actor, self._settings.leader_seconds
         )
         if lease.holder == self._process_no:
+            reach("after_lease")
             self.term = lease.term
             self._trust(left_at)
 

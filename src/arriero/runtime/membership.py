@@ -5,12 +5,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ..commands import AnyCommand, Answer, Applied
+from ..commands import Answer, AnyCommand, Applied
 from ..core.lease import may_retire, on_process_lost, trusted_until
 from ..errors import StoreError
 from ..model import ProcessRow
 from ..store.base import Renewal, StateStore
 from ..store.committer import Committer
+from .crash_points import reach
 from .ports import Keeper, Ports
 from .settings import Settings
 
@@ -56,7 +57,9 @@ class Membership:
         """Enter the store as a new process start."""
         self._store.announce(self.instance)
         left_at = self._ports.clock.monotonic()
+        reach("before_register")
         self.process_no = await self._store.register(self.instance, self._settings.lease_seconds)
+        reach("after_register")
         self._trust_from(left_at)
 
     async def start(self) -> None:
@@ -71,7 +74,7 @@ class Membership:
         if self._keeper is not None:
             await self._keeper.stop()
         if retire:
-            await self._store.retire(self.process_no, by=self.instance, known_dead=True)
+            await self._retire(self.process_no, known_dead=True)
 
     def is_trusted(self) -> bool:
         """Whether this process may still believe in its lease, on its own monotonic clock."""
@@ -91,7 +94,9 @@ class Membership:
                 logger.error("the event loop has stood still for %.0f s: the process's lease is not renewed", left_at - self._seen_alive)
                 continue
             try:
+                reach("before_renew")
                 renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
+                reach("after_renew")
             except StoreError as error:
                 logger.warning("the process's lease could not be renewed: %s", error)
                 continue
@@ -114,13 +119,21 @@ class Membership:
                 self._freeing.add(other.process_no)
                 self._spawn(self._free(other, known_dead=known_dead))
 
+    async def _retire(self, process_no: int, *, known_dead: bool) -> bool:
+        reach("before_retire")
+        retired = await self._store.retire(process_no, by=self.instance, known_dead=known_dead)
+        reach("after_retire")
+        return retired
+
     async def _free(self, other: ProcessRow, *, known_dead: bool) -> None:
         try:
-            if not other.retired and not await self._store.retire(other.process_no, by=self.instance, known_dead=known_dead):
+            if not other.retired and not await self._retire(other.process_no, known_dead=known_dead):
                 return
             while held := await self._store.load_held(other.process_no, self._settings.batch_max):
                 commands = on_process_lost(held, other.process_no, self.instance)
+                reach("before_free")
                 answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))
+                reach("after_free")
                 if not any(isinstance(answer, Applied) for answer in answers):
                     return  # somebody else frees it too; the next renewal looks again
         except StoreError as error:

@@ -5,15 +5,17 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from ..commands import AnyCommand, Answer, Claim, Take
+from ..commands import Answer, AnyCommand, Claim, Take
 from ..definitions import Agent
-from ..errors import InvalidInput, StoreError
+from ..errors import StoreError
 from ..model import StepRow, TaskRow
 from ..store.base import StateStore
 from ..store.committer import Committer
+from . import crash_points
 from .agent_host import AgentHost, Around
+from .code import Code
 from .leader import Leader
-from .live import Code, LiveTask
+from .live import LiveTask
 from .membership import Membership
 from .ports import Ports
 from .scheduler import Scheduler
@@ -21,19 +23,6 @@ from .settings import Settings
 from .supervisor import Supervisor
 
 logger = logging.getLogger("arriero")
-
-ROLES = ("scheduler", "agents", "supervisor")
-
-
-def checked_roles(roles: Iterable[str] | None) -> frozenset[str]:
-    """The roles to run; None means all. Raises InvalidInput naming an unknown one."""
-    chosen = frozenset(ROLES if roles is None else roles)
-    if unknown := chosen - set(ROLES):
-        raise InvalidInput(f"role {min(unknown)!r} is not known; roles are {', '.join(ROLES)}")
-    if not chosen:
-        raise InvalidInput(f"no role was named; roles are {', '.join(ROLES)}")
-    return chosen
-
 
 class Session:
     """One process start: from its registration until it stops or is declared lost."""
@@ -65,7 +54,7 @@ class Session:
         self._draining = False
         self.instance = ports.new_instance()
         self.committer: Committer[AnyCommand, Answer] = Committer(
-            store.apply,
+            crash_points.around(store.apply, "before_commit", "after_commit"),
             sleep=ports.clock.sleep,
             monotonic=ports.clock.monotonic,
             repeat=lambda command: not isinstance(command, Claim | Take),

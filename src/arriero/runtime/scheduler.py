@@ -7,9 +7,9 @@ import msgspec
 
 from ..commands import (
     Advance,
+    Answer,
     AnyCommand,
     Applied,
-    Answer,
     BeginUndo,
     Claim,
     Claimed,
@@ -37,7 +37,8 @@ from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, 
 from ..store.base import StateStore
 from ..store.committer import Committer
 from .agent_host import AgentHost
-from .live import Code, LiveTask
+from .code import Code
+from .live import LiveTask
 from .ports import Ports
 from .settings import Settings
 

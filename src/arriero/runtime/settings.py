@@ -1,8 +1,22 @@
 """How a node behaves; what cannot work is refused at construction."""
 
+from collections.abc import Iterable
+
 import msgspec
 
-from ..errors import DefinitionError
+from ..errors import DefinitionError, InvalidInput
+
+ROLES = ("scheduler", "agents", "supervisor")
+
+
+def checked_roles(roles: Iterable[str] | None) -> frozenset[str]:
+    """The roles to run; None means all. Raises InvalidInput naming an unknown one."""
+    chosen = frozenset(ROLES if roles is None else roles)
+    if unknown := chosen - set(ROLES):
+        raise InvalidInput(f"role {min(unknown)!r} is not known; roles are {', '.join(ROLES)}")
+    if not chosen:
+        raise InvalidInput(f"no role was named; roles are {', '.join(ROLES)}")
+    return chosen
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from ..commands import AnyCommand, Answer, EndByLimit, Recover, Refusal
+from ..commands import Answer, AnyCommand, EndByLimit, Recover, Refusal
 from ..core.lease import on_stuck
 from ..core.supervision import on_limit_passed, on_overdue, on_starved
 from ..store.base import Overdue, StateStore

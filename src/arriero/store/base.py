@@ -152,7 +152,7 @@ class StateStore(Protocol):
         ...
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
-        """Those of the tasks that have ended (processed, compensated, error), each once, in the order of their numbers."""
+        """Those of the tasks that have ended (processed, compensated, error), each once, ordered by their numbers."""
         ...
 
     async def list_tasks(

@@ -123,7 +123,7 @@ class Committer(Generic[C, A]):
             return
 
     def _to_repeat(self, batch: list[tuple[C, OnAnswer[A]]], error: StoreError) -> list[tuple[C, OnAnswer[A]]]:
-        """What is sent again; the others are told. A process that ends does not wait for a store that does not answer."""
+        """What is sent again; the others are told. A process that ends does not wait for a silent store."""
         again: list[tuple[C, OnAnswer[A]]] = []
         for command, on_answer in batch:
             if not self._stopping and self._repeat(command):

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """All state of one simulated or test world. ``clock`` gives microseconds; ``store_id`` is given for reproducibility."""
+    """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 
     url = "memory://"
 

@@ -39,12 +39,14 @@ def migrate_sqlite(connection: sqlite3.Connection, known: list[Migration], now: 
     Raises: SchemaOutdated - the file was written by a newer release.
     """
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS arriero_migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
+        "CREATE TABLE IF NOT EXISTS arriero_migration"
+        " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
     )
     (applied,) = connection.execute("SELECT coalesce(max(number), 0) FROM arriero_migration").fetchone()
     if applied > known[-1].number:
         raise SchemaOutdated(
-            f"its schema is number {applied}, this release of arriero knows {known[-1].number}: install the newer release that wrote it"
+            f"its schema is number {applied}, this release of arriero knows {known[-1].number}:"
+            " install the newer release that wrote it"
         )
     for migration in known:
         if migration.number > applied:

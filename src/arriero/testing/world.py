@@ -17,9 +17,8 @@ from ..definitions import Step
 from ..errors import ArrieroError, Permanent
 from ..model import Instant, StepKind, StepRow, StepState
 from ..policies import Duration, seconds
-from ..runtime.node import checked_roles
 from ..runtime.ports import Clock as ClockPort
-from ..runtime.settings import Settings
+from ..runtime.settings import Settings, checked_roles
 from ..store.memory import MemoryStore
 from .clock import START_SECONDS, VirtualClock
 

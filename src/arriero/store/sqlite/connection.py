@@ -1,4 +1,4 @@
-"""Connections to the file, fit for the journal arriero needs, and the one place where SQLite's errors are translated."""
+"""Connections to the file, fit for the journal arriero needs, and the one place that translates SQLite's errors."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; the caller says BEGIN.
 
     ``synchronous=FULL``: a commit that returned is on the disk. ``wal_autocheckpoint=0``: releases of SQLite before
-    3.51.3 can damage the file when a checkpoint meets a commit that restarts the log; we checkpoint under the write lock.
+    3.51.3 can damage the file when a checkpoint meets a commit that restarts the log; ours run under the write lock.
     """
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256

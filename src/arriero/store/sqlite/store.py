@@ -1,4 +1,4 @@
-"""The state store in one file. One writer thread with group commit, one reader thread; see DESIGN in ARCHITECTURE.md."""
+"""The state store in one file. One writer thread with group commit, one reader thread; see ARCHITECTURE.md."""
 
 import os
 import secrets

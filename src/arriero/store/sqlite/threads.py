@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ...errors import StoreError
@@ -75,10 +76,8 @@ class ConnectionThread:
                 result, error = None, raised
             _answer(loop, future, result, error)
             if self._between is not None and connection is not None:
-                try:
+                with suppress(sqlite3.Error, StoreError):  # what could not be done now is done after the next call
                     self._between(connection)
-                except (sqlite3.Error, StoreError):
-                    pass  # upkeep that could not be done now is done after the next call
         if connection is not None:
             connection.close()
 
@@ -94,7 +93,5 @@ def _answer(
         else:
             future.set_exception(error)
 
-    try:
+    with suppress(RuntimeError):  # the caller's loop is gone, and with it whoever waited
         loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        pass  # the caller's loop is gone, and with it whoever waited

@@ -15,9 +15,9 @@ from ...app import App
 from ...core.history import History, Violation, differences
 from ...errors import StoreError
 from ...model import Instant, StepState, TaskFailure, TaskState
-from ...runtime.node import Node, Session, checked_roles
+from ...runtime.node import Node, Session
 from ...runtime.ports import Clock, LoopClock
-from ...runtime.settings import Settings
+from ...runtime.settings import Settings, checked_roles
 from ...store.memory import MemoryStore
 from .faults import Faults, drawn
 from .loop import PROCESS, Deadlock, SimulatedLoop

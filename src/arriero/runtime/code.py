@@ -1,0 +1,59 @@
+"""What a task runs: a workflow, or one step."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from ..calls import StepCall, StepOptions
+from ..definitions import Step, Workflow
+
+STEP_PREFIX = "step:"  # the workflow name of a task of one step
+
+
+class OneStep(msgspec.Struct, frozen=True):
+    """The arguments of a task of one step."""
+
+    arguments: msgspec.Raw
+    options: StepOptions
+
+
+_read_one_step = msgspec.json.Decoder(OneStep).decode
+
+
+class Code:
+    """What a task runs: a workflow, or one step.
+
+    Args:
+        name: as it stands in the task's row.
+    """
+
+    def __init__(self, name: str, definition: Workflow[Any, Any] | Step[Any, Any]) -> None:
+        self.name = name
+        self._definition = definition
+
+    def start(self, arguments: str) -> Coroutine[Any, Any, Any]:
+        """The coroutine to run. Raises InvalidInput when recorded arguments do not fit the code."""
+        definition = self._definition
+        if isinstance(definition, Workflow):
+            signature = definition.signature
+            coroutine: Coroutine[Any, Any, Any] = signature.call((), signature.arguments(arguments))
+            return coroutine
+        return self._one_step(definition, arguments)
+
+    @staticmethod
+    async def _one_step(step: Step[Any, Any], arguments: str) -> Any:
+        one = _read_one_step(arguments)
+        return await StepCall(step, bytes(one.arguments).decode(), one.options)
+
+    def runs(self, definition: Workflow[Any, Any] | Step[Any, Any]) -> bool:
+        """Whether it is just this definition."""
+        return self._definition is definition
+
+    def encode_output(self, value: Any) -> str:
+        """The output as JSON text. Raises InvalidInput."""
+        return self._definition.signature.encode_result(value)
+
+    def output(self, text: str) -> Any:
+        """The output as the declared type."""
+        return self._definition.signature.result(text)

@@ -1,0 +1,75 @@
+"""Calling the command line from tests: `arriero run` and others as processes, and what they print."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+
+SECONDS_MAX = 60  # when a process counts as hanging; nothing waits so long otherwise
+APP = "shopfront:app"
+
+Call = Callable[..., Result]
+
+
+class Run:
+    """`arriero run` in a process of its own."""
+
+    def __init__(self, folder: Path, *options: str, target: str = APP) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "arriero", "run", target, *options],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._watchdog = threading.Timer(SECONDS_MAX, self._child.kill)
+        self._watchdog.start()
+
+    def until(self, part: str) -> str:
+        """Its next line of output that holds the text."""
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            if part in line:
+                return line.strip()
+        assert self._child.stderr is not None
+        raise AssertionError(f"it ended without saying {part!r}: {self._child.stderr.read()}")
+
+    def signal(self, number: int) -> None:
+        self._child.send_signal(number)
+
+    def ended(self) -> tuple[int, str, str]:
+        """Its exit code, and what else it said on both outputs."""
+        output, errors = self._child.communicate(timeout=SECONDS_MAX)
+        return self._child.returncode, output, errors
+
+    def close(self) -> None:
+        self._watchdog.cancel()
+        self._child.kill()
+        self._child.communicate()
+
+
+def arriero(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "arriero", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+    )
+
+
+def order(order_id: str, pieces: int = 1) -> str:
+    """``--arguments`` for a workflow that takes an order."""
+    return json.dumps({"order": {"id": order_id, "pieces": pieces}})
+
+
+def json_lines(text: str) -> list[Any]:
+    """Standard output, line by line."""
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,108 @@
+"""Whatever is wrong with a command line: one line that names it, exit code 2, no traceback."""
+
+from pathlib import Path
+
+import pytest
+from cli_calls import APP, Call, order
+
+FINE = ("--arguments", order("1"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["nothing"], "No such command 'nothing'"),
+        (["run"], "Missing argument 'MODULE:APP'"),
+        (["task", "list", "--nothing"], "No such option"),
+        (["task", "list", "--state", "nothing"], "'nothing' is not one of 'pending'"),
+        (["task", "list", "--limit", "0"], "0 is not in the range"),
+        (["task", "list", "--after", "-1"], "-1 is not in the range"),
+        (["task", "list", "--after", str(2**63)], "is not in the range"),
+        (["task", "list", "--workflow", ""], "workflow has 0 characters"),
+        (["task", "list", "--store", ""], "it is empty"),
+        (["task", "list", "--store", "mysql://here"], "store 'mysql://here' is not known"),
+        (["task", "list", "--store", "postgresql://here"], "later release"),
+        (["task", "list", "--store", "memory://"], "dies with it"),
+        (["task", "list", "--store", "sqlite:///shopfront.py"], "not a SQLite file"),
+        (["task", "list", "--store", "sqlite:///."], "it is not a file"),
+        (["run", "shopfront"], "write MODULE:APP"),
+        (["run", ":app"], "write MODULE:APP"),
+        (["run", "nowhere:app"], "there is no module 'nowhere'"),
+        (["run", "shopfront.nowhere:app"], "there is no module 'shopfront.nowhere'"),
+        (["run", "..above:app"], "module ..above cannot be imported"),
+        (["run", "shopfront:nothing"], "Apps in shopfront: app"),
+        (["run", "shopfront:broken"], "its type is int"),
+        (["run", APP, "--roles", "boss"], "role 'boss' is not known"),
+        (["run", APP, "--roles", ","], "no role was named"),
+        (["run", APP, "--agents", "post"], "Agent 'post' is not in App shopfront"),
+        (["run", APP, "--agents", ""], "no Agent was named"),
+        (["run", APP, "--store", "sqlite:////nowhere/at/all.db"], "the folder /nowhere/at does not exist"),
+        (["submit", APP, "nothing"], "no workflow or step 'nothing'; workflows: buggy, fulfil"),
+        (["submit", APP, "fulfil"], "missing order"),
+        (["submit", APP, "fulfil", "--arguments", "{"], "--arguments is no JSON"),
+        (["submit", APP, "fulfil", "--arguments", "\udcff"], "--arguments is no JSON"),
+        (["submit", APP, "fulfil", "--arguments", "[" * 100_000], "--arguments is no JSON"),
+        (["submit", APP, "fulfil", "--arguments", "[]"], "must be a JSON object"),
+        (
+            ["submit", APP, "fulfil", "--arguments", '{"order": {"id": 1}}'],
+            "Expected `str`, got `int` - at `$.order.id`",
+        ),
+        (["submit", APP, "fulfil", "--arguments", '{"oder": {"id": "1"}}'], "unknown field `oder`"),
+        (["submit", APP, "fulfil", "--arguments", '{"order": {"id": "\\u0000"}}'], "NUL"),
+        (["submit", APP, "fulfil", "--arguments", order("x" * 1_000_000)], "the limit is 1,000,000"),
+        (["submit", APP, "fulfil", *FINE, "--task-id", ""], "task_id has 0 characters"),
+        (["submit", APP, "fulfil", *FINE, "--task-id", "x" * 256], "task_id has 256 characters"),
+        (["submit", APP, "fulfil", *FINE, "--task-id", "a\tb"], "control characters"),
+        (["submit", APP, "fulfil", *FINE, "--priority", "10"], "priority is 10"),
+        (["submit", APP, "fulfil", *FINE, "--priority", "high"], "'high' is not a valid integer"),
+        (["submit", APP, "fulfil", *FINE, "--delay", "-1"], "delay is -1.0 seconds"),
+        (["submit", APP, "fulfil", *FINE, "--delay", "nan"], "delay is nan seconds"),
+        (["submit", APP, "fulfil", *FINE, "--store", "memory://"], "dies with it"),
+        (["check", "nowhere"], "nowhere cannot be read"),
+        (["demo", "--orders", "0"], "0 is not in the range"),
+        (["demo", "--faults", "many"], "'many' is not one of"),
+        (["demo", "--break", "all"], "'all' is not one of"),
+        (["demo", "--ledger", "nowhere.csv"], "'nowhere.csv' does not exist"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
+)
+def test_one_line_and_2(call: Call, arguments: list[str], part: str) -> None:
+    refused = call(*arguments)
+    assert refused.exit_code == 2, refused
+    assert refused.stdout == ""
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("arriero: ")
+    assert part in line
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("x = (", "SyntaxError: '(' was never closed (unfit.py, line 1)"),
+        ("from arriero import Agent\nAgent('')", "name of an Agent has 0 characters"),
+        ("raise RuntimeError('two\\nlines')", "RuntimeError: two lines"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_its_error(call: Call, shop: Path, text: str, part: str) -> None:
+    (shop / "unfit.py").write_text(text)
+    refused = call("run", "unfit:app")
+    assert refused.exit_code == 2
+    (line,) = refused.stderr.splitlines()
+    assert part in line
+
+
+def test_an_unknown_task_is_named_with_its_store(sold: Call, shop: Path) -> None:
+    for command in (["task", "show"], ["history"]):
+        refused = sold(*command, "nobody")
+        assert refused.exit_code == 2
+        named = f"there is no task 'nobody' in the store sqlite:///{shop}/arriero.db; see `arriero task list`"
+        assert refused.stderr == f"arriero: {named}\n"
+        assert "control characters" in sold(*command, "a\nb").stderr
+
+
+def test_without_a_command_the_help_is_shown(call: Call) -> None:
+    assert "check" in call().stdout
+    assert "show" in call("task").stdout
+    assert call("--version").stdout == "arriero 0.1.0\n"

@@ -1,0 +1,60 @@
+"""`arriero submit`."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from cli_calls import APP, Call, json_lines, order
+
+
+def test_a_submitted_task_is_durable_though_nothing_runs(call: Call) -> None:
+    submitted = call("submit", APP, "fulfil", "--arguments", order("1"), "--task-id", "one", "--priority", "9")
+    assert (submitted.exit_code, submitted.stdout) == (0, "task one is pending\n")
+    (task,) = json_lines(call("task", "list", "--json").stdout)
+    assert (task["id"], task["workflow"], task["state"], task["priority"]) == ("one", "fulfil", "pending", 9)
+
+
+def test_the_same_id_is_the_same_task_and_another_body_is_refused(call: Call) -> None:
+    for _ in range(2):
+        assert call("submit", APP, "fulfil", "--arguments", order("1"), "--task-id", "one").exit_code == 0
+    assert len(json_lines(call("task", "list", "--json").stdout)) == 1
+    refused = call("submit", APP, "fulfil", "--arguments", order("2"), "--task-id", "one")
+    assert refused.exit_code == 2
+    assert "'one' exists with another body" in refused.stderr
+
+
+def test_a_single_step_is_a_task_and_may_be_named_as_one(call: Call) -> None:
+    for name in ("charge", "step:charge"):
+        submitted = json.loads(call("submit", APP, name, "--arguments", order("1"), "--json").stdout)
+        assert submitted["workflow"] == "step:charge"
+
+
+def test_arguments_are_typed_and_the_body_is_the_one_that_python_submits(call: Call) -> None:
+    call("submit", APP, "fulfil", "--arguments", '{"order": {"id": "1"}}', "--task-id", "one")
+    shown = json.loads(call("task", "show", "one", "--json").stdout)
+    assert shown["arguments"] == {"order": {"id": "1", "pieces": 1}}
+
+    async def again() -> None:
+        from shopfront import Order, app, fulfil
+
+        async with app:
+            await app.submit(fulfil(Order("1")), task_id="one")  # another body would be refused
+
+    asyncio.run(again())
+
+
+def test_arguments_may_come_from_standard_input(call: Call) -> None:
+    submitted = call("submit", APP, "fulfil", "--arguments", "-", "--task-id", "one", given=order("1"))
+    assert submitted.exit_code == 0
+
+
+def test_a_delay_is_kept(call: Call) -> None:
+    call("submit", APP, "jammed", "--delay", "3600", "--task-id", "one")
+    shown = json.loads(call("task", "show", "one", "--json").stdout)
+    assert shown["not_before"] > shown["submitted_at"]
+
+
+def test_the_current_directory_comes_first_on_the_import_path(call: Call, shop: Path) -> None:
+    (shop / "colorsys.py").write_text("from shopfront import app\n")  # there is another one in the standard library
+    submitted = call("submit", "colorsys:app", "jammed")
+    assert submitted.exit_code == 0, submitted.stderr

@@ -1,0 +1,117 @@
+"""core.export: what was written is read back; whatever is cut, removed, moved or changed is convicted."""
+
+import json
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arriero.core.chain import START, link_hash
+from arriero.core.export import export_lines, read_export
+from arriero.errors import InvalidInput, MutilatedExport
+from arriero.model import HistoryRow, Instant
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[HistoryRow]:
+    """Rows of a few tasks and of the store, in a mixed order, properly chained."""
+    rows: list[HistoryRow] = []
+    last: dict[int, tuple[int, str]] = {}
+    for no, task_no in enumerate(draw(st.lists(st.integers(0, 4), min_size=1, max_size=12)), start=1):
+        link, head = last.get(task_no, (0, START))
+        at, actor = Instant(draw(st.integers(0, 10**15))), draw(TEXTS)
+        events = msgspec.json.encode([{"type": "event", "text": draw(TEXTS), "number": draw(st.integers(0, 10**6))}])
+        digest = link_hash(head, task_no, link + 1, at, actor, events.decode())
+        task_id = f"task-{task_no}" if task_no else ""
+        rows.append(HistoryRow(no * 2, task_no, task_id, link + 1, at, actor, msgspec.Raw(events), digest))
+        last[task_no] = (link + 1, digest)
+    return rows
+
+
+@given(histories())
+def test_an_export_reads_back_as_it_was(rows: list[HistoryRow]) -> None:
+    assert read_export(export_lines(rows, "store")) == rows
+    assert read_export(line.decode() for line in export_lines(rows, "store")) == rows
+
+
+@given(histories())
+def test_each_line_is_json_with_the_events_as_they_were_hashed(rows: list[HistoryRow]) -> None:
+    *lines, trailer = export_lines(rows, "store")
+    for row, line in zip(rows, lines, strict=True):
+        found = json.loads(line)
+        assert list(found) == ["no", "task_no", "task", "link", "at", "actor", "events", "hash"]
+        assert msgspec.json.encode(found["events"]) == bytes(row.events)
+    assert json.loads(trailer)["trailer"]["rows"] == len(rows)
+    assert json.loads(trailer)["trailer"]["tasks"] == len({row.task_no for row in rows} - {0})
+
+
+@given(histories(), st.data())
+def test_a_removed_doubled_or_moved_line_is_convicted(rows: list[HistoryRow], data: st.DataObject) -> None:
+    lines = list(export_lines(rows, "store"))
+    at = data.draw(st.integers(0, len(lines) - 1))
+    to = data.draw(st.integers(0, len(lines) - 1).filter(lambda other: other != at))
+    moved = lines[:at] + lines[at + 1 :]
+    moved.insert(to, lines[at])
+    for changed in (lines[:at] + lines[at + 1 :], lines[:at] + lines[at : at + 1] + lines[at:], moved):
+        with pytest.raises(MutilatedExport):
+            read_export(changed)
+
+
+@given(histories(), st.data())
+def test_a_cut_end_is_convicted(rows: list[HistoryRow], data: st.DataObject) -> None:
+    whole = b"".join(export_lines(rows, "store"))
+    cut = data.draw(st.integers(0, len(whole) - 2))  # only the last newline may be missing
+    with pytest.raises(MutilatedExport):
+        read_export(whole[:cut].splitlines(keepends=True))
+
+
+@given(histories(), st.data())
+def test_a_changed_value_is_convicted(rows: list[HistoryRow], data: st.DataObject) -> None:
+    lines = list(export_lines(rows, "store"))
+    at = data.draw(st.integers(0, len(lines) - 1))
+    line = json.loads(lines[at])
+    fields, where = (line, line) if "trailer" not in line else (line["trailer"], line)
+    names = [name for name in fields if name not in ("no", "store_id", "task")]  # those three are in no hash
+    name = data.draw(st.sampled_from(names))
+    fields[name] = {int: lambda v: v + 1, str: lambda v: v + "0", list: lambda v: [*v, {"type": "made up"}]}[
+        type(fields[name])
+    ](fields[name])
+    lines[at] = json.dumps(where, separators=(",", ":"), ensure_ascii=False).encode()
+    with pytest.raises(MutilatedExport):
+        read_export(lines)
+
+
+@given(histories())
+def test_a_task_that_changes_its_name_is_convicted(rows: list[HistoryRow]) -> None:
+    for first, second in pairwise(rows):
+        renamed = [msgspec.structs.replace(row, task_id="another") if row is second else row for row in rows]
+        if first.task_no == second.task_no:
+            with pytest.raises(MutilatedExport, match=r"task number \d+ is named 'another'"):
+                read_export(export_lines(renamed, "store"))
+
+
+def test_two_tasks_under_one_name_are_convicted() -> None:
+    events = b'[{"type":"event"}]'
+    hashes = [link_hash(START, number, 1, 0, "actor", events.decode()) for number in (1, 2)]
+    rows = [HistoryRow(n, n, "same", 1, Instant(0), "actor", msgspec.Raw(events), hashes[n - 1]) for n in (1, 2)]
+    with pytest.raises(MutilatedExport, match="task 'same' has the number 2, not 1"):
+        read_export(export_lines(rows, "store"))
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"\n\n", b"\x00\xff\xfe", b"[]", b'{"trailer":7}', b'{"no":"one"}', b"[" * 100_000]
+)
+def test_what_is_no_export_is_convicted_at_its_line(junk: bytes) -> None:
+    with pytest.raises(MutilatedExport) as caught:
+        read_export(junk.splitlines(keepends=True))
+    assert isinstance(caught.value, InvalidInput)
+    assert caught.value.line >= 1
+    assert f"line {caught.value.line}" in str(caught.value)
+
+
+def test_an_empty_history_has_a_trailer_and_reads_back() -> None:
+    assert read_export(export_lines([], "store")) == []

@@ -1,0 +1,57 @@
+"""The two tables of states: every move that is there, and a refusal for every pair that is not."""
+
+import pytest
+
+from arriero.core.states import STEP_MOVES, TASK_MOVES, StepEvent, TaskEvent, advance_step, advance_task
+from arriero.errors import IllegalTransition
+from arriero.model import TASK_OPEN, StepState, TaskState
+
+ENDED = [TaskState.PROCESSED, TaskState.ERROR, TaskState.COMPENSATED]
+
+
+@pytest.mark.parametrize(("state", "event"), list(TASK_MOVES), ids=str)
+def test_a_task_moves_as_its_table_says(state: TaskState, event: TaskEvent) -> None:
+    assert advance_task(state, event) is TASK_MOVES[state, event]
+
+
+@pytest.mark.parametrize(("state", "event"), list(STEP_MOVES), ids=str)
+def test_a_step_moves_as_its_table_says(state: StepState, event: StepEvent) -> None:
+    assert advance_step(state, event) is STEP_MOVES[state, event]
+
+
+@pytest.mark.parametrize(
+    ("state", "event"), [(s, e) for s in TaskState for e in TaskEvent if (s, e) not in TASK_MOVES], ids=str
+)
+def test_a_task_refuses_every_move_that_its_table_does_not_have(state: TaskState, event: TaskEvent) -> None:
+    with pytest.raises(IllegalTransition, match=f"a {state} task cannot be {event}"):
+        advance_task(state, event)
+
+
+@pytest.mark.parametrize(
+    ("state", "event"), [(s, e) for s in StepState for e in StepEvent if (s, e) not in STEP_MOVES], ids=str
+)
+def test_a_step_refuses_every_move_that_its_table_does_not_have(state: StepState, event: StepEvent) -> None:
+    with pytest.raises(IllegalTransition, match=f"a {state} step cannot be {event}"):
+        advance_step(state, event)
+
+
+def test_every_state_and_event_is_of_use() -> None:
+    assert {state for state, _ in TASK_MOVES} | set(TASK_MOVES.values()) == set(TaskState)
+    assert {state for state, _ in STEP_MOVES} | set(STEP_MOVES.values()) == set(StepState)
+    assert {event for _, event in TASK_MOVES} == set(TaskEvent)
+    assert {event for _, event in STEP_MOVES} == set(StepEvent)
+
+
+def test_nothing_leaves_the_end_of_a_task() -> None:
+    assert not [state for state, _ in TASK_MOVES if state in ENDED]
+    assert set(TaskState) - TASK_OPEN == set(ENDED)
+
+
+def test_an_undo_never_turns_forward_again() -> None:
+    after = {end for (state, _), end in TASK_MOVES.items() if state is TaskState.COMPENSATING}
+    assert after == {TaskState.COMPENSATING, TaskState.COMPENSATED, TaskState.ERROR}
+
+
+def test_a_result_is_final() -> None:
+    final = (StepState.COMPLETED, StepState.FAILED, StepState.WITHDRAWN)
+    assert not [state for state, _ in STEP_MOVES if state in final]

@@ -1,0 +1,212 @@
+"""House rules as tests: imports go downward only, the core knows no time and no chance, and nobody unpickles."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import arriero
+
+SRC = Path(arriero.__file__).parent
+
+# From the lowest to the highest. A module may import from its own layer and from those below it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("model", "errors", "commands", "policies", "codec"),
+    ("signature", "attempt", "calls", "definitions", "later"),
+    ("core",),
+    ("store",),
+    ("runtime",),
+    ("app", "context", "__init__", "__main__", "cli", "testing"),
+)
+# Nothing of these may be imported by those below: who imports them is a user's program, not a part of arriero.
+TOPMOST = ("cli", "testing", "__main__")
+
+IMPURE_MODULES = ("time", "secrets", "threading", "socket", "subprocess", "os", "pathlib", "logging", "sqlite3", "io")
+IMPURE_CALLS = (
+    "uuid.uuid1",
+    "uuid.uuid4",
+    "asyncio.sleep",
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.datetime.now",
+    "open",
+    "print",
+    "input",
+)
+SEEDED = ("random.Random",)  # with a seed: the same draws in every replay
+UNSAFE_MODULES = ("pickle", "marshal", "shelve", "dill", "cloudpickle")
+UNSAFE_CALLS = ("eval", "exec", "compile", "__import__")
+DOORS = ("time", "random", "secrets", "threading")
+
+
+class Module(NamedTuple):
+    """One file of arriero."""
+
+    name: str  # dotted, without the package: core.replay
+    tree: ast.Module
+
+    @property
+    def part(self) -> str:
+        return self.name.split(".")[0]
+
+
+def _modules() -> list[Module]:
+    found = []
+    for path in sorted(SRC.rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        if "_examples" in parts:
+            continue
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+        found.append(Module(name, ast.parse(path.read_text(), str(path))))
+    return found
+
+
+MODULES = _modules()
+IN_CORE = [module for module in MODULES if module.part == "core"]
+
+
+def _package_of(module: Module) -> list[str]:
+    path = SRC.joinpath(*module.name.split("."))
+    return module.name.split(".") if path.is_dir() else module.name.split(".")[:-1]
+
+
+def _type_only(tree: ast.Module) -> set[ast.AST]:
+    """Imports below ``if TYPE_CHECKING``: they do not happen."""
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    return {inner for test in tests for statement in test.body for inner in ast.walk(statement)}
+
+
+def _imports_of_arriero(module: Module) -> Iterator[tuple[str, ast.AST]]:
+    """Parts of arriero a module imports (``core``, ``model``, ...), wherever the import stands."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                words = alias.name.split(".")
+                if words[0] == "arriero":
+                    yield (words[1] if len(words) > 1 else "__init__"), node
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((part, node) for part in _imported_parts(module, node))
+
+
+def _imported_parts(module: Module, node: ast.ImportFrom) -> list[str]:
+    words = (node.module or "").split(".") if node.module else []
+    if node.level:
+        package = _package_of(module)
+        words = package[: len(package) - node.level + 1] + words
+    elif words and words[0] == "arriero":
+        words = words[1:]
+    else:
+        return []
+    return [words[0]] if words else [_part_named(alias.name) for alias in node.names]
+
+
+def _part_named(name: str) -> str:
+    known = {part for layer in LAYERS for part in layer}
+    return name if name in known else "__init__"
+
+
+def _foreign_imports(module: Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def _level(part: str) -> int:
+    (level,) = [number for number, layer in enumerate(LAYERS) if part in layer]
+    return level
+
+
+def _names(modules: list[Module]) -> list[str]:
+    return [module.name for module in modules]
+
+
+def _calls(module: Module) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield ast.unparse(node.func), node
+
+
+def test_every_module_has_its_layer() -> None:
+    known = {part for layer in LAYERS for part in layer}
+    assert {module.part for module in MODULES} - known == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+def test_imports_go_downward_only(module: Module) -> None:
+    type_only = _type_only(module.tree)
+    upward = [
+        f"{part} (line {getattr(node, 'lineno', 0)})"
+        for part, node in _imports_of_arriero(module)
+        if node not in type_only and _level(part) > _level(module.part)
+    ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+def test_the_edges_are_imported_by_nobody_but_themselves(module: Module) -> None:
+    if module.part in TOPMOST:
+        return
+    assert [part for part, _ in _imports_of_arriero(module) if part in TOPMOST] == []
+
+
+def test_core_and_store_s_contract_know_nothing_of_what_runs_them() -> None:
+    for module in MODULES:
+        imported = {part for part, _ in _imports_of_arriero(module)}
+        if module.part == "core":
+            assert imported & {"store", "runtime", "app", "context", "cli", "testing"} == set(), module.name
+        if module.part == "store":
+            assert imported & {"runtime", "app", "context", "cli", "testing", "definitions"} == set(), module.name
+        if module.name == "model":
+            assert imported == set()
+
+
+@pytest.mark.parametrize("module", IN_CORE, ids=_names(IN_CORE))
+def test_the_core_reads_no_clock_draws_no_number_and_opens_nothing(module: Module) -> None:
+    assert _foreign_imports(module) & set(IMPURE_MODULES) == set()
+    calls = list(_calls(module))
+    assert [name for name, _ in calls if name in IMPURE_CALLS] == []
+    drawn = [(name, node) for name, node in calls if name.startswith("random.")]
+    assert [name for name, _ in drawn if name not in SEEDED] == []
+    for name, node in drawn:
+        assert node.args, f"{name} without a seed would draw from the machine"
+    for name, node in calls:
+        if name == "uuid.UUID":
+            assert [keyword.arg for keyword in node.keywords if keyword.arg == "int"], (
+                "a UUID of nothing drawn by the task"
+            )
+
+
+def test_only_replay_draws_at_all() -> None:
+    drawing = [module.name for module in IN_CORE if _foreign_imports(module) & {"random", "uuid"}]
+    assert drawing in ([], ["core.replay"])
+
+
+def test_the_runtime_s_doors_of_time_and_chance_are_its_ports() -> None:
+    elsewhere = {
+        module.name: sorted(_foreign_imports(module) & set(DOORS))
+        for module in MODULES
+        if module.part == "runtime" and module.name != "runtime.ports"
+    }
+    assert {name: doors for name, doors in elsewhere.items() if doors} == {}
+    for module in MODULES:
+        if module.part == "runtime" and module.name != "runtime.ports":
+            assert [
+                name for name, _ in _calls(module) if name in ("asyncio.sleep", "datetime.now", "uuid.uuid4")
+            ] == [], module.name
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+def test_nothing_is_unpickled_or_run_from_data(module: Module) -> None:
+    assert _foreign_imports(module) & set(UNSAFE_MODULES) == set()
+    assert [name for name, _ in _calls(module) if name in UNSAFE_CALLS] == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+def test_every_module_says_what_it_is(module: Module) -> None:
+    assert ast.get_docstring(module.tree), module.name

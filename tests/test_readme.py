@@ -1,0 +1,49 @@
+"""The README's front page program is the one in examples/quickstart, and prints what the README says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+QUICKSTART = ROOT / "examples" / "quickstart" / "quickstart.py"
+
+
+def blocks(language: str) -> list[str]:
+    """The README's code blocks in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def without_keys(output: str) -> str:
+    """Idempotency keys differ from store to store."""
+    return re.sub(r"\b[0-9a-f]{32}\b", "KEY", output)
+
+
+def run_quickstart(folder: Path) -> str:
+    command = [sys.executable, "-W", "error", str(QUICKSTART)]
+    told = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stderr) == (0, "")
+    return told.stdout
+
+
+def test_the_readme_shows_the_quickstart_as_it_is() -> None:
+    assert blocks("python") == [QUICKSTART.read_text(encoding="utf-8")]
+
+
+def test_the_quickstart_prints_what_the_readme_says(tmp_path: Path) -> None:
+    (promised,) = blocks("text")
+    assert without_keys(run_quickstart(tmp_path)) == without_keys(promised)
+
+
+def test_a_second_run_finds_the_same_tasks_and_does_nothing_twice(tmp_path: Path) -> None:
+    run_quickstart(tmp_path)
+    assert run_quickstart(tmp_path).splitlines() == ["1001 receipt-1001", "1002 undone: out of stock"]
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"), ROOT / "bench" / "README.md"]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"

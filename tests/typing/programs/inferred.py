@@ -1,0 +1,241 @@
+"""What type-checkers infer of definitions, call values and tasks. Never run: every line is judged by its types."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, assert_type
+from uuid import UUID
+
+import arriero
+from arriero import (
+    Agent,
+    App,
+    AsyncStep,
+    Attempt,
+    ConvoyPolicy,
+    Permanent,
+    Retry,
+    Step,
+    StepCall,
+    StepFailed,
+    Supervision,
+    SyncStep,
+    Task,
+    TaskCompensated,
+    TaskFailed,
+    TaskView,
+    Transient,
+    Undo,
+    Workflow,
+    WorkflowCall,
+    testing,
+    workflow,
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    number: str
+
+
+class Client:
+    async def post(self, path: str) -> str:
+        return path
+
+
+payments = Agent("payments", max_in_flight=20)
+stock = Agent("stock")
+
+
+# --- resources
+@payments.resource
+async def bank() -> AsyncIterator[Client]:
+    yield Client()
+
+
+@stock.resource
+def shelf() -> Iterator[dict[str, int]]:
+    yield {}
+
+
+assert_type(bank(), Client)
+assert_type(shelf(), dict[str, int])
+
+
+# --- steps
+@payments.step
+async def charge(attempt: Attempt, order: Order, *, tip: int = 0) -> Receipt:
+    assert_type(attempt.idempotency_key, str)
+    assert_type(attempt.remaining, float)
+    assert_type(attempt.complete_by, datetime)
+    if tip > 100:
+        raise Permanent("too much", code="tip", details={"tip": tip})
+    if tip < 0:
+        raise Transient("later", retry_after=timedelta(seconds=1))
+    return Receipt(await bank().post(order.id))
+
+
+@payments.step(name="pay-back", complete_within=10, wait_within=timedelta(hours=1), retry=Retry(tries=1), pivot=True)
+async def pay_back(attempt: Attempt, order: Order) -> str:
+    return order.id
+
+
+@stock.step
+def reserve(attempt: Attempt, order: Order) -> None: ...
+
+
+@stock.step(supervision=Supervision(attempts=10, then="hold"), effect_free=True)
+def count(attempt: Attempt, article: str) -> int:
+    return shelf()[article]
+
+
+assert_type(charge(Order("1"), tip=2), StepCall[Receipt])
+assert_type(pay_back(order=Order("1")), StepCall[str])
+assert_type(reserve(Order("1")), StepCall[None])
+assert_type(count("a"), StepCall[int])
+assert_type(count("a").options(key="k", complete_within=5, wait_within=1, pivot=False), StepCall[int])
+assert_type(
+    count("a").options(retry=Retry(delay=timedelta(seconds=1)), supervision=Supervision(rounds=2)), StepCall[int]
+)
+
+as_async: AsyncStep[[Order], str] = pay_back
+as_sync: SyncStep[[str], int] = count
+as_step: Step[[str], int] = count
+any_step: Step[..., Any] = charge
+as_coroutine: Coroutine[Any, Any, Receipt] = charge(Order("1"))
+
+
+async def test_a_step_by_its_function() -> None:
+    assert_type(await charge.function(testing.attempt(), Order("1"), tip=1), Receipt)
+    assert_type(await pay_back.function(testing.attempt(number=2), Order("1")), str)
+    assert_type(count.function(testing.attempt(remaining=1.0), "a"), int)
+
+
+# --- compensations: async and plain, with and without options; each stays the plain function
+@charge.compensation
+async def refund(undo: Undo[Receipt], order: Order, *, tip: int = 0) -> None:
+    assert_type(undo.result, Receipt | None)
+    assert_type(undo.forward_key, str)
+
+
+@pay_back.compensation(complete_within=60, retry=Retry(tries=5), supervision=Supervision(attempts=20))
+async def take_again(undo: Undo[str], order: Order) -> None: ...
+
+
+@reserve.compensation
+def release(undo: Undo[None], order: Order) -> None: ...
+
+
+@count.compensation(complete_within=timedelta(minutes=1))
+def uncount(undo: Undo[int], article: str) -> None: ...
+
+
+plain_async: Callable[[Undo[str], Order], Coroutine[Any, Any, None]] = take_again
+plain_sync: Callable[[Undo[int], str], None] = uncount
+
+
+async def test_a_compensation_is_the_plain_function() -> None:
+    nothing: Receipt | None = None
+    await refund(testing.undo(Receipt("r")), Order("1"), tip=0)
+    await refund(testing.undo(nothing, outcome="unknown"), Order("1"))
+    await take_again(testing.undo("r"), Order("1"))
+    release(testing.undo(None), Order("1"))
+    uncount(testing.undo(3), "a")
+
+
+# --- workflows
+@workflow
+async def fulfil(order: Order, *, gift: bool = False) -> list[str]:
+    assert_type(await charge(order), Receipt)
+    assert_type(await count("a").options(key="first"), int)
+    assert_type(await asyncio.gather(charge(order), count("a")), tuple[Receipt, int])
+    assert_type(await asyncio.gather(*(pay_back(order).options(key=key) for key in "ab")), list[str])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(charge(order))
+    assert_type(task.result(), Receipt)
+    done, _ = await asyncio.wait([asyncio.create_task(count("a"))], return_when=asyncio.FIRST_COMPLETED)
+    assert_type([task.result() for task in done], list[int])
+    try:
+        await reserve(order)
+    except StepFailed as failed:
+        assert_type(failed.code, str)
+        assert_type(failed.attempts, int)
+    try:
+        await reserve(order)
+    except* StepFailed as several:
+        assert_type(several, ExceptionGroup[StepFailed])
+    await arriero.sleep(timedelta(days=30))
+    await arriero.sleep(1.5)
+    assert_type(arriero.now(), datetime)
+    assert_type(arriero.uuid(), UUID)
+    assert_type(arriero.random(), Random)
+    return []
+
+
+@workflow(
+    name="correct-stock",
+    complete_within=timedelta(days=2),
+    supervision=Supervision(then="hold"),
+    convoy_policy=ConvoyPolicy(head="skip"),
+)
+async def correct(article: str) -> int:
+    return await count(article)
+
+
+assert_type(fulfil(Order("1"), gift=True), WorkflowCall[list[str]])
+assert_type(correct("a"), WorkflowCall[int])
+as_workflow: Workflow[[str], int] = correct
+
+shop = App("shop", agents=[payments, stock], workflows=[fulfil, correct], store="sqlite:///shop.db")
+
+
+# --- tasks
+async def main() -> None:
+    async with shop as client:
+        assert_type(client, App)
+    async with shop.running(store="memory:", roles=["agents"], agents=["stock"]) as running:
+        assert_type(running, App)
+        task = await shop.submit(fulfil(Order("1")), task_id="1", priority=9, delay=timedelta(minutes=1))
+        assert_type(task, Task[list[str]])
+        assert_type(await task.result(timeout=30), list[str])
+        assert_type(await shop.submit(charge(Order("1"))), Task[Receipt])
+        assert_type(shop.task("1", fulfil), Task[list[str]])
+        assert_type(shop.task("1", correct), Task[int])
+        assert_type(shop.task("1"), Task[Any])
+        view = await task.view()
+        assert_type(view, TaskView)
+        assert_type(view.ended_at, datetime | None)
+        try:
+            await task.result()
+        except TaskCompensated as undone:
+            assert_type(undone.reason, str)
+        except TaskFailed as failed:
+            assert_type(failed.open_compensations, tuple[str, ...])
+
+
+# --- what later releases bring: it type-checks today and is refused when it is used
+@workflow
+async def parent(order: Order) -> int:
+    child = await arriero.start(correct("a"))
+    assert_type(child, Task[int])
+    assert_type(arriero.convoy_state(Order), Order | None)
+    return await correct("a").options(task_id="child", convoy="a", priority=3)
+
+
+async def later() -> None:
+    entries = [arriero.Entry(fulfil(Order("1")), convoy="c"), arriero.Entry(count("a"), task_id="t", sequence=1)]
+    ledger = await shop.submit_ledger("l", entries, bad="set_aside")
+    assert_type(ledger.accepted, int)
+    async for status in shop.replies("web-1"):
+        assert_type(status, arriero.Status)
+    task = shop.sync.submit(count("a"), task_id="t")
+    assert_type(task, arriero.SyncTask[int])
+    assert_type(task.result(timeout=1), int)
+    assert_type(shop.sync.task("1", fulfil), arriero.SyncTask[list[str]])
