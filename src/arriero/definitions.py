@@ -369,7 +369,7 @@ def workflow(
         name: kept in the store; give it when you rename the function.
         complete_within: seconds the whole task may take, counted from submission.
         supervision: attempts and rounds for steps without their own; ``then`` for the task.
-        convoy_policy: recorded for when convoys are built.
+        convoy_policy: checked today; it takes effect once convoys are built.
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)

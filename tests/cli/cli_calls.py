@@ -33,11 +33,14 @@ class Run:
     def until(self, part: str) -> str:
         """Its next line of output that holds the text."""
         assert self._child.stdout is not None
+        said: list[str] = []
         for line in self._child.stdout:
+            said.append(line)
             if part in line:
                 return line.strip()
         assert self._child.stderr is not None
-        raise AssertionError(f"it ended without saying {part!r}: {self._child.stderr.read()}")
+        errors = self._child.stderr.read()
+        raise AssertionError(f"it ended with {self._child.wait()}, never saying {part!r}, but {said} and {errors!r}")
 
     def signal(self, number: int) -> None:
         self._child.send_signal(number)

@@ -34,7 +34,7 @@ def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
         store_id: for the compensations' keys.
     Returns: PlanUndo in the order of its actions; Compensate when there is nothing to undo; Hold, with the plan left
         open, when a step that may have happened can neither be undone nor is declared effect_free; Hold without a plan
-        when a pivot was taken at the moment in which the undo began.
+        when a pivot that was under way as the undo began has happened, or may have.
     """
     pivot = pivot_of(loaded.steps)
     if pivot is not None:

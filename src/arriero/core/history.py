@@ -164,6 +164,7 @@ class TaskFold:
                 self.convict("I2", f"processed while step {step.ordinal} was {step.state}")
 
     def _judge_compensated(self) -> None:
+        self._judge_pivot("compensated")
         done = {s.undoes for s in self.steps.values() if s.kind == "compensation" and s.state is StepState.COMPLETED}
         for step in self.steps.values():
             if step.kind == "compensation" and step.state is not StepState.COMPLETED:
@@ -254,12 +255,13 @@ class TaskFold:
     def recorded(self, event: Event) -> None:
         step = self.steps[event["step"]]
         self._end_step(step, "recorded")
-        step.state = StepState.COMPLETED
+        step.state, step.in_doubt = StepState.COMPLETED, False
 
     def failed(self, event: Event) -> None:
         step = self.steps[event["step"]]
         self._end_step(step, "failed")
-        self._count_failure(step, event)
+        if step.state is StepState.RUNNING:
+            self._count_failure(step, event)
         if event["failure"]["cause"] != "permanent" and event["failure"].get("code") not in (
             "not_taken",
             "unrecordable_result",
@@ -368,15 +370,17 @@ class TaskFold:
     # --- undo
     def undo_begun(self, _event: Event) -> None:
         self._refuse_after_end("undo begun")
-        for step in self.steps.values():
-            if step.kind == "step" and step.pivot and (step.state is StepState.COMPLETED or step.may_have_happened):
-                self.convict(
-                    "I31", f"the undo began although the pivot {step.ordinal} ({step.name}) has or may have happened"
-                )
+        self._judge_pivot("the undo began")
         self.undo_began = True
         self.state = TaskState.COMPENSATING
 
+    def _judge_pivot(self, what: str) -> None:
+        for step in self.steps.values():
+            if step.kind == "step" and step.pivot and (step.state is StepState.COMPLETED or step.in_doubt):
+                self.convict("I31", f"{what} although the pivot {step.ordinal} ({step.name}) has or may have happened")
+
     def undo_planned(self, event: Event) -> None:
+        self._judge_pivot("the undo was planned")
         self.plan = list(event["steps"])
         for step in self.steps.values():
             if step.kind == "step" and step.state in _OPEN:

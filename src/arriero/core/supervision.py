@@ -86,9 +86,12 @@ def on_starved(step: StepRow) -> Outcome:
 
 
 def pivot_of(steps: tuple[StepRow, ...]) -> StepRow | None:
-    """The first pivot that is completed or in doubt: from there on the task is never undone. None: there is none."""
+    """The first pivot that is completed or in doubt: from there on the task is never undone. None: there is none.
+
+    One that is being attempted bars nothing yet: the undo waits for its end, and then asks again.
+    """
     for step in steps:
-        if step.kind is StepKind.STEP and step.pivot and (step.state is StepState.COMPLETED or may_have_happened(step)):
+        if step.kind is StepKind.STEP and step.pivot and (step.state is StepState.COMPLETED or step.in_doubt):
             return step
     return None
 

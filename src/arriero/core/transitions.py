@@ -219,10 +219,13 @@ class _Writer:
         """The end of an attempt. ``fence`` is the step's from now on."""
         match outcome:
             case Succeeded(result=result):
+                step = replace(step, in_doubt=False)  # whatever earlier tries did, now it has surely happened
                 self._result(step, StepState.COMPLETED, StepEvent.SUCCEEDED, at, fence, result=result, failure=None)
             case GaveUp(failure=failure, in_doubt=in_doubt):
-                self._count_failure()
-                ended = replace(step, in_doubt=in_doubt, failure_count=step.failure_count + 1)
+                ended = replace(step, in_doubt=in_doubt)
+                if step.state is StepState.RUNNING:  # a request nobody took is no failed attempt
+                    self._count_failure()
+                    ended = replace(ended, failure_count=step.failure_count + 1)
                 text = msgspec.json.encode(failure).decode()
                 self._result(ended, StepState.FAILED, StepEvent.GAVE_UP, at, fence, result=None, failure=text)
             case RetryAsked():
@@ -578,11 +581,6 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
     return writer.change()
 
 
-def _pivot_runs(writer: _Writer) -> bool:
-    """Another process took the pivot since the decision to undo was made: taking a request grows no revision."""
-    return any(step.pivot and step.state is StepState.RUNNING for step in writer.rows.open_steps(writer.task.task_no))
-
-
 def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
     """An Agent's report for a task its process does not hold, guarded by the step's (fence, state) and time."""
     step = rows.step(command.report.step_no)
@@ -639,8 +637,6 @@ def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> C
     if task.state not in TASK_FORWARD or task.complete_by is None or task.complete_by > now:
         return Refused(Refusal("moved_on", f"task {task.task_id} is {task.state}"))
     writer = _Writer(task, rows, now, None)
-    if isinstance(command.ending, BeginUndo) and _pivot_runs(writer):
-        return Refused(Refusal("moved_on", f"task {task.task_id} has a pivot under way"))
     writer.events.append({"type": "task.expired", "term": command.term})
     if isinstance(command.ending, BeginUndo):
         writer.begin_undo(command.ending.failure)

@@ -39,6 +39,7 @@ class AgentHost:
 
     Args:
         report: hands on a report; the node knows who holds the task.
+        on_taken: told of each request taken from the store, as its row now stands.
         is_trusted: whether this process may still believe in its lease.
         around: for tests; with it resources are opened at the first call of a step's own function.
         probation: the task on probation this process holds, 0 when none, as the scheduler knows it.
@@ -56,6 +57,7 @@ class AgentHost:
         process_no: int,
         report: Callable[[StepRow, Reported], None],
         is_trusted: Callable[[], bool],
+        on_taken: Callable[[StepRow], None],
         around: Around | None = None,
     ) -> None:
         self.agents = {agent.name: agent for agent in agents}
@@ -67,6 +69,7 @@ class AgentHost:
         self._process_no = process_no
         self._report = report
         self._is_trusted = is_trusted
+        self._on_taken = on_taken
         self._around = around
         self._used: Counter[str] = Counter()
         self._backlog: set[str] = set()  # Agents for which requests may wait in the store: those go first
@@ -124,6 +127,8 @@ class AgentHost:
         if hosted is None or self._stopping or agent in self._backlog or self._used[agent] >= hosted.max_in_flight:
             self._backlog.add(agent)
             return False
+        if not self._is_trusted():
+            return False
         self._used[agent] += 1
         return True
 
@@ -146,7 +151,7 @@ class AgentHost:
             return
         free = [(name, self.agents[name].max_in_flight - self._used[name]) for name in sorted(self._backlog & self.agents.keys())]
         room = tuple((name, min(places, self._settings.batch_max)) for name, places in free if places > 0)
-        if self._stopping or not room:
+        if self._stopping or not room or not self._is_trusted():
             return
         self._taking = True
         for name, places in room:
@@ -164,6 +169,7 @@ class AgentHost:
             if got[name] < places and isinstance(answer, Taken):
                 self._backlog.discard(name)
         for dispatch in dispatches:
+            self._on_taken(dispatch.step)
             self.dispatch(dispatch, reserved=True)
         again, self._take_again = self._take_again, False
         if again or any(name in self._backlog for name, _ in room if got[name]):

@@ -1,6 +1,7 @@
 """Builds the parts of one process and runs them. No rule lives here."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
@@ -23,6 +24,9 @@ from .settings import Settings
 from .supervisor import Supervisor
 
 logger = logging.getLogger("arriero")
+
+BEGIN_AGAIN_SECONDS = 0.5  # between attempts of a lost process to begin again
+
 
 class Session:
     """One process start: from its registration until it stops or is declared lost."""
@@ -87,10 +91,17 @@ class Session:
             process_no=process_no,
             report=self._report,
             is_trusted=self.membership.is_trusted,
+            on_taken=lambda step: self.scheduler.note_taken(step),
             around=self._around,
         )
         self.scheduler = Scheduler(
-            self._codes, **common, process_no=process_no, agents=self.agents, on_end=self._on_end, spawn=self._spawn
+            self._codes,
+            **common,
+            process_no=process_no,
+            agents=self.agents,
+            on_end=self._on_end,
+            spawn=self._spawn,
+            is_trusted=self.membership.is_trusted,
         )
         self.supervisor = Supervisor(**common)
         self.leader = Leader(
@@ -101,9 +112,14 @@ class Session:
             actor=self.instance,
             process_no=process_no,
         )
-        self.committer.start()
-        await self.agents.start()
-        await self.membership.start()
+        try:
+            self.committer.start()
+            await self.agents.start()
+            await self.membership.start()
+        except BaseException:  # a resource cannot be opened, the store is gone, or nobody wants it any more
+            with contextlib.suppress(StoreError):
+                await self.abandon(retire=True)
+            raise
         if "supervisor" in self._roles:
             self._spawn(self.leader.run())
         self._spawn(self._poll())
@@ -175,14 +191,20 @@ class Session:
         await self.membership.stop(retire=True)
         await self.agents.close()
 
-    async def abandon(self) -> None:
-        """This process was declared lost: drop everything, write nothing."""
+    async def abandon(self, *, retire: bool = False) -> None:
+        """Drop everything and write nothing: this process was declared lost, or (``retire``) could not start."""
         self.agents.abandon()
         self.scheduler.abandon()
         self.committer.abandon()
         await self._stop_tasks()
-        await self.membership.stop(retire=False)
-        await self.agents.close()
+        try:
+            await self.membership.stop(retire=retire)
+        finally:
+            await self.agents.close()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, on this process's clock."""
+        await self._ports.clock.sleep(seconds)
 
     async def _stop_tasks(self) -> None:
         for task in list(self._tasks):
@@ -197,6 +219,7 @@ class Node:
         self._make_session = make_session
         self.session: Session | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Run until ``stop``."""
@@ -209,10 +232,29 @@ class Node:
             session = self.session
             assert session is not None
             await session.lost.wait()
+            self.session = None
             logger.error("this process was declared lost (frozen, or cut off from the store); it begins again as a new one")
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(session))
+            await asyncio.shield(self._leaving)  # whoever stops us meanwhile waits for it
+            self.session = await self._begun_again()
+
+    @staticmethod
+    async def _leave(session: Session) -> None:
+        try:
             await session.abandon()
-            self.session = self._make_session()
-            await self.session.start()
+        except Exception:
+            logger.exception("what the lost process had open could not be closed")
+
+    async def _begun_again(self) -> Session:
+        """A new start, however long the store or a resource stays away."""
+        while True:
+            session = self._make_session()
+            try:
+                await session.start()
+                return session
+            except Exception as error:
+                logger.error("the process could not begin again yet: %s", error)
+                await session.pause(BEGIN_AGAIN_SECONDS)
 
     def hint(self) -> None:
         """Something was submitted in this process."""
@@ -224,5 +266,7 @@ class Node:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
+        if self._leaving is not None:
+            await self._leaving
         if self.session is not None:
             await (self.session.drain() if drain else self.session.abandon())

@@ -1,6 +1,7 @@
 """Claims tasks, runs their code to the next open steps, records, dispatches, applies reports, carries out undo."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -53,6 +54,7 @@ class Scheduler:
     Args:
         codes: what this process can run, by the name in the task's row.
         on_end: told of each task that ended here.
+        is_trusted: whether this process may still believe in its lease.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Scheduler:
         agents: AgentHost,
         on_end: Callable[[TaskRow, LiveTask], None],
         spawn: Callable[..., None],
+        is_trusted: Callable[[], bool],
     ) -> None:
         self._codes = codes
         self._store = store
@@ -79,6 +82,7 @@ class Scheduler:
         self._agents = agents
         self._on_end = on_end
         self._spawn = spawn
+        self._is_trusted = is_trusted
         self._names = tuple(codes)
         self._claiming = False
         self._claim_again = False
@@ -93,7 +97,7 @@ class Scheduler:
             self._claim_again = True
             return
         room = min(self._settings.tasks_max - len(self.live), self._settings.batch_max)
-        if self._draining or room <= 0:
+        if self._draining or room <= 0 or not self._is_trusted():  # what a lapsed process claims is only lost again
             return
         self._claiming = True
         probation = not any(is_on_probation(live.task) for live in self.live.values())
@@ -147,6 +151,13 @@ class Scheduler:
         else:  # opened by a commit whose answer was lost, or recovered and taken again since we read it
             self._reload_soon(step.task_no, (report,))
         return True
+
+    def note_taken(self, step: StepRow) -> None:
+        """An Agent here took a request from the store; taking grows no revision, so what we hold stays good."""
+        live = self.live.get(step.task_no)
+        known = None if live is None else live.steps.get(step.step_no)
+        if live is not None and known is not None and known.fence < step.fence:
+            live.steps[step.step_no] = step
 
     def report_alone(self, report: Reported) -> None:
         """A report for a task that is not held here goes to the store by itself."""
@@ -344,6 +355,7 @@ class Scheduler:
         live.in_flight = False
         outdated, live.outdated = live.outdated, None
         if isinstance(answer, Applied):
+            self._give_back_unused(live, command, answer)
             live.busy = outdated is not None
             self._written(live, command, answer)
             if outdated is not None:
@@ -356,6 +368,13 @@ class Scheduler:
             self._reload_soon(command.task_no, reports)
         elif self.live.get(command.task_no) is live:
             self._quarantine(live, command, answer)
+
+    def _give_back_unused(self, live: LiveTask, command: Advance, answer: Applied) -> None:
+        """Places taken for steps that were not begun after all: the task was held for opening too many."""
+        reserved = _reserved(live, command)
+        if len(reserved) != len(answer.dispatches):
+            for agent in (Counter(reserved) - Counter(d.step.agent for d in answer.dispatches)).elements():
+                self._agents.give_back(agent)
 
     def _quarantine(self, live: LiveTask, command: Advance, error: object) -> None:
         """A command that cannot be written is a bug of ours: hold this one task with the evidence, go on with the others."""

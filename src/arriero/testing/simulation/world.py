@@ -215,8 +215,8 @@ class World:
         except Deadlock:
             self.violations.append(Violation("I46", "", "everybody waits and no timer is set"))
         finally:
-            logging.getLogger("arriero").disabled = False
             self._drop_everything()
+            logging.getLogger("arriero").disabled = False
         self._check()
         heads = "".join(row.hash for row in self.store.log)
         return Result(

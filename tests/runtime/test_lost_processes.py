@@ -1,0 +1,254 @@
+"""A process that is declared lost drops everything and begins again; its tasks go on and still end once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from runtime_world import QUICK, Machine, eventually, session_of, until, within
+
+from arriero import Agent, App, Attempt, StoreError, TaskFailed, workflow
+from arriero.runtime.node import Session
+
+
+class Road:
+    """An Agent whose step stops at its first calls, and says so."""
+
+    def __init__(self, stops: int) -> None:
+        self.calls: list[tuple[int, str]] = []
+        self.cancelled = 0
+        self.stop = asyncio.Event()
+        agent = self.agent = Agent("road")
+
+        @agent.step
+        async def walk(attempt: Attempt) -> int:
+            self.calls.append((attempt.number, attempt.idempotency_key))
+            if len(self.calls) <= stops:
+                try:
+                    await self.stop.wait()
+                except asyncio.CancelledError:
+                    self.cancelled += 1
+                    raise
+            return len(self.calls)
+
+        @agent.step
+        async def rest(attempt: Attempt) -> str:
+            return "rested"
+
+        @workflow
+        async def journey() -> list[int | str]:
+            return [await walk(), await rest()]
+
+        self.walk, self.rest, self.journey = walk, rest, journey
+
+
+async def declare_lost(session: Session) -> None:
+    """As another process would that believes it dead."""
+    await session._store.retire(session.membership.process_no, by="test", known_dead=True)
+
+
+async def cut_off(app: App) -> None:
+    """From now on no renewal of the process arrives, and nobody answers it when it asks what is due."""
+
+    async def no_answer(*_args: Any, **_kwargs: Any) -> Any:
+        raise StoreError("store: cut off")
+
+    session_of(app)._store.renew = no_answer  # type: ignore[method-assign]
+
+
+def mend(app: App) -> None:
+    """It is reached again."""
+    assert app._store is not None
+    del app._store.renew  # the instance's own: the class's method shows again
+
+
+async def test_it_drops_everything_begins_again_under_a_new_name_and_the_task_ends_once(machine: Machine) -> None:
+    road = Road(stops=1)
+    app = machine.app([road.agent], [road.journey])
+    async with app.running():
+        task = await app.submit(road.journey())
+        await until(lambda: len(road.calls) == 1)
+        first = session_of(app)
+        await declare_lost(first)
+        assert await within(task.result()) == [2, "rested"]
+        second = session_of(app)
+        assert second.instance != first.instance
+        assert second.membership.process_no == first.membership.process_no + 1
+        assert not first.membership.is_trusted()
+        assert road.cancelled == 1
+        view = await task.view()
+        assert (view.failure_count, view.lost_count) == (0, 0)  # no attempt was spent, and its steps were recorded since
+    assert {number for number, _ in road.calls} == {1}
+    assert len({key for _, key in road.calls}) == 1
+    assert [e["lost_count"] for e in await machine.events("task.lost")] == [1]
+    assert len(await machine.events("task.terminal")) == 1
+    await machine.check()
+
+
+async def test_a_process_that_is_cut_off_loses_its_tasks_to_another_and_its_late_answer_never_counts(machine: Machine) -> None:
+    road = Road(stops=1)
+    slow, other = machine.app([road.agent], [road.journey]), machine.app([road.agent], [road.journey])
+    async with slow.running():
+        task = await slow.submit(road.journey())
+        await until(lambda: len(road.calls) == 1)
+        before = session_of(slow)
+        await cut_off(slow)
+        await until(lambda: not before.membership.is_trusted())
+        async with other.running():
+            assert await within(other.task(task.id, road.journey).result()) == [2, "rested"]
+        road.stop.set()  # only now its own attempt answers
+        await machine.event("step.report", verdict="stale")
+        mend(slow)
+        await until(lambda: slow._node is not None and slow._node.session not in (None, before))
+        assert await within((await slow.submit(road.rest())).result()) == "rested"
+    assert [e["verdict"] for e in await machine.events("step.report") if e["task"] == task.id] == ["applied", "applied", "stale"]
+    await machine.check()
+
+
+async def test_an_attempt_is_not_begun_by_a_process_that_does_not_trust_its_lease(machine: Machine) -> None:
+    road = Road(stops=0)
+    app = machine.app([road.agent], [road.journey])
+    async with app.running():
+        session = session_of(app)
+        await cut_off(app)
+        await until(lambda: not session.membership.is_trusted())
+        task = await app.submit(road.walk())
+        await machine.event("step.dispatched", task=task.id)
+        await until(lambda: not session.agents.in_flight)
+        assert road.calls == []
+        mend(app)
+        await declare_lost(session)
+        assert await within(task.result()) == 1
+    await machine.check()
+
+
+async def test_what_begins_again_waits_for_a_store_that_is_away(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    road = Road(stops=1)
+    app = machine.app([road.agent], [road.journey])
+    async with app.running():
+        task = await app.submit(road.journey())
+        await until(lambda: len(road.calls) == 1)
+        assert app._store is not None
+        register, refused = app._store.register, 0
+
+        async def away_once(*args: Any) -> int:
+            nonlocal refused
+            refused += 1
+            if refused == 1:
+                raise StoreError("store: away")
+            return await register(*args)
+
+        monkeypatch.setattr(app._store, "register", away_once)
+        await declare_lost(session_of(app))
+        assert await within(task.result()) == [2, "rested"]
+    assert refused == 2
+    await machine.check()
+
+
+async def test_an_app_can_be_left_while_it_begins_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    road = Road(stops=1)
+    app = machine.app([road.agent], [road.journey])
+    tasks = asyncio.all_tasks()
+    async with app.running():
+        task = await app.submit(road.journey())
+        await until(lambda: len(road.calls) == 1)
+        asked = asyncio.Event()
+        assert app._store is not None
+
+        async def away(*_args: Any) -> int:
+            asked.set()
+            raise StoreError("store: away")
+
+        monkeypatch.setattr(app._store, "register", away)
+        await declare_lost(session_of(app))
+        await within(asked.wait())
+    assert asyncio.all_tasks() == tasks
+    monkeypatch.undo()
+    async with app.running():
+        assert await within(app.task(task.id, road.journey).result()) == [2, "rested"]
+    await machine.check()
+
+
+async def test_the_third_loss_holds_the_task_alone_and_charges_nobody_else(machine: Machine) -> None:
+    """It goes on probation at the second: from then on a death is charged to it only."""
+    road = Road(stops=3)
+    app = machine.app([road.agent], [road.journey])
+    gate, inside = asyncio.Event(), asyncio.Event()
+    calm = Agent("calm")
+
+    @calm.step
+    async def wait(attempt: Attempt) -> str:
+        inside.set()
+        await gate.wait()
+        return "calm"
+
+    app = machine.app([road.agent, calm], [road.journey])
+    async with app.running():
+        task = await app.submit(road.journey())
+        for losses in (1, 2):
+            await until(lambda n=losses: len(road.calls) == n)
+            await declare_lost(session_of(app))
+        await until(lambda: len(road.calls) == 3)
+        assert (await task.view()).lost_count == 2
+        bystander = await app.submit(wait())
+        await within(inside.wait())
+        inside.clear()
+        await declare_lost(session_of(app))
+        with pytest.raises(TaskFailed, match="3 processes died or froze while they held it") as failed:
+            await within(task.result())
+        assert (failed.value.state, failed.value.code) == ("error", "lost")
+        await within(inside.wait())
+        assert (await bystander.view()).lost_count == 0
+        gate.set()
+        assert await within(bystander.result()) == "calm"
+    assert len(road.calls) == 3
+    assert [e["cause"] for e in await machine.events("alert.opened")] == ["lost"]
+    await machine.check()
+
+
+async def test_a_recorded_step_ends_the_probation(machine: Machine) -> None:
+    road = Road(stops=2)
+    app = machine.app([road.agent], [road.journey])
+    async with app.running():
+        task = await app.submit(road.journey())
+        for losses in (1, 2):
+            await until(lambda n=losses: len(road.calls) == n)
+            await declare_lost(session_of(app))
+        assert await within(task.result()) == [3, "rested"]
+        assert (await task.view()).lost_count == 0
+    await machine.check()
+
+
+async def test_two_tasks_on_probation_are_handled_one_after_the_other(machine: Machine) -> None:
+    road = Road(stops=6)  # two tasks, twice lost together: then one alone, and both its and the other's last stop
+    app = machine.app([road.agent], [road.journey])
+    async with app.running():
+        tasks = [await app.submit(road.walk()) for _ in range(2)]
+        for calls in (2, 4):
+            await until(lambda n=calls: len(road.calls) == n)
+            await declare_lost(session_of(app))
+        await until(lambda: len(road.calls) == 5)
+        assert sorted([(await task.view()).lost_count for task in tasks]) == [2, 2]
+        assert await within((await app.submit(road.rest())).result()) == "rested"  # others do not wait for either
+        assert len(road.calls) == 5
+        road.stop.set()
+        assert sorted([await within(task.result()) for task in tasks]) == [5, 6]
+    await machine.check()
+
+
+async def test_a_lost_process_that_held_nothing_harms_nobody(machine: Machine) -> None:
+    road = Road(stops=0)
+    app = machine.app([road.agent], [road.journey])
+    async with app.running():
+        for _ in range(3):
+            session = session_of(app)
+            await declare_lost(session)
+
+            async def begun_again(old: Session = session) -> Session | None:
+                node = app._node
+                return node.session if node is not None and node.session not in (None, old) else None
+
+            await eventually(begun_again)
+        assert await within((await app.submit(road.journey())).result()) == [1, "rested"]
+    assert await machine.events("task.lost") == []
+    assert QUICK.lease_seconds < 3
+    await machine.check()

@@ -1,0 +1,126 @@
+"""Late, stale and repeated reports change nothing and are kept with their verdict."""
+
+import asyncio
+
+from runtime_world import Machine, session_of, until, within
+
+from arriero import Agent, App, Attempt, Retry, Supervision, workflow
+from arriero.commands import Reported, Succeeded
+from arriero.model import StepRow
+
+
+class Desk:
+    """An Agent whose step waits until it is told, and the row of each of its attempts."""
+
+    def __init__(self, machine: Machine, complete_within: float = 30.0) -> None:
+        self.go = asyncio.Event()
+        self.numbers: list[int] = []
+        agent = Agent("desk")
+
+        @agent.step(complete_within=complete_within, retry=Retry(tries=1), supervision=Supervision(attempts=4))
+        async def ask(attempt: Attempt) -> str:
+            self.numbers.append(attempt.number)
+            await self.go.wait()
+            return f"attempt {attempt.number}"
+
+        @workflow
+        async def inquire() -> list[str]:
+            return [await ask(), await ask()]
+
+        self.inquire = inquire
+        self.app = machine.app([agent], [inquire])
+
+    async def row(self, task_id: str, ordinal: int = 1) -> StepRow:
+        loaded = await self.app._store_open().find(task_id)
+        assert loaded is not None
+        return loaded.steps[ordinal - 1]
+
+
+def forged(app: App, step: StepRow, *, fence: int) -> Reported:
+    """A report as a network or a forgotten process might bring it."""
+    return Reported(step.step_no, fence, Succeeded('"forged"'), app._store_open().now())
+
+
+async def verdicts(machine: Machine) -> list[str]:
+    return [event["verdict"] for event in await machine.events("step.report")]
+
+
+async def test_a_report_that_comes_twice_counts_once(machine: Machine) -> None:
+    desk = Desk(machine)
+    async with desk.app.running():
+        task = await desk.app.submit(desk.inquire())
+        await until(lambda: desk.numbers == [1])
+        session, step = session_of(desk.app), await desk.row(task.id)
+        first, again = forged(desk.app, step, fence=step.fence), forged(desk.app, step, fence=step.fence)
+        assert session.scheduler.offer(step, first)
+        assert session.scheduler.offer(step, again)
+        await machine.event("step.report", verdict="duplicate")
+        desk.go.set()
+        assert await within(task.result()) == ["forged", "attempt 1"]
+        session.scheduler.report_alone(first)
+        await until(lambda: not session.committer._waiting)
+    found = await verdicts(machine)
+    assert found.count("applied") == 2
+    assert set(found) == {"applied", "duplicate"}
+    await machine.check()
+
+
+async def test_a_report_under_an_older_fence_is_stale(machine: Machine) -> None:
+    desk = Desk(machine, complete_within=0.15)
+    async with desk.app.running():
+        task = await desk.app.submit(desk.inquire())
+        await until(lambda: desk.numbers == [1])
+        step = await desk.row(task.id)
+        await machine.event("step.expired", task=task.id)
+        session_of(desk.app).scheduler.offer(step, forged(desk.app, step, fence=step.fence))
+        await machine.event("step.report", verdict="stale")
+        desk.go.set()
+        result = await within(task.result())
+        assert "forged" not in result
+    await machine.check()
+
+
+async def test_a_report_after_its_deadline_is_late_though_nobody_recovered_the_attempt_yet(machine: Machine) -> None:
+    desk = Desk(machine, complete_within=0.1)
+    async with desk.app.running(roles=["scheduler", "agents"]):  # no Supervisor looks
+        task = await desk.app.submit(desk.inquire())
+        await until(lambda: desk.numbers == [1])
+        await until(lambda: not session_of(desk.app).agents.in_flight)  # the Agent stopped at the deadline and said nothing
+        assert await verdicts(machine) == []
+        step = await desk.row(task.id)
+        session_of(desk.app).scheduler.offer(step, forged(desk.app, step, fence=step.fence))
+        await machine.event("step.report", verdict="late")
+        assert (await desk.row(task.id)).state == "running"
+        desk.go.set()
+        async with machine.app([], []).running(roles=["supervisor"]):
+            result = await within(task.result())
+        assert "forged" not in result
+    await machine.check()
+
+
+async def test_a_report_of_a_step_that_does_not_exist_is_dropped(machine: Machine) -> None:
+    desk = Desk(machine)
+    async with desk.app.running():
+        task = await desk.app.submit(desk.inquire())
+        await until(lambda: desk.numbers == [1])
+        session, step = session_of(desk.app), await desk.row(task.id)
+        session.scheduler.report_alone(Reported(step.step_no + 77, 1, Succeeded("1"), desk.app._store_open().now()))
+        desk.go.set()
+        assert await within(task.result()) == ["attempt 1", "attempt 1"]
+    assert await verdicts(machine) == ["applied", "applied"]
+    await machine.check()
+
+
+async def test_a_report_for_a_task_that_ended_is_kept_and_changes_nothing(machine: Machine) -> None:
+    desk = Desk(machine)
+    desk.go.set()
+    async with desk.app.running():
+        task = await desk.app.submit(desk.inquire())
+        assert await within(task.result()) == ["attempt 1", "attempt 1"]
+        for fence in (0, 1):
+            step = await desk.row(task.id)
+            session_of(desk.app).scheduler.report_alone(forged(desk.app, step, fence=fence))
+        await machine.event("step.report", verdict="duplicate")
+        assert await within(task.result()) == ["attempt 1", "attempt 1"]
+    assert await verdicts(machine) == ["applied", "applied", "stale", "duplicate"]
+    await machine.check()
