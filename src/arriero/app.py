@@ -200,7 +200,12 @@ class App:
     """
 
     def __init__(
-        self, name: str, *, agents: Iterable[Agent] = (), workflows: Iterable[Workflow[..., Any]] = (), store: str | None = None
+        self,
+        name: str,
+        *,
+        agents: Iterable[Agent] = (),
+        workflows: Iterable[Workflow[..., Any]] = (),
+        store: str | None = None,
     ) -> None:
         try:
             self.name = codec.checked_id(name, "name of an App")
@@ -212,10 +217,10 @@ class App:
         self._codes = _codes(self.agents, self.workflows)
         self._ports: Ports = SystemPorts()
         self._settings = Settings()
-        self._around: "Around | None" = None
+        self._around: Around | None = None
         self._store: StateStore | None = None
         self._users = 0
-        self._node: "Node | None" = None
+        self._node: Node | None = None
         self._waiting = Waiting(self._store_open, lambda: self._ports)
         self._submitter: Committer[Submit, Submitted | Refusal] | None = None
 
@@ -225,7 +230,9 @@ class App:
 
     def _store_open(self) -> StateStore:
         if self._store is None:
-            raise InvalidInput(f"App {self.name} is not open: use `async with app:` or `async with app.running():` around it")
+            raise InvalidInput(
+                f"App {self.name} is not open: use `async with app:` or `async with app.running():` around it"
+            )
         return self._store
 
     async def _open(self, store: StateStore) -> None:
@@ -344,7 +351,12 @@ class App:
         Raises: InvalidInput - a bad id, priority or delay, a definition that is not in this App, or another workflow or
             body under a known id; StoreError; OutcomeUnknown; NotYetBuilt for convoy, sequence, reply_to, connection.
         """
-        for name, value in (("convoy", convoy), ("sequence", sequence), ("reply_to", reply_to), ("connection", connection)):
+        for name, value in (
+            ("convoy", convoy),
+            ("sequence", sequence),
+            ("reply_to", reply_to),
+            ("connection", connection),
+        ):
             if value is not None:
                 raise NotYetBuilt(f"submit({name}=): it comes with a later release; leave it out")
         if end_of_sequence:
@@ -357,7 +369,9 @@ class App:
             self._node.hint()
         return Task(self, command.task_id, self._codes[command.workflow], answer.task_no)
 
-    def _submission(self, call: WorkflowCall[Any] | StepCall[Any], *, task_id: str | None, priority: int, delay: Duration) -> Submit:
+    def _submission(
+        self, call: WorkflowCall[Any] | StepCall[Any], *, task_id: str | None, priority: int, delay: Duration
+    ) -> Submit:
         if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
             raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
         name, arguments, policy = self._of_call(call)
@@ -384,7 +398,9 @@ class App:
         if isinstance(call, StepCall):
             name = STEP_PREFIX + call.step.name
             if (code := self._codes.get(name)) is None or not code.runs(call.step):
-                raise InvalidInput(f"step {call.step.name!r} of Agent {call.step.agent.name!r} is not in App {self.name}: add the Agent to it")
+                raise InvalidInput(
+                    f"step {call.step.name!r} of Agent {call.step.agent.name!r} is not in App {self.name}: add the Agent to it"
+                )
             one = OneStep(msgspec.Raw(call.arguments.encode()), call.changed)
             supervision = policy_of(call, DEFAULT_SUPERVISION).supervision
             return name, msgspec.json.encode(one).decode(), TaskPolicy(None, supervision)
@@ -408,7 +424,11 @@ class App:
             return same_submission(found.task, command)
 
     async def submit_ledger(
-        self, ledger_id: str, entries: Iterable[Entry] | AsyncIterable[Entry], *, bad: Literal["refuse", "set_aside"] = "refuse"
+        self,
+        ledger_id: str,
+        entries: Iterable[Entry] | AsyncIterable[Entry],
+        *,
+        bad: Literal["refuse", "set_aside"] = "refuse",
     ) -> Ledger:
         """Raises NotYetBuilt in this release."""
         raise NotYetBuilt("submit_ledger: ledgers come with a later release; submit each task with app.submit")

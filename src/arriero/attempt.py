@@ -22,7 +22,14 @@ class Attempt:
     __slots__ = ("_complete_by", "_idempotency_key", "_number", "_remaining", "_step", "_task_id")
 
     def __init__(
-        self, *, task_id: str, step: str, number: int, idempotency_key: str, complete_by: Instant, remaining: Callable[[], float]
+        self,
+        *,
+        task_id: str,
+        step: str,
+        number: int,
+        idempotency_key: str,
+        complete_by: Instant,
+        remaining: Callable[[], float],
     ) -> None:
         self._task_id = task_id
         self._step = step
@@ -64,7 +71,12 @@ class Attempt:
     @property
     def headers(self) -> Mapping[str, str]:
         """HTTP headers that carry the key and the task."""
-        return MappingProxyType({"Idempotency-Key": self._idempotency_key, "Arriero-Task": self._task_id.encode("ascii", "backslashreplace").decode()})
+        return MappingProxyType(
+            {
+                "Idempotency-Key": self._idempotency_key,
+                "Arriero-Task": self._task_id.encode("ascii", "backslashreplace").decode(),
+            }
+        )
 
 
 class Undo(Attempt, Generic[R_co]):

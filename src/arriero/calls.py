@@ -80,7 +80,9 @@ class StepCall(Coroutine[Any, Any, R_co]):
         old = self.changed
         changed = StepOptions(
             key=old.key if key is None else codec.checked_id(key, f"key of {self.step.name}"),
-            complete_within=old.complete_within if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001),
+            complete_within=old.complete_within
+            if complete_within is None
+            else seconds(complete_within, "complete_within", at_least=0.001),
             wait_within=old.wait_within if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
             retry=old.retry if retry is None else checked(retry, Retry, "retry"),
             supervision=old.supervision if supervision is None else checked(supervision, Supervision, "supervision"),
@@ -100,7 +102,9 @@ class StepCall(Coroutine[Any, Any, R_co]):
                 f"app.submit({name}(...)), or call {name}.function(attempt, ...) in a test"
             )
         if self._awaited_before:  # a second step unasked could be a second charge; a coroutine refuses that too
-            raise ArrieroError(f"a call value of {self.step.name} was awaited twice; call {self.step.name}(...) again for a second step")
+            raise ArrieroError(
+                f"a call value of {self.step.name} was awaited twice; call {self.step.name}(...) again for a second step"
+            )
         self._awaited_before = True
         result: R_co = await run.open(self)
         return result
@@ -144,7 +148,12 @@ class WorkflowCall(Coroutine[Any, Any, R_co]):
         self._running: Coroutine[Any, Any, R_co] | None = None
 
     def options(
-        self, *, key: str | None = None, task_id: str | None = None, convoy: str | None = None, priority: int | None = None
+        self,
+        *,
+        key: str | None = None,
+        task_id: str | None = None,
+        convoy: str | None = None,
+        priority: int | None = None,
     ) -> "WorkflowCall[R_co]":
         """For child tasks. Raises: NotYetBuilt - this release has none; submit the workflow instead."""
         raise NotYetBuilt("child tasks come with a later release; submit each workflow with app.submit(..., task_id=)")
@@ -152,8 +161,12 @@ class WorkflowCall(Coroutine[Any, Any, R_co]):
     async def _awaited(self) -> R_co:
         name = self.workflow.name
         if current_run() is not None:
-            raise NotYetBuilt(f"{name}(...) was awaited in a workflow: child tasks come with a later release; await its steps instead")
-        raise DefinitionError(f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result()")
+            raise NotYetBuilt(
+                f"{name}(...) was awaited in a workflow: child tasks come with a later release; await its steps instead"
+            )
+        raise DefinitionError(
+            f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result()"
+        )
 
     def __await__(self) -> Generator[Any, None, R_co]:
         return self._awaited().__await__()

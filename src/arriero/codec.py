@@ -26,7 +26,9 @@ def _from_user_type(value: Any) -> Any:
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")
-    raise NotImplementedError(f"a {type(value).__qualname__} has no JSON form; use a dataclass, msgspec.Struct or pydantic model")
+    raise NotImplementedError(
+        f"a {type(value).__qualname__} has no JSON form; use a dataclass, msgspec.Struct or pydantic model"
+    )
 
 
 def _to_user_type(wanted: type, value: Any) -> Any:
@@ -54,7 +56,13 @@ def encode(value: Any, what: str) -> str:
         # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
         if b"null" in data or b"\\u0000" in data:
             _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=_from_user_type), what)
-    except (TypeError, NotImplementedError, ValueError, OverflowError, RecursionError) as error:  # UnicodeEncodeError too
+    except (
+        TypeError,
+        NotImplementedError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:  # UnicodeEncodeError too
         raise InvalidInput(f"{what} cannot be recorded: {error}") from error
     if len(data) > PAYLOAD_BYTES_WARN:
         _check_size(len(data), what)
@@ -93,7 +101,9 @@ def _refuse_what_stores_refuse(value: Any, what: str) -> None:
             raise InvalidInput(f"{what} holds {value!r}, which JSON does not know: use None or a text")
     elif isinstance(value, str):
         if "\0" in value:
-            raise InvalidInput(f"{what} holds a NUL character, which PostgreSQL refuses: remove it or encode it as base64")
+            raise InvalidInput(
+                f"{what} holds a NUL character, which PostgreSQL refuses: remove it or encode it as base64"
+            )
     elif isinstance(value, dict):
         for key, item in value.items():
             _refuse_what_stores_refuse(key, what)

@@ -52,7 +52,9 @@ class Resource(Generic[T]):
         self.function = function
         self._is_async = inspect.isasyncgenfunction(function)
         if not self._is_async and not inspect.isgeneratorfunction(function):
-            raise DefinitionError(f"resource {self.name} of Agent {agent}: write it as a function that yields the resource once")
+            raise DefinitionError(
+                f"resource {self.name} of Agent {agent}: write it as a function that yields the resource once"
+            )
 
     def __call__(self) -> T:
         """The open resource. Raises ArrieroError outside of the Agent's steps."""
@@ -125,7 +127,9 @@ class Step(Generic[P, R]):
         self, fn: Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]], /
     ) -> Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]]: ...
     @overload
-    def compensation(self, fn: Callable[Concatenate[Undo[R], P], None], /) -> Callable[Concatenate[Undo[R], P], None]: ...
+    def compensation(
+        self, fn: Callable[Concatenate[Undo[R], P], None], /
+    ) -> Callable[Concatenate[Undo[R], P], None]: ...
     @overload
     def compensation(
         self, /, *, complete_within: Duration = ..., retry: Retry = ..., supervision: Supervision = ...
@@ -144,7 +148,9 @@ class Step(Generic[P, R]):
         Raises: DefinitionError - a second one, parameters other than the step's, or ``then`` in its supervision.
         """
         if checked(supervision, Supervision, "supervision").then != DEFAULT_SUPERVISION.then:
-            raise DefinitionError(f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task")
+            raise DefinitionError(
+                f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task"
+            )
         policy = StepPolicy(
             seconds(complete_within, "complete_within", at_least=0.001),
             None,
@@ -154,7 +160,9 @@ class Step(Generic[P, R]):
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if self.undone_by is not None:
-                raise DefinitionError(f"step {self.name} has a compensation already: {self.undone_by.function.__qualname__}")
+                raise DefinitionError(
+                    f"step {self.name} has a compensation already: {self.undone_by.function.__qualname__}"
+                )
             wanted, found = (list(inspect.signature(f).parameters)[1:] for f in (self._function, function))
             if wanted != found:
                 raise DefinitionError(
@@ -167,7 +175,8 @@ class Step(Generic[P, R]):
 
     def __repr__(self) -> str:
         policy = self.policy
-        return f"<step {self.name} of Agent {self.agent.name}: up to {policy.calls_max} calls, each attempt within {policy.complete_within:g} s>"
+        limits = f"up to {policy.calls_max} calls, each attempt within {policy.complete_within:g} s"
+        return f"<step {self.name} of Agent {self.agent.name}: {limits}>"
 
 
 class AsyncStep(Step[P, R]):
@@ -228,8 +237,14 @@ class Agent:
             self.name = codec.checked_id(name, "name of an Agent")
         except InvalidInput as error:
             raise DefinitionError(str(error)) from error
-        if isinstance(max_in_flight, bool) or not isinstance(max_in_flight, int) or not 1 <= max_in_flight <= MAX_IN_FLIGHT_MAX:
-            raise DefinitionError(f"Agent {name}: max_in_flight is {max_in_flight!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}")
+        if (
+            isinstance(max_in_flight, bool)
+            or not isinstance(max_in_flight, int)
+            or not 1 <= max_in_flight <= MAX_IN_FLIGHT_MAX
+        ):
+            raise DefinitionError(
+                f"Agent {name}: max_in_flight is {max_in_flight!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}"
+            )
         self.max_in_flight = max_in_flight
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
@@ -286,10 +301,18 @@ class Agent:
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
             step: Step[Any, Any] = kind(
-                function, agent=self, name=name, policy=policy, supervision=supervision, pivot=pivot, effect_free=effect_free
+                function,
+                agent=self,
+                name=name,
+                policy=policy,
+                supervision=supervision,
+                pivot=pivot,
+                effect_free=effect_free,
             )
             if step.name in self.steps:
-                raise DefinitionError(f"Agent {self.name} has a step {step.name} already; give one of them another name=")
+                raise DefinitionError(
+                    f"Agent {self.name} has a step {step.name} already; give one of them another name="
+                )
             self.steps[step.name] = step
             return step
 
@@ -313,7 +336,12 @@ class Workflow(Generic[P, R]):
     """A workflow. Calling it gives a call value to submit."""
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str | None, complete_within: float | None, supervision: Supervision | None
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        complete_within: float | None,
+        supervision: Supervision | None,
     ) -> None:
         self.name = _name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
@@ -352,7 +380,11 @@ class WorkflowDecorator:
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
-    *, name: str = ..., complete_within: Duration = ..., supervision: Supervision = ..., convoy_policy: ConvoyPolicy = ...
+    *,
+    name: str = ...,
+    complete_within: Duration = ...,
+    supervision: Supervision = ...,
+    convoy_policy: ConvoyPolicy = ...,
 ) -> WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,

@@ -1,23 +1,23 @@
 """The one tree of exceptions.
 
-    ArrieroError
-    ├── DefinitionError        declared wrongly: fix the code
-    ├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
-    │   ├── MutilatedExport    an exported history was cut or changed
-    │   ├── NotYetBuilt        a later release brings it
-    │   └── UnknownTask        no task has this id
-    ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
-    ├── StoreError             the store could not answer
-    │   ├── SchemaOutdated     the schema is older or newer than this release
-    │   └── TransactionConflict  run your transaction again
-    ├── OutcomeUnknown         a commit's answer was lost: ask again under the same task_id
-    ├── TaskFailed             the task ended in error
-    │   └── TaskCompensated    it was undone
-    ├── StepError              raised in steps
-    │   ├── Transient          surely did not happen; try again
-    │   └── Permanent          surely did not happen and never will
-    ├── StepFailed             seen by workflow code; ``cause`` tells which kind
-    └── IllegalTransition      our bug: the table has no such move
+ArrieroError
+├── DefinitionError        declared wrongly: fix the code
+├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
+│   ├── MutilatedExport    an exported history was cut or changed
+│   ├── NotYetBuilt        a later release brings it
+│   └── UnknownTask        no task has this id
+├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
+├── StoreError             the store could not answer
+│   ├── SchemaOutdated     the schema is older or newer than this release
+│   └── TransactionConflict  run your transaction again
+├── OutcomeUnknown         a commit's answer was lost: ask again under the same task_id
+├── TaskFailed             the task ended in error
+│   └── TaskCompensated    it was undone
+├── StepError              raised in steps
+│   ├── Transient          surely did not happen; try again
+│   └── Permanent          surely did not happen and never will
+├── StepFailed             seen by workflow code; ``cause`` tells which kind
+└── IllegalTransition      our bug: the table has no such move
 """
 
 from datetime import timedelta
@@ -83,7 +83,9 @@ class OutcomeUnknown(ArrieroError):
     """The answer to a submission was lost: submit again under the same task_id, the same task will answer."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"task {task_id!r}: the answer to its submission was lost; submit again under the same task_id")
+        super().__init__(
+            f"task {task_id!r}: the answer to its submission was lost; submit again under the same task_id"
+        )
         self.task_id = task_id
 
 
@@ -140,7 +142,14 @@ class StepFailed(ArrieroError):
     """A step ended without a result. Catch it and go another way, or let it leave the workflow."""
 
     def __init__(
-        self, step: str, *, code: str = "", message: str = "", details: Any = None, attempts: int = 1, cause: Cause = "unknown"
+        self,
+        step: str,
+        *,
+        code: str = "",
+        message: str = "",
+        details: Any = None,
+        attempts: int = 1,
+        cause: Cause = "unknown",
     ) -> None:
         super().__init__(f"{step}: {message or code or cause}")
         self.step = step

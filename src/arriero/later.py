@@ -101,7 +101,9 @@ class SyncApp:
 
 def connect(store: str) -> "sqlite3.Connection":
     """A connection fit for joint transactions. Raises NotYetBuilt in this release."""
-    raise NotYetBuilt("arriero.connect: submission in your own transaction comes with a later release; submit after your commit")
+    raise NotYetBuilt(
+        "arriero.connect: submission in your own transaction comes with a later release; submit after your commit"
+    )
 
 
 def _no_sync() -> NotYetBuilt:

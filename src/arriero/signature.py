@@ -24,7 +24,9 @@ class Signature:
     Types are resolved at definition; names that are not defined yet are resolved at first use.
     """
 
-    def __init__(self, function: Callable[..., Any], what: str, *, given: int, scope: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], what: str, *, given: int, scope: Mapping[str, Any] | None = None
+    ) -> None:
         self.function = function
         self.what = what
         self._scope = scope
@@ -33,7 +35,9 @@ class Signature:
             raise DefinitionError(f"{what}: the first parameter must take what arriero gives it (an Attempt or Undo)")
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise DefinitionError(f"{what}: *{parameter.name} has no name for each value; give every parameter a name")
+                raise DefinitionError(
+                    f"{what}: *{parameter.name} has no name for each value; give every parameter a name"
+                )
         self._parameters = parameters[given:]
         self._positional = tuple(p.name for p in self._parameters if p.kind is not p.KEYWORD_ONLY)
         self._positional_only = tuple(p.name for p in self._parameters if p.kind is p.POSITIONAL_ONLY)
@@ -71,11 +75,15 @@ class Signature:
         Raises: InvalidInput - missing, unknown or doubled parameters, or a value the type refuses.
         """
         if len(args) > len(self._positional):
-            raise InvalidInput(f"{self.what} takes {len(self._positional)} positional arguments, {len(args)} were given")
+            raise InvalidInput(
+                f"{self.what} takes {len(self._positional)} positional arguments, {len(args)} were given"
+            )
         values = dict(zip(self._positional, args, strict=False))
         for name, value in kwargs.items():
             if name not in self._names:
-                raise InvalidInput(f"{self.what} has no parameter {name!r}; it has {', '.join(sorted(self._names)) or 'none'}")
+                raise InvalidInput(
+                    f"{self.what} has no parameter {name!r}; it has {', '.join(sorted(self._names)) or 'none'}"
+                )
             if name in values:
                 raise InvalidInput(f"{self.what}: {name} was given twice")
             values[name] = value

@@ -2,30 +2,22 @@
 
 import asyncio
 import contextlib
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import caravan
 import pytest
+from processes import KILLED, balance, end_of, opened, run_to_the_end, run_until_killed, start
 
 from arriero.commands import Claim, Claimed
-from arriero.core.export import export_lines, read_export
-from arriero.core.history import History, differences
-from arriero.runtime.crash_points import CRASH_POINTS, VARIABLE
-from arriero.store.sqlite.store import SqliteStore
+from arriero.runtime.crash_points import CRASH_POINTS
 
 pytestmark = pytest.mark.acceptance
 ARRIERO = [sys.executable, "-m", "arriero"]
-KILLED = -signal.SIGKILL
-SECONDS_MAX = 60  # for one process; a hint that it hangs, not a measure
 DEAD = 8  # processes that died with work in the prepared store
 KILLS = 10
 
@@ -35,67 +27,6 @@ OF_SUBMITTER = ("before_submit_commit", "after_submit_commit")
 OF_DEAD = ("before_retire", "after_retire", "before_free", "after_free")
 CASES = [(name, n) for name in CRASH_POINTS if name not in (*ONCE, *OF_SUBMITTER) for n in (1, 3, 7)]
 CASES += [(name, 1) for name in ONCE]
-
-
-def start(what: str, folder: Path, *args: str, crash_at: str = "") -> "subprocess.Popen[str]":
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("ARRIERO_")}
-    if crash_at:
-        environment[VARIABLE] = crash_at
-    command = [sys.executable, caravan.__file__, what, str(folder), *args]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def end_of(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    _, told = process.communicate(timeout=SECONDS_MAX)
-    return process.returncode, told
-
-
-def run_until_killed(what: str, folder: Path, *args: str, crash_at: str) -> None:
-    code, told = end_of(start(what, folder, *args, crash_at=crash_at))
-    assert code == KILLED, f"{crash_at} was never reached: {code} {told}"
-
-
-def run_to_the_end(what: str, folder: Path, *args: str) -> None:
-    code, told = end_of(start(what, folder, *args))
-    assert code == 0, told
-
-
-@asynccontextmanager
-async def opened(folder: Path) -> Any:
-    store = SqliteStore(str(folder / "store.db"))
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def balance(folder: Path, rounds: int = 1) -> list[str]:
-    """Every task has ended as it should, the book agrees, the history is clean and agrees with the tables.
-
-    Returns: the tasks that are held because they were lost too often.
-    """
-    standing = caravan.standing(folder / "book.db")
-    async with opened(folder) as store:
-        tasks = await store.list_tasks(limit=10_000)
-        wanted = {f"{kind}-{number}" for kind in caravan.EXPECTED for number in range(rounds)}
-        assert {task.task_id for task in tasks} == wanted
-        held = [task for task in tasks if task.failure is not None and '"code":"lost"' in task.failure]
-        for task in tasks:
-            state, effects = caravan.EXPECTED[task.task_id.partition("-")[0]]
-            found = standing.get(task.task_id, [])
-            if task in held:
-                assert len(found) == len(set(found)), f"{task.task_id} did one thing twice: {found}"
-            else:
-                assert (task.task_id, task.state, found) == (task.task_id, state, effects), task.failure
-        rows = [row async for row in store.history()]
-        history = History()
-        for row in read_export(export_lines(rows, store.store_id)):
-            history.add(row)
-        assert history.end(complete=True) == []
-        for task in tasks:
-            assert differences(history.tasks[task.task_no], await store.load(task.task_no)) == []
-        return [task.task_id for task in held]
 
 
 # --- stores to begin from
@@ -118,7 +49,9 @@ def with_dead(submitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
             workflows = ("plain", "undone", "together", "rested", "detour", "step:load")
             for number in range(DEAD):
                 process_no = await store.register(f"dead-{number}", 3.0)
-                claim = Claim(actor=f"dead-{number}", process_no=process_no, workflows=workflows, limit=1, probation=True)
+                claim = Claim(
+                    actor=f"dead-{number}", process_no=process_no, workflows=workflows, limit=1, probation=True
+                )
                 (answer,) = await store.apply([claim])
                 assert isinstance(answer, Claimed)
 
@@ -136,7 +69,9 @@ def copy_of(source: Path, tmp_path: Path) -> Path:
 
 # --- a worker dies
 @pytest.mark.parametrize(("name", "nth"), CASES, ids=lambda value: str(value))
-async def test_a_worker_killed_at_a_crash_point_costs_nothing(name: str, nth: int, submitted: Path, with_dead: Path, tmp_path: Path) -> None:
+async def test_a_worker_killed_at_a_crash_point_costs_nothing(
+    name: str, nth: int, submitted: Path, with_dead: Path, tmp_path: Path
+) -> None:
     folder = copy_of(with_dead if name in OF_DEAD and (nth > 1 or "free" in name) else submitted, tmp_path)
     lease = ("0.2",) if name.endswith("_renew") else ()  # so that it is renewed at all in so short a life
     run_until_killed("work", folder, *lease, crash_at=f"{name}:{nth}")
@@ -144,8 +79,14 @@ async def test_a_worker_killed_at_a_crash_point_costs_nothing(name: str, nth: in
     assert await balance(folder) == []
 
 
-@pytest.mark.parametrize("points", [("after_send:4", "after_free:1"), ("after_undo_send:2", "before_free:1"), ("after_commit:5", "after_commit:5")], ids="-".join)
-async def test_a_worker_killed_while_it_clears_up_after_another_costs_nothing(points: Sequence[str], submitted: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [("after_send:4", "after_free:1"), ("after_undo_send:2", "before_free:1"), ("after_commit:5", "after_commit:5")],
+    ids="-".join,
+)
+async def test_a_worker_killed_while_it_clears_up_after_another_costs_nothing(
+    points: Sequence[str], submitted: Path, tmp_path: Path
+) -> None:
     folder = copy_of(submitted, tmp_path)
     for point in points:
         run_until_killed("work", folder, crash_at=point)
@@ -187,6 +128,8 @@ async def test_ten_kills_at_random_moments_cost_nothing(tmp_path: Path) -> None:
     run_to_the_end("work", tmp_path)
     held = await balance(tmp_path, rounds)
     assert len(held) <= KILLS / 3, f"seed {seed}: {held}"
-    exported = subprocess.run([*ARRIERO, "export", "--store", f"sqlite:///{tmp_path}/store.db"], capture_output=True, check=True)
+    exported = subprocess.run(
+        [*ARRIERO, "export", "--store", f"sqlite:///{tmp_path}/store.db"], capture_output=True, check=True
+    )
     checked = subprocess.run([*ARRIERO, "check", "-"], input=exported.stdout, capture_output=True, check=False)
     assert (checked.returncode, checked.stdout.partition(b":")[0]) == (0, b"clean"), checked.stdout

@@ -46,7 +46,7 @@ def reserve(attempt: Attempt, order: Order) -> None:
 @stock.step(complete_within=60)
 async def pack(attempt: Attempt, order: Order) -> str:
     say(f"packing {order.id}")
-    while not GATE.exists():  # noqa: ASYNC110, ASYNC240  # it is opened by another process
+    while not GATE.exists():  # it is opened by another process
         await asyncio.sleep(0.005)
     return f"packed-{order.id}"
 

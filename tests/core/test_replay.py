@@ -570,7 +570,7 @@ def test_code_that_spins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflow_loop, "RUNS_MAX", 1000)
 
     async def code() -> None:
-        while True:  # noqa: ASYNC110 - it spins on purpose
+        while True:
             await asyncio.sleep(0)
 
     failure = run(code).failure

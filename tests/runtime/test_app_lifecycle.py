@@ -101,7 +101,9 @@ async def test_an_app_can_be_closed_and_opened_on_another_store(machine: Machine
         assert (tmp_path / name).exists()
 
 
-async def test_the_environment_names_the_store_before_the_app_does(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_names_the_store_before_the_app_does(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ARRIERO_STORE", f"sqlite:///{tmp_path}/environment.db")
     async with machine.app():
         pass
@@ -109,7 +111,9 @@ async def test_the_environment_names_the_store_before_the_app_does(machine: Mach
     assert not machine.path.exists()
 
 
-async def test_without_any_word_the_store_stands_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_any_word_the_store_stands_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ARRIERO_STORE", raising=False)
     monkeypatch.chdir(tmp_path)
     app = App("plain")
@@ -129,7 +133,9 @@ async def test_without_any_word_the_store_stands_in_the_current_directory(tmp_pa
         ({"store": "postgresql://x"}, "later release"),
     ],
 )
-async def test_what_cannot_be_run_is_refused_before_anything_is_opened(machine: Machine, options: dict[str, object], what: str) -> None:
+async def test_what_cannot_be_run_is_refused_before_anything_is_opened(
+    machine: Machine, options: dict[str, object], what: str
+) -> None:
     app = machine.app([echoes], [greet])
     with pytest.raises(InvalidInput, match=what):
         app.running(**options)  # type: ignore[arg-type]  # bad on purpose

@@ -18,7 +18,9 @@ SOURCE = Path(arriero.__file__).parent
 
 def test_every_named_point_is_reached_somewhere() -> None:
     code = "".join(
-        path.read_text() for path in SOURCE.rglob("*.py") if path.name != "crash_points.py" and "testing" not in path.parts
+        path.read_text()
+        for path in SOURCE.rglob("*.py")
+        if path.name != "crash_points.py" and "testing" not in path.parts
     )
     reached = set(re.findall(r'"((?:before|after)_[a-z_]+)"', code))
     for when in ("before", "after"):
@@ -35,7 +37,10 @@ def test_name_and_number_are_read() -> None:
     assert parsed("before_commit:3") == ("before_commit", 3)
 
 
-@pytest.mark.parametrize("told", ["nowhere:1", "before_commit", "before_commit:", "before_commit:0", "before_commit:-1", "before_commit:one", ":1"])
+@pytest.mark.parametrize(
+    "told",
+    ["nowhere:1", "before_commit", "before_commit:", "before_commit:0", "before_commit:-1", "before_commit:one", ":1"],
+)
 def test_anything_else_is_refused_by_name(told: str) -> None:
     with pytest.raises(InvalidInput, match=VARIABLE):
         parsed(told)
@@ -50,7 +55,9 @@ def test_nothing_is_armed_without_the_variable() -> None:
 def test_the_variable_is_read_when_an_app_opens_and_a_wrong_one_stops_it(tmp_path: Path) -> None:
     program = "import asyncio\nfrom arriero import App\nasync def main():\n    async with App('a', store='sqlite:///x.db'):\n        pass\nasyncio.run(main())"
     environment = {**os.environ, VARIABLE: "nowhere:1"}
-    told = subprocess.run([sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert told.returncode == 1
     assert "InvalidInput: ARRIERO_CRASH_AT names the point 'nowhere'" in told.stderr
     assert not (tmp_path / "x.db").exists()

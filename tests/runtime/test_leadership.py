@@ -6,7 +6,7 @@ from typing import Any
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
-from arriero.commands import RetryAsked, Recover, Refusal
+from arriero.commands import Recover, Refusal, RetryAsked
 from arriero.model import StepFailure
 
 slow = Agent("slow")
@@ -46,7 +46,9 @@ async def test_of_two_one_leads_and_the_other_takes_over_with_a_higher_term_when
     await machine.check()
 
 
-async def test_a_leader_that_falls_silent_is_followed_after_its_lease_and_its_old_term_writes_nothing(machine: Machine) -> None:
+async def test_a_leader_that_falls_silent_is_followed_after_its_lease_and_its_old_term_writes_nothing(
+    machine: Machine,
+) -> None:
     first, second = machine.app([slow], [once]), machine.app([slow], [once])
     async with first.running():
         await until(lambda: term_of(first) == 1)
@@ -65,7 +67,12 @@ async def test_a_leader_that_falls_silent_is_followed_after_its_lease_and_its_ol
             assert loaded is not None
             outcome = RetryAsked(StepFailure("expired"), True, loaded.steps[0].opened_at)
             old = Recover(
-                actor="old", step_no=loaded.steps[0].step_no, fence=dispatched["fence"], starved=False, outcome=outcome, term=1
+                actor="old",
+                step_no=loaded.steps[0].step_no,
+                fence=dispatched["fence"],
+                starved=False,
+                outcome=outcome,
+                term=1,
             )
             (answer,) = await first._store.apply([old])
             assert isinstance(answer, Refusal)

@@ -76,7 +76,10 @@ async def test_it_drops_everything_begins_again_under_a_new_name_and_the_task_en
         assert not first.membership.is_trusted()
         assert road.cancelled == 1
         view = await task.view()
-        assert (view.failure_count, view.lost_count) == (0, 0)  # no attempt was spent, and its steps were recorded since
+        assert (view.failure_count, view.lost_count) == (
+            0,
+            0,
+        )  # no attempt was spent, and its steps were recorded since
     assert {number for number, _ in road.calls} == {1}
     assert len({key for _, key in road.calls}) == 1
     assert [e["lost_count"] for e in await machine.events("task.lost")] == [1]
@@ -84,7 +87,9 @@ async def test_it_drops_everything_begins_again_under_a_new_name_and_the_task_en
     await machine.check()
 
 
-async def test_a_process_that_is_cut_off_loses_its_tasks_to_another_and_its_late_answer_never_counts(machine: Machine) -> None:
+async def test_a_process_that_is_cut_off_loses_its_tasks_to_another_and_its_late_answer_never_counts(
+    machine: Machine,
+) -> None:
     road = Road(stops=1)
     slow, other = machine.app([road.agent], [road.journey]), machine.app([road.agent], [road.journey])
     async with slow.running():
@@ -100,28 +105,53 @@ async def test_a_process_that_is_cut_off_loses_its_tasks_to_another_and_its_late
         mend(slow)
         await until(lambda: slow._node is not None and slow._node.session not in (None, before))
         assert await within((await slow.submit(road.rest())).result()) == "rested"
-    assert [e["verdict"] for e in await machine.events("step.report") if e["task"] == task.id] == ["applied", "applied", "stale"]
+    assert [e["verdict"] for e in await machine.events("step.report") if e["task"] == task.id] == [
+        "applied",
+        "applied",
+        "stale",
+    ]
     await machine.check()
 
 
-async def test_an_attempt_is_not_begun_by_a_process_that_does_not_trust_its_lease(machine: Machine) -> None:
+async def test_a_process_that_does_not_trust_its_lease_takes_nothing_on(machine: Machine) -> None:
+    """What it claimed would be freed again, and the task would be charged with a loss each time."""
+    road = Road(stops=0)
+    slow, other = machine.app([road.agent], [road.journey]), machine.app([road.agent], [road.journey])
+    async with slow.running():
+        session = session_of(slow)
+        await cut_off(slow)
+        await until(lambda: not session.membership.is_trusted())
+        task = await slow.submit(road.journey())
+        session.scheduler.claim_soon()
+        session.agents.note_due()
+        assert not session.scheduler._claiming
+        async with other.running():
+            assert await within(task.result()) == [1, "rested"]
+        mend(slow)
+    assert {event["process"] for event in await machine.events("task.claimed", "step.dispatched")} == {2}
+    assert await machine.events("task.lost") == []
+    await machine.check()
+
+
+async def test_an_attempt_whose_process_lost_its_trust_before_the_call_is_not_begun(machine: Machine) -> None:
     road = Road(stops=0)
     app = machine.app([road.agent], [road.journey])
     async with app.running():
         session = session_of(app)
-        await cut_off(app)
-        await until(lambda: not session.membership.is_trusted())
+        trusts = iter([True])  # when the place is reserved, and never again
+        session.agents._is_trusted = lambda: next(trusts, False)
         task = await app.submit(road.walk())
         await machine.event("step.dispatched", task=task.id)
         await until(lambda: not session.agents.in_flight)
         assert road.calls == []
-        mend(app)
         await declare_lost(session)
         assert await within(task.result()) == 1
     await machine.check()
 
 
-async def test_what_begins_again_waits_for_a_store_that_is_away(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_begins_again_waits_for_a_store_that_is_away(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     road = Road(stops=1)
     app = machine.app([road.agent], [road.journey])
     async with app.running():

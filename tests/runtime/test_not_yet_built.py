@@ -33,7 +33,9 @@ async def carry() -> str:
     ],
     ids=lambda option: "+".join(option),
 )
-async def test_an_option_of_submit_that_is_not_built_is_refused_and_nothing_is_kept(machine: Machine, option: dict[str, Any]) -> None:
+async def test_an_option_of_submit_that_is_not_built_is_refused_and_nothing_is_kept(
+    machine: Machine, option: dict[str, Any]
+) -> None:
     async with machine.app([mules], [carry]) as app:
         with pytest.raises(NotYetBuilt, match=rf"submit\(({'|'.join(option)})=\): it comes with a later release"):
             await app.submit(carry(), task_id="t", **option)
@@ -72,7 +74,12 @@ async def test_ledgers_replies_and_joint_transactions_are_refused(machine: Machi
 
 def test_the_front_for_code_without_a_loop_is_refused() -> None:
     app = App("sync", agents=[mules], workflows=[carry])
-    for use in (lambda: app.sync.submit(carry()), lambda: app.sync.task("t"), lambda: app.sync.running(), lambda: app.sync.replies("q")):
+    for use in (
+        lambda: app.sync.submit(carry()),
+        lambda: app.sync.task("t"),
+        lambda: app.sync.running(),
+        lambda: app.sync.replies("q"),
+    ):
         with pytest.raises(NotYetBuilt, match=r"app\.sync: "):
             use()
 

@@ -85,7 +85,9 @@ async def test_a_report_after_its_deadline_is_late_though_nobody_recovered_the_a
     async with desk.app.running(roles=["scheduler", "agents"]):  # no Supervisor looks
         task = await desk.app.submit(desk.inquire())
         await until(lambda: desk.numbers == [1])
-        await until(lambda: not session_of(desk.app).agents.in_flight)  # the Agent stopped at the deadline and said nothing
+        await until(
+            lambda: not session_of(desk.app).agents.in_flight
+        )  # the Agent stopped at the deadline and said nothing
         assert await verdicts(machine) == []
         step = await desk.row(task.id)
         session_of(desk.app).scheduler.offer(step, forged(desk.app, step, fence=step.fence))

@@ -153,7 +153,9 @@ async def test_a_workflow_without_code_in_this_process_is_left_alone(machine: Ma
 async def test_a_step_of_an_agent_that_is_not_in_the_app_holds_the_task_and_names_it(machine: Machine) -> None:
     app = machine.app([hands], [carry])
     async with app.running():
-        with pytest.raises(TaskFailed, match="step load of Agent mules is not in this App: add the Agent to it") as failed:
+        with pytest.raises(
+            TaskFailed, match="step load of Agent mules is not in this App: add the Agent to it"
+        ) as failed:
             await within((await app.submit(carry("salt"))).result())
         assert (failed.value.state, failed.value.code, failed.value.step) == ("error", "unknown_step", "load")
     assert where == []

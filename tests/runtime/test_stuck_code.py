@@ -42,7 +42,9 @@ async def test_code_that_spins_without_waiting_for_anything_is_held(monkeypatch:
     assert "it spins" in failed.reason
 
 
-async def test_code_that_sleeps_for_nothing_for_ever_is_held_at_the_limit_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_code_that_sleeps_for_nothing_for_ever_is_held_at_the_limit_of_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transitions, "STEPS_PER_TASK_MAX", 50)
 
     @workflow
@@ -61,7 +63,7 @@ async def test_code_that_waits_for_what_never_comes_is_held() -> None:
         await asyncio.Event().wait()
 
     failed = await end_of(App("idle", agents=[mules], workflows=[idle]), idle())
-    assert (failed.code, "what never comes" in failed.reason or bool(failed.reason)) == ("stuck", True)
+    assert failed.code == "stuck"
 
 
 @pytest.mark.parametrize("what", ["sleep", "thread", "timeout"])
@@ -82,7 +84,10 @@ async def test_code_that_awaits_what_cannot_be_replayed_is_held_with_the_remedy(
 
 async def test_a_holder_that_lives_but_does_not_advance_its_task_loses_it_to_another(machine: Machine) -> None:
     """The Supervisor frees a task whose news nobody looked at for ``progress_seconds``."""
-    settings = Settings(**{name: getattr(QUICK, name) for name in QUICK.__struct_fields__ if name != "progress_seconds"}, progress_seconds=0.3)
+    settings = Settings(
+        **{name: getattr(QUICK, name) for name in QUICK.__struct_fields__ if name != "progress_seconds"},
+        progress_seconds=0.3,
+    )
     stuck, other = machine.app([mules], [], settings=settings), machine.app([mules], [], settings=settings)
     async with stuck.running():
         scheduler = session_of(stuck).scheduler

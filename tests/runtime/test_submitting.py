@@ -53,7 +53,9 @@ async def test_the_same_task_id_answers_with_the_same_task(machine: Machine) -> 
 async def test_a_thousand_at_once_under_one_id_are_one_task(machine: Machine) -> None:
     first, second = machine.app([echoes], [greet]), machine.app([echoes], [greet])
     async with first, second:
-        tasks = await asyncio.gather(*(app.submit(greet("mule"), task_id="t") for app in (first, second) for _ in range(500)))
+        tasks = await asyncio.gather(
+            *(app.submit(greet("mule"), task_id="t") for app in (first, second) for _ in range(500))
+        )
         assert len({task._task_no for task in tasks}) == 1
     assert len(await machine.events("task.submitted")) == 1
 
@@ -109,7 +111,9 @@ async def test_what_is_not_in_the_app_is_refused_by_name(machine: Machine) -> No
     async with machine.app([echoes], [greet]) as app:
         with pytest.raises(InvalidInput, match="workflow 'part' is not in App machine; it has greet"):
             await app.submit(part("mule"))
-        with pytest.raises(InvalidInput, match="step 'elsewhere' of Agent 'other' is not in App machine: add the Agent"):
+        with pytest.raises(
+            InvalidInput, match="step 'elsewhere' of Agent 'other' is not in App machine: add the Agent"
+        ):
             await app.submit(elsewhere())
         for value in (greet, None, "greet", greet.function):
             with pytest.raises(InvalidInput, match="submit takes the call of a workflow or step"):
@@ -208,7 +212,9 @@ async def test_a_store_error_before_the_commit_leaves_nothing(machine: Machine, 
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_an_outcome_nobody_can_find_out_is_told_and_may_be_asked_again(machine: Machine, trouble: Trouble, when: str) -> None:
+async def test_an_outcome_nobody_can_find_out_is_told_and_may_be_asked_again(
+    machine: Machine, trouble: Trouble, when: str
+) -> None:
     async with machine.app([echoes], [greet]) as app:
         setattr(trouble, when, True)
         trouble.find_fails = True
@@ -220,7 +226,9 @@ async def test_an_outcome_nobody_can_find_out_is_told_and_may_be_asked_again(mac
     assert len(await machine.events("task.submitted")) == 1
 
 
-async def test_a_lost_answer_does_not_hide_that_the_id_is_taken_by_another_body(machine: Machine, trouble: Trouble) -> None:
+async def test_a_lost_answer_does_not_hide_that_the_id_is_taken_by_another_body(
+    machine: Machine, trouble: Trouble
+) -> None:
     async with machine.app([echoes], [greet]) as app:
         await app.submit(greet("mule"), task_id="t")
         trouble.after = True

@@ -41,7 +41,12 @@ def test_without_faults_every_task_ends_without_a_retry() -> None:
     for seed in range(20):
         world = World(seed, faults=Faults())
         assert not world.run().violations
-        assert all(step.attempt == 1 for of_task in world.store.steps.values() for step in of_task.values() if step.failure is None)
+        assert all(
+            step.attempt == 1
+            for of_task in world.store.steps.values()
+            for step in of_task.values()
+            if step.failure is None
+        )
 
 
 @pytest.mark.parametrize("seed", range(0, SEEDS, 100))
@@ -57,7 +62,14 @@ def test_a_seed_gives_the_same_trace_in_every_process(seed: int) -> None:
 def test_a_broken_rule_is_convicted(patch: Path, tmp_path: Path) -> None:
     shutil.copytree(SOURCE, tmp_path / "arriero", ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["git", "apply", "-p1", str(patch)], cwd=tmp_path, check=True)
-    command = [sys.executable, "-m", "arriero.testing.simulation", "--seeds", f"0:{SEEDS_TO_CONVICT}", "--stop-at-first"]
+    command = [
+        sys.executable,
+        "-m",
+        "arriero.testing.simulation",
+        "--seeds",
+        f"0:{SEEDS_TO_CONVICT}",
+        "--stop-at-first",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert told.returncode == 1, f"{patch.stem} went unnoticed: {told.stdout}{told.stderr}"

@@ -69,7 +69,7 @@ def _put(committer: Committer[str, str], answered: Answered, *commands: str) -> 
 
 
 async def _until(happened: Callable[[], bool]) -> None:
-    while not happened():  # noqa: ASYNC110 - lets the committer's task run, until it has done its part
+    while not happened():
         await asyncio.sleep(0)
 
 

@@ -8,7 +8,22 @@ from datetime import timedelta
 import pytest
 
 import arriero
-from arriero import Agent, App, ArrieroError, Attempt, Permanent, Retry, StepFailed, Supervision, TaskCompensated, TaskFailed, Transient, Undo, testing, workflow
+from arriero import (
+    Agent,
+    App,
+    ArrieroError,
+    Attempt,
+    Permanent,
+    Retry,
+    StepFailed,
+    Supervision,
+    TaskCompensated,
+    TaskFailed,
+    Transient,
+    Undo,
+    testing,
+    workflow,
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +95,10 @@ async def test_what_was_done_is_undone_in_reverse() -> None:
         with pytest.raises(TaskCompensated, match="no") as undone:
             await task.result()
         assert (undone.value.state, undone.value.step, undone.value.code) == ("compensated", "charge", "declined")
-        assert [(u.task_id, u.step, u.key) for u in world.undone()] == [("o-1", "reserve", "#1"), ("o-1", "charge", "deposit")]
+        assert [(u.task_id, u.step, u.key) for u in world.undone()] == [
+            ("o-1", "reserve", "#1"),
+            ("o-1", "charge", "deposit"),
+        ]
 
 
 async def test_after_a_pivot_the_task_is_held() -> None:

@@ -85,4 +85,8 @@ def forward_of(steps: Iterable[StepRow]) -> list[StepRow]:
 
 def no_code(task: TaskRow) -> TaskFailure:
     """A task came to a process that does not have its workflow."""
-    return TaskFailure("bug", f"workflow {task.workflow} is not in this App: register it, or give its old name with name=", code="no_code")
+    return TaskFailure(
+        "bug",
+        f"workflow {task.workflow} is not in this App: register it, or give its old name with name=",
+        code="no_code",
+    )

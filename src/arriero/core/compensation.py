@@ -40,11 +40,15 @@ def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
     if pivot is not None:
         return Hold(stopped_by_pivot(failure, pivot))
     forward = [step for step in reversed(loaded.steps) if step.kind is StepKind.STEP]
-    in_doubt = [step for step in forward if may_have_happened(step) and not (step.effect_free and step.compensation is None)]
+    in_doubt = [
+        step for step in forward if may_have_happened(step) and not (step.effect_free and step.compensation is None)
+    ]
     completed = [step for step in forward if step.state is StepState.COMPLETED]
     stuck = [step for step in in_doubt if step.compensation is None]
     nothing_to_undo = tuple(step.label for step in completed if step.compensation is None)
-    planned = tuple(_undo_of(step, loaded, store_id) for step in (*in_doubt, *completed) if step.compensation is not None)
+    planned = tuple(
+        _undo_of(step, loaded, store_id) for step in (*in_doubt, *completed) if step.compensation is not None
+    )
     failure = msgspec.structs.replace(failure, nothing_to_undo=nothing_to_undo)
     if stuck:
         names = ", ".join(step.label for step in stuck)
@@ -56,7 +60,9 @@ def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
 def _undo_of(step: StepRow, loaded: Loaded, store_id: str) -> NewStep:
     completed = step.state is StepState.COMPLETED
     assert step.compensation is not None
-    context = UndoContext("completed" if completed else "unknown", step.idempotency_key, step.result if completed else None)
+    context = UndoContext(
+        "completed" if completed else "unknown", step.idempotency_key, step.result if completed else None
+    )
     task = loaded.task
     return NewStep(
         kind=StepKind.COMPENSATION,

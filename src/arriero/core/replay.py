@@ -130,10 +130,14 @@ class Execution:
         error = main.exception()
         if error is not None:
             return _judge_error(error)
-        left = {call.step.name for call in self._unawaited.values()} | {name for _, name, _ in (a.identity for a in just_asked)}
+        left = {call.step.name for call in self._unawaited.values()} | {
+            name for _, name, _ in (a.identity for a in just_asked)
+        }
         if left:
             names = ", ".join(sorted(left))
-            return Raised(TaskFailure("unawaited", f"call values were never awaited: {names}; await each, or do not make it"))
+            return Raised(
+                TaskFailure("unawaited", f"call values were never awaited: {names}; await each, or do not make it")
+            )
         return Returned(main.result())
 
     # --- what call values and arriero.sleep ask of us
@@ -268,7 +272,11 @@ def replay(
         before = recorded.get(one.identity)
         if before is not None and (why := disagreement(one, before)) is not None:
             return [], _disagrees(why)
-    missing = [step.label for step in steps if identity_of(step) not in execution.asked and step.state is not StepState.WITHDRAWN]
+    missing = [
+        step.label
+        for step in steps
+        if identity_of(step) not in execution.asked and step.state is not StepState.WITHDRAWN
+    ]
     if missing:
         return [], _disagrees(f"the code no longer asks for the recorded step {missing[0]}")
     return [one for one in asked if one.identity not in recorded], None

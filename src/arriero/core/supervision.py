@@ -128,4 +128,6 @@ def stopped_by_pivot(failure: TaskFailure, pivot: StepRow) -> TaskFailure:
 
 def on_limit_passed(loaded: Loaded) -> BeginUndo | Hold:
     """Decide what becomes of a task whose own ``complete_within`` has passed."""
-    return on_task_failed(loaded, TaskFailure("limit", "the workflow's complete_within has passed", code="limit"), step_then=None)
+    return on_task_failed(
+        loaded, TaskFailure("limit", "the workflow's complete_within has passed", code="limit"), step_then=None
+    )

@@ -149,7 +149,10 @@ class AgentHost:
         if self._taking:
             self._take_again = True
             return
-        free = [(name, self.agents[name].max_in_flight - self._used[name]) for name in sorted(self._backlog & self.agents.keys())]
+        free = [
+            (name, self.agents[name].max_in_flight - self._used[name])
+            for name in sorted(self._backlog & self.agents.keys())
+        ]
         room = tuple((name, min(places, self._settings.batch_max)) for name, places in free if places > 0)
         if self._stopping or not room or not self._is_trusted():
             return
@@ -236,7 +239,12 @@ class _AttemptRun:
         except asyncio.CancelledError:
             outcome = None  # past complete_by, or the process stops: say nothing, whoever supervises decides
         except Exception:
-            logger.exception("attempt %d of step %s of task %s broke; it will expire", self._step.attempt, self._step.label, self._dispatch.task_id)
+            logger.exception(
+                "attempt %d of step %s of task %s broke; it will expire",
+                self._step.attempt,
+                self._step.label,
+                self._dispatch.task_id,
+            )
             outcome = None
         finally:
             timer.cancel()
@@ -254,7 +262,9 @@ class _AttemptRun:
         try:
             call = self._call()
         except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will mend it
-            return self._failed(StepFailure("permanent", recordable_text(str(error)), "refused_arguments"), in_doubt=False)
+            return self._failed(
+                StepFailure("permanent", recordable_text(str(error)), "refused_arguments"), in_doubt=False
+            )
         if call is None:
             return None
         policy = step_policy(self._step)
@@ -274,7 +284,9 @@ class _AttemptRun:
                 failure = _failure("unknown", error)
             else:
                 return self._succeeded(value)
-            wait = retry_delay(number, delay=delay, factor=policy.retry.factor, delay_max=delay_max, jitter=self._jitter())
+            wait = retry_delay(
+                number, delay=delay, factor=policy.retry.factor, delay_max=delay_max, jitter=self._jitter()
+            )
             wait = max(wait, retry_after or 0.0)
             if number == policy.retry.tries or wait >= self._remaining():
                 return self._failed(failure, in_doubt=unsure, retry_after=retry_after)
@@ -304,7 +316,9 @@ class _AttemptRun:
 
     def _failed(self, failure: StepFailure, *, in_doubt: bool, retry_after: float | None = None) -> Outcome:
         now = self._host._store.now()
-        return on_attempt_failed(self._step, failure, now, in_doubt=in_doubt, jitter=self._jitter(), retry_after=retry_after)
+        return on_attempt_failed(
+            self._step, failure, now, in_doubt=in_doubt, jitter=self._jitter(), retry_after=retry_after
+        )
 
     def _call(self) -> Callable[[], Awaitable[Any]] | None:
         """One try, as a function without parameters; None when this process does not have the code."""
@@ -366,7 +380,7 @@ def _undo(given: dict[str, Any], step: StepRow, definition: Step[Any, Any]) -> U
 
 def _failure(cause: Any, error: Exception) -> StepFailure:
     if isinstance(error, StepError):
-        return StepFailure(cause, recordable_text(error.message), recordable_text(error.code), recordable_details(error.details))
+        return StepFailure(
+            cause, recordable_text(error.message), recordable_text(error.code), recordable_details(error.details)
+        )
     return StepFailure(cause, error_text(error))
-
-

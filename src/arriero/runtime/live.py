@@ -69,7 +69,9 @@ class LiveTask:
             return
         identity: Identity = identity_of(step)
         if self.execution.end is None and identity not in self.execution.asked:
-            self.broken = TaskFailure("replay", f"step {step.label} was recorded, but the code never asked for it", code="replay")
+            self.broken = TaskFailure(
+                "replay", f"step {step.label} was recorded, but the code never asked for it", code="replay"
+            )
             return
         try:
             self.fresh += self.execution.deliver(identity, self._result_of(step), at)
@@ -87,12 +89,16 @@ class LiveTask:
         try:
             self.output = self.code.encode_output(end.value)
         except InvalidInput as error:
-            return Raised(TaskFailure("bug", f"the workflow's output cannot be recorded: {error}", code="unrecordable_output"))
+            return Raised(
+                TaskFailure("bug", f"the workflow's output cannot be recorded: {error}", code="unrecordable_output")
+            )
         return end
 
     def open_steps(self) -> list[StepRow]:
         """Steps and compensations that are pending or running, as recorded."""
-        return [s for s in self.steps.values() if s.state in (StepState.PENDING, StepState.RUNNING) and s.kind != "timer"]
+        return [
+            s for s in self.steps.values() if s.state in (StepState.PENDING, StepState.RUNNING) and s.kind != "timer"
+        ]
 
     def close(self) -> None:
         """Drop the code."""

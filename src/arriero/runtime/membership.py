@@ -91,7 +91,10 @@ class Membership:
             await self._ports.clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
             left_at = self._ports.clock.monotonic()
             if left_at - self._seen_alive > self._settings.hang_seconds:
-                logger.error("the event loop has stood still for %.0f s: the process's lease is not renewed", left_at - self._seen_alive)
+                logger.error(
+                    "the event loop has stood still for %.0f s: the process's lease is not renewed",
+                    left_at - self._seen_alive,
+                )
                 continue
             try:
                 reach("before_renew")

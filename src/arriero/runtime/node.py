@@ -54,7 +54,7 @@ class Session:
         self.lost = asyncio.Event()
         self._wake = asyncio.Event()
         self._troubled = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a set would iterate by address
         self._draining = False
         self.instance = ports.new_instance()
         self.committer: Committer[AnyCommand, Answer] = Committer(
@@ -91,7 +91,7 @@ class Session:
             process_no=process_no,
             report=self._report,
             is_trusted=self.membership.is_trusted,
-            on_taken=lambda step: self.scheduler.note_taken(step),
+            on_taken=self._note_taken,
             around=self._around,
         )
         self.scheduler = Scheduler(
@@ -126,11 +126,11 @@ class Session:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._spawned_ended)
 
     def _spawned_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a part of the process broke: %r", error, exc_info=error)
 
@@ -141,6 +141,9 @@ class Session:
     def _report(self, step: StepRow, report: Any) -> None:
         if not self.scheduler.offer(step, report):
             self.scheduler.report_alone(report)
+
+    def _note_taken(self, step: StepRow) -> None:
+        self.scheduler.note_taken(step)
 
     # --- polling is the truth, wake-ups are hints
     def hint(self) -> None:
@@ -233,7 +236,9 @@ class Node:
             assert session is not None
             await session.lost.wait()
             self.session = None
-            logger.error("this process was declared lost (frozen, or cut off from the store); it begins again as a new one")
+            logger.error(
+                "this process was declared lost (frozen, or cut off from the store); it begins again as a new one"
+            )
             self._leaving = asyncio.get_running_loop().create_task(self._leave(session))
             await asyncio.shield(self._leaving)  # whoever stops us meanwhile waits for it
             self.session = await self._begun_again()

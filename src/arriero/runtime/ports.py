@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -102,10 +103,8 @@ class ThreadKeeper:
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
             self._task = asyncio.create_task(self._renewals())
-            try:
+            with suppress(asyncio.CancelledError):
                 await self._task
-            except asyncio.CancelledError:
-                pass
 
         asyncio.run(main())
 
@@ -113,10 +112,8 @@ class ThreadKeeper:
         while self._thread.is_alive() and self._task is None:
             await asyncio.to_thread(self._thread.join, 0.01)
         if self._loop is not None and self._task is not None and self._thread.is_alive():
-            try:
+            with suppress(RuntimeError):  # it ended by itself just now
                 self._loop.call_soon_threadsafe(self._task.cancel)
-            except RuntimeError:
-                pass  # it ended by itself just now
         await asyncio.to_thread(self._thread.join)
 
 
@@ -145,10 +142,8 @@ class SystemPorts:
         future = self._pools[pool].submit(context.run, function)
 
         def tell(_: object) -> None:
-            try:
+            with suppress(RuntimeError):  # the loop is closed; nobody counts any more
                 loop.call_soon_threadsafe(on_done)
-            except RuntimeError:
-                pass  # the loop is closed; nobody counts any more
 
         future.add_done_callback(tell)
         result: Awaitable[Any] = asyncio.wrap_future(future)

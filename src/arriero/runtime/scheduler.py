@@ -101,7 +101,9 @@ class Scheduler:
             return
         self._claiming = True
         probation = not any(is_on_probation(live.task) for live in self.live.values())
-        command = Claim(actor=self._actor, process_no=self._process_no, workflows=self._names, limit=room, probation=probation)
+        command = Claim(
+            actor=self._actor, process_no=self._process_no, workflows=self._names, limit=room, probation=probation
+        )
         self._committer.put(command, lambda answer: self._claimed(room, answer))
 
     def _claimed(self, room: int, answer: Answer | BaseException) -> None:
@@ -109,7 +111,9 @@ class Scheduler:
         tasks = answer.tasks if isinstance(answer, Claimed) else ()
         for loaded in tasks:
             if loaded.task.task_no in self.live or loaded.task.task_no in self._reloading:
-                self._reload_soon(loaded.task.task_no, ())  # we knew it before this answer came: what is recorded counts
+                self._reload_soon(
+                    loaded.task.task_no, ()
+                )  # we knew it before this answer came: what is recorded counts
             else:
                 self._adopt(loaded)
         again, self._claim_again = self._claim_again, False
@@ -278,7 +282,9 @@ class Scheduler:
             return
         outcome = item.outcome
         if isinstance(outcome, Succeeded):
-            live.deliver(msgspec.structs.replace(step, state=StepState.COMPLETED, result=outcome.result), item.delivered_at)
+            live.deliver(
+                msgspec.structs.replace(step, state=StepState.COMPLETED, result=outcome.result), item.delivered_at
+            )
         elif not isinstance(outcome, RetryAsked):
             failure = msgspec.json.encode(outcome.failure).decode()
             live.deliver(msgspec.structs.replace(step, state=StepState.FAILED, failure=failure), item.delivered_at)
@@ -288,7 +294,12 @@ class Scheduler:
         unknown = [one for one in asked if one.call is not None and not self._is_known(one)]
         if unknown:
             step = unknown[0].call.step
-            live.broken = TaskFailure("bug", f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it", step.name, "unknown_step")
+            live.broken = TaskFailure(
+                "bug",
+                f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it",
+                step.name,
+                "unknown_step",
+            )
             return ()
         return tuple(self._place(new_step(one, live.task, self._store.store_id), live.task) for one in asked)
 
@@ -310,9 +321,15 @@ class Scheduler:
         if any(step.step_no not in ended for step in live.open_steps()):
             return Keep()
         waits = [new.fire_at for new in opened if new.fire_at is not None]
-        waits += [s.not_before for s in live.steps.values() if s.state is StepState.PENDING and s.step_no not in ended and s.not_before]
+        waits += [
+            s.not_before
+            for s in live.steps.values()
+            if s.state is StepState.PENDING and s.step_no not in ended and s.not_before
+        ]
         soonest = min(waits)
-        return PutDown(soonest) if seconds_between(self._store.now(), soonest) > self._settings.linger_seconds else Keep()
+        return (
+            PutDown(soonest) if seconds_between(self._store.now(), soonest) > self._settings.linger_seconds else Keep()
+        )
 
     def _compensate(self, live: LiveTask) -> Advance | None:
         if live.inbox:
@@ -382,7 +399,9 @@ class Scheduler:
         if isinstance(command.ending, Hold):
             logger.error("task %s cannot even be held: %r", live.task.task_id, error)
             return
-        failure = TaskFailure("bug", f"its transition could not be written: {type(error).__name__}: {error}", code="quarantined")
+        failure = TaskFailure(
+            "bug", f"its transition could not be written: {type(error).__name__}: {error}", code="quarantined"
+        )
         logger.error("task %s is held: %s", live.task.task_id, failure.reason)
         held = self._advance(live, (), (), Hold(failure))
         assert held is not None
@@ -452,7 +471,9 @@ class Scheduler:
                 continue
             if not all_idle and monotonic - live.idle_since < self._settings.linger_seconds:
                 continue
-            ending = PutDown(now) if all_idle else when_to_put_down(live.steps.values(), now, self._settings.linger_seconds)
+            ending = (
+                PutDown(now) if all_idle else when_to_put_down(live.steps.values(), now, self._settings.linger_seconds)
+            )
             if ending is not None:
                 command = self._advance(live, (), (), ending)
                 assert command is not None
@@ -462,7 +483,11 @@ class Scheduler:
         """Read tasks again that have been idle for long: whatever we missed, it is in the record."""
         monotonic = self._ports.clock.monotonic()
         for live in list(self.live.values()):
-            if not live.busy and live.idle_since is not None and monotonic - live.idle_since > self._settings.progress_seconds:
+            if (
+                not live.busy
+                and live.idle_since is not None
+                and monotonic - live.idle_since > self._settings.progress_seconds
+            ):
                 self._reload_soon(live.task.task_no, ())
 
     # --- the end of the process

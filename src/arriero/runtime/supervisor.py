@@ -19,7 +19,13 @@ class Supervisor:
     """The Supervisor of one process; it acts only while it leads."""
 
     def __init__(
-        self, *, store: StateStore, committer: Committer[AnyCommand, Answer], ports: Ports, settings: Settings, actor: str
+        self,
+        *,
+        store: StateStore,
+        committer: Committer[AnyCommand, Answer],
+        ports: Ports,
+        settings: Settings,
+        actor: str,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -40,10 +46,14 @@ class Supervisor:
         commands: list[AnyCommand] = []
         for step in overdue.expired:
             outcome = on_overdue(step, now, jitter=self._ports.random.random())
-            commands.append(Recover(actor=actor, step_no=step.step_no, fence=step.fence, starved=False, outcome=outcome, term=term))
+            commands.append(
+                Recover(actor=actor, step_no=step.step_no, fence=step.fence, starved=False, outcome=outcome, term=term)
+            )
         for step in overdue.starved:
             outcome = on_starved(step)
-            commands.append(Recover(actor=actor, step_no=step.step_no, fence=step.fence, starved=True, outcome=outcome, term=term))
+            commands.append(
+                Recover(actor=actor, step_no=step.step_no, fence=step.fence, starved=True, outcome=outcome, term=term)
+            )
         for loaded in overdue.past_limit:
             task = loaded.task
             commands.append(

@@ -1,9 +1,9 @@
 """For users' tests: hand-made attempts, and a world on a virtual clock that jumps.
 
-    async with testing.running(shop) as world:
-        world.answers(charge, Receipt("r1"))
-        task = await world.app.submit(fulfil(order))
-        assert await task.result() == ...
+async with testing.running(shop) as world:
+    world.answers(charge, Receipt("r1"))
+    task = await world.app.submit(fulfil(order))
+    assert await task.result() == ...
 """
 
 from .handmade import attempt, resource, undo

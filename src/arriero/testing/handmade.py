@@ -23,7 +23,9 @@ def _given(task_id: str, number: int, remaining: float, idempotency_key: str) ->
     }
 
 
-def attempt(*, task_id: str = "test", number: int = 1, remaining: float = 10.0, idempotency_key: str = "test-key") -> Attempt:
+def attempt(
+    *, task_id: str = "test", number: int = 1, remaining: float = 10.0, idempotency_key: str = "test-key"
+) -> Attempt:
     """An attempt to hand to ``step.function``; ``remaining`` seconds stay as given."""
     return Attempt(**_given(task_id, number, remaining, idempotency_key))
 

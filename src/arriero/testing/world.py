@@ -92,7 +92,9 @@ class World:
         self._store = MemoryStore(self._store_now, store_id="test-store")
         self.app = App(app.name, agents=app.agents, workflows=app.workflows)
         self.app._ports = self._ports
-        self.app._settings = Settings(lease_seconds=FOREVER, leader_seconds=FOREVER, progress_seconds=FOREVER, hang_seconds=FOREVER)
+        self.app._settings = Settings(
+            lease_seconds=FOREVER, leader_seconds=FOREVER, progress_seconds=FOREVER, hang_seconds=FOREVER
+        )
         self.app._around = self._around
         self.clock = Clock(self)
         self._answers: dict[Step[..., Any], deque[Any]] = {}
@@ -127,7 +129,9 @@ class World:
         return [StepView(self._store.tasks[s.task_no].task_id, s.name, s.key) for s in done]
 
     # --- steps
-    def _around(self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any]) -> Callable[[], Any] | None:
+    def _around(
+        self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any]
+    ) -> Callable[[], Any] | None:
         """What to call instead of the step's or compensation's function; None: its own."""
         scripted = step in self._answers or step in self._replaced
         if row.kind is StepKind.COMPENSATION:
@@ -142,7 +146,9 @@ class World:
     def _answer(self, step: Step[Any, Any]) -> Any:
         left = self._answers[step]
         if not left:
-            raise Permanent(f"the test gave no more answers for step {step.name}: add them to world.answers", code="no_answer")
+            raise Permanent(
+                f"the test gave no more answers for step {step.name}: add them to world.answers", code="no_answer"
+            )
         answer = left.popleft()
         if isinstance(answer, Exception):
             raise answer
@@ -165,7 +171,11 @@ class World:
     def _is_waiting_for_real(self) -> bool:
         """Whether a step's own function is under way; what it waits for may need real time."""
         session = None if self.app._node is None else self.app._node.session
-        return session is not None and any(not task.done() for task in session.agents.in_flight.values()) and not self._virtual.is_slept_in()
+        return (
+            session is not None
+            and any(not task.done() for task in session.agents.in_flight.values())
+            and not self._virtual.is_slept_in()
+        )
 
     def _due(self, *, after_now: bool) -> float | None:
         """The next instant, on the virtual clock, at which the store or a timer wants something."""
@@ -227,7 +237,9 @@ class World:
 
     def _what_waits(self) -> str:
         numbers = [task.task_no for task in self._store.tasks.values() if task.ended_at is None]
-        waits = [f"task {self._store.tasks[no].task_id} waits for {waiting_for(self._store.loaded(no))}" for no in numbers]
+        waits = [
+            f"task {self._store.tasks[no].task_id} waits for {waiting_for(self._store.loaded(no))}" for no in numbers
+        ]
         return "; ".join(waits) or "no task is open"
 
 

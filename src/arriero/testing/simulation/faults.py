@@ -42,5 +42,7 @@ def drawn(random: Random) -> Faults:
         "lost_wakeup": 0.5,
         "remote": 0.4,
     }
-    chosen = {kind: strength * random.uniform(0.3, 1.0) for kind, strength in strengths.items() if random.random() < 0.6}
+    chosen = {
+        kind: strength * random.uniform(0.3, 1.0) for kind, strength in strengths.items() if random.random() < 0.6
+    }
     return msgspec.convert(chosen, Faults)

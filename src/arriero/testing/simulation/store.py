@@ -11,9 +11,22 @@ from ...store.memory import MemoryStore
 from .faults import Faults
 from .loop import PROCESS
 
-_ASYNC = (
-    "submit register renew retire load_held load_news acquire_lease renew_lease release_lease due load_overdue load find ended"
-).split()
+_PASSED_ON = (
+    "submit",
+    "register",
+    "renew",
+    "retire",
+    "load_held",
+    "load_news",
+    "acquire_lease",
+    "renew_lease",
+    "release_lease",
+    "due",
+    "load_overdue",
+    "load",
+    "find",
+    "ended",
+)
 
 
 class Network:
@@ -23,7 +36,9 @@ class Network:
         later: runs a coroutine function as the world itself, after some seconds.
     """
 
-    def __init__(self, store: MemoryStore, random: Random, faults: Faults, later: Callable[[float, Callable[[], Any]], None]) -> None:
+    def __init__(
+        self, store: MemoryStore, random: Random, faults: Faults, later: Callable[[float, Callable[[], Any]], None]
+    ) -> None:
         self.store = store
         self.random = random
         self.faults = faults
@@ -99,5 +114,5 @@ def _passing_on(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in _ASYNC:
+for _name in _PASSED_ON:
     setattr(SimulatedStore, _name, _passing_on(_name))

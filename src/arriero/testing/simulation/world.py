@@ -7,6 +7,7 @@ import logging
 import random as random_module
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -28,7 +29,13 @@ NODES = 3
 FAULT_SECONDS = 25.0
 HEAL_SECONDS_MAX = 400.0  # every policy of the shop has run out by then, with room to spare
 SETTINGS = Settings(
-    lease_seconds=3, poll_seconds=0.4, supervise_seconds=0.5, leader_seconds=4, progress_seconds=8, linger_seconds=0.7, batch_max=20
+    lease_seconds=3,
+    poll_seconds=0.4,
+    supervise_seconds=0.5,
+    leader_seconds=4,
+    progress_seconds=8,
+    linger_seconds=0.7,
+    batch_max=20,
 )
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
@@ -168,7 +175,9 @@ class World:
         workflow = self.random.choice(WORKFLOWS)
         call = workflow(number, self.random.random() < 0.4)
         task_id = f"order-{number}"
-        command = self.app._submission(call, task_id=task_id, priority=self.random.randrange(10), delay=self.random.choice((0, 0, 3)))
+        command = self.app._submission(
+            call, task_id=task_id, priority=self.random.randrange(10), delay=self.random.choice((0, 0, 3))
+        )
         store = SimulatedStore(self.network)
         while True:
             try:
@@ -183,7 +192,12 @@ class World:
 
     async def _hint(self, node: Node) -> None:
         process = next((p for p, n in self._nodes.values() if n is node), None)
-        if process is not None and not self.loop.is_frozen(process) and node.session is not None and hasattr(node.session, "scheduler"):
+        if (
+            process is not None
+            and not self.loop.is_frozen(process)
+            and node.session is not None
+            and hasattr(node.session, "scheduler")
+        ):
             context = contextvars.copy_context()
             context.run(PROCESS.set, process)
             context.run(REMOTE.set, self.remote)
@@ -203,7 +217,10 @@ class World:
             if all(task.ended_at is not None for task in self.store.tasks.values()):
                 return
         waiting = [task.task_id for task in self.store.tasks.values() if task.ended_at is None]
-        self.violations += [Violation("I46", task_id, f"not ended {HEAL_SECONDS_MAX:g} s after all faults ceased") for task_id in waiting]
+        self.violations += [
+            Violation("I46", task_id, f"not ended {HEAL_SECONDS_MAX:g} s after all faults ceased")
+            for task_id in waiting
+        ]
 
     def run(self) -> Result:
         """Run the seed and check."""
@@ -238,10 +255,8 @@ class World:
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # the world ends here
             coroutine: Any = task.get_coro()
-            try:
+            with suppress(RuntimeError):  # a coroutine that awaits while being closed; its world is gone
                 coroutine.close()
-            except RuntimeError:
-                pass  # a coroutine that awaits while being closed; its world is gone
         asyncio.set_event_loop(None)
         self.loop.close()
 
@@ -252,7 +267,9 @@ class World:
             history.add(row)
         self.violations += history.end()
         for number, fold in history.tasks.items():
-            self.violations += [Violation("I52", fold.task_id, text) for text in differences(fold, self.store.loaded(number))]
+            self.violations += [
+                Violation("I52", fold.task_id, text) for text in differences(fold, self.store.loaded(number))
+            ]
         for task_id in self.acknowledged - self.store.numbers.keys():
             self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
         for task in self.store.tasks.values():
@@ -264,11 +281,19 @@ class World:
         if task.failure is not None and (failure := _read_failure(task.failure)).kind in ("bug", "replay", "unawaited"):
             self.violations.append(Violation("I21", task.task_id, failure.reason))
         if task.state is TaskState.PROCESSED:
-            wrong = [s for s in loaded.steps if s.state is StepState.COMPLETED and s.compensation and self.remote.net[s.idempotency_key] != 1]
-            self.violations += [Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong]
+            wrong = [
+                s
+                for s in loaded.steps
+                if s.state is StepState.COMPLETED and s.compensation and self.remote.net[s.idempotency_key] != 1
+            ]
+            self.violations += [
+                Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong
+            ]
         elif task.state is TaskState.COMPENSATED:
             standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key]]
-            self.violations += [Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing]
+            self.violations += [
+                Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing
+            ]
 
 
 def run_seed(seed: int) -> Result:

@@ -1,0 +1,100 @@
+"""Starting, killing and awaiting the processes of the acceptance tests, and the balance that must stand at their end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import caravan
+
+from arriero.core.export import export_lines, read_export
+from arriero.core.history import History, differences
+from arriero.runtime.crash_points import VARIABLE
+from arriero.store.sqlite.store import SqliteStore
+
+KILLED = -signal.SIGKILL
+SECONDS_MAX = 60  # for one process; a hint that it hangs, not a measure
+Process = subprocess.Popen[str]
+
+
+def started(program: str, *args: str, crash_at: str = "") -> Process:
+    """A process of its own, which dies at a crash point when one is named."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("ARRIERO_")}
+    if crash_at:
+        environment[VARIABLE] = crash_at
+    command = [sys.executable, program, *args]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def start(what: str, folder: Path, *args: str, crash_at: str = "") -> Process:
+    """The caravan's ``submit`` or ``work``."""
+    return started(caravan.__file__, what, str(folder), *args, crash_at=crash_at)
+
+
+def end_of(process: Process) -> tuple[int, str]:
+    """How it ended, and what it said of errors."""
+    try:
+        _, told = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    return process.returncode, told
+
+
+def run_until_killed(what: str, folder: Path, *args: str, crash_at: str) -> None:
+    """Run the caravan; it must die at the point."""
+    code, told = end_of(start(what, folder, *args, crash_at=crash_at))
+    assert code == KILLED, f"{crash_at} was never reached: {code} {told}"
+
+
+def run_to_the_end(what: str, folder: Path, *args: str) -> None:
+    """Run the caravan; it must end well."""
+    code, told = end_of(start(what, folder, *args))
+    assert code == 0, told
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[SqliteStore]:
+    """The folder's store."""
+    store = SqliteStore(str(folder / "store.db"))
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def check(store: SqliteStore) -> None:
+    """Everything has ended, the exported history is clean, and the tables say the same as its fold."""
+    rows = [row async for row in store.history()]
+    history = History()
+    for row in read_export(export_lines(rows, store.store_id)):
+        history.add(row)
+    assert history.end(complete=True) == []
+    for number, fold in history.tasks.items():
+        loaded = await store.load(number)
+        assert loaded is not None
+        assert differences(fold, loaded) == []
+
+
+async def balance(folder: Path, rounds: int = 1) -> list[str]:
+    """Every task of the caravan has ended as it should, the book agrees, the history is clean.
+
+    Returns: the tasks that are held because they were lost too often; of them nothing was done twice.
+    """
+    standing = caravan.standing(folder / "book.db")
+    async with opened(folder) as store:
+        tasks = await store.list_tasks(limit=10_000)
+        assert {task.task_id for task in tasks} == {f"{kind}-{n}" for kind in caravan.EXPECTED for n in range(rounds)}
+        held = [task.task_id for task in tasks if task.failure is not None and '"code":"lost"' in task.failure]
+        for task in tasks:
+            state, effects = caravan.EXPECTED[task.task_id.partition("-")[0]]
+            found = standing.get(task.task_id, [])
+            if task.task_id in held:
+                assert len(found) == len(set(found)), f"{task.task_id} did one thing twice: {found}"
+            else:
+                assert (task.task_id, task.state, found) == (task.task_id, state, effects), task.failure
+        await check(store)
+    return held
