@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class Book:
 
     def __init__(self, path: str) -> None:
         # A killed process loses nothing that it wrote, so the book need not wait for the disk.
+        self._one_at_a_time = threading.Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.executescript("PRAGMA synchronous = OFF;" + SCHEMA)
 
@@ -44,7 +46,7 @@ class Book:
 
     def act(self, attempt: Attempt, name: str) -> str:
         key = attempt.idempotency_key
-        with self._connection:
+        with self._one_at_a_time, self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("INSERT INTO calls (key) VALUES (?)", (key,))
             if self._connection.execute("SELECT 1 FROM barred WHERE key = ?", (key,)).fetchone():
@@ -54,7 +56,7 @@ class Book:
         return f"{name} for {attempt.task_id}"
 
     def undo(self, undo: Undo[str]) -> None:
-        with self._connection:
+        with self._one_at_a_time, self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("INSERT OR IGNORE INTO barred VALUES (?)", (undo.forward_key,))
             self._connection.execute("UPDATE effects SET undone = 1 WHERE key = ?", (undo.forward_key,))

@@ -2,10 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import caravan
@@ -55,6 +56,19 @@ def run_to_the_end(what: str, folder: Path, *args: str) -> None:
     assert code == 0, told
 
 
+def freeze(process: Process, folder: Path) -> None:
+    """Stop a process, but not in the middle of a commit: the operating system would keep the file locked for it."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        with closing(sqlite3.connect(folder / "store.db", timeout=0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                return
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+
+
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[SqliteStore]:
     """The folder's store."""
@@ -95,6 +109,7 @@ async def balance(folder: Path, rounds: int = 1) -> list[str]:
             if task.task_id in held:
                 assert len(found) == len(set(found)), f"{task.task_id} did one thing twice: {found}"
             else:
-                assert (task.task_id, task.state, found) == (task.task_id, state, effects), task.failure
+                told = f"{task.task_id} is {task.state} with {found}, not {state} with {effects}: {task.failure}"
+                assert (task.state, found) == (state, effects), told
         await check(store)
     return held

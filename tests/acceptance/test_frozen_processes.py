@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import standstill
-from processes import balance, check, end_of, opened, run_to_the_end, start, started
+from processes import balance, check, end_of, freeze, opened, run_to_the_end, start, started
 
 pytestmark = pytest.mark.acceptance
 LEASE = "0.5"
@@ -18,7 +18,7 @@ async def test_a_process_that_was_stopped_wakes_up_lost_and_harms_nobody(tmp_pat
     frozen = start("work", tmp_path, LEASE)
     assert frozen.stdout is not None
     assert frozen.stdout.readline()  # the first of its tasks has ended: it is in the middle of the others
-    frozen.send_signal(signal.SIGSTOP)
+    freeze(frozen, tmp_path)
     try:
         run_to_the_end("work", tmp_path, LEASE)
     finally:

@@ -4,10 +4,8 @@ Written once and used by every store, under its lock, with the rows as they stan
 and a guard can be read in one place. A store adds only how rows are found, locked and kept.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ..commands import (
@@ -16,23 +14,14 @@ from ..commands import (
     Compensate,
     Dispatch,
     EndByLimit,
-    Ending,
     Fired,
     FreeTask,
-    GaveUp,
-    Hold,
-    Keep,
-    NewStep,
-    NextUndo,
-    Outcome,
     PlanUndo,
     Process,
-    PutDown,
     Recover,
     Refusal,
     Report,
     Reported,
-    RetryAsked,
     Submit,
     Succeeded,
 )
@@ -49,49 +38,9 @@ from ..model import (
     later,
 )
 from .chain import START, payload_hash
+from .changes import STEPS_PER_TASK_MAX, Change, Event, Refused, Rows, Writer, begun, dispatched
 from .lease import HELD_FROM
 from .states import StepEvent, TaskEvent, advance_step, advance_task
-
-Event = dict[str, Any]
-
-STEPS_PER_TASK_MAX = 100_000  # a task that opens more is a loop without an end, or should be several tasks
-STEP_BITS = 20  # a step's number is its task's number and its ordinal, so that a task's steps lie side by side
-
-
-def step_number(task_no: int, ordinal: int) -> int:
-    """The key of a step's row."""
-    return task_no << STEP_BITS | ordinal
-
-
-class Rows(Protocol):
-    """Rows as they stand in the transaction."""
-
-    def task(self, task_no: int) -> TaskRow | None: ...
-    def step(self, step_no: int) -> StepRow | None: ...
-    def open_steps(self, task_no: int) -> list[StepRow]:
-        """Pending and running rows of a task, timers included, in the order of opening."""
-        ...
-
-    def process_is_retired(self, process_no: int) -> bool: ...
-    def term(self, lease: str) -> int: ...
-
-
-class Change(msgspec.Struct):
-    """Rows to write and events to append, all for one task."""
-
-    task: TaskRow
-    steps: list[StepRow]  # changed
-    opened: list[StepRow]  # new
-    events: list[Event]
-    dispatches: list[Dispatch]
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """The guard did not hold. ``events`` (of ``task_no``) keep a refused report for the operator."""
-
-    refusal: Refusal
-    task_no: int = 0
-    events: tuple[Event, ...] = ()
 
 
 def new_task(command: Submit, task_no: int, now: Instant) -> Change:
@@ -161,352 +110,8 @@ def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
 
 def take(task: TaskRow, step: StepRow, process_no: int, now: Instant, complete_within: float) -> Change:
     """A due request becomes the process's attempt."""
-    running = _running(step, process_no, now, complete_within)
-    return Change(task, [running], [], [_dispatched(running)], [Dispatch(running, task.task_id, now, task.lost_count)])
-
-
-def _running(step: StepRow, process_no: int, now: Instant, complete_within: float) -> StepRow:
-    return replace(
-        step,
-        state=advance_step(step.state, StepEvent.TAKEN),
-        fence=step.fence + 1,
-        locked_by=process_no,
-        complete_by=later(now, complete_within),
-        wait_by=None,  # it bounds the wait for the first attempt only
-        taken=True,
-    )
-
-
-def _dispatched(step: StepRow) -> Event:
-    return {
-        "type": "compensation.dispatched" if step.kind is StepKind.COMPENSATION else "step.dispatched",
-        "step": step.ordinal,
-        "attempt": step.attempt,
-        "fence": step.fence,
-        "complete_by": step.complete_by,
-        "process": step.locked_by,
-        "key": step.idempotency_key,
-    }
-
-
-class _Writer:
-    """Collects what one command changes."""
-
-    def __init__(self, task: TaskRow, rows: Rows, now: Instant, process_no: int | None) -> None:
-        self.task = task
-        self.rows = rows
-        self.now = now
-        self.process_no = process_no
-        self.changed: dict[int, StepRow] = {}
-        self.opened: list[StepRow] = []
-        self.events: list[Event] = []
-        self.dispatches: list[Dispatch] = []
-
-    def change(self) -> Change:
-        return Change(self.task, list(self.changed.values()), self.opened, self.events, self.dispatches)
-
-    def step(self, step_no: int) -> StepRow | None:
-        return self.changed.get(step_no) or self.rows.step(step_no)
-
-    def set(self, **fields: Any) -> None:
-        self.task = replace(self.task, **fields)
-
-    def put(self, step: StepRow) -> None:
-        self.changed[step.step_no] = step
-
-    # --- steps
-    def record(self, step: StepRow, outcome: Outcome, at: Instant, fence: int) -> None:
-        """The end of an attempt. ``fence`` is the step's from now on."""
-        match outcome:
-            case Succeeded(result=result):
-                step = replace(step, in_doubt=False)  # whatever earlier tries did, now it has surely happened
-                self._result(step, StepState.COMPLETED, StepEvent.SUCCEEDED, at, fence, result=result, failure=None)
-            case GaveUp(failure=failure, in_doubt=in_doubt):
-                ended = replace(step, in_doubt=in_doubt)
-                if step.state is StepState.RUNNING:  # a request nobody took is no failed attempt
-                    self._count_failure()
-                    ended = replace(ended, failure_count=step.failure_count + 1)
-                text = msgspec.json.encode(failure).decode()
-                self._result(ended, StepState.FAILED, StepEvent.GAVE_UP, at, fence, result=None, failure=text)
-            case RetryAsked():
-                self._retry(step, outcome, fence)
-
-    def _count_failure(self) -> None:
-        self.set(failure_count=self.task.failure_count + 1)
-
-    def _result(
-        self,
-        step: StepRow,
-        state: StepState,
-        event: StepEvent,
-        at: Instant,
-        fence: int,
-        *,
-        result: str | None,
-        failure: str | None,
-    ) -> None:
-        assert advance_step(step.state, event) is state
-        number = self.task.result_count + 1
-        ended = replace(
-            step,
-            state=state,
-            fence=fence,
-            locked_by=None,
-            complete_by=None,
-            wait_by=None,
-            result=result,
-            failure=failure,
-            result_number=number,
-            delivered_at=at,
-            finished_at=self.now,
-        )
-        self.put(ended)
-        self.set(result_count=number, open_count=self.task.open_count - 1, lost_count=0)
-        kind = "compensation" if step.kind is StepKind.COMPENSATION else "step"
-        what = "recorded" if failure is None else "failed"
-        recorded: Event = {"type": f"{kind}.{what}", "step": step.ordinal, "number": number}
-        if failure is None:
-            recorded["result"] = payload_hash(result)
-        else:
-            recorded |= {"failure": msgspec.Raw(failure.encode()), "in_doubt": ended.in_doubt}
-            recorded |= {"failure_count": ended.failure_count, "fence": fence}
-        self.events.append(recorded)
-
-    def _retry(self, step: StepRow, outcome: RetryAsked, fence: int) -> None:
-        self._count_failure()
-        failure = msgspec.json.encode(outcome.failure).decode()
-        fields: dict[str, Any] = {
-            "fence": fence,
-            "locked_by": None,
-            "complete_by": None,
-            "attempt": step.attempt + 1,
-            "failure_count": step.failure_count + 1,
-            "in_doubt": outcome.in_doubt,
-            "failure": failure,
-        }
-        # Once the undo began, or a person is asked, no forward step runs again: the attempt's end is the step's. A
-        # compensation of a task that is held stays open for the person who repairs it.
-        if self.may_run_again(step):
-            state = advance_step(step.state, StepEvent.RETRY_ASKED)
-            self.put(replace(step, **fields, state=state, not_before=outcome.not_before))
-            what = "cool_off" if outcome.cool_off else "retry"
-        else:
-            self.put(self.closed(replace(step, **fields)))
-            what = "error"
-        self.events.append(
-            {
-                "type": "recover.applied",
-                "step": step.ordinal,
-                "what": what,
-                "fence": fence,
-                "failure_count": step.failure_count + 1,
-                "not_before": outcome.not_before,
-                "in_doubt": outcome.in_doubt,
-                "failure": outcome.failure,
-            }
-        )
-
-    def may_run_again(self, step: StepRow) -> bool:
-        return self.task.state in (TASK_FORWARD if step.kind is StepKind.STEP else TASK_OPEN)
-
-    def closed(self, step: StepRow) -> StepRow:
-        """A step that was pending or running and will not be taken again as things stand."""
-        event = StepEvent.WITHDRAWN if step.kind is not StepKind.COMPENSATION else StepEvent.PARKED
-        finished_at = self.now if event is StepEvent.WITHDRAWN else None
-        closed = replace(step, state=advance_step(step.state, event), wait_by=None, finished_at=finished_at)
-        if step.kind is not StepKind.TIMER:
-            self.set(open_count=self.task.open_count - 1)
-            self.events.append({"type": f"step.{event}", "step": step.ordinal, "in_doubt": step.in_doubt})
-        return closed
-
-    def fire(self, step: StepRow, at: Instant) -> None:
-        """A timer's time has come: that is a result too."""
-        number = self.task.result_count + 1
-        fired = replace(
-            step,
-            state=advance_step(step.state, StepEvent.FIRED),
-            result="null",
-            result_number=number,
-            delivered_at=at,
-            finished_at=self.now,
-        )
-        self.put(fired)
-        self.set(result_count=number)
-        self.events.append({"type": "timer.fired", "step": step.ordinal, "number": number})
-
-    def open(self, new: NewStep, state: StepState = StepState.PENDING) -> None:
-        ordinal = self.task.opened_count + 1
-        is_timer = new.kind is StepKind.TIMER
-        step = StepRow(
-            step_no=step_number(self.task.task_no, ordinal),
-            task_no=self.task.task_no,
-            ordinal=ordinal,
-            kind=new.kind,
-            name=new.name,
-            key=new.key,
-            agent=new.agent,
-            state=state,
-            priority=self.task.priority,
-            arguments=new.arguments,
-            policy=new.policy,
-            idempotency_key=new.idempotency_key,
-            pivot=new.pivot,
-            effect_free=new.effect_free,
-            compensation=new.compensation,
-            undoes=new.undoes,
-            undo=new.undo,
-            attempt=1,
-            failure_count=0,
-            lost_count=0,
-            taken=False,
-            in_doubt=False,
-            fence=0,
-            locked_by=None,
-            not_before=new.fire_at if is_timer else self.now,
-            complete_by=None,
-            wait_by=None if new.wait_within is None else later(self.now, new.wait_within),
-            result=None,
-            failure=None,
-            result_number=None,
-            delivered_at=None,
-            opened_at=self.now,
-            finished_at=None,
-        )
-        counts = not is_timer and state is StepState.PENDING
-        self.set(opened_count=ordinal, open_count=self.task.open_count + counts)
-        self.events.append(_opened(step))
-        self.opened.append(step)
-        if new.take:
-            self.opened[-1] = self._dispatch(step, new.complete_within)
-
-    def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
-        assert self.process_no is not None
-        running = _running(step, self.process_no, self.now, complete_within)
-        self.events.append(_dispatched(running))
-        self.dispatches.append(Dispatch(running, self.task.task_id, self.now, self.task.lost_count))
-        return running
-
-    def withdraw_pending(self) -> None:
-        """Requests that nobody has taken, and timers, will not be; attempts that run go on to their end."""
-        for step in self.rows.open_steps(self.task.task_no):
-            now_as = self.changed.get(step.step_no, step)
-            if now_as.state is StepState.PENDING:
-                self.put(self.closed(now_as))
-        self.opened = [self.closed(step) if step.state is StepState.PENDING else step for step in self.opened]
-
-    # --- the task
-    def news(self) -> None:
-        """Something came while nobody (or another process) drives the task: wake it."""
-        if self.task.state in TASK_OPEN:
-            self.set(
-                not_before=self.now if self.task.locked_by is None else self.task.not_before,
-                unseen_since=self.task.unseen_since or self.now,
-            )
-
-    def release(self, not_before: Instant | None, why: str) -> None:
-        self.set(locked_by=None, fence=self.task.fence + 1, not_before=not_before, unseen_since=None)
-        self.events.append({"type": "task.released", "fence": self.task.fence, "not_before": not_before, "why": why})
-
-    def end(self, state: TaskState, *, output: str | None = None, failure: TaskFailure | None = None) -> None:
-        text = None if failure is None else msgspec.json.encode(failure).decode()
-        self.set(
-            state=state,
-            output=output,
-            failure=text or self.task.failure,
-            ended_at=self.now,
-            locked_by=None,
-            fence=self.task.fence + 1,
-            not_before=None,
-            unseen_since=None,
-        )
-        event: Event = {"type": "task.terminal", "state": state, "fence": self.task.fence}
-        if output is not None:
-            event["output"] = payload_hash(output)
-        if failure is not None:
-            event["failure"] = failure
-        self.events.append(event)
-        if state is TaskState.ERROR:
-            assert failure is not None
-            self.events.append({"type": "alert.opened", "cause": failure.kind})
-
-    def hold(self, failure: TaskFailure, planned: Iterable[NewStep] = ()) -> None:
-        advance_task(self.task.state, TaskEvent.HELD)
-        self.withdraw_pending()
-        for new in planned:
-            self.open(new, StepState.PLANNED)
-        self.end(TaskState.ERROR, failure=failure)
-
-    def begin_undo(self, failure: TaskFailure) -> None:
-        self.withdraw_pending()
-        text = msgspec.json.encode(failure).decode()
-        self.set(state=advance_task(self.task.state, TaskEvent.UNDO_BEGUN), failure=text)
-        self.events.append({"type": "undo.begun", "failure": failure})
-
-    def plan_undo(self, failure: TaskFailure, planned: tuple[NewStep, ...]) -> None:
-        if self.task.state is not TaskState.COMPENSATING:
-            self.begin_undo(failure)
-        self.set(failure=msgspec.json.encode(failure).decode())
-        first = self.task.opened_count + 1
-        position = len(self.opened)
-        for index, one in enumerate(planned):
-            self.open(replace(one, take=False), StepState.PENDING if index == 0 else StepState.PLANNED)
-        self.events.append({"type": "undo.planned", "steps": list(range(first, first + len(planned)))})
-        if planned[0].take:  # only now: the plan stands before its first action, also in the history
-            self.opened[position] = self._dispatch(self.opened[position], planned[0].complete_within)
-
-    def next_undo(self, ending: NextUndo) -> None:
-        step = self.step(ending.step_no)
-        assert step is not None
-        wait_by = None if ending.wait_within is None else later(self.now, ending.wait_within)
-        reached = replace(step, state=advance_step(step.state, StepEvent.REACHED), not_before=self.now, wait_by=wait_by)
-        self.set(open_count=self.task.open_count + 1)
-        self.events.append({"type": "compensation.reached", "step": step.ordinal})
-        self.put(self._dispatch(reached, ending.complete_within) if ending.take else reached)
-
-    def finish(self, ending: Ending) -> None:
-        match ending:
-            case Keep():
-                self.set(unseen_since=None)
-            case PutDown(not_before=not_before):
-                self.release(not_before, "put_down")
-            case Process(output=output):
-                advance_task(self.task.state, TaskEvent.ENDED)
-                self.withdraw_pending()  # timers nobody waits for any more; steps are closed, by the guard
-                self.end(TaskState.PROCESSED, output=output)
-            case BeginUndo(failure=failure):
-                self.begin_undo(failure)
-                self.set(unseen_since=None)
-            case PlanUndo(failure=failure, planned=planned):
-                self.plan_undo(failure, planned)
-                self.set(unseen_since=None)
-            case NextUndo():
-                self.next_undo(ending)
-                self.set(unseen_since=None)
-            case Compensate(failure=failure):
-                if self.task.state is not TaskState.COMPENSATING:
-                    self.begin_undo(failure)
-                advance_task(self.task.state, TaskEvent.UNDONE)
-                self.end(TaskState.COMPENSATED, failure=failure)
-            case Hold(failure=failure, planned=planned):
-                self.hold(failure, planned)
-
-
-def _opened(step: StepRow) -> Event:
-    event: Event = {"type": "step.opened", "step": step.ordinal, "kind": step.kind, "name": step.name, "key": step.key}
-    if step.kind is StepKind.TIMER:
-        event["fire_at"] = step.not_before
-        return event
-    event |= {"agent": step.agent, "idempotency_key": step.idempotency_key, "arguments": payload_hash(step.arguments)}
-    event |= {"policy": msgspec.Raw(step.policy.encode())}
-    flags = {"pivot": step.pivot, "effect_free": step.effect_free, "undoable": step.compensation is not None}
-    for flag, is_set in flags.items():
-        if is_set:
-            event[flag] = True
-    if step.undoes is not None:
-        event["undoes"] = step.undoes & ((1 << STEP_BITS) - 1)
-    if step.state is StepState.PLANNED:
-        event["planned"] = True
-    return event
+    running = begun(step, process_no, now, complete_within)
+    return Change(task, [running], [], [dispatched(running)], [Dispatch(running, task.task_id, now, task.lost_count)])
 
 
 def report_verdict(step: StepRow | None, fence: int, now: Instant) -> str:
@@ -550,7 +155,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
     found = (task.locked_by, task.fence, task.revision, task.state)
     if found != (command.process_no, command.fence, command.revision, command.state):
         return Refused(Refusal("moved_on", f"task {task.task_id} was held as {found}"))
-    writer = _Writer(task, rows, now, command.process_no)
+    writer = Writer(task, rows, now, command.process_no)
     for item in command.delivered:
         step = writer.step(item.step_no)
         if isinstance(item, Fired):
@@ -590,13 +195,13 @@ def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
     assert step is not None
     task = rows.task(step.task_no)
     assert task is not None
-    writer = _Writer(task, rows, now, command.process_no)
+    writer = Writer(task, rows, now, command.process_no)
     writer.events.append(_report_event(step, command.report, verdict))
     writer.record(step, command.report.outcome, now, step.fence)
     return _with_news(writer, step)
 
 
-def _with_news(writer: _Writer, step: StepRow) -> Change:
+def _with_news(writer: Writer, step: StepRow) -> Change:
     """A report or recovery grows the revision; an end of a step is news for the task, another attempt is not."""
     assert step.step_no in writer.changed
     if writer.changed[step.step_no].state is not StepState.PENDING:
@@ -617,7 +222,7 @@ def recover(command: Recover, rows: Rows, now: Instant, lease: str) -> Change | 
         return Refused(Refusal("moved_on", f"step {command.step_no} is {step.state}"))
     task = rows.task(step.task_no)
     assert task is not None
-    writer = _Writer(task, rows, now, None)
+    writer = Writer(task, rows, now, None)
     why = "starved" if command.starved else "expired"
     fence = step.fence + 1
     writer.events.append(
@@ -636,7 +241,7 @@ def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> C
         return Refused(Refusal("moved_on", f"task {command.task_no}"))
     if task.state not in TASK_FORWARD or task.complete_by is None or task.complete_by > now:
         return Refused(Refusal("moved_on", f"task {task.task_id} is {task.state}"))
-    writer = _Writer(task, rows, now, None)
+    writer = Writer(task, rows, now, None)
     writer.events.append({"type": "task.expired", "term": command.term})
     if isinstance(command.ending, BeginUndo):
         writer.begin_undo(command.ending.failure)
@@ -656,7 +261,7 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
     task = rows.task(command.task_no)
     if task is None:
         return Refused(Refusal("unknown", f"task {command.task_no}"))
-    writer = _Writer(task, rows, now, None)
+    writer = Writer(task, rows, now, None)
     freed = _free_steps(writer, command)
     holds = command.fence is not None and task.locked_by is not None and task.fence == command.fence
     if holds and command.lost_by is None and (task.unseen_since is None or task.unseen_since != command.stuck_since):
@@ -675,7 +280,7 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
     return writer.change()
 
 
-def _free_steps(writer: _Writer, command: FreeTask) -> bool:
+def _free_steps(writer: Writer, command: FreeTask) -> bool:
     freed = False
     for step_no, fence in command.steps:
         step = writer.rows.step(step_no)
@@ -699,6 +304,3 @@ def _free_steps(writer: _Writer, command: FreeTask) -> bool:
             writer.put(writer.closed(step))
             writer.news()
     return freed
-
-
-Transition = Callable[[Any, Rows, Instant], Change | Refused]

@@ -20,7 +20,7 @@ from ..commands import (
 )
 from ..core import transitions
 from ..core.chain import link_hash
-from ..core.transitions import Change, Event, Refused
+from ..core.changes import Change, Event, Refused, Rows
 from ..model import Instant, StepRow, TaskRow
 from ..policies import StepPolicy
 from .base import SUPERVISOR_LEASE
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
 
 
-class Table(transitions.Rows, Protocol):
+class Table(Rows, Protocol):
     """What a store must offer inside its transaction."""
 
     def put_task(self, task: TaskRow) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from ..commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
 from ..core import transitions
+from ..core.changes import STEP_BITS
 from ..core.compensation import open_compensations
 from ..core.lease import PROBATION_FROM
 from ..model import (
@@ -68,7 +69,7 @@ class MemoryStore:
         return self.tasks.get(task_no)
 
     def step(self, step_no: int) -> StepRow | None:
-        return self.steps[step_no >> transitions.STEP_BITS].get(step_no)
+        return self.steps[step_no >> STEP_BITS].get(step_no)
 
     def open_steps(self, task_no: int) -> list[StepRow]:
         return [s for s in self.steps[task_no].values() if s.state in (StepState.PENDING, StepState.RUNNING)]

@@ -4,8 +4,8 @@ import sqlite3
 from functools import cache
 from importlib import resources
 
+from ...core.changes import STEP_BITS
 from ...core.lease import PROBATION_FROM
-from ...core.transitions import STEP_BITS
 from ...model import Instant, LeaseRow, ProcessRow, StepRow, TaskRow
 from .rows import parameters_of, step_of, task_of
 
