@@ -154,7 +154,10 @@ def recordable_text(text: str) -> str:
     An error must never be lost because of how its text is spelled, so this one door mends instead of refusing, visibly.
     """
     shown = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
-    return shown if len(shown) <= TEXT_LENGTH_MAX else f"{shown[:TEXT_LENGTH_MAX]} [cut, {len(shown):,} characters]"
+    if len(shown) <= TEXT_LENGTH_MAX:
+        return shown
+    mark = f" [cut, {len(shown):,} characters]"  # within the limit, so that a text that passes twice is cut once
+    return shown[: TEXT_LENGTH_MAX - len(mark)] + mark
 
 
 def error_text(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from arriero.runtime.crash_points import VARIABLE
 from arriero.store.sqlite.store import SqliteStore
 
 KILLED = -signal.SIGKILL
-SECONDS_MAX = 60  # for one process; a hint that it hangs, not a measure
+SECONDS_MAX = 30  # for one process; a hint that it hangs, not a measure
 Process = subprocess.Popen[str]
 
 
@@ -26,7 +26,7 @@ def started(program: str, *args: str, crash_at: str = "") -> Process:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ARRIERO_")}
     if crash_at:
         environment[VARIABLE] = crash_at
-    command = [sys.executable, program, *args]
+    command = [sys.executable, "-X", "faulthandler", program, *args]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -39,8 +39,10 @@ def end_of(process: Process) -> tuple[int, str]:
     """How it ended, and what it said of errors."""
     try:
         _, told = process.communicate(timeout=SECONDS_MAX)
-    finally:
-        process.kill()
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # it has faulthandler: every thread tells where it stands
+        _, told = process.communicate()
+        raise AssertionError(f"it did not end within {SECONDS_MAX} s: {told}") from None
     return process.returncode, told
 
 
@@ -60,13 +62,20 @@ def freeze(process: Process, folder: Path) -> None:
     """Stop a process, but not in the middle of a commit: the operating system would keep the file locked for it."""
     while True:
         process.send_signal(signal.SIGSTOP)
-        with closing(sqlite3.connect(folder / "store.db", timeout=0, isolation_level=None)) as connection:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                connection.execute("ROLLBACK")
-                return
-            except sqlite3.OperationalError:
-                process.send_signal(signal.SIGCONT)
+        os.waitpid(process.pid, os.WUNTRACED)  # until every thread of it stands
+        if not _is_locked(folder / "store.db") and not _is_locked(folder / "book.db"):
+            return
+        process.send_signal(signal.SIGCONT)
+
+
+def _is_locked(path: Path) -> bool:
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True
+        return False
 
 
 @asynccontextmanager

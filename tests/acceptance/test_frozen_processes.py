@@ -40,7 +40,9 @@ async def test_a_process_that_was_stopped_for_a_moment_goes_on(tmp_path: Path) -
     assert code == 0, told
     assert await balance(tmp_path, ROUNDS) == []
     async with opened(tmp_path) as store:
-        assert "task.lost" not in {event["type"] async for row in store.history() for event in msgspec.json.decode(row.events)}
+        assert "task.lost" not in {
+            event["type"] async for row in store.history() for event in msgspec.json.decode(row.events)
+        }
 
 
 async def test_code_that_blocks_its_event_loop_loses_its_lease_and_another_ends_the_task(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ async def test_a_worker_killed_at_a_crash_point_costs_nothing(
     name: str, nth: int, submitted: Path, with_dead: Path, tmp_path: Path
 ) -> None:
     folder = copy_of(with_dead if name in OF_DEAD and (nth > 1 or "free" in name) else submitted, tmp_path)
-    lease = ("0.2",) if name.endswith("_renew") else ()  # so that it is renewed at all in so short a life
+    lease = ("0.05",) if name.endswith("_renew") else ()  # so that it is renewed at all in so short a life
     run_until_killed("work", folder, *lease, crash_at=f"{name}:{nth}")
     run_to_the_end("work", folder)
     assert await balance(folder) == []

@@ -53,7 +53,7 @@ def test_nothing_is_armed_without_the_variable() -> None:
 
 
 def test_the_variable_is_read_when_an_app_opens_and_a_wrong_one_stops_it(tmp_path: Path) -> None:
-    program = "import asyncio\nfrom arriero import App\nasync def main():\n    async with App('a', store='sqlite:///x.db'):\n        pass\nasyncio.run(main())"
+    program = "import asyncio; from arriero import App; asyncio.run(App('a', store='sqlite:///x.db').__aenter__())"
     environment = {**os.environ, VARIABLE: "nowhere:1"}
     told = subprocess.run(
         [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False

@@ -10,12 +10,10 @@ from arriero.commands import Recover, Refusal, RetryAsked
 from arriero.model import StepFailure
 
 slow = Agent("slow")
-calls: list[int] = []
 
 
 @slow.step(complete_within=0.1, supervision=Supervision(attempts=3), retry=Retry(tries=1))
 async def hang_once(attempt: Attempt) -> int:
-    calls.append(attempt.number)
     if attempt.number == 1:
         await asyncio.Event().wait()
     return attempt.number
@@ -100,7 +98,7 @@ async def test_a_process_without_the_role_never_leads(machine: Machine) -> None:
     app = machine.app([slow], [once])
     async with app.running(roles=["scheduler", "agents"]):
         task = await app.submit(once())
-        await until(lambda: calls)
+        await machine.event("step.dispatched", task=task.id)
         async with machine.app([slow], [once]).running(roles=["supervisor"]):
             assert await within(task.result()) == 2
     assert {event["process"] for event in await machine.events("lease.granted")} == {2}

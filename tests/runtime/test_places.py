@@ -5,7 +5,7 @@ import threading
 
 from runtime_world import SECONDS_MAX, Machine, until, within
 
-from arriero import Agent, Attempt, Retry, Supervision, Undo, workflow
+from arriero import Agent, Attempt, Permanent, Retry, StepFailed, Supervision, Undo, workflow
 
 other = Agent("other")
 
@@ -55,8 +55,6 @@ async def test_a_plain_compensation_runs_in_a_thread_too(machine: Machine) -> No
     @workflow
     async def doomed() -> None:
         await act()
-        from arriero import Permanent
-
         raise Permanent("no")
 
     app = machine.app([agent], [doomed])
@@ -176,8 +174,6 @@ async def test_waiting_for_a_place_spends_neither_attempt_nor_time(machine: Mach
 
 
 async def test_a_request_that_waits_too_long_for_a_place_fails_without_a_doubt(machine: Machine) -> None:
-    from arriero import StepFailed
-
     agent = Agent("narrow", max_in_flight=1)
     go = asyncio.Event()
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from runtime_world import Machine, session_of, until, within
 
-from arriero import Agent, ArrieroError, Attempt, Undo, workflow
+from arriero import Agent, ArrieroError, Attempt, Permanent, TaskCompensated, Undo, workflow
 
 
 class Bank:
@@ -51,8 +51,6 @@ class Bank:
 
 
 async def test_they_are_open_in_steps_of_both_kinds_and_in_compensations(machine: Machine) -> None:
-    from arriero import Permanent, TaskCompensated
-
     bank = Bank()
     bank.go.set()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from runtime_world import Machine, within
 
-from arriero import Agent, Attempt, InvalidInput, OutcomeUnknown, StoreError, testing, workflow
+from arriero import Agent, App, Attempt, InvalidInput, OutcomeUnknown, StoreError, testing, workflow
 from arriero.store.sqlite.store import SqliteStore
 
 echoes = Agent("echoes", max_in_flight=1)
@@ -141,8 +141,6 @@ async def test_nine_goes_first(machine: Machine) -> None:
 
 
 async def test_a_delayed_task_waits_and_then_runs() -> None:
-    from arriero import App
-
     app = App("delayed", agents=[echoes], workflows=[greet])
     async with testing.running(app) as world:
         later = await world.app.submit(greet("later"), delay=7200)

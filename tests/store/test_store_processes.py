@@ -62,6 +62,19 @@ async def test_a_process_that_was_retired_cannot_renew(world: World, clock: Test
     assert (await world.store.renew(2, LEASE)).others == ()
 
 
+async def test_a_retired_process_claims_and_takes_nothing(world: World) -> None:
+    await world.process("a")
+    await world.process("b")
+    held = await world.held("runs", process_no=2)
+    await world.submit("waits")
+    await world.written(world.advance_command(held, opened=(step(),)))
+    await world.store.retire(1, by="b", known_dead=True)
+    assert await world.claim(1) == []
+    assert await world.take(1) == []
+    assert [loaded.task.task_id for loaded in await world.claim(2)] == ["waits"]
+    assert len(await world.take(2)) == 1
+
+
 async def test_a_renewal_in_time_saves_a_process(world: World, clock: TestClock) -> None:
     await world.process("a")
     clock.move(2.9)

@@ -102,12 +102,12 @@ async def test_steps_of_one_task_on_probation_are_taken_beside_those_of_sound_ta
         _, steps = await world.opened(loaded.task, step("charge", "#1"), step("charge", "#2"))
         opened[name] = steps
     one_place = (("payments", 1),)
-    assert [d.task_id for d in await world.take(5, room=one_place, probation=0)] == ["sound"]
+    assert [d.task_id for d in await world.take(15, room=one_place, probation=0)] == ["sound"]
     second = opened["suspect-2"][0].task_no
-    assert [d.task_id for d in await world.take(6, room=one_place, probation=second)] == ["suspect-2"]
-    rest = [(d.task_id, d.step.key, d.lost_count) for d in await world.take(7)]
+    assert [d.task_id for d in await world.take(16, room=one_place, probation=second)] == ["suspect-2"]
+    rest = [(d.task_id, d.step.key, d.lost_count) for d in await world.take(17)]
     assert rest == [("suspect-1", "#1", 2), ("suspect-1", "#2", 2), ("sound", "#2", 0)]
-    assert [(d.task_id, d.step.key) for d in await world.take(8)] == [("suspect-2", "#2")]
+    assert [(d.task_id, d.step.key) for d in await world.take(18)] == [("suspect-2", "#2")]
 
 
 async def test_probation_is_one_task_over_all_agents_of_a_process(world: World) -> None:

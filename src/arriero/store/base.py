@@ -78,6 +78,7 @@ class StateStore(Protocol):
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
         """Apply commands in order, in one transaction, each whole or not at all; answers in order.
 
+        A process that is retired claims and takes nothing: it would only be lost again.
         A command whose guard fails is answered with a Refusal and changes nothing, except that a refused report is
         kept in the task's history with its verdict.
         """

@@ -78,6 +78,10 @@ class MemoryStore:
         row = self.processes.get(process_no)
         return row is None or row.retired
 
+    def process_was_retired(self, process_no: int) -> bool:
+        row = self.processes.get(process_no)
+        return row is not None and row.retired
+
     def term(self, lease: str) -> int:
         row = self.leases.get(lease)
         return 0 if row is None else row.term
@@ -150,6 +154,8 @@ class MemoryStore:
     def _apply(self, command: AnyCommand) -> Answer:
         work = Batch(self, self.now())
         match command:
+            case Claim() | Take() if self.process_was_retired(command.process_no):
+                return Claimed(()) if isinstance(command, Claim) else Taken(())
             case Claim():
                 return self._claim(command, work)
             case Take():

@@ -181,6 +181,8 @@ class SqliteStore:
     def _apply(self, command: AnyCommand, tables: Tables, now: Instant) -> Answer:
         work = Batch(tables, now)
         match command:
+            case Claim() | Take() if tables.process_was_retired(command.process_no):
+                return Claimed(()) if isinstance(command, Claim) else Taken(())
             case Claim():
                 return self._claim(command, tables, work)
             case Take():

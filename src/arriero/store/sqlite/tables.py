@@ -55,6 +55,10 @@ class Tables:
         row = self._execute(query("select_process"), {"process_no": process_no}).fetchone()
         return row is None or _process_of(row).retired
 
+    def process_was_retired(self, process_no: int) -> bool:
+        row = self._execute(query("select_process"), {"process_no": process_no}).fetchone()
+        return row is not None and _process_of(row).retired
+
     def term(self, lease: str) -> int:
         return self.lease(lease).term
 
