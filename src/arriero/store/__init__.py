@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import InvalidInput, StoreError
+from ..errors import InvalidInput, NotYetBuilt, StoreError
 from .base import StateStore
 
 
@@ -23,7 +23,7 @@ def open_store(url: str) -> StateStore:
 
         return MemoryStore()
     if scheme == "postgresql":
-        raise InvalidInput(f"store {url!r}: PostgreSQL comes with a later release; use sqlite:///PATH")
+        raise NotYetBuilt(f"store {url!r}: PostgreSQL comes with a later release; use sqlite:///PATH")
     raise InvalidInput(f"store {url!r} is not known; use sqlite:///PATH (four slashes for an absolute path)")
 
 
