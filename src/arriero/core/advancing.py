@@ -58,7 +58,9 @@ def on_code_ended(
 
 
 def when_to_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: float) -> PutDown | None:
-    """Decide whether an idle task is put down: its next event lies further off than ``linger_seconds``.
+    """Decide whether an idle task is put down: no attempt runs, and its next timer lies further off than ``linger_seconds``.
+
+    A request that waits for an Agent keeps no task: its report wakes it, and while it waits others may be driven.
 
     Args:
         steps: its steps; none of them running here is a matter of the caller.
@@ -70,11 +72,10 @@ def when_to_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: flo
     for step in steps:
         if step.state is StepState.RUNNING:
             return None
-        if step.state is StepState.PENDING and step.not_before is not None:
+        if step.state is StepState.PENDING and step.kind is StepKind.TIMER and step.not_before is not None:
             if step.not_before <= soon:
                 return None
-            if step.kind is StepKind.TIMER:
-                timers.append(step.not_before)
+            timers.append(step.not_before)
     return PutDown(min(timers, default=None))
 
 

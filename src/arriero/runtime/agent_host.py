@@ -110,6 +110,10 @@ class AgentHost:
         while self.in_flight:
             await asyncio.wait(self.in_flight.values())
 
+    def is_busy(self) -> bool:
+        """Whether an attempt is under way, or one may still begin: a Take has not been answered yet."""
+        return bool(self.in_flight) or self._taking
+
     def abandon(self) -> None:
         """Stop every attempt where it stands and say nothing of it."""
         for task in self.in_flight.values():
@@ -184,6 +188,8 @@ class AgentHost:
         step = dispatch.step
         identity = (step.step_no, step.fence)
         if identity in self.in_flight or identity in self._said:
+            if reserved:
+                self.give_back(step.agent)
             return
         if not reserved:
             self._used[step.agent] += 1

@@ -173,7 +173,11 @@ class Session:
         await self.scheduler.look_for_news()
         if self._troubled:
             self._troubled = False
-            await self.scheduler.reconcile()
+            try:
+                await self.scheduler.reconcile()
+            except StoreError:
+                self._troubled = True
+                raise
         if not self._draining:
             self.scheduler.put_down_idle()
             self.scheduler.look_again()
@@ -185,14 +189,19 @@ class Session:
         self.scheduler.drain()
         self.agents.stop_taking()
         await self.agents.drained()
-        while self.scheduler.live and not self.lost.is_set():
+        while not self.lost.is_set() and (self.scheduler.is_busy() or self.agents.is_busy()):
+            await self.agents.drained()  # also what a commit under way has begun meanwhile
             self.scheduler.put_down_idle(all_idle=True)
             await self._ports.clock.sleep(0.01)
         await self._stop_tasks()
-        await self.leader.resign()
-        await self.committer.stop()
-        await self.membership.stop(retire=True)
-        await self.agents.close()
+        try:
+            with contextlib.suppress(StoreError):  # its lease runs out by itself
+                await self.leader.resign()
+            await self.committer.stop()
+            with contextlib.suppress(StoreError):  # it is found lapsed, or dead, and holds nothing
+                await self.membership.stop(retire=True)
+        finally:
+            await self.agents.close()
 
     async def abandon(self, *, retire: bool = False) -> None:
         """Drop everything and write nothing: this process was declared lost, or (``retire``) could not start."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -70,10 +71,14 @@ class Keeper(Protocol):
 
 
 class LoopClock:
-    """The time of the running event loop."""
+    """The machine's monotonic time, which is the event loop's too.
+
+    Not asked of the running loop: a coroutine that is collected runs its ``finally`` wherever that happens, also while
+    workflow code is on its own loop, which has no clock to give.
+    """
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        return monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -33,6 +33,7 @@ from ..core.advancing import new_step, on_code_ended, when_to_put_down
 from ..core.compensation import next_undo
 from ..core.lease import is_on_probation
 from ..core.replay import Asked, Raised
+from ..core.supervision import on_limit_passed
 from ..errors import StoreError
 from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, seconds_between
 from ..store.base import StateStore
@@ -263,6 +264,10 @@ class Scheduler:
         for item in delivered:
             self._deliver(live, item)
         end = live.end()
+        limit = live.task.complete_by
+        if limit is not None and limit <= self._store.now() and not isinstance(end, Raised):
+            # A busy task moves on before the Supervisor's word arrives; so whoever drives it looks at the clock too.
+            return self._advance(live, delivered, (), Keep() if delivered else on_limit_passed(live.loaded))
         if end is None:
             opened = self._open(live)
             if live.broken is None:
@@ -332,8 +337,9 @@ class Scheduler:
         )
 
     def _compensate(self, live: LiveTask) -> Advance | None:
-        if live.inbox:
-            return self._advance(live, self._take_inbox(live))
+        delivered = self._take_inbox(live)
+        if delivered:
+            return self._advance(live, delivered)
         ending = next_undo(live.loaded, self._store.store_id)
         if isinstance(ending, PlanUndo):
             first = self._place(ending.planned[0], live.task)
@@ -383,6 +389,8 @@ class Scheduler:
         reports = tuple(item for item in command.delivered if isinstance(item, Reported)) + (outdated or ())
         if isinstance(answer, Refusal):
             self._reload_soon(command.task_no, reports)
+        elif isinstance(answer, StoreError):
+            live.busy = False  # the process ends and the store is silent: whoever frees the task goes on with it
         elif self.live.get(command.task_no) is live:
             self._quarantine(live, command, answer)
 
@@ -478,6 +486,8 @@ class Scheduler:
                 command = self._advance(live, (), (), ending)
                 assert command is not None
                 self._send(live, command)
+            elif self._fire_due(live):  # it stays here for a step's sake; its timers go on
+                self._pump(live)
 
     def look_again(self) -> None:
         """Read tasks again that have been idle for long: whatever we missed, it is in the record."""
@@ -491,6 +501,10 @@ class Scheduler:
                 self._reload_soon(live.task.task_no, ())
 
     # --- the end of the process
+    def is_busy(self) -> bool:
+        """Whether a task is held here, or may still come: a Claim has not been answered, a task is being read again."""
+        return bool(self.live or self._reloading) or self._claiming
+
     def drain(self) -> None:
         """Claim nothing any more."""
         self._draining = True

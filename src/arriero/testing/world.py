@@ -101,6 +101,7 @@ class World:
         self._replaced: dict[Step[..., Any], Callable[..., Any]] = {}
         self._calls: defaultdict[Step[..., Any], list[Mapping[str, Any]]] = defaultdict(list)
         self._advancing = False
+        self._waited_enough_for: set[tuple[int, int]] = set()
 
     def _store_now(self) -> Instant:
         return Instant(START + round((self._virtual.monotonic() - START_SECONDS) * 1_000_000))
@@ -164,18 +165,20 @@ class World:
             await asyncio.sleep(0)
             still = still + 1 if self._virtual.activity == seen else 0
             seen = self._virtual.activity
-            if still >= TURNS and self._is_waiting_for_real() and loop.time() < real_end:
-                await asyncio.sleep(0.001)  # a step's own function waits for something real
-                still = 0
+            if still >= TURNS and (waiting := self._waiting_for_real()):
+                if loop.time() < real_end:
+                    await asyncio.sleep(0.001)  # a step's own function waits for something real
+                    still = 0
+                else:
+                    self._waited_enough_for |= waiting
 
-    def _is_waiting_for_real(self) -> bool:
-        """Whether a step's own function is under way; what it waits for may need real time."""
+    def _waiting_for_real(self) -> set[tuple[int, int]]:
+        """Attempts of steps' own functions under way; what they wait for may need real time, each once."""
         session = None if self.app._node is None else self.app._node.session
-        return (
-            session is not None
-            and any(not task.done() for task in session.agents.in_flight.values())
-            and not self._virtual.is_slept_in()
-        )
+        if session is None or self._virtual.is_slept_in():
+            return set()
+        under_way = {attempt for attempt, task in session.agents.in_flight.items() if not task.done()}
+        return under_way - self._waited_enough_for
 
     def _due(self, *, after_now: bool) -> float | None:
         """The next instant, on the virtual clock, at which the store or a timer wants something."""
@@ -198,9 +201,6 @@ class World:
     async def _step(self, limit: float | None) -> bool:
         """One jump, at most to ``limit``; False when nothing would ever happen again."""
         for _ in range(POKES_MAX):
-            due = self._due(after_now=False)
-            if due is not None and due > self._virtual.monotonic():
-                break
             before = len(self._store.log)
             self._virtual.poke()
             await self._settle()

@@ -34,6 +34,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._frozen: set[int] = set()
         self._aside: defaultdict[int, list[asyncio.Handle]] = defaultdict(list)
         self.steps = 0
+        self._begun: list[
+            asyncio.Task[Any]
+        ] = []  # kept: a task that is collected would run its `finally` after its death
 
     def time(self) -> float:
         return self._virtual_now
@@ -98,6 +101,11 @@ class SimulatedLoop(base_events.BaseEventLoop):
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
         pass  # _jump and _move_due drop cancelled timers
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(coro, **options)
+        self._begun.append(task)
+        return task
 
     # --- what would leave the simulated world
     def _write_to_self(self) -> None:

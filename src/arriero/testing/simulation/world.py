@@ -60,11 +60,19 @@ class _TaskKeeper:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+class _SimulatedClock(LoopClock):
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
 class SimulatedPorts:
     """The doors of one simulated process."""
 
     def __init__(self, world: "World", number: int) -> None:
-        self.clock: Clock = LoopClock()
+        self.clock: Clock = _SimulatedClock(world.loop)
         self.random = random_module.Random(world.random.getrandbits(64))
         self._world = world
         self._number = number
