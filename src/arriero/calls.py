@@ -54,12 +54,13 @@ def current_run() -> WorkflowRun | None:
 class StepCall(Coroutine[Any, Any, R_co]):
     """A step with its arguments. Await it in a workflow, or submit it as a task of its own."""
 
-    __slots__ = ("__weakref__", "_awaited_before", "_running", "arguments", "changed", "step")
+    __slots__ = ("__weakref__", "_awaited_before", "_running", "arguments", "changed", "number", "step")
 
     def __init__(self, step: "Step[Any, R_co]", arguments: str, changed: StepOptions = NO_OPTIONS) -> None:
         self.step = step
         self.arguments = arguments
         self.changed = changed
+        self.number = id(self)  # in workflow code: its place among the calls made there
         self._awaited_before = False
         self._running: Coroutine[Any, Any, R_co] | None = None
 
@@ -126,6 +127,10 @@ class StepCall(Coroutine[Any, Any, R_co]):
     def close(self) -> None:
         if self._running is not None:
             self._running.close()
+
+    def __hash__(self) -> int:
+        """So that sets of calls (asyncio.as_completed) iterate alike in every replay."""
+        return self.number
 
     def __repr__(self) -> str:
         return f"<call of step {self.step.name}>"

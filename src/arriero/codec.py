@@ -56,13 +56,18 @@ def encode(value: Any, what: str) -> str:
         # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
         if b"null" in data or b"\\u0000" in data:
             _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=_from_user_type), what)
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"{what} holds a lone surrogate ({error.object[error.start]!a}), which is no text: remove it, or encode as base64"
+        ) from error
+    except RecursionError as error:
+        raise InvalidInput(f"{what} is nested too deep, or holds itself: flatten it") from error
     except (
         TypeError,
         NotImplementedError,
         ValueError,
         OverflowError,
-        RecursionError,
-    ) as error:  # UnicodeEncodeError too
+    ) as error:
         raise InvalidInput(f"{what} cannot be recorded: {error}") from error
     if len(data) > PAYLOAD_BYTES_WARN:
         _check_size(len(data), what)
@@ -130,7 +135,7 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
             return decode(text)
-        except (msgspec.DecodeError, NotImplementedError, ValueError, RecursionError) as error:  # pydantic's too
+        except Exception as error:  # also what a type's own __post_init__ or validator raises
             raise InvalidInput(f"{what}: {error}") from error
 
     return read

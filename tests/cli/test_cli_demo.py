@@ -14,6 +14,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An example that prints how it is called."""
     folder = tmp_path / "installed" / "examples" / "orders"
     folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
     (folder / "demo.py").write_text("def run_demo(**options):\n    print(sorted(options.items()))\n    return 1\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "examples"]:
         monkeypatch.delitem(sys.modules, name)

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
+import pytest
 from cli_calls import APP, Call, json_lines, order
 
 
@@ -54,7 +56,10 @@ def test_a_delay_is_kept(call: Call) -> None:
     assert shown["not_before"] > shown["submitted_at"]
 
 
-def test_the_current_directory_comes_first_on_the_import_path(call: Call, shop: Path) -> None:
+def test_the_current_directory_comes_first_on_the_import_path(
+    call: Call, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     (shop / "colorsys.py").write_text("from shopfront import app\n")  # there is another one in the standard library
     submitted = call("submit", "colorsys:app", "jammed")
     assert submitted.exit_code == 0, submitted.stderr

@@ -64,7 +64,7 @@ def test_arguments_are_recorded_by_name_and_only_those_given() -> None:
         (lambda: charge(1, "EUR", 2.0), "step charge takes 2 positional arguments, 3 were given"),
         (lambda: charge(1, tip=math.nan), "holds nan, which JSON does not know: use None or a text"),
         (lambda: charge(1, tip=-math.inf), "holds -inf"),
-        (lambda: charge(1, "\ud800"), "arguments of step charge cannot be recorded: .*surrogates"),
+        (lambda: charge(1, "\ud800"), "arguments of step charge holds a lone surrogate"),
         (lambda: charge(1, "a\0b"), "holds a NUL character"),
         (lambda: charge(10**5000), "arguments of step charge cannot be recorded"),
         (lambda: charge(-(10**100_000)), "cannot be recorded"),
@@ -87,7 +87,7 @@ def test_arguments_that_the_types_or_the_stores_refuse_are_named(call: Any, name
 def test_an_endless_nesting_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
-    with pytest.raises(InvalidInput, match="cannot be recorded"):
+    with pytest.raises(InvalidInput, match="nested too deep"):
         take(value)
 
 

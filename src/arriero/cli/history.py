@@ -61,7 +61,8 @@ def _value(name: str, value: Any) -> str:
 
 @click.command(short_help="Write the whole history as JSON lines.")
 @store_option
-def export(store: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Accepted as everywhere; an export is JSON lines anyway.")
+def export(store: str | None, as_json: bool) -> None:
     """Write the whole history to standard output, as JSON lines with a trailer, for `arriero check`.
 
     It is a complete state of the history, as of its beginning, also while Apps run on the store.

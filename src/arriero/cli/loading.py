@@ -41,13 +41,13 @@ def _import(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InvalidInput(f"there is no module {name!r}, looked for from {os.getcwd()}") from error  # noqa: PTH109
         raise InvalidInput(f"module {name} cannot be imported: {error}{_where(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"module {name} cannot be imported: {type(error).__name__}: {error}{_where(error)}"
         ) from error
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """Where in the user's code it was raised; the error's own text says it for a syntax error."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     if isinstance(error, SyntaxError) or not frames or frames[-1].filename == __file__:

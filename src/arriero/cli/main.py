@@ -10,7 +10,7 @@ from .. import __version__
 from ..errors import ArrieroError
 from .demo import demo
 from .history import check, export, history
-from .output import one_line
+from .output import one_line, write_no_more
 from .run import run
 from .submit import submit
 from .task import task
@@ -35,6 +35,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
+            write_no_more()
             _refuse("standard output cannot be written: no space is left; what was written is not complete")
         sys.exit(code if isinstance(code, int) else 0)
 

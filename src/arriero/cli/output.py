@@ -1,5 +1,6 @@
 """What commands print: one line per thing, a table on a terminal, JSON lines for programs, progress for people."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,13 @@ from ..model import Instant
 
 PROGRESS_AFTER_SECONDS = 1.0
 PROGRESS_EVERY_SECONDS = 0.2
+
+
+def write_no_more() -> None:
+    """Point standard output at nothing, after it failed: else the interpreter tries to write the rest as it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def one_line(text: str) -> str:

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import threading
-from contextlib import suppress
 from types import FrameType
 
 import click
@@ -13,7 +12,7 @@ import click
 from ..app import App
 from ..errors import InvalidInput
 from .loading import load_app
-from .output import one_line
+from .output import one_line, write_no_more
 from .stores import store_option
 
 LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
@@ -97,8 +96,10 @@ def _described(app: App, roles: list[str] | None, agents: list[str] | None) -> s
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # nobody reads it any more; the work goes on
+    try:
         click.echo(f"arriero: {one_line(text)}")
+    except OSError:  # nobody reads it any more; the work goes on
+        write_no_more()
 
 
 def _exit_soon() -> None:

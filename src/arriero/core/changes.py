@@ -389,6 +389,8 @@ class Writer:
             case Keep():
                 self.set(unseen_since=None)
             case PutDown(not_before=not_before):
+                if not_before is None and self.task.state is TaskState.COMPENSATING and not self.task.open_count:
+                    not_before = self.now  # nothing is open that could wake it: an undo never sleeps for ever
                 self.release(not_before, "put_down")
             case Process(output=output):
                 advance_task(self.task.state, TaskEvent.ENDED)

@@ -67,6 +67,7 @@ class Execution:
         self._waiting: dict[Identity, asyncio.Future[Any]] = {}
         self._occurrences: defaultdict[str, int] = defaultdict(int)
         self._draws = 0
+        self._calls = 0
         self._unawaited: dict[int, StepCall[Any]] = {}
         self.asked: dict[Identity, Asked] = {}
         self._new: list[Asked] = []
@@ -143,6 +144,8 @@ class Execution:
     # --- what call values and arriero.sleep ask of us
     def created(self, call: StepCall[Any]) -> None:
         """A call value came to be; it must be awaited before the code returns."""
+        self._calls += 1
+        call.number = self._calls
         self._unawaited[id(call)] = call
 
     def replaced(self, call: StepCall[Any], by: StepCall[Any]) -> None:

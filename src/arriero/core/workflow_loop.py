@@ -5,11 +5,13 @@ threads) has no record to replay from, so asking for it is refused by name, with
 """
 
 import asyncio
+import gc
 import sys
 from asyncio import events, tasks
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import cache
 from typing import Any, NoReturn
 
 from ..errors import ForbiddenInWorkflow
@@ -26,6 +28,32 @@ _REMEDIES = {
     "run_in_executor": "a thread: move the call into a step",
     "call_soon_threadsafe": "another thread: move the call into a step",
 }
+
+
+# What the interpreter announces of calls that block; asked for by workflow code they are refused like awaited ones.
+_BLOCKING = {
+    "socket.connect": "a socket: move the call into a step",
+    "socket.bind": "a socket: move the call into a step",
+    "socket.sendto": "a socket: move the call into a step",
+    "socket.getaddrinfo": "a socket: move the call into a step",
+    "socket.gethostbyname": "a socket: move the call into a step",
+    "subprocess.Popen": "a process: move the call into a step",
+    "os.system": "a process: move the call into a step",
+    # Announced from Python 3.13 on; before that nobody can tell.
+    "time.sleep": "a pause of the whole process: use `await arriero.sleep(...)`",
+}
+
+
+def _on_audit(event: str, _details: object) -> None:
+    remedy = _BLOCKING.get(event)
+    if remedy is not None and isinstance(loop := events._get_running_loop(), WorkflowLoop):
+        loop.refuse(f"workflow code called {event}, that is {remedy}")
+
+
+@cache
+def _listen() -> None:
+    """Hear of blocking calls from now on; a hook cannot be taken back, so it is set by the first workflow that runs."""
+    sys.addaudithook(_on_audit)
 
 
 class WorkflowTask(asyncio.Task[Any]):
@@ -57,6 +85,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     """
 
     def __init__(self, workflow_run: Any, seed: int) -> None:
+        _listen()
         self.workflow_run = workflow_run
         self.violation: ForbiddenInWorkflow | None = None
         self._refusals = 0
@@ -104,6 +133,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def run_ready(self) -> None:
         """Run until nothing is ready. Raises ForbiddenInWorkflow when the code spins."""
         outer = self._enter()
+        collects = gc.isenabled()
+        gc.disable()  # a finalizer of somebody else's object must not meet our loop
         try:
             for _ in range(RUNS_MAX):
                 if not self._ready:
@@ -114,6 +145,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             raise ForbiddenInWorkflow(f"workflow code ran {RUNS_MAX:,} callbacks without awaiting a step: it spins")
         finally:
             self._leave(*outer)
+            if collects:
+                gc.enable()
 
     def _enter(self) -> tuple[Any, Any, Any]:
         """Put the loop that runs us aside: for the code there is only this one."""

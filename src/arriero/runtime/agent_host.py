@@ -285,7 +285,12 @@ class _AttemptRun:
                 return self._failed(_failure("permanent", error), in_doubt=unsure)
             except Transient as error:
                 failure, retry_after = _failure("transient", error), error.retry_after
-            except Exception as error:
+            except asyncio.CancelledError as error:
+                if self._task is None or self._task.cancelling():
+                    raise
+                unsure, retry_after = True, None  # the step cancelled itself, nobody asked it to
+                failure = _failure("unknown", error)
+            except (Exception, SystemExit) as error:  # a step that calls sys.exit must not take the process along
                 unsure, retry_after = True, None
                 failure = _failure("unknown", error)
             else:
@@ -384,7 +389,7 @@ def _undo(given: dict[str, Any], step: StepRow, definition: Step[Any, Any]) -> U
     return Undo(**given, outcome=context.outcome, forward_key=context.forward_key, result=result)
 
 
-def _failure(cause: Any, error: Exception) -> StepFailure:
+def _failure(cause: Any, error: BaseException) -> StepFailure:
     if isinstance(error, StepError):
         return StepFailure(
             cause, recordable_text(error.message), recordable_text(error.code), recordable_details(error.details)

@@ -50,6 +50,8 @@ class Leader:
                 await self._pass()
             except StoreError as error:
                 logger.warning("the Supervisor could not work: %s", error)
+            except Exception:  # one row nobody can decide about must not end the role
+                logger.exception("a pass of the Supervisor broke; the next one begins anew")
             await self._ports.clock.idle(self._never, self._settings.supervise_seconds)
 
     async def _pass(self) -> None:

@@ -17,6 +17,7 @@ from .settings import Settings
 
 logger = logging.getLogger("arriero")
 
+HELD_MAX = 1_000_000  # more than any process holds
 RENEWALS_PER_LEASE = 4  # so that a lost renewal or two do not cost the lease
 
 
@@ -132,7 +133,8 @@ class Membership:
         try:
             if not other.retired and not await self._retire(other.process_no, known_dead=known_dead):
                 return
-            while held := await self._store.load_held(other.process_no, self._settings.batch_max):
+            # All at once: whether a task on probation is among them decides who is charged.
+            while held := await self._store.load_held(other.process_no, HELD_MAX):
                 commands = on_process_lost(held, other.process_no, self.instance)
                 reach("before_free")
                 answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))

@@ -144,7 +144,14 @@ class SystemPorts:
             self._pools[pool] = ThreadPoolExecutor(size, thread_name_prefix=f"arriero-{pool}")
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        future = self._pools[pool].submit(context.run, function)
+
+        def run() -> T:
+            try:
+                return context.run(function)
+            except StopIteration as error:  # a future refuses it, and nobody would ever hear of it
+                raise RuntimeError("StopIteration left the function") from error
+
+        future = self._pools[pool].submit(run)
 
         def tell(_: object) -> None:
             with suppress(RuntimeError):  # the loop is closed; nobody counts any more

@@ -23,6 +23,7 @@ class Waiting:
         self._ports = ports
         self._waiters: defaultdict[int, set[asyncio.Future[Ended]]] = defaultdict(set)
         self._poller: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()  # somebody new waits: the task may have ended long ago
 
     def ended_here(self, task: TaskRow, loaded: Loaded) -> None:
         """A task ended in this process."""
@@ -50,6 +51,7 @@ class Waiting:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Ended] = loop.create_future()
         self._waiters[task_no].add(waiter)
+        self._asked.set()
         if self._poller is None or self._poller.done():
             self._poller = loop.create_task(self._poll(), name="arriero-waiting")
         timer = None
@@ -71,8 +73,11 @@ class Waiting:
                 del self._waiters[task_no]
 
     async def _poll(self) -> None:
-        wait, never = ASK_SECONDS, asyncio.Event()
+        wait = ASK_SECONDS
         while self._waiters:
+            if self._asked.is_set():
+                self._asked.clear()
+                wait = ASK_SECONDS
             numbers = list(self._waiters)
             for start in range(0, len(numbers), ASK_TASKS_MAX):
                 try:
@@ -81,7 +86,7 @@ class Waiting:
                         wait = ASK_SECONDS
                 except StoreError:
                     pass  # asked again below; whoever waits has a timeout of their own
-            await self._ports().clock.idle(never, wait)
+            await self._ports().clock.idle(self._asked, wait)
             wait = min(wait * 1.5, ASK_SECONDS_MAX)
 
     async def close(self) -> None:

@@ -13,6 +13,8 @@ def open_store(url: str) -> StateStore:
         url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``memory://``.
     Raises: InvalidInput - an unknown scheme.
     """
+    if "\0" in url:
+        raise InvalidInput(f"store {url!r} holds a NUL character; use sqlite:///PATH")
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         from .sqlite.store import SqliteStore
