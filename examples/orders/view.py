@@ -68,7 +68,7 @@ class LiveView:
 
     def show(self, counts: Counts, kills: int) -> None:
         self._bar.update(self._bar_id, completed=counts.ended)
-        self._live.update(Group(_table(counts, self._rate.add(counts.steps_done), kills), self._bar))
+        self._live.update(Group(_tables(counts, self._rate.add(counts.steps_done), kills), self._bar))
 
 
 class PlainView:
@@ -100,12 +100,21 @@ class PlainView:
         )
 
 
-def _table(counts: Counts, rate: float, kills: int) -> Table:
-    table = Table(title="The shop's orders", title_justify="left", expand=True)
-    for state in STATES:
-        table.add_column(state, justify="right")
-    for column in ("steps/s", "retries", "undos", "kills"):
-        table.add_column(column, justify="right", style="cyan")
-    states = (f"{counts.tasks.get(state, 0):,}" for state in STATES)
-    table.add_row(*states, f"{rate:,.0f}", f"{counts.retries:,}", f"{counts.undos:,}", str(kills))
+def _tables(counts: Counts, rate: float, kills: int) -> Group:
+    """Two tables, one below the other: side by side their headings would not fit a terminal of 80 columns."""
+    states = {state: f"{counts.tasks.get(state, 0):,}" for state in STATES}
+    course = {
+        "steps/s": f"{rate:,.0f}",
+        "retries": f"{counts.retries:,}",
+        "undos": f"{counts.undos:,}",
+        "kills": str(kills),
+    }
+    return Group(_table("The shop's orders", states), _table(None, course, style="cyan"))
+
+
+def _table(title: str | None, figures: dict[str, str], style: str = "") -> Table:
+    table = Table(title=title, title_justify="left", expand=True)
+    for name in figures:
+        table.add_column(name, justify="right", style=style, no_wrap=True)
+    table.add_row(*figures.values())
     return table
