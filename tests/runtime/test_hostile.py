@@ -4,11 +4,14 @@ import asyncio
 import gc
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from arriero import Agent, App, Attempt, Supervision, TaskFailed, testing, workflow
+from arriero import Agent, App, Attempt, StoreError, Supervision, TaskFailed, testing, workflow
+from arriero.commands import Answer, AnyCommand, Taken
+from arriero.model import Loaded
 
 ONCE = Supervision(attempts=1)
 
@@ -137,3 +140,48 @@ async def test_the_result_of_a_task_that_ended_long_ago_is_there_at_once() -> No
         began = world.clock.now()
         assert [await task.result() for task in tasks] == [1] * 5
         assert world.clock.now() == began
+
+
+@pytest.mark.parametrize("lost", ["the answer", "the answer, then the look at what is held"])
+async def test_a_lost_answer_to_a_take_costs_no_place_and_gives_none_twice(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent("one", max_in_flight=1)
+    under_way, most = 0, 0
+
+    @agent.step(supervision=ONCE)
+    async def go(attempt: Attempt) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        under_way -= 1
+        return 1
+
+    async with testing.running(App("one", agents=[agent])) as world:
+        store = world._store
+        apply, load_held = store.apply, store.load_held
+        losses = {"take": 1, "held": 1 if "look" in lost else 0}
+
+        async def losing(batch: Sequence[AnyCommand]) -> list[Answer]:
+            answers = await apply(batch)
+            if losses["take"] and any(isinstance(answer, Taken) and answer.dispatches for answer in answers):
+                losses["take"] = 0
+                raise StoreError("the answer was lost")
+            return answers
+
+        async def away(process_no: int, limit: int) -> list[Loaded]:
+            if losses["held"] and not losses["take"]:
+                losses["held"] = 0
+                raise StoreError("and the store stays away for a moment")
+            return await load_held(process_no, limit)
+
+        monkeypatch.setattr(world.app._node.session.committer, "_write", losing)  # type: ignore[union-attr]  # it runs
+        monkeypatch.setattr(store, "load_held", away)
+        tasks = [await world.app.submit(go()) for _ in range(6)]
+        assert [await task.result() for task in tasks] == [1] * 6
+        assert (losses, most) == ({"take": 0, "held": 0}, 1)
+        agents = world.app._node.session.agents  # type: ignore[union-attr]  # it runs
+        await world.clock.advance(1)
+        assert agents._used["one"] == 0

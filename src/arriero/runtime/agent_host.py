@@ -74,6 +74,7 @@ class AgentHost:
         self._used: Counter[str] = Counter()
         self._backlog: set[str] = set()  # Agents for which requests may wait in the store: those go first
         self._taking = False
+        self._unsure: tuple[tuple[str, int], ...] = ()  # places of Takes whose answer was lost
         self._take_again = False
         self._stopping = False
         self._resources: dict[Resource[Any], Any] = {}
@@ -169,11 +170,14 @@ class AgentHost:
 
     def _taken(self, room: tuple[tuple[str, int], ...], answer: Answer | BaseException) -> None:
         self._taking = False
-        dispatches = answer.dispatches if isinstance(answer, Taken) else ()
+        if not isinstance(answer, Taken):
+            self._unsure += room  # what was taken, if anything, is found by reconciling; until then its place is kept
+            return
+        dispatches = answer.dispatches
         got = Counter(dispatch.step.agent for dispatch in dispatches)
         for name, places in room:
             self._used[name] -= places - got[name]
-            if got[name] < places and isinstance(answer, Taken):
+            if got[name] < places:
                 self._backlog.discard(name)
         for dispatch in dispatches:
             self._on_taken(dispatch.step)
@@ -181,6 +185,13 @@ class AgentHost:
         again, self._take_again = self._take_again, False
         if again or any(name in self._backlog for name, _ in room if got[name]):
             self.take_soon()
+
+    def reconciled(self) -> None:
+        """What a lost answer had taken is under way by now; the places kept for it are free."""
+        for name, places in self._unsure:
+            self._used[name] -= places
+        self._unsure = ()
+        self.take_soon()
 
     # --- attempts
     def dispatch(self, dispatch: Dispatch, *, reserved: bool) -> None:

@@ -175,6 +175,7 @@ class Session:
             self._troubled = False
             try:
                 await self.scheduler.reconcile()
+                self.agents.reconciled()
             except StoreError:
                 self._troubled = True
                 raise
