@@ -51,18 +51,49 @@ def current_run() -> WorkflowRun | None:
     return getattr(asyncio._get_running_loop(), "workflow_run", None)
 
 
-class StepCall(Coroutine[Any, Any, R_co]):
+class _CallValue(Coroutine[Any, Any, R_co]):
+    """A coroutine in full, so that gather, TaskGroup and wait take it; it begins when it is first driven."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self) -> None:
+        self._running: Coroutine[Any, Any, R_co] | None = None
+
+    async def _awaited(self) -> R_co:
+        """What awaiting it does."""
+        raise NotImplementedError
+
+    def _begun(self) -> Coroutine[Any, Any, R_co]:
+        if self._running is None:
+            self._running = self._awaited()
+        return self._running
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        return self._awaited().__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._begun().send(value)
+
+    def throw(self, *exception: Any) -> Any:
+        return self._begun().throw(*exception)
+
+    def close(self) -> None:
+        if self._running is not None:
+            self._running.close()
+
+
+class StepCall(_CallValue[R_co]):
     """A step with its arguments. Await it in a workflow, or submit it as a task of its own."""
 
-    __slots__ = ("__weakref__", "_awaited_before", "_running", "arguments", "changed", "number", "step")
+    __slots__ = ("__weakref__", "_awaited_before", "arguments", "changed", "number", "step")
 
     def __init__(self, step: "Step[Any, R_co]", arguments: str, changed: StepOptions = NO_OPTIONS) -> None:
+        super().__init__()
         self.step = step
         self.arguments = arguments
         self.changed = changed
         self.number = id(self)  # in workflow code: its place among the calls made there
         self._awaited_before = False
-        self._running: Coroutine[Any, Any, R_co] | None = None
 
     def options(
         self,
@@ -110,24 +141,6 @@ class StepCall(Coroutine[Any, Any, R_co]):
         result: R_co = await run.open(self)
         return result
 
-    def __await__(self) -> Generator[Any, None, R_co]:
-        return self._awaited().__await__()
-
-    # A coroutine in full, so that gather, TaskGroup and wait take it.
-    def send(self, value: Any, /) -> Any:
-        if self._running is None:
-            self._running = self._awaited()
-        return self._running.send(value)
-
-    def throw(self, *exception: Any) -> Any:
-        if self._running is None:
-            self._running = self._awaited()
-        return self._running.throw(*exception)
-
-    def close(self) -> None:
-        if self._running is not None:
-            self._running.close()
-
     def __hash__(self) -> int:
         """So that sets of calls (asyncio.as_completed) iterate alike in every replay."""
         return self.number
@@ -142,15 +155,15 @@ class WorkflowOptions(msgspec.Struct, frozen=True):
     task_id: str | None = None
 
 
-class WorkflowCall(Coroutine[Any, Any, R_co]):
+class WorkflowCall(_CallValue[R_co]):
     """A workflow with its arguments: submit it."""
 
-    __slots__ = ("_running", "arguments", "workflow")
+    __slots__ = ("arguments", "workflow")
 
     def __init__(self, workflow: "Workflow[Any, R_co]", arguments: str) -> None:
+        super().__init__()
         self.workflow = workflow
         self.arguments = arguments
-        self._running: Coroutine[Any, Any, R_co] | None = None
 
     def options(
         self,
@@ -172,23 +185,6 @@ class WorkflowCall(Coroutine[Any, Any, R_co]):
         raise DefinitionError(
             f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result()"
         )
-
-    def __await__(self) -> Generator[Any, None, R_co]:
-        return self._awaited().__await__()
-
-    def send(self, value: Any, /) -> Any:
-        if self._running is None:
-            self._running = self._awaited()
-        return self._running.send(value)
-
-    def throw(self, *exception: Any) -> Any:
-        if self._running is None:
-            self._running = self._awaited()
-        return self._running.throw(*exception)
-
-    def close(self) -> None:
-        if self._running is not None:
-            self._running.close()
 
     def __repr__(self) -> str:
         return f"<call of workflow {self.workflow.name}>"
