@@ -18,7 +18,22 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("store",),
     ("runtime",),
-    ("app", "context", "__init__", "__main__", "cli", "testing"),
+    ("config", "config_values"),
+    (
+        "app",
+        "assembly",
+        "bulk",
+        "context",
+        "joining",
+        "operating",
+        "replies",
+        "sync",
+        "task",
+        "__init__",
+        "__main__",
+        "cli",
+        "testing",
+    ),
 )
 # Nothing of these may be imported by those below: who imports them is a user's program, not a part of arriero.
 TOPMOST = ("cli", "testing", "__main__")

@@ -27,7 +27,7 @@ from .faults import LEVELS, FaultPlan, planned_faults
 from .generated import write_ledger
 from .ledger import Ledger, LedgerError, read_ledger
 from .processes import Process, ProcessFailed, RemoteServices, Worker, check_history, start_submission
-from .progress import SQLITE, Counts, store_path, task_counts, task_states
+from .progress import SQLITE, Counts, store_path, task_counts, task_states, unpaired
 from .summary import Summary, as_figures, show
 from .view import View, open_view
 
@@ -229,6 +229,9 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         problems.append(f"only {course.kills} of {plan.kills} kills found work in flight")
     if history is not None:
         problems.append(history)
+    rows_alone, tasks_alone = unpaired(plan.store_url) if states else ([], [])
+    if rows_alone or tasks_alone:
+        problems.append(f"orders without a task: {rows_alone[:5]}, tasks without an order: {tasks_alone[:5]}")
     return Summary(
         orders=plan.orders,
         set_aside=plan.ledger.set_aside,

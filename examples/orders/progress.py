@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .orders_table import without_partner
+
 SQLITE = "sqlite:///"
 ENDED = ("processed", "compensated", "error")
 
@@ -66,6 +68,12 @@ def task_states(store_url: str) -> dict[str, str]:
             return dict(connection.execute("SELECT task_id, state FROM arriero_task").fetchall())
     except sqlite3.OperationalError:
         return {}
+
+
+def unpaired(store_url: str) -> tuple[list[str], list[str]]:
+    """Orders of the shop's table without a task, and tasks without an order."""
+    with _reading(store_url) as connection:
+        return without_partner(connection)
 
 
 @contextmanager

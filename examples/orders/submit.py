@@ -1,4 +1,4 @@
-"""Submits a ledger: each order becomes one task, under the order's own id.
+"""Submits a ledger: each order becomes a row of the shop's own table and a task, both in one transaction.
 
     python -m examples.orders.submit LEDGER
 
@@ -10,36 +10,57 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sqlite3
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import arriero
+from arriero import TransactionConflict
 
 from .ledger import Kind, LedgerError, Order, read_ledger
+from .orders_table import keep_order, make_table
 from .shop import correct, fulfil, shop, take_back
 
-BATCH = 100
-"""Submissions under way at once: they share their commits, and the other processes still get their turn."""
+BATCH = 50
+"""Orders in one transaction: few enough that the worker's own writes get their turn."""
 
 
 async def submit_orders(orders: Sequence[Order]) -> None:
     """Submit all, in their order, a batch at a time."""
     remaining = iter(orders)
     async with shop:
-        while batch := list(islice(remaining, BATCH)):
-            async with asyncio.TaskGroup() as group:
-                for order in batch:
-                    group.create_task(_submit(order))
+        with closing(arriero.connect(shop.store)) as database:
+            make_table(database)
+            while batch := list(islice(remaining, BATCH)):
+                while not await _submitted_together(batch, database):
+                    pass  # another transaction came first: ours was rolled back as a whole, and runs again
 
 
-async def _submit(order: Order) -> None:
+async def _submitted_together(batch: Sequence[Order], database: sqlite3.Connection) -> bool:
+    """Rows and tasks of a batch, all or none. False: none, because of another transaction."""
+    try:
+        with database:  # commits, or rolls back
+            database.execute("BEGIN IMMEDIATE")
+            for order in batch:
+                keep_order(database, order)
+                await shop.submit(_task_of(order), task_id=order.id, connection=database)
+    except TransactionConflict:
+        return False
+    return True
+
+
+def _task_of(order: Order) -> Any:
     match order.kind:
         case Kind.PURCHASE:
-            await shop.submit(fulfil(order), task_id=order.id)
+            return fulfil(order)
         case Kind.CANCELLATION:
-            await shop.submit(take_back(order), task_id=order.id)
+            return take_back(order)
         case Kind.CORRECTION:
-            await shop.submit(correct(order), task_id=order.id)
+            return correct(order)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,9 +1,11 @@
 """arriero: a set of distributed actions as one operation, done as a whole or undone as a whole."""
 
-from .app import App, Task, TaskView
+from .app import App
 from .attempt import Attempt, Undo
+from .bulk import Acted, Tasks
 from .calls import StepCall, WorkflowCall
 from .context import convoy_state, keep_convoy_state, now, random, sleep, start, uuid
+from .core.alerts import Alert
 from .definitions import (
     Agent,
     AsyncStep,
@@ -34,15 +36,22 @@ from .errors import (
     TransactionConflict,
     Transient,
     UnknownTask,
+    VerbRefused,
 )
-from .later import ConvoyState, Entry, Ledger, Status, SyncApp, SyncTask, connect
+from .joining import connect
+from .later import ConvoyState, Entry, Ledger
 from .model import Json, ProcessState
 from .policies import ConvoyPolicy, Duration, Retry, Supervision
+from .replies import Status
+from .sync import SyncApp, SyncTask, SyncTasks
+from .task import Task, TaskView
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Acted",
     "Agent",
+    "Alert",
     "App",
     "ArrieroError",
     "AsyncStep",
@@ -76,14 +85,17 @@ __all__ = [
     "SyncApp",
     "SyncStep",
     "SyncTask",
+    "SyncTasks",
     "Task",
     "TaskCompensated",
     "TaskFailed",
     "TaskView",
+    "Tasks",
     "TransactionConflict",
     "Transient",
     "Undo",
     "UnknownTask",
+    "VerbRefused",
     "Workflow",
     "WorkflowCall",
     "WorkflowDecorator",

@@ -1,190 +1,49 @@
 """The front: App and the handle of a task. It builds the parts and forwards; it decides nothing."""
 
+import asyncio
 import hashlib
-import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 
 from . import codec
-from .attempt import as_datetime
+from .bulk import Tasks
 from .calls import StepCall, WorkflowCall
-from .commands import Refusal, Submit, Submitted
+from .commands import Answer, Operate, Refusal, Submit, Submitted
+from .config import Configuration, load
 from .core.call_policy import policy_of
+from .core.lease import is_alive
 from .definitions import DEFAULT_SUPERVISION, Agent, Step, Workflow
-from .errors import (
-    DefinitionError,
-    InvalidInput,
-    NotYetBuilt,
-    OutcomeUnknown,
-    StoreError,
-    TaskCompensated,
-    TaskFailed,
-    UnknownTask,
-)
-from .later import Entry, Ledger, Status, SyncApp
-from .model import STEP_OPEN, Loaded, StepKind, TaskFailure, TaskState
-from .policies import Duration, TaskPolicy, checked, seconds
+from .errors import DefinitionError, InvalidInput, NotYetBuilt, OutcomeUnknown, StoreError
+from .joining import submit_joined
+from .later import Entry, Ledger
+from .model import TaskState
+from .policies import Duration, TaskPolicy, checked
+from .replies import Acknowledger, Replies
 from .runtime import crash_points
 from .runtime.code import STEP_PREFIX, Code, OneStep
 from .runtime.ports import Ports, SystemPorts
-from .runtime.settings import Settings, checked_roles
+from .runtime.settings import Settings
 from .runtime.waiting import Waiting
 from .store import open_store
-from .store.base import Ended, StateStore
+from .store.base import StateStore, TaskFilter
 from .store.batch import same_submission
 from .store.committer import Committer
+from .task import Task, TaskView, seconds_or_refuse
 
 if TYPE_CHECKING:
+    from .core.alerts import Alert
     from .runtime.agent_host import Around
     from .runtime.node import Node
+    from .sync import SyncApp
+
+__all__ = ["App", "Task", "TaskView", "Tasks"]
 
 R = TypeVar("R")
 T = TypeVar("T")
-R_co = TypeVar("R_co", covariant=True)
-DEFAULT_STORE = "sqlite:///arriero.db"
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
-
-
-class TaskView(msgspec.Struct, frozen=True):
-    """A task as people see it."""
-
-    id: str
-    workflow: str
-    state: str
-    failure_count: int
-    lost_count: int
-    priority: int
-    waiting_for: str
-    reason: str
-    submitted_at: datetime
-    ended_at: datetime | None
-
-
-def view_of(loaded: Loaded) -> TaskView:
-    """A task's rows as people see them."""
-    task = loaded.task
-    failure = None if task.failure is None else _read_failure(task.failure)
-    return TaskView(
-        task.task_id,
-        task.workflow,
-        str(task.state),
-        task.failure_count,
-        task.lost_count,
-        task.priority,
-        waiting_for(loaded),
-        "" if failure is None else failure.reason,
-        as_datetime(task.submitted_at),
-        None if task.ended_at is None else as_datetime(task.ended_at),
-    )
-
-
-def waiting_for(loaded: Loaded) -> str:
-    """What moves the task next, in a few words; empty when it has ended."""
-    task = loaded.task
-    if task.state is TaskState.ERROR:
-        return "a person"
-    if task.ended_at is not None:
-        return ""
-    for step in loaded.steps:
-        if step.state in STEP_OPEN and step.kind is StepKind.TIMER and step.not_before is not None:
-            return f"the time {as_datetime(step.not_before).isoformat(timespec='seconds')}"
-        if step.state in STEP_OPEN:
-            what = "compensation" if step.kind is StepKind.COMPENSATION else "step"
-            return f"{what} {step.label} of Agent {step.agent} ({step.state}, attempt {step.attempt})"
-    return "a Scheduler"
-
-
-class Task(Generic[R_co]):
-    """A handle of one task, typed by its workflow."""
-
-    def __init__(self, app: "App", task_id: str, code: Code | None, task_no: int | None = None) -> None:
-        self.id = task_id
-        self._app = app
-        self._code = code
-        self._task_no = task_no
-
-    async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the end and answer with the workflow's output.
-
-        Args:
-            timeout: seconds or timedelta; None waits as long as it takes.
-        Raises: TimeoutError; TaskCompensated when it was undone; TaskFailed when it waits for a person; UnknownTask.
-        """
-        limit = None if timeout is None else _seconds_or_refuse(timeout, "timeout")
-        task_no = await self._number()
-        ended = await self._app._waiting.until_ended(task_no, limit)
-        return self._output(ended)  # type: ignore[no-any-return]  # the codec read it as the declared type
-
-    async def _number(self) -> int:
-        if self._task_no is None:
-            self._task_no = (await self._load()).task.task_no
-        return self._task_no
-
-    def _output(self, ended: Ended) -> Any:
-        task = ended.task
-        if task.state is TaskState.PROCESSED:
-            assert task.output is not None
-            code = self._code or self._app._codes.get(task.workflow)
-            return msgspec.json.decode(task.output) if code is None else code.output(task.output)
-        assert task.failure is not None
-        failure = _read_failure(task.failure)
-        kind = TaskCompensated if task.state is TaskState.COMPENSATED else TaskFailed
-        raise kind(
-            task.task_id,
-            state=str(task.state),
-            step=failure.step,
-            code=failure.code,
-            reason=failure.reason,
-            open_compensations=ended.open_compensations,
-        )
-
-    async def _load(self) -> Loaded:
-        loaded = await self._app._store_open().find(self.id)
-        if loaded is None:
-            raise UnknownTask(f"no task {self.id!r} in the store {self._app._store_open().url}")
-        return loaded
-
-    async def view(self) -> TaskView:
-        """The task as it stands. Raises UnknownTask."""
-        return view_of(await self._load())
-
-    def _verb(self, name: str) -> NotYetBuilt:
-        return NotYetBuilt(f"task.{name}: the verbs for operators come with a later release")
-
-    async def cancel(self, *, by: str, reason: str) -> None:
-        """Raises NotYetBuilt in this release."""
-        raise self._verb("cancel")
-
-    async def resubmit(self, *, by: str, reason: str, arguments: Mapping[str, Any] | None = None) -> None:
-        """Raises NotYetBuilt in this release."""
-        raise self._verb("resubmit")
-
-    async def compensate(self, *, by: str, reason: str) -> None:
-        """Raises NotYetBuilt in this release."""
-        raise self._verb("compensate")
-
-    async def extend(self, *, by: str, reason: str, within: Duration) -> None:
-        """Raises NotYetBuilt in this release."""
-        raise self._verb("extend")
-
-    async def answer(self, *, by: str, reason: str, step: str, result: Any) -> None:
-        """Raises NotYetBuilt in this release."""
-        raise self._verb("answer")
-
-    async def pause(self, *, by: str, reason: str) -> None:
-        """Raises NotYetBuilt in this release."""
-        raise self._verb("pause")
-
-    async def resume(self, *, by: str, reason: str) -> None:
-        """Raises NotYetBuilt in this release."""
-        raise self._verb("resume")
-
-    def __repr__(self) -> str:
-        return f"<task {self.id}>"
+OnAlert = TypeVar("OnAlert", bound="Callable[[Alert], Any]")
 
 
 class App:
@@ -194,8 +53,8 @@ class App:
         name: of the App.
         agents: whose steps its workflows await.
         workflows: that may be submitted.
-        store: URL of the state store, ``sqlite:///PATH``; ``ARRIERO_STORE`` in the environment comes first, then this,
-            then ``./arriero.db``.
+        store: URL of the state store, ``sqlite:///PATH``, unless the environment (``ARRIERO_STORE``) or
+            ``arriero.toml`` names one; without any, ``./arriero.db``.
     Nothing is read or opened before ``async with`` or ``running()``. Raises DefinitionError for doubled names.
     """
 
@@ -216,17 +75,20 @@ class App:
         self._given_store = store
         self._codes = _codes(self.agents, self.workflows)
         self._ports: Ports = SystemPorts()
-        self._settings = Settings()
+        self._settings: Settings | None = None  # what tests set; else as configured
         self._around: Around | None = None
         self._store: StateStore | None = None
         self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one it is open on
         self._node: Node | None = None
         self._waiting = Waiting(self._store_open, lambda: self._ports)
         self._submitter: Committer[Submit, Submitted | Refusal] | None = None
+        self._acknowledger: Acknowledger | None = None
+        self._on_alert: list[Callable[[Alert], Any]] = []
 
     # --- opening
-    def _store_url(self, given: str | None) -> str:
-        return given or os.environ.get("ARRIERO_STORE") or self._given_store or DEFAULT_STORE
+    def _configuration(self, **flags: Any) -> Configuration:
+        return load(app_store=self._given_store, flags=flags)
 
     def _store_open(self) -> StateStore:
         if self._store is None:
@@ -236,8 +98,15 @@ class App:
         return self._store
 
     async def _open(self, store: StateStore) -> None:
+        loop = asyncio.get_running_loop()
+        if self._users and self._loop is not loop:
+            raise InvalidInput(
+                f"App {self.name} is open on another event loop (app.sync has one of its own): use one of the two, or a"
+                " second App"
+            )
         if self._users == 0:
             crash_points.read_environment()
+            self._loop = loop
             await store.open()
             self._store = store
             self._submitter = Committer(
@@ -258,6 +127,9 @@ class App:
             assert self._submitter is not None
             await self._submitter.stop()
             await self._waiting.close()
+            if self._acknowledger is not None:
+                await self._acknowledger.close()
+                self._acknowledger = None
             store, self._store, self._submitter = self._store, None, None
             assert store is not None
             await store.close()
@@ -266,7 +138,7 @@ class App:
 
     async def __aenter__(self) -> "App":
         """A client: submits and asks; runs nothing. Raises StoreError, SchemaOutdated, InvalidInput."""
-        await self._open(open_store(self._store_url(None)))
+        await self._open(open_store(self._configuration().store))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -283,7 +155,8 @@ class App:
             agents: names of the Agents to host; all by default.
         Raises: InvalidInput for an unknown role, Agent or store; StoreError, SchemaOutdated.
         """
-        return self._running(open_store(self._store_url(store)), checked_roles(roles), self._hosted(agents))
+        found = self._configuration(store=store, roles=None if roles is None else tuple(roles))
+        return self._running(open_store(found.store), frozenset(found.roles), self._hosted(agents), found)
 
     def _hosted(self, names: Iterable[str] | None) -> tuple[Agent, ...]:
         if names is None:
@@ -297,25 +170,32 @@ class App:
 
     @asynccontextmanager
     async def _running(
-        self, store: StateStore, roles: frozenset[str], agents: tuple[Agent, ...], *, drain: bool = True
+        self,
+        store: StateStore,
+        roles: frozenset[str],
+        agents: tuple[Agent, ...],
+        found: Configuration | None = None,
+        *,
+        drain: bool = True,
     ) -> AsyncIterator["App"]:
-        from .runtime.node import Node, Session  # only who runs an App pays for loading the runtime
+        from .assembly import make_node  # only who runs an App pays for loading the runtime
 
         if self._node is not None:
             raise InvalidInput(f"App {self.name} is running already in this process")
         await self._open(store)
         try:
-            node = Node(
-                lambda: Session(
-                    agents,
-                    self._codes,
-                    store=self._store_open(),
-                    ports=self._ports,
-                    settings=self._settings,
-                    roles=roles,
-                    on_end=lambda task, live: self._waiting.ended_here(task, live.loaded),
-                    around=self._around,
-                )
+            node = make_node(
+                self.name,
+                agents,
+                self._codes,
+                store=self._store_open(),
+                ports=self._ports,
+                settings=self._settings,
+                configuration=found or Configuration(),
+                roles=roles,
+                on_end=lambda task, live: self._waiting.ended_here(task, live.loaded),
+                around=self._around,
+                on_alert=self._on_alert,
             )
             await node.start()
             self._node = node
@@ -326,6 +206,29 @@ class App:
                 await node.stop(drain=drain)
         finally:
             await self._close()
+
+    async def _nobody_runs(self) -> str:
+        """That no Scheduler is alive on the store, naming it; empty when one is."""
+        if self._node is not None:
+            return ""
+        store = self._store_open()
+        now, processes = await store.known_processes()
+        if any(is_alive(process, "scheduler", now) for process in processes):
+            return ""
+        return f"no Scheduler is alive on the store {store.url}: run the App there (arriero run MODULE:APP)"
+
+    def on_alert(self, function: OnAlert) -> OnAlert:
+        """Decorates a function, plain or async, that is told of each alert: a task needs a person, or no longer does.
+
+        It is called in a process that runs the role supervisor; when it raises, it is called again later.
+        """
+        self._on_alert.append(function)
+        return function
+
+    @property
+    def store(self) -> str:
+        """URL of the store it is open on, with its absolute path; for ``arriero.connect``. Raises InvalidInput."""
+        return self._store_open().url
 
     # --- submitting
     async def submit(
@@ -348,29 +251,48 @@ class App:
             task_id: your business id, 1 to 255 characters; the same id again answers with the same task.
             priority: 0 to 9; 9 is claimed first.
             delay: seconds or timedelta before it may start.
-        Raises: InvalidInput - a bad id, priority or delay, a definition that is not in this App, or another workflow or
-            body under a known id; StoreError; OutcomeUnknown; NotYetBuilt for convoy, sequence, reply_to, connection.
+            reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
+            connection: a ``sqlite3.Connection`` with a transaction open on the store's file: the task is part of it,
+                and there is none unless you commit; see ``arriero.connect``.
+        Raises: InvalidInput - a bad id, priority or delay, a definition that is not in this App, another workflow or
+            body under a known id, or a connection that is not fit; TransactionConflict - roll back and run your
+            transaction again; StoreError; OutcomeUnknown; NotYetBuilt for convoy and sequence.
         """
-        for name, value in (
-            ("convoy", convoy),
-            ("sequence", sequence),
-            ("reply_to", reply_to),
-            ("connection", connection),
-        ):
+        for name, value in (("convoy", convoy), ("sequence", sequence), ("end_of_sequence", end_of_sequence or None)):
             if value is not None:
                 raise NotYetBuilt(f"submit({name}=): it comes with a later release; leave it out")
-        if end_of_sequence:
-            raise NotYetBuilt("submit(end_of_sequence=): it comes with a later release; leave it out")
-        command = self._submission(call, task_id=task_id, priority=priority, delay=delay)
-        answer = await self._submit(command)
-        if isinstance(answer, Refusal):
-            raise InvalidInput(f"{answer.detail}; use another task_id, or look at it with `arriero task show`")
+        what: dict[str, Any] = {"task_id": task_id, "priority": priority, "delay": delay, "reply_to": reply_to}
+        if connection is not None:
+            return self.task(self._submit_joined(call, connection=connection, **what))
+        command = self._submission(call, **what)
+        answer = _accepted(await self._submit(command))
         if self._node is not None:
             self._node.hint()
         return Task(self, command.task_id, self._codes[command.workflow], answer.task_no)
 
+    def _submit_joined(
+        self,
+        call: WorkflowCall[Any] | StepCall[Any],
+        *,
+        task_id: str | None,
+        priority: int,
+        delay: Duration,
+        reply_to: str | None,
+        connection: Any,
+    ) -> str:
+        """In the caller's thread and transaction; answers the task's id."""
+        command = self._submission(call, task_id=task_id, priority=priority, delay=delay, reply_to=reply_to)
+        _accepted(submit_joined(self._store_open(), command, connection))
+        return command.task_id
+
     def _submission(
-        self, call: WorkflowCall[Any] | StepCall[Any], *, task_id: str | None, priority: int, delay: Duration
+        self,
+        call: WorkflowCall[Any] | StepCall[Any],
+        *,
+        task_id: str | None,
+        priority: int,
+        delay: Duration,
+        reply_to: str | None = None,
     ) -> Submit:
         if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
             raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
@@ -384,9 +306,10 @@ class App:
             body_hash=hashlib.blake2b(arguments.encode(), digest_size=16).hexdigest(),
             policy=msgspec.json.encode(policy).decode(),
             priority=priority,
-            delay=_seconds_or_refuse(delay, "delay"),
+            delay=seconds_or_refuse(delay, "delay"),
             complete_within=policy.complete_within,
             seed=self._ports.random.getrandbits(62),
+            reply_to=None if reply_to is None else codec.checked_id(reply_to, "reply_to"),
         )
 
     def _of_call(self, call: object) -> tuple[str, str, TaskPolicy]:
@@ -443,24 +366,75 @@ class App:
         codec.checked_id(task_id, "task_id")
         return Task(self, task_id, None if of is None else Code(of.name, of))
 
-    def replies(self, queue: str) -> AsyncIterator[Status]:
-        """Raises NotYetBuilt in this release."""
-        raise NotYetBuilt("replies: status messages come with a later release; await task.result() or ask task.view()")
+    def tasks(
+        self,
+        *,
+        state: str | None = None,
+        workflow: str | None = None,
+        agent: str | None = None,
+        step: str | None = None,
+        older_than: Duration | None = None,
+        code: str | None = None,
+        text: str | None = None,
+        paused: bool | None = None,
+    ) -> Tasks:
+        """All tasks that this names: to count, to look at, or to carry out one verb on each.
+
+        Args:
+            state: ``pending``, ``processing``, ``processed``, ``error``, ``compensating``, ``compensated``.
+            workflow: by name; ``step:NAME`` for tasks of one step.
+            agent, step: with a step of that Agent, or name, that is not completed.
+            older_than: submitted at least so long ago.
+            code, text: of its failure: the code exactly, a part of the reason.
+            paused: whether a person keeps it from going on.
+        Raises: InvalidInput - an unknown state, or no duration.
+        """
+        if state is not None and state not in tuple(TaskState):
+            raise InvalidInput(f"state {state!r} is not known; states are {', '.join(TaskState)}")
+        which = TaskFilter(
+            state=None if state is None else TaskState(state),
+            workflow=workflow,
+            agent=agent,
+            step=step,
+            code=code,
+            text=text,
+            paused=paused,
+        )
+        return Tasks(self, which, None if older_than is None else seconds_or_refuse(older_than, "older_than"))
+
+    async def _operate(self, commands: Sequence[Operate]) -> list[Answer]:
+        """Carry out verbs, each whole or refused, in one transaction."""
+        answers = await self._store_open().apply(commands) if commands else []
+        if self._node is not None:
+            self._node.hint()
+        return answers
+
+    def replies(self, queue: str) -> Replies:
+        """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.
+
+        Raises: InvalidInput - no name for a queue, or the App is not open.
+        """
+        store = self._store_open()
+        if self._acknowledger is None:
+            self._acknowledger = Acknowledger(store, self._ports)
+        return Replies(codec.checked_id(queue, "reply queue"), store, self._ports, self._acknowledger)
 
     @property
-    def sync(self) -> SyncApp:
-        """The front for code without an event loop; everything on it raises NotYetBuilt in this release."""
-        return SyncApp()
+    def sync(self) -> "SyncApp":
+        """The front for code without an event loop; one for each App."""
+        from .sync import SyncApp
+
+        front: SyncApp = self.__dict__.setdefault("_sync", SyncApp(self))  # one step, whatever threads ask at once
+        return front
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {len(self.agents)} Agents, {len(self.workflows)} workflows>"
 
 
-def _seconds_or_refuse(duration: Duration, what: str) -> float:
-    try:
-        return seconds(duration, what)
-    except DefinitionError as error:
-        raise InvalidInput(str(error)) from error
+def _accepted(answer: Submitted | Refusal) -> Submitted:
+    if isinstance(answer, Refusal):
+        raise InvalidInput(f"{answer.detail}; use another task_id, or look at it with `arriero task show`")
+    return answer
 
 
 def _all_of(values: Iterable[T], of: type, what: str) -> tuple[T, ...]:

@@ -5,7 +5,7 @@ Every command names what it was decided from (fence, revision, state); the store
 
 import msgspec
 
-from .model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
+from .model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState, Verb
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,10 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 class NewStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step, timer or compensation to be opened. ``take``: at once by the process that asks; its Agent has room."""
+    """A step, timer or compensation to be opened. ``take``: at once by the process that asks; its Agent has room.
+
+    ``reopens``: the row of a step that was withdrawn or set back, and that the code of a resubmitted task asks for.
+    """
 
     kind: StepKind
     name: str
@@ -75,6 +78,7 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True):
     complete_within: float = 0.0
     wait_within: float | None = None
     take: bool = False
+    reopens: int | None = None
 
 
 # --- where an advance leaves its task
@@ -123,10 +127,14 @@ class Compensate(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """In error until a person acts. ``planned``: compensations that stay open."""
+    """In error until a person acts. ``planned``: compensations that stay open.
+
+    ``may_go_forward``: its undo had begun, but nothing is undone and nothing will be: a resubmission goes forward.
+    """
 
     failure: TaskFailure
     planned: tuple[NewStep, ...] = ()
+    may_go_forward: bool = False
 
 
 Ending = Keep | PutDown | Process | BeginUndo | PlanUndo | NextUndo | Compensate | Hold
@@ -145,6 +153,7 @@ class Submit(Command, frozen=True, kw_only=True):
     delay: float
     complete_within: float | None
     seed: int
+    reply_to: str | None = None
 
 
 class Claim(Command, frozen=True, kw_only=True):
@@ -226,15 +235,46 @@ class FreeTask(Command, frozen=True, kw_only=True):
     term: int | None = None
 
 
-AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask
+class Operate(Command, frozen=True, kw_only=True):
+    """A person's verb on a task.
+
+    Args:
+        incarnation: as the person saw it; whoever came first may have opened the next.
+        by, reason: who asks, and why; kept in the history.
+        store_id: of the store, for the new key of a step that is sent other arguments.
+        step: ordinal; of ``answer`` the step, of ``resubmit`` the one whose arguments are edited (None: the workflow's).
+        arguments: of ``resubmit``: all of them, edited, as JSON text.
+        result: of ``answer``, as JSON text; None with ``did_not_happen``.
+        within: of ``extend``: seconds from now.
+    """
+
+    verb: Verb
+    task_no: int
+    incarnation: int
+    by: str
+    reason: str
+    store_id: str = ""
+    step: int | None = None
+    arguments: str | None = None
+    result: str | None = None
+    did_not_happen: bool = False
+    within: float = 0.0
+
+
+AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask | Operate
 
 
 # --- answers
 class Refusal(msgspec.Struct, frozen=True):
-    """The guard did not hold: someone else came first. ``verdict`` says what became of a report."""
+    """The guard did not hold: someone else came first. ``verdict`` says what became of a report.
+
+    Of a verb: ``not_allowed`` or ``came_first``, with the task's ``state`` and the verbs ``allowed`` there.
+    """
 
     verdict: str
     detail: str = ""
+    state: str = ""
+    allowed: tuple[str, ...] = ()
 
 
 class Submitted(msgspec.Struct, frozen=True):

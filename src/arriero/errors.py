@@ -5,7 +5,8 @@ ArrieroError
 ├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
 │   ├── MutilatedExport    an exported history was cut or changed
 │   ├── NotYetBuilt        a later release brings it
-│   └── UnknownTask        no task has this id
+│   ├── UnknownTask        no task has this id
+│   └── VerbRefused        a person's verb that the task does not allow as it stands
 ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
 ├── StoreError             the store could not answer
 │   ├── SchemaOutdated     the schema is older or newer than this release
@@ -61,6 +62,20 @@ class NotYetBuilt(InvalidInput):
 
 class UnknownTask(InvalidInput):
     """No task has this id."""
+
+
+class VerbRefused(InvalidInput):
+    """The task does not allow the verb as it stands, or somebody else came first; nothing was changed.
+
+    ``state`` is the task's, ``allowed`` the verbs that its state allows.
+    """
+
+    def __init__(self, message: str, *, task_id: str = "", verb: str = "", state: str = "", allowed: Any = ()) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.verb = verb
+        self.state = state
+        self.allowed: tuple[str, ...] = tuple(allowed)
 
 
 class ForbiddenInWorkflow(ArrieroError):

@@ -12,6 +12,9 @@ Instant = NewType("Instant", int)
 MICROSECONDS = 1_000_000
 
 
+STEP_BITS = 20  # a step's number is its task's number and its ordinal, so that a task's steps lie side by side
+
+
 def later(instant: Instant, seconds: float) -> Instant:
     """The instant ``seconds`` after ``instant``."""
     return Instant(instant + round(seconds * MICROSECONDS))
@@ -56,6 +59,18 @@ class StepKind(StrEnum):
     TIMER = "timer"
 
 
+class Verb(StrEnum):
+    """What a person may ask of a task; what each does stands in ``core.verbs``."""
+
+    RESUBMIT = "resubmit"
+    COMPENSATE = "compensate"
+    CANCEL = "cancel"
+    EXTEND = "extend"
+    ANSWER = "answer"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
 TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING})
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
@@ -76,14 +91,17 @@ class TaskFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kind``: ``step`` a step failed; ``refused`` the workflow raised Permanent; ``limit`` the task's own time passed;
     ``bug`` any other exception of workflow code; ``replay`` code and record disagree; ``unawaited`` a call value was
     never awaited; ``lost`` processes died with it too often; ``in_doubt`` a step that cannot be undone may have
-    happened; ``undo`` a compensation failed.
+    happened; ``undo`` a compensation failed; ``person`` somebody cancelled or compensated it.
+    ``redo``: ordinals of the failed steps that a resubmission does again.
     """
 
-    kind: Literal["step", "refused", "limit", "bug", "replay", "unawaited", "lost", "in_doubt", "undo"]
+    kind: Literal["step", "refused", "limit", "bug", "replay", "unawaited", "lost", "in_doubt", "undo", "person"]
     reason: str
     step: str = ""
     code: str = ""
     nothing_to_undo: tuple[str, ...] = ()
+    redo: tuple[int, ...] = ()
+    began_by: "TaskFailure | None" = None  # of an undo that stopped: why it was begun
 
 
 class UndoContext(msgspec.Struct, frozen=True):
@@ -124,6 +142,12 @@ class TaskRow(msgspec.Struct, frozen=True):
     failure: str | None
     link: int  # commits written to the task's history
     head: str  # hash of the last one
+    paused_at: Instant | None = None  # since when a person keeps it from going on
+    undoing: bool = False  # its undo has begun in this incarnation: it never goes forward again in it
+    past_count: int = 0  # steps up to this ordinal belong to a life that was undone as a whole
+    branched_at: Instant | None = None  # steps opened from here on followed a failure that is done again
+    reply_to: str | None = None  # the submitter's reply queue
+    status_count: int = 0  # statuses written: the last one's number
 
 
 class StepRow(msgspec.Struct, frozen=True):
@@ -162,6 +186,7 @@ class StepRow(msgspec.Struct, frozen=True):
     delivered_at: Instant | None
     opened_at: Instant
     finished_at: Instant | None
+    asked: str | None = None  # what the code asks with, where a person had other arguments sent
 
     @property
     def label(self) -> str:
@@ -176,6 +201,19 @@ class ProcessRow(msgspec.Struct, frozen=True):
     instance: str
     lease_until: Instant
     retired: bool
+    about: str = "{}"  # what it runs, as JSON text
+
+
+class ProcessAbout(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process start says of itself, so that others can tell what has code somewhere.
+
+    ``steps``: as Agent and name.
+    """
+
+    app: str = ""
+    roles: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
+    steps: tuple[tuple[str, str], ...] = ()
 
 
 class LeaseRow(msgspec.Struct, frozen=True):
@@ -193,6 +231,53 @@ class Loaded(msgspec.Struct, frozen=True):
     task: TaskRow
     arguments: str
     steps: tuple[StepRow, ...]
+
+    @property
+    def life(self) -> tuple[StepRow, ...]:
+        """The steps that count: without those of a life that was undone as a whole before the task was resubmitted."""
+        past = self.task.past_count
+        return self.steps if not past else tuple(step for step in self.steps if step.ordinal > past)
+
+
+StatusKind = Literal["received", "started", "completed", "failed", "compensated", "needs_attention", "dropped"]
+
+
+class StatusRow(msgspec.Struct, frozen=True):
+    """A message in a reply queue. ``no`` orders the queue; 0: not kept yet. ``data`` is JSON text.
+
+    ``dropped``: a gap mark, for messages nobody acknowledged in time; its ``task_no`` and ``number`` are 0.
+    """
+
+    no: int
+    queue: str
+    task_no: int
+    task_id: str
+    workflow: str
+    number: int
+    incarnation: int
+    kind: StatusKind
+    at: Instant
+    data: str
+
+
+class AlertRow(msgspec.Struct, frozen=True):
+    """That a task needs a person: opened when it goes into error, closed when it leaves it."""
+
+    no: int
+    task_no: int
+    task_id: str
+    workflow: str
+    incarnation: int
+    cause: str  # the kind of its TaskFailure
+    reason: str
+    step: str
+    code: str
+    opened_at: Instant
+    closed_at: Instant | None
+    told: tuple[str, ...]  # sinks that know its present state
+    attempts: int  # how often it was taken to be told
+    next_at: Instant | None  # when it is to be told (again); None: every sink knows
+    error: str  # why telling it failed last
 
 
 class HistoryRow(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ import pytest
 from core_rows import NOW, loaded, step_policy_text, step_row, task_policy_text, task_row
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from arriero import Agent, Attempt, Retry, Supervision, Undo
 from arriero.commands import BeginUndo, Hold, Process, PutDown
@@ -95,7 +96,17 @@ def test_a_task_is_held_if_any_of_the_steps_it_failed_by_says_so(first: str, sec
     ]
     failure = TaskFailure("step", "no", "step1")
     end = Raised(failure, tuple((row.kind, row.name, row.key) for row in rows))
-    assert on_code_ended(end, None, loaded(*rows), []) == (Hold(failure) if held else BeginUndo(failure))
+    decided = on_code_ended(end, None, loaded(*rows), [])
+    with_both = replace(failure, redo=(1, 2))
+    assert decided == (Hold(with_both) if held else BeginUndo(with_both))
+
+
+def test_a_resubmission_does_again_what_the_code_left_by_and_what_it_never_saw() -> None:
+    rows = [step_row(number, state=StepState.FAILED) for number in (1, 2, 3, 4)]
+    left_by, behind, unseen, _caught = [(row.kind, row.name, row.key) for row in rows]
+    end = Raised(TaskFailure("refused", "no"), (left_by,), (behind,))
+    decided = on_code_ended(end, None, loaded(*rows), [], [unseen])
+    assert decided == BeginUndo(TaskFailure("refused", "no", redo=(1, 2, 3)))
 
 
 def test_the_policy_of_a_step_that_was_caught_does_not_count() -> None:

@@ -42,8 +42,11 @@ def test_every_state_and_event_is_of_use() -> None:
     assert {event for _, event in STEP_MOVES} == set(StepEvent)
 
 
-def test_nothing_leaves_the_end_of_a_task() -> None:
-    assert not [state for state, _ in TASK_MOVES if state in ENDED]
+def test_only_a_person_s_verb_leaves_the_end_of_a_task() -> None:
+    by_person = {TaskEvent.RESUBMITTED, TaskEvent.UNDO_RESUMED, TaskEvent.UNDO_BEGUN}
+    leaving = {(state, event): end for (state, event), end in TASK_MOVES.items() if state in ENDED}
+    assert {event for _, event in leaving} == by_person
+    assert {end for (state, event), end in leaving.items() if event is TaskEvent.UNDO_BEGUN} == {TaskState.COMPENSATING}
     assert set(TaskState) - TASK_OPEN == set(ENDED)
 
 
@@ -53,5 +56,10 @@ def test_an_undo_never_turns_forward_again() -> None:
 
 
 def test_a_result_is_final() -> None:
-    final = (StepState.COMPLETED, StepState.FAILED, StepState.WITHDRAWN)
-    assert not [state for state, _ in STEP_MOVES if state in final]
+    assert not [state for state, _ in STEP_MOVES if state is StepState.COMPLETED]
+
+
+def test_only_a_person_leads_out_of_a_failure_or_a_withdrawal() -> None:
+    by_person = {StepEvent.SET_BACK, StepEvent.REOPENED, StepEvent.ANSWERED}
+    leaving = {event for state, event in STEP_MOVES if state in (StepState.FAILED, StepState.WITHDRAWN)}
+    assert leaving == by_person | {StepEvent.PARKED}  # a failed compensation, for the undo that a person resumes

@@ -3,7 +3,7 @@
 import asyncio
 import collections.abc
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -542,30 +542,11 @@ async def test_what_is_not_built_yet_is_a_typed_refusal() -> None:
     with pytest.raises(NotYetBuilt, match="convoys"):
         arriero.keep_convoy_state(1)
     shop = App("shop", agents=[remote], workflows=[fulfil])
-    given: list[dict[str, Any]] = [
-        {"convoy": "c"}, {"sequence": 1}, {"end_of_sequence": True}, {"reply_to": "q"}, {"connection": object()}
-    ]  # fmt: skip
+    given: list[dict[str, Any]] = [{"convoy": "c"}, {"sequence": 1}, {"end_of_sequence": True}]
     for options in given:
         with pytest.raises(NotYetBuilt, match=next(iter(options))):
             await shop.submit(fulfil(1), **options)
     with pytest.raises(NotYetBuilt, match="ledgers"):
         await shop.submit_ledger("l", [])
-    with pytest.raises(NotYetBuilt, match="status"):
-        shop.replies("q")
     with pytest.raises(NotYetBuilt, match="ledgers"):
         arriero.Entry(fulfil(1), convoy="c")
-    with pytest.raises(NotYetBuilt, match=r"arriero\.connect"):
-        arriero.connect("sqlite:///a.db")
-
-
-def test_the_front_for_code_without_a_loop_is_a_typed_refusal() -> None:
-    office = App("office", agents=[remote], workflows=[fulfil])
-    uses: list[Callable[[], Any]] = [
-        lambda: office.sync.submit(fulfil(1), task_id="t"),
-        lambda: office.sync.task("t", fulfil).result(),
-        lambda: office.sync.replies("q"),
-        office.sync.running,
-    ]
-    for use in uses:
-        with pytest.raises(NotYetBuilt, match=r"app\.sync: .* use asyncio\.run"):
-            use()

@@ -28,8 +28,6 @@ async def carry() -> str:
         {"convoy": "customer-7", "sequence": 1},
         {"sequence": 1},
         {"end_of_sequence": True},
-        {"reply_to": "web-1"},
-        {"connection": object()},
     ],
     ids=lambda option: "+".join(option),
 )
@@ -42,46 +40,10 @@ async def test_an_option_of_submit_that_is_not_built_is_refused_and_nothing_is_k
         assert await app._store_open().list_tasks() == []
 
 
-@pytest.mark.parametrize(
-    ("verb", "more"),
-    [
-        ("cancel", {}),
-        ("resubmit", {}),
-        ("compensate", {}),
-        ("extend", {"within": 60}),
-        ("answer", {"step": "load", "result": "salt"}),
-        ("pause", {}),
-        ("resume", {}),
-    ],
-)
-async def test_a_verb_is_refused_by_its_name(machine: Machine, verb: str, more: dict[str, Any]) -> None:
-    async with machine.app([mules], [carry]) as app:
-        task = await app.submit(carry())
-        with pytest.raises(NotYetBuilt, match=rf"task\.{verb}: "):
-            await getattr(task, verb)(by="me", reason="because", **more)
-        assert (await task.view()).state == "pending"
-
-
-async def test_ledgers_replies_and_joint_transactions_are_refused(machine: Machine) -> None:
+async def test_ledgers_are_refused(machine: Machine) -> None:
     async with machine.app([mules], [carry]) as app:
         with pytest.raises(NotYetBuilt, match="submit_ledger"):
             await app.submit_ledger("2026-01", [])
-        with pytest.raises(NotYetBuilt, match="replies"):
-            app.replies("web-1")
-        with pytest.raises(NotYetBuilt, match=r"arriero\.connect"):
-            arriero.connect(machine.url)
-
-
-def test_the_front_for_code_without_a_loop_is_refused() -> None:
-    app = App("sync", agents=[mules], workflows=[carry])
-    for use in (
-        lambda: app.sync.submit(carry()),
-        lambda: app.sync.task("t"),
-        lambda: app.sync.running(),
-        lambda: app.sync.replies("q"),
-    ):
-        with pytest.raises(NotYetBuilt, match=r"app\.sync: "):
-            use()
 
 
 async def test_child_tasks_are_refused_before_they_are_made() -> None:

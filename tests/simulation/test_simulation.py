@@ -17,7 +17,8 @@ BREAKAGES = sorted((HERE / "breakages").glob("*.patch"))
 SEEDS = 2_000
 CHUNK = 125
 SEEDS_TO_CONVICT = 400  # four times and more what the slowest breakage needed when it was added
-KNOWN_SEEDS = (45, 74, 85, 93, 99, 104, 149, 266, 270, 558, 1099, 3725)  # each found a fault of arriero once
+# Each found a fault of arriero once, in worlds without people.
+KNOWN_SEEDS = (45, 74, 85, 93, 99, 104, 149, 266, 270, 558, 1099, 3725)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
@@ -34,7 +35,7 @@ def test_every_seed_is_clean(first: int) -> None:
 
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
 def test_a_seed_that_once_found_a_fault_stays_clean(seed: int) -> None:
-    assert not run_seed(seed).violations
+    assert not World(seed, people=False).run().violations
 
 
 def test_without_faults_every_task_ends_without_a_retry() -> None:
@@ -78,4 +79,5 @@ def test_a_broken_rule_is_convicted(patch: Path, tmp_path: Path) -> None:
 
 def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted = {"report_without_fence", "advance_without_revision", "undo_without_in_doubt", "replay_at_once"}
+    wanted |= {"compensate_past_pivot", "edited_in_doubt", "resubmit_forgets_doubt", "purge_forgets_readers"}
     assert wanted <= {patch.stem for patch in BREAKAGES}

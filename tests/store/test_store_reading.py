@@ -4,7 +4,7 @@ from store_world import FAILED, NOON, TestClock, World, kinds, retry_at, step, t
 
 from arriero.commands import BeginUndo, Compensate, Hold, Process, PutDown
 from arriero.model import Instant, TaskState
-from arriero.store.base import Due
+from arriero.store.base import Due, TaskFilter
 
 HERE = (("fulfil",), ("payments",))
 
@@ -112,9 +112,9 @@ async def test_tasks_are_listed_in_the_order_of_submission_page_by_page(world: W
     store = world.store
     assert [t.task_no for t in await store.list_tasks(limit=3)] == [1, 2, 3]
     assert [t.task_no for t in await store.list_tasks(after=3, limit=3)] == [4, 5, 6]
-    assert [t.task_no for t in await store.list_tasks(workflow="other", after=1)] == [3, 5, 7]
-    assert [t.task_no for t in await store.list_tasks(state=TaskState.PROCESSING)] == [4, 6]
-    assert [t.task_no for t in await store.list_tasks(state=TaskState.PENDING, workflow="fulfil")] == [2]
+    assert [t.task_no for t in await store.list_tasks(TaskFilter(workflow="other"), after=1)] == [3, 5, 7]
+    assert [t.task_no for t in await store.list_tasks(TaskFilter(state=TaskState.PROCESSING))] == [4, 6]
+    assert [t.task_no for t in await store.list_tasks(TaskFilter(state=TaskState.PENDING, workflow="fulfil"))] == [2]
     assert await store.list_tasks(after=7) == []
 
 

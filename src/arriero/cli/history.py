@@ -2,15 +2,17 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import IO, Any
 
 import click
 import msgspec
 
 from ..core.export import Summed, export_line, read_export, trailer_line
+from ..core.story import Section, Story
+from ..core.wording import shortened, span, when
 from ..errors import MutilatedExport
-from ..model import HistoryRow, Instant
+from ..model import HistoryRow, Instant, TaskRow
 from ..store.base import StateStore
 from .output import Progress, data_output, one_line, print_json, shown_exactly
 from .stores import json_option, reading, store_option
@@ -24,33 +26,59 @@ _read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 @click.command(short_help="Print what happened, event by event.")
 @click.argument("task", metavar="[TASK]", required=False)
+@click.option("--raw", is_flag=True, help="Of one task too: every event with all its fields, as of all tasks.")
 @store_option
 @json_option
-def history(task: str | None, store: str | None, as_json: bool) -> None:
-    """Print what happened to a task, or to all, in commit order: one line per event.
+def history(task: str | None, raw: bool, store: str | None, as_json: bool) -> None:
+    """Tell what happened to a task in plain words, one line per event; or, without TASK, the events of all.
 
-    With --json, the rows as `arriero export` writes them, whole but without its trailer.
+    Times are UTC by the store's clock; beside each stands how long after the beginning of its incarnation it was. With
+    --json, the rows as `arriero export` writes them, whole but without its trailer.
     """
-    asyncio.run(_history(task, store, as_json))
+    asyncio.run(_history(task, store, raw, as_json))
 
 
-async def _history(task_id: str | None, store: str | None, as_json: bool) -> None:
+async def _history(task_id: str | None, store: str | None, raw: bool, as_json: bool) -> None:
     output = data_output()
     async with reading(store) as opened:
-        task_no = None if task_id is None else (await find_task(task_id, opened)).task.task_no
-        async for row in opened.history(task_no):
-            if as_json:
-                output.write(export_line(row))
-            else:
-                for line in _readable(row):
-                    output.write(line.encode() + b"\n")
+        task = None if task_id is None else (await find_task(task_id, opened)).task
+        lines = _as_json if as_json else _events if raw or task is None else _told(task)
+        async for row in opened.history(None if task is None else task.task_no):
+            for line in lines(row):
+                output.write(line)
     output.flush()
 
 
-def _readable(row: HistoryRow) -> Iterator[str]:
+def _as_json(row: HistoryRow) -> Iterator[bytes]:
+    yield export_line(row)
+
+
+def _events(row: HistoryRow) -> Iterator[bytes]:
     for event in _read_events(row.events):
         fields = [f"{name}={_value(name, value)}" for name, value in event.items() if name not in _NOT_SHOWN]
-        yield one_line(" ".join([shown_exactly(row.at), row.task_id or "-", event["type"], *fields, "by", row.actor]))
+        head = [shown_exactly(row.at), row.task_id or "-", event["type"]]
+        yield _line(" ".join([*head, *fields, "by", row.actor]))
+
+
+def _told(task: TaskRow) -> Callable[[HistoryRow], Iterator[bytes]]:
+    story = Story()
+
+    def lines(row: HistoryRow) -> Iterator[bytes]:
+        for told in story.told(row):
+            if isinstance(told, Section):
+                if told.incarnation == 1:
+                    yield _line(f"task {task.task_id} (number {task.task_no}), now {task.state}")
+                yield b"\n"
+                yield _line(f"incarnation {told.incarnation}, from {shown_exactly(told.at)}")
+            else:
+                after = f"+{span(told.after)}"
+                yield _line(f"{when(told.at)}  {after:>12}  {told.says}  [{shortened(told.actor)}]")
+
+    return lines
+
+
+def _line(text: str) -> bytes:
+    return one_line(text).encode() + b"\n"
 
 
 def _value(name: str, value: Any) -> str:

@@ -8,9 +8,12 @@ import click
 
 from .. import __version__
 from ..errors import ArrieroError
+from .config import config
 from .demo import demo
 from .history import check, export, history
 from .output import one_line, write_no_more
+from .purge import purge
+from .replies import replies
 from .run import run
 from .submit import submit
 from .task import task
@@ -58,7 +61,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, submit, task, history, export, check, demo):
+for command in (run, submit, task, replies, history, export, check, purge, config, demo):
     commands.add_command(command)
 
 

@@ -91,18 +91,26 @@ def _print_framed(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Non
     Console().print(table)
 
 
-def _is_watched() -> bool:
-    return sys.stderr.isatty() and not sys.stdout.isatty()
+def _is_watched(beside_data: bool) -> bool:
+    if sys.stderr is None or not sys.stderr.isatty():
+        return False
+    return not beside_data or (sys.stdout is not None and not sys.stdout.isatty())
 
 
 class Progress:
-    """Counts on standard error, if that is a terminal and the data goes elsewhere; silent in the first second."""
+    """Counts on standard error, if that is a terminal and the data goes elsewhere; silent in the first second.
 
-    def __init__(self, what: str) -> None:
+    Args:
+        unit: of what is counted.
+        beside_data: whether data is printed meanwhile; else a terminal may show both, as data comes at the end.
+    """
+
+    def __init__(self, what: str, unit: str = "rows", *, beside_data: bool = True) -> None:
         self._what = what
+        self._unit = unit
         self._count = 0
         self._next = time.monotonic() + PROGRESS_AFTER_SECONDS
-        self._is_shown = all(stream is not None for stream in (sys.stderr, sys.stdout)) and _is_watched()
+        self._is_shown = _is_watched(beside_data)
         self._wrote = False
 
     def __enter__(self) -> "Progress":
@@ -110,14 +118,18 @@ class Progress:
 
     def advance(self) -> None:
         """One more is done."""
-        self._count += 1
+        self.reached(self._count + 1)
+
+    def reached(self, count: int) -> None:
+        """So many are done."""
+        self._count = count
         if self._is_shown and time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_EVERY_SECONDS
             self._wrote = True
-            click.echo(f"\r{self._what}: {self._count:,} rows", err=True, nl=False)
+            click.echo(f"\r{self._what}: {self._count:,} {self._unit}", err=True, nl=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._wrote:
-            click.echo(f"\r{self._what}: {self._count:,} rows", err=True)
+            click.echo(f"\r{self._what}: {self._count:,} {self._unit}", err=True)

@@ -11,6 +11,7 @@ import click
 
 from ..app import App
 from ..errors import InvalidInput
+from ..runtime.settings import ROLES
 from .loading import load_app
 from .output import one_line, write_no_more
 from .stores import store_option
@@ -76,20 +77,19 @@ class Stop:
 
 async def _run(app: App, store: str | None, roles: list[str] | None, agents: list[str] | None, stop: Stop) -> None:
     async with app.running(store=store, roles=roles, agents=agents):
-        _say(f"ready: {_described(app, roles, agents)}")
+        running = app._configuration(store=store, roles=roles).roles
+        _say(f"ready: {_described(app, running, agents)}")
         name = await stop.wait()
         _say(f"draining after {name}: nothing new is taken, attempts under way end; another signal exits at once")
     _say("drained: nothing is held here any more")
     _exit_soon()
 
 
-def _described(app: App, roles: list[str] | None, agents: list[str] | None) -> str:
-    from ..runtime.settings import ROLES
-
+def _described(app: App, roles: tuple[str, ...], agents: list[str] | None) -> str:
     assert app._node is not None
     assert app._node.session is not None
     hosted = "" if agents is None else f", Agents {' '.join(agents)}"
-    running = " ".join(role for role in ROLES if roles is None or role in roles)
+    running = " ".join(role for role in ROLES if role in roles)
     return (
         f"App {app.name}, store {app._store_open().url}, roles {running}{hosted}, process {app._node.session.instance}"
     )

@@ -4,11 +4,11 @@ from datetime import datetime
 
 import msgspec
 
-from ..app import waiting_for
 from ..attempt import as_datetime
 from ..core.compensation import open_compensations
 from ..core.supervision import step_policy
 from ..model import Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
+from ..task import waiting_for
 from .output import time_of
 
 _read_task_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -29,6 +29,8 @@ class ListedTask(msgspec.Struct, frozen=True):
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    incarnation: int
+    paused: bool
 
 
 class ShownPolicy(msgspec.Struct, frozen=True):
@@ -114,6 +116,8 @@ def listed(task: TaskRow) -> ListedTask:
         as_datetime(task.submitted_at),
         time_of(task.started_at),
         time_of(task.ended_at),
+        task.incarnation,
+        task.paused_at is not None,
     )
 
 

@@ -1,7 +1,6 @@
 """``arriero submit``: start a task from a terminal."""
 
 import asyncio
-import dataclasses
 import sys
 from contextlib import suppress
 from typing import Any
@@ -9,11 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from ..app import App, Task
+from ..app import App
 from ..calls import StepCall, WorkflowCall
-from ..errors import InvalidInput, TaskFailed
+from ..errors import TaskFailed
+from ..task import Task
 from .loading import find_definition, load_app
 from .output import one_line, print_json
+from .payloads import checked_object, typed_arguments
 from .stores import client, json_option, store_option
 
 TASK_FAILED = 1
@@ -70,35 +71,9 @@ def submit(
 def _call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[Any]:
     """The typed call. Raises InvalidInput: an unknown name, or arguments its types refuse."""
     definition = find_definition(app, name)
-    try:
-        by_name = msgspec.json.decode(arguments)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"--arguments is no JSON: {error}") from error
-    if not isinstance(by_name, dict):
-        raise InvalidInput("--arguments must be a JSON object, by parameter name, like '{\"amount\": 5}'")
-    typed = definition.signature.arguments(arguments)
-    _fill_in_defaults(list(typed.values()))
+    typed = typed_arguments(definition.signature, checked_object(arguments, "--arguments"))
     call: WorkflowCall[Any] | StepCall[Any] = definition(**typed)
     return call
-
-
-def _fill_in_defaults(value: Any) -> None:
-    """Give decoded dataclasses the defaults that msgspec leaves to their class, and would not encode again.
-
-    Without them the same order submitted from Python would have another body, and be refused under the same id.
-    """
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-        for name in names:
-            object.__setattr__(value, name, getattr(value, name))  # a frozen one too: it compares as before
-        _fill_in_defaults([getattr(value, name) for name in names])
-    elif isinstance(value, msgspec.Struct):
-        _fill_in_defaults([getattr(value, name) for name in value.__struct_fields__])
-    elif isinstance(value, dict):
-        _fill_in_defaults(list(value.values()))
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            _fill_in_defaults(item)
 
 
 async def _submit(

@@ -7,11 +7,13 @@ import click
 from .. import codec
 from ..core.supervision import task_policy
 from ..errors import UnknownTask
-from ..model import Loaded, TaskRow, TaskState
+from ..model import Loaded, TaskRow
 from ..store.base import StateStore
+from .filters import Which, filter_options
 from .output import one_line, print_json, print_table, shown_span, shown_time
 from .shapes import ListedTask, ShownStep, listed, shown
 from .stores import json_option, reading, store_option
+from .verbs import VERBS
 
 TEXT_SHOWN_MAX = 300
 NUMBER_MAX = 2**63 - 1
@@ -20,14 +22,13 @@ NUMBER_MAX = 2**63 - 1
 @click.group(invoke_without_command=True)
 @click.pass_context
 def task(context: click.Context) -> None:
-    """Look at tasks."""
+    """Look at tasks, and act on them."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 @task.command("list", short_help="List tasks in the order of submission.")
-@click.option("--state", type=click.Choice([str(state) for state in TaskState]), help="Only tasks in this state.")
-@click.option("--workflow", metavar="NAME", help="Only tasks of this workflow; step:NAME for tasks of one step.")
+@filter_options
 @click.option(
     "--limit", metavar="N", type=click.IntRange(1, 100_000), default=50, show_default=True, help="So many at most."
 )
@@ -36,13 +37,9 @@ def task(context: click.Context) -> None:
 )
 @store_option
 @json_option
-def list_tasks(
-    state: str | None, workflow: str | None, limit: int, after: int, store: str | None, as_json: bool
-) -> None:
+def list_tasks(which: Which, limit: int, after: int, store: str | None, as_json: bool) -> None:
     """List tasks in the order of submission."""
-    if workflow is not None:
-        codec.checked_id(workflow, "workflow")
-    rows = asyncio.run(_list(store, None if state is None else TaskState(state), workflow, after, limit + 1))
+    rows = asyncio.run(_list(store, which, after, limit + 1))
     tasks = [listed(row) for row in rows[:limit]]
     if as_json:
         for one in tasks:
@@ -55,11 +52,9 @@ def list_tasks(
         click.echo(f"arriero: there are more: --after {tasks[-1].no}", err=True)
 
 
-async def _list(
-    store: str | None, state: TaskState | None, workflow: str | None, after: int, limit: int
-) -> list[TaskRow]:
+async def _list(store: str | None, which: Which, after: int, limit: int) -> list[TaskRow]:
     async with reading(store) as opened:
-        return await opened.list_tasks(state=state, workflow=workflow, after=after, limit=limit)
+        return await opened.list_tasks(which.filter(opened.now()), after=after, limit=limit)
 
 
 def _cells(task: ListedTask) -> tuple[str, ...]:
@@ -67,7 +62,7 @@ def _cells(task: ListedTask) -> tuple[str, ...]:
         str(task.no),
         task.id,
         task.workflow,
-        task.state,
+        f"{task.state}, paused" if task.paused else task.state,
         str(task.failure_count),
         shown_time(task.submitted_at),
         shown_span(task.submitted_at, task.ended_at),
@@ -183,3 +178,7 @@ def _cut(text: str) -> str:
         if len(text) <= TEXT_SHOWN_MAX
         else f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
     )
+
+
+for verb in VERBS:
+    task.add_command(verb)

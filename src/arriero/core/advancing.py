@@ -9,7 +9,7 @@ from ..commands import Ending, NewStep, Process, PutDown
 from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, later
 from .call_policy import policy_of
 from .compensation import idempotency_key
-from .replay import Asked, Raised, Returned
+from .replay import Asked, Identity, Raised, Returned, identity_of
 from .supervision import on_task_failed, step_policy, task_policy
 
 
@@ -38,7 +38,11 @@ def new_step(asked: Asked, task: TaskRow, store_id: str) -> NewStep:
 
 
 def on_code_ended(
-    end: Returned | Raised, output: str | None, loaded: Loaded, open_steps: Iterable[StepRow]
+    end: Returned | Raised,
+    output: str | None,
+    loaded: Loaded,
+    open_steps: Iterable[StepRow],
+    unseen: Iterable[Identity] = (),
 ) -> Ending | None:
     """Decide what becomes of a task whose code has ended.
 
@@ -47,14 +51,19 @@ def on_code_ended(
         output: what it returned, as JSON text; None when it raised.
         loaded: task and steps as recorded.
         open_steps: steps that are still pending or running.
+        unseen: steps whose results came after the code had ended.
     Returns: None while a step the code did not wait for is open; else Process, BeginUndo or Hold by the policies.
     """
     if isinstance(end, Returned):
         assert output is not None
         return None if any(True for _ in open_steps) else Process(output)
-    failed = [step for step in loaded.steps if (step.kind, step.name, step.key) in end.steps]
-    thens = {step_policy(step).supervision.then for step in failed}
-    return on_task_failed(loaded, end.failure, step_then="hold" if "hold" in thens else None)
+    failed = {identity_of(step): step for step in loaded.life if step.state is StepState.FAILED}
+    left_by = [failed[identity] for identity in end.steps if identity in failed]
+    again = {*end.steps, *end.behind, *unseen}
+    redo = tuple(step.ordinal for identity, step in failed.items() if identity in again)
+    thens = {step_policy(step).supervision.then for step in left_by}
+    failure = msgspec.structs.replace(end.failure, redo=redo)
+    return on_task_failed(loaded, failure, step_then="hold" if "hold" in thens else None)
 
 
 def when_to_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: float) -> PutDown | None:
@@ -77,6 +86,14 @@ def when_to_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: flo
                 return None
             timers.append(step.not_before)
     return PutDown(min(timers, default=None))
+
+
+def reopened(asked: Asked, before: StepRow, task: TaskRow, store_id: str) -> NewStep:
+    """The request for a step of a resubmitted task that was withdrawn or set back and is asked for again."""
+    new = new_step(asked, task, store_id)
+    return msgspec.structs.replace(
+        new, reopens=before.step_no, fire_at=before.not_before if asked.call is None else None
+    )
 
 
 def forward_of(steps: Iterable[StepRow]) -> list[StepRow]:

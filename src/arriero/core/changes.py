@@ -28,9 +28,13 @@ from ..commands import (
     Succeeded,
 )
 from ..model import (
+    STEP_BITS,
     TASK_FORWARD,
     TASK_OPEN,
+    AlertRow,
     Instant,
+    StatusKind,
+    StatusRow,
     StepKind,
     StepRow,
     StepState,
@@ -45,12 +49,18 @@ from .states import StepEvent, TaskEvent, advance_step, advance_task
 Event = dict[str, Any]
 
 STEPS_PER_TASK_MAX = 100_000  # a task that opens more is a loop without an end, or should be several tasks
-STEP_BITS = 20  # a step's number is its task's number and its ordinal, so that a task's steps lie side by side
 
 
 def step_number(task_no: int, ordinal: int) -> int:
     """The key of a step's row."""
     return task_no << STEP_BITS | ordinal
+
+
+_STATUS_OF_END: dict[TaskState, StatusKind] = {
+    TaskState.PROCESSED: "completed",
+    TaskState.COMPENSATED: "compensated",
+    TaskState.ERROR: "needs_attention",
+}
 
 
 class Rows(Protocol):
@@ -60,6 +70,10 @@ class Rows(Protocol):
     def step(self, step_no: int) -> StepRow | None: ...
     def open_steps(self, task_no: int) -> list[StepRow]:
         """Pending and running rows of a task, timers included, in the order of opening."""
+        ...
+
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
+        """All rows of a task, in the order of opening."""
         ...
 
     def process_is_retired(self, process_no: int) -> bool: ...
@@ -74,6 +88,11 @@ class Change(msgspec.Struct):
     opened: list[StepRow]  # new
     events: list[Event]
     dispatches: list[Dispatch]
+    statuses: list[StatusRow] = []
+    alert: AlertRow | None = None  # to be opened
+    closes_alert: bool = False
+    arguments: str | None = None  # the workflow's, as a person edited them
+    rewrites: bool = False  # also fields change that no other command changes
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -110,6 +129,34 @@ def dispatched(step: StepRow) -> Event:
     }
 
 
+def published(
+    task: TaskRow,
+    kind: StatusKind,
+    now: Instant,
+    events: list[Event],
+    statuses: list[StatusRow],
+    *,
+    failure: TaskFailure | None = None,
+    output: str | None = None,
+) -> TaskRow:
+    """The task after a status was added to ``events`` and ``statuses``; as it was when nobody wants to be told."""
+    queue = task.reply_to
+    if queue is None:
+        return task
+    number = task.status_count + 1
+    data: dict[str, Any] = {}
+    if failure is not None:
+        data = {"reason": failure.reason, "cause": failure.kind, "step": failure.step, "code": failure.code}
+    elif output is not None:
+        data = {"output": msgspec.Raw(output.encode())}
+    text = msgspec.json.encode(data).decode()
+    statuses.append(
+        StatusRow(0, queue, task.task_no, task.task_id, task.workflow, number, task.incarnation, kind, now, text)
+    )
+    events.append({"type": "status.published", "number": number, "kind": kind, "queue": queue})
+    return replace(task, status_count=number)
+
+
 class Writer:
     """Collects what one command changes."""
 
@@ -122,9 +169,25 @@ class Writer:
         self.opened: list[StepRow] = []
         self.events: list[Event] = []
         self.dispatches: list[Dispatch] = []
+        self.statuses: list[StatusRow] = []
+        self.alert: AlertRow | None = None
+        self.closes_alert = False
+        self.arguments: str | None = None
+        self.rewrites = False
 
     def change(self) -> Change:
-        return Change(self.task, list(self.changed.values()), self.opened, self.events, self.dispatches)
+        return Change(
+            self.task,
+            list(self.changed.values()),
+            self.opened,
+            self.events,
+            self.dispatches,
+            self.statuses,
+            self.alert,
+            self.closes_alert,
+            self.arguments,
+            self.rewrites,
+        )
 
     def step(self, step_no: int) -> StepRow | None:
         return self.changed.get(step_no) or self.rows.step(step_no)
@@ -209,7 +272,7 @@ class Writer:
         # compensation of a task that is held stays open for the person who repairs it.
         if self.may_run_again(step):
             state = advance_step(step.state, StepEvent.RETRY_ASKED)
-            self.put(replace(step, **fields, state=state, not_before=outcome.not_before))
+            self.put(replace(step, **fields, state=state, not_before=self.due(outcome.not_before)))
             what = "cool_off" if outcome.cool_off else "retry"
         else:
             self.put(self.closed(replace(step, **fields)))
@@ -226,6 +289,10 @@ class Writer:
                 "failure": outcome.failure,
             }
         )
+
+    def due(self, at: Instant) -> Instant | None:
+        """When a request may be taken; None while a person keeps the task paused."""
+        return at if self.task.paused_at is None else None
 
     def may_run_again(self, step: StepRow) -> bool:
         return self.task.state in (TASK_FORWARD if step.kind is StepKind.STEP else TASK_OPEN)
@@ -256,6 +323,9 @@ class Writer:
         self.events.append({"type": "timer.fired", "step": step.ordinal, "number": number})
 
     def open(self, new: NewStep, state: StepState = StepState.PENDING) -> None:
+        if new.reopens is not None:
+            self._reopen(new, new.reopens)
+            return
         ordinal = self.task.opened_count + 1
         is_timer = new.kind is StepKind.TIMER
         step = StepRow(
@@ -300,6 +370,32 @@ class Writer:
         if new.take:
             self.opened[-1] = self._dispatch(step, new.complete_within)
 
+    def _reopen(self, new: NewStep, step_no: int) -> None:
+        """The code of a resubmitted task asks again for a step that was withdrawn or set back.
+
+        Key and arguments are the row's (a person may have edited them), the policy is the code's of today.
+        """
+        before = self.step(step_no)
+        assert before is not None
+        is_timer = before.kind is StepKind.TIMER
+        step = replace(
+            before,
+            state=advance_step(before.state, StepEvent.REOPENED),
+            agent=new.agent,
+            policy=new.policy,
+            pivot=new.pivot,
+            effect_free=new.effect_free,
+            compensation=new.compensation,
+            not_before=before.not_before if is_timer else self.now,
+            wait_by=None if new.wait_within is None or before.taken else later(self.now, new.wait_within),
+            finished_at=None,
+        )
+        if not is_timer:
+            self.set(open_count=self.task.open_count + 1)
+        self.rewrites = True
+        self.events.append({**_opened(step), "type": "step.reopened", "attempt": step.attempt})
+        self.put(self._dispatch(step, new.complete_within) if new.take else step)
+
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
         assert self.process_no is not None
         running = begun(step, self.process_no, self.now, complete_within)
@@ -339,6 +435,7 @@ class Writer:
             fence=self.task.fence + 1,
             not_before=None,
             unseen_since=None,
+            paused_at=None,
         )
         event: Event = {"type": "task.terminal", "state": state, "fence": self.task.fence}
         if output is not None:
@@ -348,20 +445,50 @@ class Writer:
         self.events.append(event)
         if state is TaskState.ERROR:
             assert failure is not None
-            self.events.append({"type": "alert.opened", "cause": failure.kind})
+            self._open_alert(failure)
+        self.publish(_STATUS_OF_END[state], failure=failure, output=output)
+
+    def _open_alert(self, failure: TaskFailure) -> None:
+        self.events.append({"type": "alert.opened", "cause": failure.kind})
+        task = self.task
+        self.alert = AlertRow(
+            no=0,
+            task_no=task.task_no,
+            task_id=task.task_id,
+            workflow=task.workflow,
+            incarnation=task.incarnation,
+            cause=failure.kind,
+            reason=failure.reason,
+            step=failure.step,
+            code=failure.code,
+            opened_at=self.now,
+            closed_at=None,
+            told=(),
+            attempts=0,
+            next_at=self.now,
+            error="",
+        )
+
+    def publish(self, kind: StatusKind, *, failure: TaskFailure | None = None, output: str | None = None) -> None:
+        """Tell the submitter's reply queue, if it named one, in the same commit."""
+        self.task = published(self.task, kind, self.now, self.events, self.statuses, failure=failure, output=output)
 
     def hold(self, failure: TaskFailure, planned: Iterable[NewStep] = ()) -> None:
         advance_task(self.task.state, TaskEvent.HELD)
         self.withdraw_pending()
+        first = self.task.opened_count + 1
         for new in planned:
             self.open(new, StepState.PLANNED)
+        if self.task.opened_count >= first:
+            self.events.append({"type": "undo.planned", "steps": list(range(first, self.task.opened_count + 1))})
         self.end(TaskState.ERROR, failure=failure)
 
     def begin_undo(self, failure: TaskFailure) -> None:
         self.withdraw_pending()
         text = msgspec.json.encode(failure).decode()
-        self.set(state=advance_task(self.task.state, TaskEvent.UNDO_BEGUN), failure=text)
+        self.set(state=advance_task(self.task.state, TaskEvent.UNDO_BEGUN), failure=text, undoing=True, ended_at=None)
         self.events.append({"type": "undo.begun", "failure": failure})
+        self.publish("failed", failure=failure)
 
     def plan_undo(self, failure: TaskFailure, planned: tuple[NewStep, ...]) -> None:
         if self.task.state is not TaskState.COMPENSATING:
@@ -410,8 +537,10 @@ class Writer:
                     self.begin_undo(failure)
                 advance_task(self.task.state, TaskEvent.UNDONE)
                 self.end(TaskState.COMPENSATED, failure=failure)
-            case Hold(failure=failure, planned=planned):
+            case Hold(failure=failure, planned=planned, may_go_forward=may_go_forward):
                 self.hold(failure, planned)
+                if may_go_forward:
+                    self.set(undoing=False)
 
 
 def _opened(step: StepRow) -> Event:

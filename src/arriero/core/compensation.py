@@ -1,6 +1,7 @@
 """The undo plan: completed and in-doubt steps, in reverse of the order in which they were opened, in-doubt ones first."""
 
 import hashlib
+from collections.abc import Iterable
 
 import msgspec
 
@@ -36,15 +37,15 @@ def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
         open, when a step that may have happened can neither be undone nor is declared effect_free; Hold without a plan
         when a pivot that was under way as the undo began has happened, or may have.
     """
-    pivot = pivot_of(loaded.steps)
+    pivot = pivot_of(loaded.life)
     if pivot is not None:
-        return Hold(stopped_by_pivot(failure, pivot))
-    forward = [step for step in reversed(loaded.steps) if step.kind is StepKind.STEP]
+        return Hold(stopped_by_pivot(failure, pivot), may_go_forward=True)
+    forward = [step for step in reversed(loaded.life) if step.kind is StepKind.STEP]
     in_doubt = [
         step for step in forward if may_have_happened(step) and not (step.effect_free and step.compensation is None)
     ]
     completed = [step for step in forward if step.state is StepState.COMPLETED]
-    stuck = [step for step in in_doubt if step.compensation is None]
+    stuck = stuck_in_doubt(loaded.life)
     nothing_to_undo = tuple(step.label for step in completed if step.compensation is None)
     planned = tuple(
         _undo_of(step, loaded, store_id) for step in (*in_doubt, *completed) if step.compensation is not None
@@ -53,8 +54,19 @@ def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
     if stuck:
         names = ", ".join(step.label for step in stuck)
         reason = f"{failure.reason}; then the undo stopped: {names} may have happened and has no compensation"
-        return Hold(TaskFailure("in_doubt", reason, stuck[0].name, "in_doubt", nothing_to_undo), planned)
+        return Hold(
+            TaskFailure("in_doubt", reason, stuck[0].name, "in_doubt", nothing_to_undo, began_by=failure), planned
+        )
     return PlanUndo(failure, planned) if planned else Compensate(failure)
+
+
+def stuck_in_doubt(steps: Iterable[StepRow]) -> list[StepRow]:
+    """Steps that may have happened and cannot be undone, the last opened first: only a person can settle them."""
+    return [
+        step
+        for step in reversed(tuple(steps))
+        if step.kind is StepKind.STEP and may_have_happened(step) and step.compensation is None and not step.effect_free
+    ]
 
 
 def _undo_of(step: StepRow, loaded: Loaded, store_id: str) -> NewStep:
@@ -93,9 +105,9 @@ def next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | NextUndo 
     """
     assert loaded.task.failure is not None
     failure = _read_failure(loaded.task.failure)
-    if any(is_forward_open(step) for step in loaded.steps):
+    if any(is_forward_open(step) for step in loaded.life):
         return None
-    compensations = [step for step in loaded.steps if step.kind is StepKind.COMPENSATION]
+    compensations = [step for step in loaded.life if step.kind is StepKind.COMPENSATION]
     if not compensations:
         return undo_plan(loaded, failure, store_id)
     for compensation in compensations:
@@ -114,7 +126,7 @@ def next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | NextUndo 
 def _undo_failed(compensation: StepRow, failure: TaskFailure) -> TaskFailure:
     why = msgspec.json.decode(compensation.failure)["message"] if compensation.failure else "it was withdrawn"
     reason = f"{failure.reason}; then the undo of {compensation.label} failed: {why}"
-    return TaskFailure("undo", reason, compensation.name, "undo_failed", failure.nothing_to_undo)
+    return TaskFailure("undo", reason, compensation.name, "undo_failed", failure.nothing_to_undo, began_by=failure)
 
 
 def open_compensations(steps: tuple[StepRow, ...]) -> tuple[str, ...]:

@@ -1,433 +1,128 @@
-"""Fold of a history, and the invariants that it can show. ``arriero check`` and the simulator both run this.
+"""Fold of a history, and the invariants that it can show. ``arriero check`` and the simulator both run this."""
 
-Each violation names the invariant by its number: I1 and I2 one end; I5 no phantom; I6 to I11 claims and fences; I12
-fresh process starts; I13 to I16 reports; I18, I19 keys and deadlines; I20 to I26 attempts and counting; I27 to I32 undo;
-I33, I34 leases; I53 the hash chain. An event that is not known is a violation too: nobody could say what it did.
-"""
-
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ..model import HistoryRow, Loaded, StepKind, StepState, TaskState
-from ..policies import StepPolicy
+from ..model import HistoryRow, Loaded, StepKind, StepState
+from . import fold_people, fold_steps, fold_task, fold_undo
 from .chain import START, link_hash
+from .fold import Event, TaskFold, Violation
 
-Event = dict[str, Any]
+__all__ = ["CHECKED", "History", "StoreFold", "TaskFold", "Violation", "check", "differences"]
+
 _read_events = msgspec.json.Decoder(list[Event]).decode
-_OPEN = (StepState.PENDING, StepState.RUNNING)
 _STORE_STREAM = 0
 
-
-class Violation(msgspec.Struct, frozen=True):
-    """One invariant that does not hold. ``task``: business id, empty for the store itself."""
-
-    invariant: str
-    task: str
-    detail: str
-
-
-class StepFold:
-    """What the events say of one step."""
-
-    def __init__(self, event: Event) -> None:
-        self.ordinal: int = event["step"]
-        self.kind: str = event["kind"]
-        self.name: str = event["name"]
-        self.idempotency_key: str = event.get("idempotency_key", "")
-        self.pivot: bool = event.get("pivot", False)
-        self.effect_free: bool = event.get("effect_free", False)
-        self.undoable: bool = event.get("undoable", False)
-        self.undoes: int | None = event.get("undoes")
-        self.policy = msgspec.convert(event["policy"], StepPolicy) if "policy" in event else None
-        self.state = StepState.PLANNED if event.get("planned") else StepState.PENDING
-        self.attempt = 1
-        self.fence = 0
-        self.failure_count = 0
-        self.lost_count = 0
-        self.in_doubt = False
-        self.complete_by: int | None = None
-        self.dispatched: set[int] = set()
-        self.applied: set[int] = set()
-        self.recovered: set[int] = set()
-
-    @property
-    def may_have_happened(self) -> bool:
-        """In doubt, or being attempted."""
-        return self.state is not StepState.COMPLETED and (self.in_doubt or self.state is StepState.RUNNING)
-
-
-class TaskFold:
-    """What the events say of one task; ``violations`` collects what they should not say."""
-
-    def __init__(self, task_no: int, task_id: str) -> None:
-        self.task_no = task_no
-        self.task_id = task_id
-        self.state: TaskState | None = None
-        self.fence = 0
-        self.holder: int | None = None
-        self.not_before: int | None = None
-        self.failure_count = 0
-        self.lost_count = 0
-        self.alerts = 0
-        self.undo_began = False
-        self.plan: list[int] | None = None
-        self.steps: dict[int, StepFold] = {}
-        self.keys: dict[str, int] = {}
-        self.violations: list[Violation] = []
-        self.at = 0
-
-    def convict(self, invariant: str, detail: str) -> None:
-        """Note a violation."""
-        self.violations.append(Violation(invariant, self.task_id, detail))
-
-    def row(self, at: int, events: list[Event], terms: dict[str, int]) -> None:
-        """Fold one commit. ``terms``: the leases' terms as of this commit."""
-        if at < self.at:
-            self.convict("I19", f"the store's clock went back from {self.at} to {at}")
-        self.at = at
-        refused = [e for e in events if e.get("type") == "step.report" and e.get("verdict") != "applied"]
-        if refused and len(refused) != len(events):
-            self.convict("I13", f"a refused report of step {refused[0].get('step')} came with changes")
-        for event in events:
-            kind = event.get("type", "")
-            handler = _HANDLERS.get(kind)
-            if handler is None:
-                self.convict("I53", f"unknown event {kind!r}")
-                continue
-            try:
-                if kind != "task.submitted" and self.state is None:
-                    self.convict("I5", f"{kind} of a task that was never submitted")
-                    return
-                handler(self, event)
-            except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-                self.convict("I53", f"{kind} cannot be read: {type(error).__name__} {error}")
-            if "term" in event and event["term"] is not None and terms.get("supervisor") != event["term"]:
-                self.convict("I34", f"{kind} under term {event['term']}, current is {terms.get('supervisor', 0)}")
-
-    # --- the task
-    def submitted(self, event: Event) -> None:
-        if self.state is not None:
-            self.convict("I3", "submitted twice")
-        self.state = TaskState.PENDING
-        self.not_before = event["not_before"]
-
-    def _refuse_after_end(self, what: str) -> None:
-        if self.state in (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR):
-            self.convict("I2", f"{what} after the task was {self.state}")
-
-    def claimed(self, event: Event) -> None:
-        self._refuse_after_end("claimed")
-        if self.holder is not None:
-            self.convict("I9", f"claimed by process {event['process']} while process {self.holder} held it")
-        if self.not_before is None or self.at < self.not_before:
-            self.convict("I10", f"claimed at {self.at}, due at {self.not_before}")
-        self._grow_fence(event["fence"], "claimed")
-        self.holder = event["process"]
-        self.state = TaskState(event["state"])
-
-    def _grow_fence(self, fence: int, what: str) -> None:
-        if fence <= self.fence:
-            self.convict("I6", f"{what} under fence {fence}, the highest was {self.fence}")
-        self.fence = max(self.fence, fence)
-
-    def released(self, event: Event) -> None:
-        self._refuse_after_end("released")
-        self._grow_fence(event["fence"], "released")
-        self.holder = None
-        self.not_before = event["not_before"]
-
-    def expired(self, _event: Event) -> None:
-        self._refuse_after_end("expired")
-
-    def lost(self, event: Event) -> None:
-        self.lost_count += 1
-        if event["lost_count"] != self.lost_count:
-            self.convict("I23", f"lost_count is {event['lost_count']}, {self.lost_count} losses are recorded")
-
-    def terminal(self, event: Event) -> None:
-        self._refuse_after_end(f"ended as {event['state']}")
-        self._grow_fence(event["fence"], "ended")
-        self.state = TaskState(event["state"])
-        self.holder, self.not_before = None, None
-        if self.state is TaskState.PROCESSED:
-            self._judge_processed()
-        elif self.state is TaskState.COMPENSATED:
-            self._judge_compensated()
-
-    def _judge_processed(self) -> None:
-        if self.undo_began:
-            self.convict("I31", "processed although its undo had begun")
-        for step in self.steps.values():
-            if step.state in _OPEN and step.kind != "timer":
-                self.convict("I2", f"processed while step {step.ordinal} was {step.state}")
-
-    def _judge_compensated(self) -> None:
-        self._judge_pivot("compensated")
-        done = {s.undoes for s in self.steps.values() if s.kind == "compensation" and s.state is StepState.COMPLETED}
-        for step in self.steps.values():
-            if step.kind == "compensation" and step.state is not StepState.COMPLETED:
-                self.convict("I32", f"compensated while the compensation {step.ordinal} was {step.state}")
-            if step.kind != "step" or step.ordinal in done:
-                continue
-            if step.undoable and (step.state is StepState.COMPLETED or step.may_have_happened):
-                self.convict("I30", f"compensated, but step {step.ordinal} ({step.name}) was not undone")
-            elif step.may_have_happened and not step.effect_free:
-                self.convict(
-                    "I30", f"compensated, but step {step.ordinal} ({step.name}) is in doubt and has no compensation"
-                )
-
-    def alert(self, _event: Event) -> None:
-        self.alerts += 1
-
-    # --- steps
-    def opened(self, event: Event) -> None:
-        step = StepFold(event)
-        if step.ordinal != len(self.steps) + 1:
-            self.convict("I22", f"step {step.ordinal} was opened after {len(self.steps)}")
-        if step.idempotency_key:
-            before = self.keys.setdefault(step.idempotency_key, step.ordinal)
-            if before != step.ordinal:
-                self.convict("I18", f"steps {before} and {step.ordinal} share an idempotency key")
-        if step.kind != "compensation" and self.undo_began:
-            self.convict("I31", f"step {step.ordinal} was opened after the undo began")
-        self.steps[step.ordinal] = step
-
-    def dispatched(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        self._refuse_after_end(f"step {step.ordinal} dispatched")
-        if step.state is StepState.PLANNED and step.kind == "compensation":
-            step.state = StepState.PENDING  # its turn came in the same commit
-        if step.state is not StepState.PENDING:
-            self.convict("I7", f"step {step.ordinal} was dispatched while {step.state}")
-        if event["fence"] <= step.fence:
-            self.convict(
-                "I11", f"step {step.ordinal} was dispatched under fence {event['fence']}, the highest was {step.fence}"
-            )
-        if event["attempt"] != step.attempt:
-            self.convict(
-                "I22", f"step {step.ordinal}: attempt {event['attempt']} was dispatched, {step.attempt} was due"
-            )
-        if event["key"] != step.idempotency_key:
-            self.convict("I18", f"step {step.ordinal} was dispatched under another key than it was opened with")
-        if event["complete_by"] <= self.at:
-            self.convict("I19", f"step {step.ordinal} was dispatched with a deadline that had passed")
-        if step.kind == "compensation":
-            self._judge_undo_order(step)
-        elif self.undo_began:
-            self.convict("I31", f"step {step.ordinal} was dispatched after the undo began")
-        step.state, step.fence, step.complete_by = (
-            StepState.RUNNING,
-            max(step.fence, event["fence"]),
-            event["complete_by"],
-        )
-        step.dispatched.add(event["fence"])
-
-    def _judge_undo_order(self, step: StepFold) -> None:
-        plan = self.plan or []
-        if step.ordinal not in plan:
-            self.convict("I27", f"compensation {step.ordinal} was dispatched before it was planned")
-            return
-        for before in plan[: plan.index(step.ordinal)]:
-            if self.steps[before].state is not StepState.COMPLETED:
-                self.convict("I28", f"compensation {step.ordinal} was dispatched before {before} was done")
-
-    def report(self, event: Event) -> None:
-        verdict, fence = event["verdict"], event["fence"]
-        if verdict not in ("applied", "late", "stale", "duplicate", "unknown", "malformed"):
-            self.convict("I16", f"a report has the verdict {verdict!r}")
-        if verdict != "applied":
-            return
-        step = self.steps[event["step"]]
-        if fence not in step.dispatched:
-            self.convict("I16", f"a report of step {step.ordinal} under fence {fence} matches no dispatch")
-        if fence != step.fence:
-            self.convict(
-                "I8", f"a report of step {step.ordinal} under fence {fence} was applied, the highest was {step.fence}"
-            )
-        if fence in step.applied:
-            self.convict("I15", f"a report of step {step.ordinal} under fence {fence} was applied twice")
-        if step.complete_by is not None and self.at >= step.complete_by:
-            self.convict("I13", f"a report of step {step.ordinal} was applied after its deadline")
-        step.applied.add(fence)
-
-    def recorded(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        self._end_step(step, "recorded")
-        step.state, step.in_doubt = StepState.COMPLETED, False
-
-    def failed(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        self._end_step(step, "failed")
-        if step.state is StepState.RUNNING:
-            self._count_failure(step, event)
-        if event["failure"]["cause"] != "permanent" and event["failure"].get("code") not in (
-            "not_taken",
-            "unrecordable_result",
-        ):
-            self._judge_rounds(step, "failed")
-        step.in_doubt = event["in_doubt"]
-        step.state = StepState.FAILED
-
-    def _end_step(self, step: StepFold, what: str) -> None:
-        if step.state is StepState.COMPLETED:
-            self.convict(
-                "I14" if what == "recorded" else "I20", f"step {step.ordinal} was {what} after it had a result"
-            )
-        if self.state in (TaskState.PROCESSED, TaskState.COMPENSATED):
-            self.convict("I2", f"step {step.ordinal} was {what} after the task was {self.state}")
-        self.lost_count = 0
-        step.complete_by = None
-        self._news()
-
-    def _news(self) -> None:
-        if self.holder is None and self.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
-            self.not_before = self.at
-
-    def _count_failure(self, step: StepFold, event: Event) -> None:
-        step.failure_count += 1
-        self.failure_count += 1
-        if event["failure_count"] != step.failure_count:
-            self.convict(
-                "I23",
-                f"step {step.ordinal}: failure_count is {event['failure_count']}, {step.failure_count} failures are recorded",
-            )
-        step.fence = max(step.fence, event["fence"])
-
-    def _judge_rounds(self, step: StepFold, what: str) -> None:
-        """After ``step.failure_count`` failures: a plain retry inside a round, a cool-off after it, the end after the last."""
-        if step.policy is None:
-            return
-        rounds, in_round = divmod(step.failure_count, step.policy.supervision.attempts)
-        due = "retry" if in_round else "cool_off" if rounds < step.policy.supervision.rounds else "failed"
-        if what != due:
-            self.convict(
-                "I25", f"step {step.ordinal}: {what} after {step.failure_count} failures, its policy says {due}"
-            )
-
-    def expired_step(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        if event["why"] == "expired" and (step.complete_by is None or step.complete_by > self.at):
-            self.convict("I24", f"step {step.ordinal} was recovered before its deadline")
-        if event["fence"] <= step.fence:
-            self.convict(
-                "I6", f"step {step.ordinal} was recovered under fence {event['fence']}, the highest was {step.fence}"
-            )
-        step.fence = max(step.fence, event["fence"])
-
-    def recovered(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        fence, what = event["fence"], event["what"]
-        if fence in step.recovered:
-            self.convict("I24", f"step {step.ordinal} was recovered twice under fence {fence}")
-        step.recovered.add(fence)
-        self._count_failure(step, event)
-        if event["failure"]["cause"] == "permanent":
-            self.convict("I26", f"step {step.ordinal} is retried after a permanent failure")
-        step.attempt += 1
-        step.in_doubt = event["in_doubt"]
-        step.complete_by = None
-        if what != "error":
-            self._judge_rounds(step, what)
-            step.state = StepState.PENDING
-
-    def lost_step(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        if event["fence"] <= step.fence:
-            self.convict(
-                "I6", f"step {step.ordinal} was freed under fence {event['fence']}, the highest was {step.fence}"
-            )
-        step.lost_count += 1
-        if event["lost_count"] != step.lost_count:
-            self.convict(
-                "I23",
-                f"step {step.ordinal}: lost_count is {event['lost_count']}, {step.lost_count} losses are recorded",
-            )
-        step.fence, step.in_doubt, step.complete_by = max(step.fence, event["fence"]), True, None
-        step.state = StepState.PENDING
-
-    def withdrawn(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        if step.in_doubt and not event["in_doubt"]:
-            self.convict("I30", f"step {step.ordinal} was withdrawn and its doubt forgotten")
-        step.in_doubt = event["in_doubt"]
-        step.state, step.complete_by = StepState.WITHDRAWN, None
-        self._news()
-
-    def parked(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        step.state, step.complete_by = StepState.PLANNED, None
-
-    def reached(self, event: Event) -> None:
-        self.steps[event["step"]].state = StepState.PENDING
-
-    def fired(self, event: Event) -> None:
-        step = self.steps[event["step"]]
-        self._refuse_after_end(f"timer {step.ordinal} fired")
-        step.state = StepState.COMPLETED
-
-    # --- undo
-    def undo_begun(self, _event: Event) -> None:
-        self._refuse_after_end("undo begun")
-        self._judge_pivot("the undo began")
-        self.undo_began = True
-        self.state = TaskState.COMPENSATING
-
-    def _judge_pivot(self, what: str) -> None:
-        for step in self.steps.values():
-            if step.kind == "step" and step.pivot and (step.state is StepState.COMPLETED or step.in_doubt):
-                self.convict("I31", f"{what} although the pivot {step.ordinal} ({step.name}) has or may have happened")
-
-    def undo_planned(self, event: Event) -> None:
-        self._judge_pivot("the undo was planned")
-        self.plan = list(event["steps"])
-        for step in self.steps.values():
-            if step.kind == "step" and step.state in _OPEN:
-                self.convict("I28", f"the undo was planned while step {step.ordinal} was {step.state}")
-        forward = [s for s in reversed(list(self.steps.values())) if s.kind == "step"]
-        wanted = [s.ordinal for s in forward if s.may_have_happened and s.undoable]
-        wanted += [s.ordinal for s in forward if s.state is StepState.COMPLETED and s.undoable]
-        found = [self.steps[ordinal].undoes for ordinal in self.plan]
-        if set(found) != set(wanted):
-            self.convict("I30", f"the undo plan undoes steps {found}, it should undo {wanted}")
-        elif found != wanted:
-            self.convict("I28", f"the undo plan undoes steps in the order {found}, it should be {wanted}")
-
-    def end(self, *, complete: bool) -> None:
-        """After the last event. ``complete``: nothing should be open any more."""
-        if self.state is TaskState.ERROR and self.alerts != 1:
-            self.convict("I26", f"the task is in error with {self.alerts} alerts")
-        if complete and self.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
-            self.convict("I1", f"the task has not ended: it is {self.state}")
-
-
-_HANDLERS = {
-    "task.submitted": TaskFold.submitted,
-    "task.claimed": TaskFold.claimed,
-    "task.released": TaskFold.released,
-    "task.expired": TaskFold.expired,
-    "task.lost": TaskFold.lost,
-    "task.terminal": TaskFold.terminal,
-    "alert.opened": TaskFold.alert,
-    "step.opened": TaskFold.opened,
-    "step.dispatched": TaskFold.dispatched,
-    "compensation.dispatched": TaskFold.dispatched,
-    "step.report": TaskFold.report,
-    "step.recorded": TaskFold.recorded,
-    "compensation.recorded": TaskFold.recorded,
-    "step.failed": TaskFold.failed,
-    "compensation.failed": TaskFold.failed,
-    "step.expired": TaskFold.expired_step,
-    "recover.applied": TaskFold.recovered,
-    "step.lost": TaskFold.lost_step,
-    "step.withdrawn": TaskFold.withdrawn,
-    "step.parked": TaskFold.parked,
-    "compensation.reached": TaskFold.reached,
-    "timer.fired": TaskFold.fired,
-    "undo.begun": TaskFold.undo_begun,
-    "undo.planned": TaskFold.undo_planned,
+CHECKED: dict[str, str] = {
+    "I1": "every task ends (asked for with --complete)",
+    "I2": "an end never changes; only a person's verb opens the next incarnation",
+    "I3": "a task is submitted once",
+    "I5": "nothing happens to a task that was never submitted",
+    "I6": "fences strictly increase",
+    "I7": "what is dispatched was waiting",
+    "I8": "a report counts only under the highest fence",
+    "I9": "one holder at a time",
+    "I10": "no claim before its time, nor while the task is paused",
+    "I11": "only the current claim of a step dispatches it",
+    "I12": "every process start has a fresh name",
+    "I13": "a late or refused report changes nothing",
+    "I14": "a recorded result never changes",
+    "I15": "a report is applied at most once",
+    "I16": "a report matches a dispatched attempt",
+    "I18": "an idempotency key is the same over all attempts, unlike any other, and new when arguments are edited",
+    "I19": "deadlines lie ahead and never move back; the store's clock does not go back",
+    "I20": "an error never turns a success into an error",
+    "I22": "attempts and steps are numbered without gaps",
+    "I23": "failures and losses are counted exactly",
+    "I24": "only what expired is recovered, and once",
+    "I25": "retry, cool-off and failure follow the policy",
+    "I26": "a permanent failure is not retried by itself; a task in error has exactly one open alert",
+    "I27": "the undo plan stands before its first action",
+    "I28": "the undo goes in reverse, steps in doubt first, one at a time, after every attempt ended",
+    "I30": "a step in doubt is part of the undo",
+    "I31": "nothing forward is dispatched after the undo began, and nothing is undone past a pivot",
+    "I32": "a task is not shown as undone before it is",
+    "I33": "terms of a lease strictly increase, one holder each",
+    "I34": "a leader writes only under the current term",
+    "I35": "a lease is given back only by its holder under its term",
+    "I43": "statuses of a task are numbered 1, 2, ... without gaps",
+    "I44": "a status never contradicts its task",
+    "I45": "the last status of an incarnation tells its end, in the queue that the submission named",
+    "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
+    "I59": "every verb of a person tells who, and from which state to which",
 }
+
+_HANDLERS: dict[str, Callable[[TaskFold, Event], None]] = {
+    "task.submitted": fold_task.submitted,
+    "task.claimed": fold_task.claimed,
+    "task.released": fold_task.released,
+    "task.expired": fold_task.expired,
+    "task.lost": fold_task.lost,
+    "task.terminal": fold_task.terminal,
+    "alert.opened": fold_people.alert_opened,
+    "alert.closed": fold_people.alert_closed,
+    "operator.action": fold_people.operated,
+    "status.published": fold_people.published,
+    "step.opened": fold_steps.opened,
+    "step.reopened": fold_people.reopened,
+    "step.set_back": fold_people.set_back,
+    "step.edited": fold_people.edited,
+    "step.answered": fold_people.answered,
+    "step.dispatched": fold_steps.dispatched,
+    "compensation.dispatched": fold_steps.dispatched,
+    "step.report": fold_steps.report,
+    "step.recorded": fold_steps.recorded,
+    "compensation.recorded": fold_steps.recorded,
+    "step.failed": fold_steps.failed,
+    "compensation.failed": fold_steps.failed,
+    "step.expired": fold_steps.expired_step,
+    "recover.applied": fold_steps.recovered,
+    "step.lost": fold_steps.lost_step,
+    "step.withdrawn": fold_steps.withdrawn,
+    "step.parked": fold_steps.parked,
+    "compensation.reached": fold_steps.reached,
+    "timer.fired": fold_steps.fired,
+    "undo.begun": fold_undo.undo_begun,
+    "undo.planned": fold_undo.undo_planned,
+}
+
+
+def fold_commit(task: TaskFold, at: int, events: list[Event], terms: dict[str, int]) -> None:
+    """Fold one commit of a task. ``terms``: the leases' terms as of this commit."""
+    if at < task.at:
+        task.convict("I19", f"the store's clock went back from {task.at} to {at}")
+    task.at = at
+    refused = [e for e in events if e.get("type") == "step.report" and e.get("verdict") != "applied"]
+    if refused and len(refused) != len(events):
+        task.convict("I13", f"a refused report of step {refused[0].get('step')} came with changes")
+    for event in events:
+        if not _fold_event(task, event, terms):
+            return
+    for event in events:
+        if event.get("type") == "operator.action" and event.get("after") != task.state:
+            task.convict(
+                "I59", f"{event.get('verb')} is recorded to lead to {event.get('after')}, the task is {task.state}"
+            )
+
+
+def _fold_event(task: TaskFold, event: Event, terms: dict[str, int]) -> bool:
+    """False: nothing more of this commit can be folded."""
+    kind = event.get("type", "")
+    handler = _HANDLERS.get(kind)
+    if handler is None:
+        task.convict("I53", f"unknown event {kind!r}")
+        return True
+    if kind != "task.submitted" and task.state is None:
+        task.convict("I5", f"{kind} of a task that was never submitted")
+        return False
+    try:
+        handler(task, event)
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        task.convict("I53", f"{kind} cannot be read: {type(error).__name__} {error}")
+    if "term" in event and event["term"] is not None and terms.get("supervisor") != event["term"]:
+        task.convict("I34", f"{kind} under term {event['term']}, current is {terms.get('supervisor', 0)}")
+    return True
 
 
 class StoreFold:
@@ -435,6 +130,7 @@ class StoreFold:
 
     def __init__(self) -> None:
         self.terms: dict[str, int] = {}
+        self.holders: dict[str, tuple[int, int]] = {}  # term and process, by lease
         self.instances: set[str] = set()
         self.violations: list[Violation] = []
 
@@ -444,15 +140,29 @@ class StoreFold:
             match event.get("type"):
                 case "process.started":
                     if actor in self.instances:
-                        self.violations.append(Violation("I12", "", f"the process start {actor} began twice"))
+                        self._convict("I12", f"the process start {actor} began twice")
                     self.instances.add(actor)
                 case "lease.granted":
-                    name, term = event["lease"], event["term"]
-                    if term <= self.terms.get(name, 0):
-                        self.violations.append(
-                            Violation("I33", "", f"lease {name}: term {term} after {self.terms[name]}")
+                    self._granted(event["lease"], event["term"], event["process"])
+                case "lease.lost":
+                    name, held = event["lease"], (event["term"], event["process"])
+                    if self.holders.get(name) != held:
+                        self._convict(
+                            "I35", f"lease {name} was given back by {held}, it was held by {self.holders.get(name)}"
                         )
-                    self.terms[name] = term
+                case "process.retired" | "statuses.dropped" | "tasks.purged":
+                    pass
+                case kind:
+                    self._convict("I53", f"unknown event {kind!r}")
+
+    def _granted(self, name: str, term: int, process: int) -> None:
+        if term <= self.terms.get(name, 0):
+            self._convict("I33", f"lease {name}: term {term} after {self.terms[name]}")
+        self.terms[name] = term
+        self.holders[name] = (term, process)
+
+    def _convict(self, invariant: str, detail: str) -> None:
+        self.violations.append(Violation(invariant, "", detail))
 
 
 class History:
@@ -481,13 +191,13 @@ class History:
             return
         if row.task_no not in self.tasks:
             self.tasks[row.task_no] = TaskFold(row.task_no, row.task_id)
-        self.tasks[row.task_no].row(row.at, events, self.store.terms)
+        fold_commit(self.tasks[row.task_no], row.at, events, self.store.terms)
 
     def end(self, *, complete: bool = False) -> list[Violation]:
         """All violations, in the order of the tasks."""
         found = self.violations + self.store.violations
         for task in self.tasks.values():
-            task.end(complete=complete)
+            fold_people.judge_end(task, complete=complete)
             found += task.violations
         return found
 
@@ -509,13 +219,16 @@ def check(rows: Iterable[HistoryRow], *, complete: bool = False) -> list[Violati
 def differences(fold: TaskFold, loaded: Loaded) -> list[str]:
     """Where the state tables say something else than the fold of the history (I52); empty when they agree."""
     task = loaded.task
-    found = _differing(f"task {task.task_id}", fold, task, ("state", "fence", "failure_count", "lost_count"))
+    fields: tuple[str, ...] = ("state", "fence", "failure_count", "lost_count", "incarnation", "past_count")
+    found = _differing(f"task {task.task_id}", fold, task, (*fields, "complete_by", "reply_to", "status_count"))
+    if fold.paused != (task.paused_at is not None):
+        found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")
     if fold.holder != task.locked_by:
         found.append(f"task {task.task_id}: holder is {task.locked_by}, its history says {fold.holder}")
     if set(fold.steps) != {step.ordinal for step in loaded.steps}:
         return [*found, f"task {task.task_id}: the table holds other steps than its history"]
     for step in loaded.steps:
-        fields: tuple[str, ...] = ("state", "attempt", "fence", "failure_count", "lost_count", "in_doubt")
+        fields = ("state", "attempt", "fence", "failure_count", "lost_count", "in_doubt", "idempotency_key")
         if step.kind is StepKind.TIMER:
             if step.state is StepState.WITHDRAWN:
                 continue  # a timer that is no longer waited for leaves no event of its own

@@ -2,8 +2,22 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from ..commands import FreeTask
-from ..model import TASK_OPEN, Instant, Loaded, StepRow, StepState, TaskFailure, TaskRow
+from ..model import (
+    TASK_OPEN,
+    Instant,
+    Loaded,
+    ProcessAbout,
+    ProcessRow,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+)
+
+_read_about = msgspec.json.Decoder(ProcessAbout).decode
 
 PROBATION_FROM = 2  # losses from which a task is handled alone
 HELD_FROM = 3  # losses at which it is held
@@ -18,6 +32,16 @@ def trusted_until(request_left_at: float, duration: float) -> float:
         duration: the lease's length in seconds.
     """
     return request_left_at + duration * (1 - MARGIN_SHARE)
+
+
+def is_alive(process: ProcessRow, role: str, now: Instant) -> bool:
+    """Whether a process runs a role, as far as its lease tells."""
+    return not process.retired and process.lease_until > now and role in about_of(process).roles
+
+
+def about_of(process: ProcessRow) -> ProcessAbout:
+    """What a process said that it runs; nothing, when an older release wrote it."""
+    return _read_about(process.about)
 
 
 def is_on_probation(task: TaskRow) -> bool:

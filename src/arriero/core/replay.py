@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from .workflow_loop import WorkflowLoop
 
 Identity = tuple[StepKind, str, str]
 TIMER_NAME = "sleep"
+CAUSES_MAX = 100  # causes of causes that are looked at; they may go in a circle
 _read_failure = msgspec.json.Decoder(StepFailure).decode
 
 
@@ -43,10 +45,21 @@ class Returned(msgspec.Struct, frozen=True):
 
 
 class Raised(msgspec.Struct, frozen=True):
-    """The code left by a failure. ``steps``: the failed steps it left by, more than one in an ExceptionGroup."""
+    """The code left by a failure. ``steps``: the failed steps it left by, more than one in an ExceptionGroup.
+
+    ``behind``: failed steps that a refusal of the workflow was raised from.
+    """
 
     failure: TaskFailure
     steps: tuple[Identity, ...] = ()
+    behind: tuple[Identity, ...] = ()
+
+
+class _Aside(msgspec.Struct, frozen=True):
+    """A recorded result that the code has not asked for (yet), from a branch that a resubmission left."""
+
+    result: Callable[[], Any]
+    at: Instant
 
 
 class Execution:
@@ -71,6 +84,8 @@ class Execution:
         self._unawaited: dict[int, StepCall[Any]] = {}
         self.asked: dict[Identity, Asked] = {}
         self._new: list[Asked] = []
+        self._aside: dict[Identity, _Aside] = {}
+        self.unseen: list[Identity] = []  # whose results came after the code had ended
         self.end: Returned | Raised | None = None
 
     # --- driving
@@ -85,6 +100,7 @@ class Execution:
         Raises: KeyError - the code never asked for it: it disagrees with the record.
         """
         if self.end is not None:
+            self.unseen.append(identity)
             return []  # the code has returned; a step it did not wait for ends on its own
         future = self._waiting.pop(identity)
         self.now = max(self.now, at)
@@ -95,6 +111,19 @@ class Execution:
                 future.set_result(result)
             return self._run()
         return []
+
+    def set_aside(self, identity: Identity, result: Callable[[], Any], at: Instant) -> None:
+        """Keep a result that the code does not ask for now; it gets it as soon as it does."""
+        self._aside[identity] = _Aside(result, at)
+
+    def _recalled(self, new: list[Asked]) -> list[Asked]:
+        """What the code asked for, and what it went on to ask once it had got the results set aside for it."""
+        asked = list(new)
+        for one in new:
+            aside = self._aside.pop(one.identity, None)
+            if aside is not None:
+                asked += self.deliver(one.identity, aside.result(), aside.at)
+        return asked
 
     def _run(self) -> list[Asked]:
         try:
@@ -115,7 +144,7 @@ class Execution:
         elif not any(not future.done() for future in self._waiting.values()):
             reason = "workflow code waits for something that is no step: nothing can wake it"
             self._stop(Raised(TaskFailure("bug", reason, code="stuck")))
-        return new
+        return self._recalled(new) if self._aside else new
 
     def _stop(self, end: Returned | Raised) -> None:
         self.end = end
@@ -214,7 +243,19 @@ def _judge_error(error: BaseException) -> Raised:
         return Raised(TaskFailure("step", reason, recordable_text(first.step), recordable_text(first.code)), identities)
     assert isinstance(first, Permanent)
     reason = recordable_text(first.message or "the workflow refused")
-    return Raised(TaskFailure("refused", reason, "", recordable_text(first.code)), identities)
+    behind = tuple(identity for leaf in leaves for identity in _raised_from(leaf))
+    return Raised(TaskFailure("refused", reason, "", recordable_text(first.code)), identities, behind)
+
+
+def _raised_from(error: BaseException) -> Iterable[Identity]:
+    """Failed steps that were being handled as the error was raised."""
+    for _ in range(CAUSES_MAX):
+        before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if before is None:
+            return
+        if hasattr(before, "identity"):
+            yield before.identity
+        error = before
 
 
 def _leaves(error: BaseException) -> Iterable[BaseException]:
@@ -248,13 +289,22 @@ def failed_step(step: StepRow) -> StepFailed:
 
 def disagreement(asked: Asked, recorded: StepRow) -> str | None:
     """Why what the code asks for now is not what was recorded; None when it is."""
-    if asked.arguments == recorded.arguments:
+    before = recorded.arguments if recorded.asked is None else recorded.asked
+    if asked.arguments == before:
         return None
-    return f"step {recorded.label} was recorded with the arguments {recorded.arguments}, the code now asks with {asked.arguments}"
+    return f"step {recorded.label} was recorded with the arguments {before}, the code now asks with {asked.arguments}"
+
+
+def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:
+    """Whether the code may no longer ask for a step: it was opened after a failure that is done again since."""
+    return branched_at is not None and step.opened_at >= branched_at
 
 
 def replay(
-    execution: Execution, steps: Sequence[StepRow], result_of: Callable[[StepRow], Any]
+    execution: Execution,
+    steps: Sequence[StepRow],
+    result_of: Callable[[StepRow], Any],
+    branched_at: Instant | None = None,
 ) -> tuple[list[Asked], TaskFailure | None]:
     """Bring fresh code to where its record ends.
 
@@ -262,29 +312,44 @@ def replay(
         execution: not begun.
         steps: forward steps and timers of the task, as recorded.
         result_of: the value or exception of a recorded result, read through the codec.
-    Returns: what the code asks for beyond the record, in order; and how code and record disagree, None if they agree.
+        branched_at: of a resubmitted task: what was opened from here on followed a failure that is done again, so the
+            code may come by there later, or never; such results are set aside until it asks.
+    Returns: what the code asks for beyond the record, in order, also what was withdrawn or set back; and how code and
+        record disagree, None if they agree.
     """
     recorded = {identity_of(step): step for step in steps}
-    new = execution.begin()
-    asked = list(new)
+    asked = list(execution.begin())
     for step in sorted((s for s in steps if s.result_number is not None), key=lambda s: s.result_number or 0):
-        if execution.end is None and identity_of(step) not in execution.asked:
-            return [], _disagrees(f"step {step.label} has a recorded result, but the code no longer asks for it there")
-        asked += execution.deliver(identity_of(step), result_of(step), step.delivered_at or execution.now)
+        identity, at = identity_of(step), step.delivered_at or execution.now
+        if execution.end is None and identity not in execution.asked:
+            if not may_be_left(step, branched_at):
+                return [], disagrees(
+                    f"step {step.label} has a recorded result, but the code no longer asks for it there"
+                )
+            execution.set_aside(identity, partial(result_of, step), at)
+            continue
+        asked += execution.deliver(identity, result_of(step), at)
     for one in asked:
         before = recorded.get(one.identity)
         if before is not None and (why := disagreement(one, before)) is not None:
-            return [], _disagrees(why)
+            return [], disagrees(why)
     missing = [
         step.label
         for step in steps
-        if identity_of(step) not in execution.asked and step.state is not StepState.WITHDRAWN
+        if identity_of(step) not in execution.asked
+        and step.state is not StepState.WITHDRAWN
+        and not may_be_left(step, branched_at)
     ]
     if missing:
-        return [], _disagrees(f"the code no longer asks for the recorded step {missing[0]}")
-    return [one for one in asked if one.identity not in recorded], None
+        return [], disagrees(f"the code no longer asks for the recorded step {missing[0]}")
+    return [one for one in asked if is_to_be_opened(recorded.get(one.identity))], None
 
 
-def _disagrees(why: str) -> TaskFailure:
+def is_to_be_opened(recorded: StepRow | None) -> bool:
+    """Whether what the code asks for must be opened: it is not in the record, or was withdrawn or set back there."""
+    return recorded is None or recorded.state is StepState.WITHDRAWN
+
+
+def disagrees(why: str) -> TaskFailure:
     remedy = "; run the release that recorded it, or give a changed step another name or key"
     return TaskFailure("replay", f"code and record disagree: {why}{remedy}", code="replay")

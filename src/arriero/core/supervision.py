@@ -112,7 +112,7 @@ def on_task_failed(loaded: Loaded, failure: TaskFailure, *, step_then: str | Non
     """
     if failure.kind not in ("step", "refused", "limit"):
         return Hold(failure)
-    pivot = pivot_of(loaded.steps)
+    pivot = pivot_of(loaded.life)
     if pivot is not None:
         return Hold(stopped_by_pivot(failure, pivot))
     if "hold" in (step_then, task_policy(loaded.task.policy).supervision.then):

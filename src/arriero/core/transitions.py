@@ -29,6 +29,7 @@ from ..model import (
     TASK_FORWARD,
     TASK_OPEN,
     Instant,
+    StatusRow,
     StepKind,
     StepRow,
     StepState,
@@ -38,7 +39,7 @@ from ..model import (
     later,
 )
 from .chain import START, payload_hash
-from .changes import STEPS_PER_TASK_MAX, Change, Event, Refused, Rows, Writer, begun, dispatched
+from .changes import STEPS_PER_TASK_MAX, Change, Event, Refused, Rows, Writer, begun, dispatched, published
 from .lease import HELD_FROM
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 
@@ -75,6 +76,7 @@ def new_task(command: Submit, task_no: int, now: Instant) -> Change:
         failure=None,
         link=0,
         head=START,
+        reply_to=command.reply_to,
     )
     event: Event = {
         "type": "task.submitted",
@@ -84,7 +86,12 @@ def new_task(command: Submit, task_no: int, now: Instant) -> Change:
         "not_before": due,
         "complete_by": limit,
     }
-    return Change(task, [], [], [event], [])
+    if command.reply_to is not None:
+        event["reply_to"] = command.reply_to
+    events: list[Event] = [event]
+    statuses: list[StatusRow] = []
+    task = published(task, "received", now, events, statuses)
+    return Change(task, [], [], events, [], statuses)
 
 
 def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
@@ -105,7 +112,11 @@ def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
         "state": claimed.state,
         "revision": claimed.revision,
     }
-    return Change(claimed, [], [], [event], [])
+    events: list[Event] = [event]
+    statuses: list[StatusRow] = []
+    if task.started_at is None and task.state is TaskState.PENDING:
+        claimed = published(claimed, "started", now, events, statuses)
+    return Change(claimed, [], [], events, [], statuses)
 
 
 def take(task: TaskRow, step: StepRow, process_no: int, now: Instant, complete_within: float) -> Change:
@@ -239,7 +250,7 @@ def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> C
     task = rows.task(command.task_no)
     if task is None or (task.fence, task.revision, task.state) != (command.fence, command.revision, command.state):
         return Refused(Refusal("moved_on", f"task {command.task_no}"))
-    if task.state not in TASK_FORWARD or task.complete_by is None or task.complete_by > now:
+    if task.state not in TASK_FORWARD or task.complete_by is None or task.complete_by > now or task.paused_at:
         return Refused(Refusal("moved_on", f"task {task.task_id} is {task.state}"))
     writer = Writer(task, rows, now, None)
     writer.events.append({"type": "task.expired", "term": command.term})
@@ -299,7 +310,8 @@ def _free_steps(writer: Writer, command: FreeTask) -> bool:
         event: Event = {"type": "step.lost", "step": step.ordinal, "fence": step.fence, "lost_count": step.lost_count}
         writer.events.append(event)
         if again:
-            writer.put(replace(step, state=advance_step(step.state, StepEvent.HOLDER_LOST), not_before=writer.now))
+            freed_at = writer.due(writer.now)
+            writer.put(replace(step, state=advance_step(step.state, StepEvent.HOLDER_LOST), not_before=freed_at))
         else:
             writer.put(writer.closed(step))
             writer.news()

@@ -30,11 +30,11 @@ class Code:
 
     def __init__(self, name: str, definition: Workflow[Any, Any] | Step[Any, Any]) -> None:
         self.name = name
-        self._definition = definition
+        self.definition = definition
 
     def start(self, arguments: str) -> Coroutine[Any, Any, Any]:
         """The coroutine to run. Raises InvalidInput when recorded arguments do not fit the code."""
-        definition = self._definition
+        definition = self.definition
         if isinstance(definition, Workflow):
             signature = definition.signature
             coroutine: Coroutine[Any, Any, Any] = signature.call((), signature.arguments(arguments))
@@ -48,12 +48,12 @@ class Code:
 
     def runs(self, definition: Workflow[Any, Any] | Step[Any, Any]) -> bool:
         """Whether it is just this definition."""
-        return self._definition is definition
+        return self.definition is definition
 
     def encode_output(self, value: Any) -> str:
         """The output as JSON text. Raises InvalidInput."""
-        return self._definition.signature.encode_result(value)
+        return self.definition.signature.encode_result(value)
 
     def output(self, text: str) -> Any:
         """The output as the declared type."""
-        return self._definition.signature.result(text)
+        return self.definition.signature.result(text)

@@ -5,7 +5,19 @@ from typing import Any
 
 from ..commands import Fired, Reported
 from ..core.advancing import forward_of, no_code
-from ..core.replay import Asked, Execution, Identity, Raised, failed_step, identity_of, replay
+from ..core.replay import (
+    Asked,
+    Execution,
+    Identity,
+    Raised,
+    disagreement,
+    disagrees,
+    failed_step,
+    identity_of,
+    is_to_be_opened,
+    may_be_left,
+    replay,
+)
 from ..errors import InvalidInput
 from ..model import Loaded, StepRow, StepState, TaskFailure, TaskRow, TaskState
 from .code import Code
@@ -17,7 +29,7 @@ class LiveTask:
     def __init__(self, loaded: Loaded, code: Code | None) -> None:
         self.task: TaskRow = loaded.task
         self.arguments = loaded.arguments
-        self.steps: dict[int, StepRow] = {step.step_no: step for step in loaded.steps}
+        self.steps: dict[int, StepRow] = {step.step_no: step for step in loaded.life}
         self.code = code
         self.inbox: deque[Reported | Fired] = deque()
         self.fresh: list[Asked] = []  # asked for, not yet recorded
@@ -28,6 +40,8 @@ class LiveTask:
         self.execution: Execution | None = None
         self.broken: TaskFailure | None = None  # why the code cannot go on, besides its own end
         self.output: str | None = None
+        # Of a resubmitted task: what its earlier incarnations recorded, which the code may come by again.
+        self.earlier: dict[Identity, StepRow] = {}
         if self.task.state is TaskState.PROCESSING:
             self._replay()
 
@@ -35,6 +49,11 @@ class LiveTask:
     def loaded(self) -> Loaded:
         """The rows as last written or read."""
         return Loaded(self.task, self.arguments, tuple(sorted(self.steps.values(), key=lambda step: step.ordinal)))
+
+    @property
+    def unseen(self) -> list[Identity]:
+        """Steps whose results came after the code had ended."""
+        return [] if self.execution is None else self.execution.unseen
 
     def _replay(self) -> None:
         code = self.code
@@ -49,7 +68,10 @@ class LiveTask:
             return
         self.execution = Execution(lambda: started, seed=self.task.seed, now=self.task.started_at)
         try:
-            self.fresh, self.broken = replay(self.execution, forward_of(self.steps.values()), self._result_of)
+            steps = forward_of(self.steps.values())
+            if self.task.incarnation > 1:
+                self.earlier = {identity_of(step): step for step in steps}
+            self.fresh, self.broken = replay(self.execution, steps, self._result_of, self.task.branched_at)
         except InvalidInput as error:
             self.broken = TaskFailure("replay", f"a recorded result does not fit the code: {error}", code="replay")
         if self.broken is not None:
@@ -69,6 +91,9 @@ class LiveTask:
             return
         identity: Identity = identity_of(step)
         if self.execution.end is None and identity not in self.execution.asked:
+            if may_be_left(step, self.task.branched_at):
+                self.execution.set_aside(identity, lambda: self._result_of(step), at)
+                return
             self.broken = TaskFailure(
                 "replay", f"step {step.label} was recorded, but the code never asked for it", code="replay"
             )
@@ -77,6 +102,18 @@ class LiveTask:
             self.fresh += self.execution.deliver(identity, self._result_of(step), at)
         except InvalidInput as error:
             self.broken = TaskFailure("replay", f"a result does not fit the code: {error}", code="replay")
+
+    def to_be_opened(self) -> list[Asked]:
+        """What the code asked for since this was last asked, less what an earlier incarnation has at hand."""
+        fresh, self.fresh = self.fresh, []
+        if not self.earlier:
+            return fresh
+        for asked in fresh:
+            before = self.earlier.get(asked.identity)
+            if before is not None and (why := disagreement(asked, before)) is not None:
+                self.broken = disagrees(why)
+                return []
+        return [asked for asked in fresh if is_to_be_opened(self.earlier.get(asked.identity))]
 
     def end(self) -> Any:
         """How the code ended: Returned (with ``output`` set) or Raised; None while it goes on."""

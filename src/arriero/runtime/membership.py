@@ -54,12 +54,12 @@ class Membership:
         self._keeper: Keeper | None = None
         self._freeing: set[int] = set()
 
-    async def register(self) -> None:
-        """Enter the store as a new process start."""
+    async def register(self, about: str = "{}") -> None:
+        """Enter the store as a new process start; ``about`` says what it runs, as JSON text."""
         self._store.announce(self.instance)
         left_at = self._ports.clock.monotonic()
         reach("before_register")
-        self.process_no = await self._store.register(self.instance, self._settings.lease_seconds)
+        self.process_no = await self._store.register(self.instance, self._settings.lease_seconds, about)
         reach("after_register")
         self._trust_from(left_at)
 

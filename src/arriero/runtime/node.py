@@ -14,6 +14,7 @@ from ..store.base import StateStore
 from ..store.committer import Committer
 from . import crash_points
 from .agent_host import AgentHost, Around
+from .alerting import Alerting
 from .code import Code
 from .leader import Leader
 from .live import LiveTask
@@ -22,6 +23,7 @@ from .ports import Ports
 from .scheduler import Scheduler
 from .settings import Settings
 from .supervisor import Supervisor
+from .upkeep import Upkeep
 
 logger = logging.getLogger("arriero")
 
@@ -42,7 +44,13 @@ class Session:
         roles: frozenset[str],
         on_end: Callable[[TaskRow, LiveTask], None],
         around: Around | None = None,
+        about: str = "{}",
+        upkeep: Upkeep | None = None,
+        alerting: Alerting | None = None,
     ) -> None:
+        self._about = about
+        self._upkeep = upkeep
+        self._alerting = alerting
         self._around = around
         self._store = store
         self._ports = ports
@@ -76,7 +84,7 @@ class Session:
 
     async def start(self) -> None:
         """Register, free what dead processes left, open resources, begin."""
-        await self.membership.register()
+        await self.membership.register(self._about)
         common: dict[str, Any] = {
             "store": self._store,
             "committer": self.committer,
@@ -105,7 +113,7 @@ class Session:
         )
         self.supervisor = Supervisor(**common)
         self.leader = Leader(
-            self.supervisor.tick,
+            self._lead,
             store=self._store,
             ports=self._ports,
             settings=self._settings,
@@ -122,7 +130,14 @@ class Session:
             raise
         if "supervisor" in self._roles:
             self._spawn(self.leader.run())
+            if self._alerting is not None:
+                self._spawn(self._alerting.run())
         self._spawn(self._poll())
+
+    async def _lead(self, term: int) -> int:
+        if self._upkeep is not None:
+            await self._upkeep.tick()
+        return await self.supervisor.tick(term)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

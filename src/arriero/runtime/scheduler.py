@@ -29,7 +29,7 @@ from ..commands import (
     RetryAsked,
     Succeeded,
 )
-from ..core.advancing import new_step, on_code_ended, when_to_put_down
+from ..core.advancing import new_step, on_code_ended, reopened, when_to_put_down
 from ..core.compensation import next_undo
 from ..core.lease import is_on_probation
 from ..core.replay import Asked, Raised
@@ -277,7 +277,7 @@ class Scheduler:
             return self._advance(live, delivered)  # first the results, then the decision from what is recorded
         just_ended = {item.step_no for item in delivered if not _is_retry(item)}
         still_open = [step for step in live.open_steps() if step.step_no not in just_ended]
-        ending = on_code_ended(end, live.output, live.loaded, still_open)
+        ending = on_code_ended(end, live.output, live.loaded, still_open, live.unseen)
         return self._advance(live, delivered, (), ending or Keep())
 
     def _deliver(self, live: LiveTask, item: Reported | Fired) -> None:
@@ -295,7 +295,7 @@ class Scheduler:
             live.deliver(msgspec.structs.replace(step, state=StepState.FAILED, failure=failure), item.delivered_at)
 
     def _open(self, live: LiveTask) -> tuple[NewStep, ...]:
-        asked, live.fresh = live.fresh, []
+        asked = live.to_be_opened()
         unknown = [one for one in asked if one.call is not None and not self._is_known(one)]
         if unknown:
             step = unknown[0].call.step
@@ -306,7 +306,13 @@ class Scheduler:
                 "unknown_step",
             )
             return ()
-        return tuple(self._place(new_step(one, live.task, self._store.store_id), live.task) for one in asked)
+        return tuple(self._place(self._request(live, one), live.task) for one in asked)
+
+    def _request(self, live: LiveTask, asked: Asked) -> NewStep:
+        before = live.earlier.get(asked.identity)
+        if before is None:
+            return new_step(asked, live.task, self._store.store_id)
+        return reopened(asked, before, live.task, self._store.store_id)
 
     def _is_known(self, asked: Asked) -> bool:
         code = self._codes.get(f"step:{asked.call.step.name}")

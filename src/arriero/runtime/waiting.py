@@ -95,3 +95,4 @@ class Waiting:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
             self._poller = None
+        self._asked = asyncio.Event()  # the next opening may be on another loop

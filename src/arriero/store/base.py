@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from ..commands import Answer, AnyCommand, Refusal, Submit, Submitted
-from ..model import HistoryRow, Instant, LeaseRow, Loaded, ProcessRow, StepRow, TaskRow, TaskState
+from ..model import AlertRow, HistoryRow, Instant, LeaseRow, Loaded, ProcessRow, StatusRow, StepRow, TaskRow, TaskState
 
 SUPERVISOR_LEASE = "supervisor"
 
@@ -48,6 +48,85 @@ class Ended(msgspec.Struct, frozen=True):
 
     task: TaskRow
     open_compensations: tuple[str, ...]
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks are meant; None, or an empty text: any.
+
+    Args:
+        state, workflow: of the task.
+        agent, step: of a step that is not completed: where the task stands, or what it failed by.
+        submitted_before: at or before this instant.
+        code, text: of its failure: the code exactly, a part of the reason in any case of letters.
+        paused: whether a person keeps it from going on.
+    """
+
+    state: TaskState | None = None
+    workflow: str | None = None
+    agent: str | None = None
+    step: str | None = None
+    submitted_before: Instant | None = None
+    code: str | None = None
+    text: str | None = None
+    paused: bool | None = None
+
+
+ANY_TASK = TaskFilter()
+
+
+class Purge(msgspec.Struct, frozen=True, kw_only=True):
+    """Which ended tasks are removed.
+
+    Args:
+        states: some of processed, compensated, error.
+        ended_before: ended at or before this instant; never later than the window in which their ids must answer.
+    """
+
+    states: tuple[TaskState, ...]
+    ended_before: Instant
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What one purge did: how many tasks, and after which task_no to go on; None: nothing more is meant."""
+
+    count: int
+    after: int | None
+
+
+class QueueSurvey(msgspec.Struct, frozen=True):
+    """A reply queue with statuses that nobody has acknowledged yet."""
+
+    queue: str
+    count: int
+    oldest_at: Instant
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What a person should know of a store; counts, and since when.
+
+    Args:
+        waiting: tasks free and due, and since when the oldest is.
+        starved: requests due and untaken, and since when the oldest is.
+        workflows, steps: of tasks free and due, and of due requests (agent, step): what must have code somewhere.
+        not_undoable: (agent, step) without compensation and not declared effect_free, of tasks not ended.
+        processes: those not retired.
+        untold: alerts that some sink does not know of, and since when the oldest.
+        sizes: of things by name, in bytes or rows.
+    """
+
+    now: Instant
+    states: dict[TaskState, int]
+    paused: int
+    probation: int
+    waiting: tuple[int, Instant | None]
+    starved: tuple[int, Instant | None]
+    workflows: tuple[str, ...]
+    steps: tuple[tuple[str, str], ...]
+    not_undoable: tuple[tuple[str, str], ...]
+    processes: tuple[ProcessRow, ...]
+    queues: tuple[QueueSurvey, ...]
+    untold: tuple[int, Instant | None]
+    rows: dict[str, int]
 
 
 class StateStore(Protocol):
@@ -93,8 +172,11 @@ class StateStore(Protocol):
         """Whether that process start is surely gone. False when nobody can tell."""
         ...
 
-    async def register(self, instance: str, lease_seconds: float) -> int:
-        """A new process start; answers its number. ``instance`` was never used before."""
+    async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
+        """A new process start; answers its number. ``instance`` was never used before.
+
+        ``about``: what it runs, as JSON text; see ``runtime.node``.
+        """
         ...
 
     async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
@@ -102,6 +184,10 @@ class StateStore(Protocol):
 
         When no process renewed for longer than a lease, nobody may free for one lease (``nobody_frees_until``).
         """
+        ...
+
+    async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
+        """The store's clock, and the processes that are not retired."""
         ...
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
@@ -156,14 +242,53 @@ class StateStore(Protocol):
         """Those of the tasks that have ended (processed, compensated, error), each once, ordered by their numbers."""
         ...
 
-    async def list_tasks(
-        self, *, state: TaskState | None = None, workflow: str | None = None, after: int = 0, limit: int = 100
-    ) -> list[TaskRow]:
+    async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         """Tasks in the order of submission, after a task_no."""
         ...
 
     async def counts(self) -> dict[TaskState, int]:
         """Tasks by state."""
+        ...
+
+    async def survey(self) -> Survey:
+        """What a person should know of this store."""
+        ...
+
+    # --- reply queues
+    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
+        """The oldest statuses of a queue that are not acknowledged, in their order."""
+        ...
+
+    async def acknowledge(self, acknowledged: Sequence[tuple[str, int]]) -> None:
+        """Remove statuses, each by its queue and ``no``; one that is gone already is no error."""
+        ...
+
+    async def drop_statuses(self, before: Instant, limit: int) -> int:
+        """Drop statuses older than an instant, leaving one gap mark a queue that counts them; answers how many."""
+        ...
+
+    # --- alerts
+    async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
+        """Alerts due to be told, each with its ``attempts`` grown and not due again for ``hold_seconds``."""
+        ...
+
+    async def settle_alert(
+        self, no: int, attempts: int, told: Sequence[str], again_in: float | None, error: str
+    ) -> bool:
+        """Keep who was told, and when to go on (None: everybody knows). False: taken or closed by others meanwhile."""
+        ...
+
+    async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
+        """Alerts in the order of their opening, after a ``no``."""
+        ...
+
+    # --- purging
+    async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
+        """Remove some ended tasks after a task_no, with all that is kept of them, in one transaction.
+
+        Left alone: tasks with statuses that nobody acknowledged, with an alert that somebody is still to be told, and
+        with an attempt that may still report. What was removed is counted in the store's own history.
+        """
         ...
 
     def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:

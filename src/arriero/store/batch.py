@@ -1,5 +1,7 @@
 """Writing what a command changes: rows, and one link of history for each task and commit. Shared by all stores."""
 
+import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -12,19 +14,21 @@ from ..commands import (
     Applied,
     EndByLimit,
     FreeTask,
+    Operate,
     Recover,
     Refusal,
     Report,
     Submit,
     Submitted,
 )
-from ..core import transitions
+from ..core import transitions, verbs
 from ..core.chain import link_hash
 from ..core.changes import Change, Event, Refused, Rows
-from ..model import Instant, StepRow, TaskRow
+from ..model import AlertRow, Instant, StatusRow, StepRow, TaskRow
 from ..policies import StepPolicy
 from .base import SUPERVISOR_LEASE
 
+UPKEEP = "upkeep"  # the actor of what a store drops by its own rules
 STORE_STREAM = 0  # the task_no under which the store's own events stand: processes, leases
 _encode = msgspec.json.Encoder().encode
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
@@ -33,16 +37,32 @@ _read_policy = msgspec.json.Decoder(StepPolicy).decode
 class Table(Rows, Protocol):
     """What a store must offer inside its transaction."""
 
-    def put_task(self, task: TaskRow) -> None:
-        """Keep a task's row, new or changed."""
+    def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
+        """Keep a task's row, new or changed; ``rewrites``: also what only a person's verb changes."""
         ...
 
-    def put_step(self, step: StepRow) -> None:
-        """Keep a changed step's row."""
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        """Keep a changed step's row; ``rewrites``: also what only a resubmission changes."""
         ...
 
     def add_step(self, step: StepRow) -> None:
         """Keep a new step's row."""
+        ...
+
+    def put_arguments(self, task_no: int, arguments: str) -> None:
+        """Keep a workflow's arguments as a person edited them; what was submitted still answers for its id."""
+        ...
+
+    def add_status(self, status: StatusRow) -> None:
+        """Keep a status at the end of its queue; its ``no`` is given now."""
+        ...
+
+    def add_alert(self, alert: AlertRow) -> None:
+        """Keep an alert; its ``no`` is given now."""
+        ...
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        """Close a task's open alert: every sink is to be told anew."""
         ...
 
     def store_head(self) -> tuple[int, str]:
@@ -77,6 +97,8 @@ class Batch:
                 result = transitions.end_by_limit(command, self._table, self.now, SUPERVISOR_LEASE)
             case FreeTask():
                 result = transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
+            case Operate():
+                result = verbs.operate(command, self._table, self.now)
             case _:
                 raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
         if isinstance(result, Refused):
@@ -93,11 +115,19 @@ class Batch:
         link = task.link + 1
         head = link_hash(task.head, task.task_no, link, self.now, actor, events)
         change.task = msgspec.structs.replace(task, link=link, head=head)
-        self._table.put_task(change.task)
+        self._table.put_task(change.task, rewrites=change.rewrites)
         for step in change.steps:
-            self._table.put_step(step)
+            self._table.put_step(step, rewrites=change.rewrites)
         for step in change.opened:
             self._table.add_step(step)
+        for status in change.statuses:
+            self._table.add_status(status)
+        if change.closes_alert:
+            self._table.close_alert(task.task_no, self.now)
+        if change.alert is not None:
+            self._table.add_alert(change.alert)
+        if change.arguments is not None:
+            self._table.put_arguments(task.task_no, change.arguments)
         self._table.add_history(task.task_no, task.task_id, link, self.now, actor, events, head)
 
     def note(self, task_no: int, actor: str, events: list[Event]) -> None:
@@ -112,6 +142,31 @@ class Batch:
         digest = link_hash(head, STORE_STREAM, link + 1, self.now, actor, text)
         self._table.put_store_head(link + 1, digest)
         self._table.add_history(STORE_STREAM, "", link + 1, self.now, actor, text, digest)
+
+
+class _Gap(msgspec.Struct, frozen=True):
+    count: int = 0
+    oldest_at: int | None = None
+    newest_at: int | None = None
+
+
+_read_gap = msgspec.json.Decoder(_Gap).decode
+
+
+def gap_mark(queue: str, before: StatusRow | None, dropped: Sequence[StatusRow], now: Instant) -> StatusRow:
+    """The one mark of a queue for all that was dropped from it since its reader last acknowledged one."""
+    gap = _Gap() if before is None else _read_gap(before.data)
+    instants = [status.at for status in dropped]
+    oldest = min(instants) if gap.oldest_at is None else gap.oldest_at
+    data = _Gap(gap.count + len(dropped), oldest, max(instants))
+    return StatusRow(0, queue, 0, "", "", 0, 0, "dropped", now, _encode(data).decode())
+
+
+def purged(heads_of: Sequence[tuple[int, int, str]]) -> Event:
+    """The event that remains of removed tasks (task_no, link, head): how many, and one hash over their last links."""
+    heads = "\n".join(f"{task_no}:{link}:{head}" for task_no, link, head in heads_of)
+    digest = hashlib.blake2b(heads.encode(), digest_size=16).hexdigest()
+    return {"type": "tasks.purged", "count": len(heads_of), "heads": digest}
 
 
 def same_submission(task: TaskRow, command: Submit) -> Submitted | Refusal:

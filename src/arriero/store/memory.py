@@ -1,38 +1,42 @@
 """The contract in dicts: the readable reference, the oracle of the other stores, and the store of the simulator."""
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ..commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
 from ..core import transitions
-from ..core.changes import STEP_BITS
 from ..core.compensation import open_compensations
 from ..core.lease import PROBATION_FROM
 from ..model import (
     TASK_FORWARD,
     TASK_OPEN,
+    AlertRow,
     HistoryRow,
     Instant,
     LeaseRow,
     Loaded,
     ProcessRow,
+    StatusRow,
     StepKind,
     StepRow,
     StepState,
+    TaskFailure,
     TaskRow,
     TaskState,
     later,
 )
-from .base import Due, Ended, Overdue, Renewal
-from .batch import STORE_STREAM, Batch, complete_within, same_submission
+from .base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, QueueSurvey, Renewal, Survey, TaskFilter
+from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purged, same_submission
+from .memory_tables import MemoryTables
 
 T = TypeVar("T")
+_DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-class MemoryStore:
+class MemoryStore(MemoryTables):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 
     url = "memory://"
@@ -43,17 +47,9 @@ class MemoryStore:
         offset = time_ns() - monotonic_ns()  # setting the wall clock moves nothing
         self._clock = clock or (lambda: Instant((monotonic_ns() + offset) // 1000))
         self.store_id = store_id
-        self.tasks: dict[int, TaskRow] = {}
-        self.arguments: dict[int, str] = {}
-        self.numbers: dict[str, int] = {}
-        self.steps: dict[int, dict[int, StepRow]] = defaultdict(dict)
-        self.log: list[HistoryRow] = []
-        self.processes: dict[int, ProcessRow] = {}
-        self.leases: dict[str, LeaseRow] = {}
-        self._store_link, self._store_head = 0, ""
+        super().__init__()
         self._nobody_frees_until = Instant(0)
         self._last_renewed_at: Instant | None = None
-        self._written: list[tuple[dict[Any, Any], Any, Any]] = []  # of this transaction: table, key, value before
 
     def now(self) -> Instant:
         return self._clock()
@@ -64,73 +60,8 @@ class MemoryStore:
     async def close(self) -> None:
         return
 
-    # --- the rows core.transitions reads and the batch writes
-    def task(self, task_no: int) -> TaskRow | None:
-        return self.tasks.get(task_no)
-
-    def step(self, step_no: int) -> StepRow | None:
-        return self.steps[step_no >> STEP_BITS].get(step_no)
-
-    def open_steps(self, task_no: int) -> list[StepRow]:
-        return [s for s in self.steps[task_no].values() if s.state in (StepState.PENDING, StepState.RUNNING)]
-
-    def process_is_retired(self, process_no: int) -> bool:
-        row = self.processes.get(process_no)
-        return row is None or row.retired
-
-    def process_was_retired(self, process_no: int) -> bool:
-        row = self.processes.get(process_no)
-        return row is not None and row.retired
-
-    def term(self, lease: str) -> int:
-        row = self.leases.get(lease)
-        return 0 if row is None else row.term
-
-    def put_task(self, task: TaskRow) -> None:
-        self._put(self.tasks, task.task_no, task)
-
-    def put_step(self, step: StepRow) -> None:
-        self._put(self.steps[step.task_no], step.step_no, step)
-
-    def add_step(self, step: StepRow) -> None:
-        self._put(self.steps[step.task_no], step.step_no, step)
-
-    def _put(self, table: dict[Any, Any], key: Any, value: object) -> None:
-        self._written.append((table, key, table.get(key)))
-        table[key] = value
-
-    def _transact(self, work: Callable[[], T]) -> T:
-        """All that ``work`` writes, or nothing when it raises."""
-        self._written.clear()
-        commits, head = len(self.log), self.store_head()
-        try:
-            return work()
-        except BaseException:
-            for table, key, before in reversed(self._written):
-                if before is None:
-                    del table[key]
-                else:
-                    table[key] = before
-            del self.log[commits:]
-            self.put_store_head(*head)
-            raise
-
-    def store_head(self) -> tuple[int, str]:
-        return self._store_link, self._store_head
-
-    def put_store_head(self, link: int, head: str) -> None:
-        self._store_link, self._store_head = link, head
-
-    def add_history(
-        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
-    ) -> None:
-        self.log.append(
-            HistoryRow(len(self.log) + 1, task_no, task_id, link, at, actor, msgspec.Raw(events.encode()), digest)
-        )
-
     def loaded(self, task_no: int) -> Loaded:
-        steps = sorted(self.steps[task_no].values(), key=lambda s: s.ordinal)
-        return Loaded(self.tasks[task_no], self.arguments[task_no], tuple(steps))
+        return Loaded(self.tasks[task_no], self.arguments[task_no], self.steps_of(task_no))
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
@@ -140,7 +71,7 @@ class MemoryStore:
         known = self.numbers.get(command.task_id)
         if known is not None:
             return same_submission(self.tasks[known], command)
-        task_no = len(self.tasks) + 1
+        task_no = self.next_number("task")
         now = self.now()
         change = transitions.new_task(command, task_no, now)
         self._put(self.numbers, command.task_id, task_no)
@@ -183,6 +114,7 @@ class MemoryStore:
             t
             for t in self.tasks.values()
             if t.state in TASK_OPEN and t.locked_by is None and t.not_before is not None and t.not_before <= now
+            if t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
         ]
         return sorted(due, key=lambda t: (-t.priority, t.not_before, t.task_no))
@@ -226,10 +158,10 @@ class MemoryStore:
     def is_known_dead(self, instance: str) -> bool:
         return False
 
-    async def register(self, instance: str, lease_seconds: float) -> int:
+    async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
         now = self.now()
-        process_no = len(self.processes) + 1
-        self.processes[process_no] = ProcessRow(process_no, instance, later(now, lease_seconds), False)
+        process_no = self.next_number("process")
+        self.processes[process_no] = ProcessRow(process_no, instance, later(now, lease_seconds), False, about)
         Batch(self, now).note(STORE_STREAM, instance, [{"type": "process.started", "process": process_no}])
         return process_no
 
@@ -254,6 +186,9 @@ class MemoryStore:
         held = {t.task_no for t in self.tasks.values() if t.locked_by == process_no}
         held |= {s.task_no for s in self._all_steps() if s.locked_by == process_no}
         return sorted(held)
+
+    async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
+        return self.now(), [process for process in self.processes.values() if not process.retired]
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         row = self.processes[process_no]
@@ -309,7 +244,7 @@ class MemoryStore:
         tasks = [
             t.not_before
             for t in self.tasks.values()
-            if t.state in TASK_OPEN and t.locked_by is None and t.not_before is not None
+            if t.state in TASK_OPEN and t.locked_by is None and t.not_before is not None and t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
         ]
         steps = [
@@ -329,7 +264,8 @@ class MemoryStore:
         running = [(s.complete_by, s) for s in steps if s.state is StepState.RUNNING and s.complete_by is not None]
         waiting = [(s.wait_by, s) for s in steps if s.state is StepState.PENDING and s.wait_by is not None]
         tasks = sorted(self.tasks.values(), key=lambda t: t.task_no)
-        limited = [(t.complete_by, t) for t in tasks if t.state in TASK_FORWARD and t.complete_by is not None]
+        unpaused = [t for t in tasks if t.paused_at is None]
+        limited = [(t.complete_by, t) for t in unpaused if t.state in TASK_FORWARD and t.complete_by is not None]
         held = [(t.unseen_since, t) for t in tasks if t.locked_by is not None and t.unseen_since is not None]
         unseen = [(later(since, progress_seconds), t) for since, t in held]
         return Overdue(
@@ -351,19 +287,155 @@ class MemoryStore:
         tasks = [self.tasks[no] for no in sorted(set(task_nos)) if no in self.tasks]
         return [Ended(t, open_compensations(self.loaded(t.task_no).steps)) for t in tasks if t.state not in TASK_OPEN]
 
-    async def list_tasks(
-        self, *, state: TaskState | None = None, workflow: str | None = None, after: int = 0, limit: int = 100
-    ) -> list[TaskRow]:
-        found = (
-            t
-            for t in self.tasks.values()
-            if t.task_no > after and state in (None, t.state) and workflow in (None, t.workflow)
-        )
+    async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+        found = (t for t in self.tasks.values() if t.task_no > after and self._is_meant(t, which))
         return sorted(found, key=lambda t: t.task_no)[:limit]
+
+    def _is_meant(self, task: TaskRow, which: TaskFilter) -> bool:
+        failure = None if task.failure is None else _read_failure(task.failure)
+        code, reason = ("", "") if failure is None else (failure.code, failure.reason)
+        return (
+            which.state in (None, task.state)
+            and which.workflow in (None, task.workflow)
+            and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
+            and which.code in (None, code)
+            and (which.text is None or which.text.lower() in reason.lower())
+            and which.paused in (None, task.paused_at is not None)
+            and (which.agent is None or any(s.agent == which.agent for s in self._unfinished(task)))
+            and (which.step is None or any(s.name == which.step for s in self._unfinished(task)))
+        )
+
+    def _unfinished(self, task: TaskRow) -> list[StepRow]:
+        return [s for s in self.steps_of(task.task_no) if s.state is not StepState.COMPLETED]
 
     async def counts(self) -> dict[TaskState, int]:
         states = [t.state for t in self.tasks.values()]
         return {state: states.count(state) for state in TaskState}
+
+    async def survey(self) -> Survey:
+        now = self.now()
+        free = [t for t in self.tasks.values() if t.state in TASK_OPEN and t.locked_by is None and t.paused_at is None]
+        waiting = [(t.not_before, t) for t in free if t.not_before is not None and t.not_before <= now]
+        requests = [s for s in self._all_steps() if s.state is StepState.PENDING and s.kind is not StepKind.TIMER]
+        due = [(s.not_before, s) for s in requests if s.not_before is not None and s.not_before <= now]
+        open_tasks = [t for t in self.tasks.values() if t.state not in _DONE]
+        bare = {
+            (s.agent, s.name)
+            for t in open_tasks
+            for s in self.steps_of(t.task_no)
+            if s.kind is StepKind.STEP and s.compensation is None and not s.effect_free
+        }
+        untold = [a.opened_at if a.closed_at is None else a.closed_at for a in self.alert_rows.values() if a.next_at]
+        queues = {status.queue for status in self.statuses.values()}
+        return Survey(
+            now,
+            await self.counts(),
+            sum(t.paused_at is not None for t in self.tasks.values()),
+            sum(t.lost_count >= PROBATION_FROM for t in open_tasks),
+            (len(waiting), min((at for at, _ in waiting), default=None)),
+            (len(due), min((at for at, _ in due), default=None)),
+            tuple(sorted({t.workflow for _, t in waiting})),
+            tuple(sorted({(s.agent, s.name) for _, s in due})),
+            tuple(sorted(bare)),
+            tuple(p for p in self.processes.values() if not p.retired),
+            tuple(self._queue(queue) for queue in sorted(queues)),
+            (len(untold), min(untold, default=None)),
+            {"tasks": len(self.tasks), "history": len(self.log), "statuses": len(self.statuses)},
+        )
+
+    def _queue(self, queue: str) -> QueueSurvey:
+        of_queue = [s for s in self.statuses.values() if s.queue == queue]
+        return QueueSurvey(queue, len(of_queue), min(s.at for s in of_queue))
+
+    # --- reply queues
+    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
+        found = (s for s in self.statuses.values() if s.queue == queue)
+        return sorted(found, key=lambda s: (s.kind != "dropped", s.no))[:limit]
+
+    async def acknowledge(self, acknowledged: Sequence[tuple[str, int]]) -> None:
+        def work() -> None:
+            for queue, number in acknowledged:
+                status = self.statuses.get(number)
+                if status is not None and status.queue == queue:
+                    self._remove(self.statuses, number)
+
+        self._transact(work)
+
+    async def drop_statuses(self, before: Instant, limit: int) -> int:
+        old = sorted((s for s in self.statuses.values() if s.at < before and s.kind != "dropped"), key=lambda s: s.no)
+        return self._transact(lambda: self._drop(old[:limit]))
+
+    def _drop(self, old: list[StatusRow]) -> int:
+        work = Batch(self, self.now())
+        for queue in sorted({status.queue for status in old}):
+            of_queue = [status for status in old if status.queue == queue]
+            mark = next((s for s in self.statuses.values() if s.queue == queue and s.kind == "dropped"), None)
+            for status in (*of_queue, *([] if mark is None else [mark])):
+                self._remove(self.statuses, status.no)
+            self.add_status(gap_mark(queue, mark, of_queue, work.now))
+        if old:
+            work.note(STORE_STREAM, UPKEEP, [{"type": "statuses.dropped", "count": len(old)}])
+        return len(old)
+
+    # --- alerts
+    async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
+        now = self.now()
+        due = [(a.next_at, a) for a in self.alert_rows.values() if a.next_at is not None and a.next_at <= now]
+        taken = []
+        for _, alert in sorted(due, key=lambda one: (one[0], one[1].no))[:limit]:
+            held = msgspec.structs.replace(alert, attempts=alert.attempts + 1, next_at=later(now, hold_seconds))
+            self.alert_rows[alert.no] = held
+            taken.append(held)
+        return taken
+
+    async def settle_alert(
+        self, no: int, attempts: int, told: Sequence[str], again_in: float | None, error: str
+    ) -> bool:
+        alert = self.alert_rows.get(no)
+        if alert is None or alert.attempts != attempts:
+            return False
+        next_at = None if again_in is None else later(self.now(), again_in)
+        self.alert_rows[no] = msgspec.structs.replace(alert, told=tuple(told), next_at=next_at, error=error)
+        return True
+
+    async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
+        found = (a for a in self.alert_rows.values() if a.no > after and not (open_only and a.closed_at is not None))
+        return sorted(found, key=lambda a: a.no)[:limit]
+
+    # --- purging
+    async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
+        meant = [t for t in self.tasks.values() if t.task_no > after and self._may_be_purged(t, which)]
+        chosen = sorted(meant, key=lambda t: t.task_no)[:limit]
+        count = self._transact(lambda: self._purge(chosen, actor))
+        return Purged(count, chosen[-1].task_no if len(chosen) == limit else None)
+
+    def _may_be_purged(self, task: TaskRow, which: Purge) -> bool:
+        is_told = all(alert.next_at is None for alert in self.alert_rows.values() if alert.task_no == task.task_no)
+        return (
+            task.state in which.states
+            and task.ended_at is not None
+            and task.ended_at <= which.ended_before
+            and task.open_count == 0
+            and is_told
+            and not any(status.task_no == task.task_no for status in self.statuses.values())
+        )
+
+    def _purge(self, tasks: list[TaskRow], actor: str) -> int:
+        numbers = {task.task_no for task in tasks}
+        for task in tasks:
+            for table, key in (
+                (self.tasks, task.task_no),
+                (self.arguments, task.task_no),
+                (self.numbers, task.task_id),
+            ):
+                self._remove(table, key)
+            self._remove(self.steps, task.task_no)
+        for alert in [a for a in self.alert_rows.values() if a.task_no in numbers]:
+            self._remove(self.alert_rows, alert.no)
+        if tasks:
+            self.log[:] = [row for row in self.log if row.task_no not in numbers]
+            Batch(self, self.now()).note(STORE_STREAM, actor, [purged([(t.task_no, t.link, t.head) for t in tasks])])
+        return len(tasks)
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
         for row in list(self.log):

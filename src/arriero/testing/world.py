@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from ..app import App, waiting_for
+from ..app import App
 from ..attempt import Attempt, as_datetime
 from ..definitions import Step
 from ..errors import ArrieroError, Permanent
@@ -20,6 +20,7 @@ from ..policies import Duration, seconds
 from ..runtime.ports import Clock as ClockPort
 from ..runtime.settings import Settings, checked_roles
 from ..store.memory import MemoryStore
+from ..task import waiting_for
 from .clock import START_SECONDS, VirtualClock
 
 P = ParamSpec("P")

@@ -41,27 +41,45 @@ def translating(path: str) -> Iterator[None]:
 
 
 def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
-    """A connection in autocommit mode; the caller says BEGIN.
-
-    ``synchronous=FULL``: a commit that returned is on the disk. ``wal_autocheckpoint=0``: releases of SQLite before
-    3.51.3 can damage the file when a checkpoint meets a commit that restarts the log; ours run under the write lock.
-    """
+    """A connection in autocommit mode; the caller says BEGIN."""
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     try:
-        (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        if journal != "wal":
-            raise StoreError(f"it cannot keep a write-ahead log (journal_mode={journal}): put it on a local disk")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA wal_autocheckpoint=0")
+        _make_fit(connection)
         connection.execute("PRAGMA journal_size_limit=67108864")
+        connection.create_function("arriero_lower", 1, str.lower, deterministic=True)  # SQLite's own knows only ASCII
         if query_only:
             connection.execute("PRAGMA query_only=ON")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def connect_for_callers(path: str) -> sqlite3.Connection:
+    """A connection as the standard library opens it, fit for joint transactions. Raises StoreError."""
+    with translating(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
+        try:
+            _make_fit(connection)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _make_fit(connection: sqlite3.Connection) -> None:
+    """WAL; ``synchronous=FULL``: a commit that returned is on the disk; no automatic checkpoints.
+
+    Releases of SQLite before 3.51.3 can damage the file when a checkpoint meets a commit that restarts the log; ours
+    run under the write lock.
+    """
+    (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if journal != "wal":
+        raise StoreError(f"it cannot keep a write-ahead log (journal_mode={journal}): put it on a local disk")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
 
 
 def holds_store(path: str) -> bool:

@@ -4,18 +4,33 @@ from typing import Any
 
 import msgspec
 
-from ...model import HistoryRow, StepKind, StepRow, StepState, TaskRow, TaskState
+from ...model import (
+    AlertRow,
+    HistoryRow,
+    ProcessRow,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+    TaskState,
+)
 
 Row = tuple[Any, ...]
+_read_told = msgspec.json.Decoder(tuple[str, ...]).decode
 _TASK_STATES = {str(state): state for state in TaskState}
 _STEP_STATES = {str(state): state for state in StepState}
 _STEP_KINDS = {str(kind): kind for kind in StepKind}
+_TOLD = AlertRow.__struct_fields__.index("told")
+_UNDOING = TaskRow.__struct_fields__.index("undoing")
 _TRUTH_VALUES = tuple(StepRow.__struct_fields__.index(name) for name in ("pivot", "effect_free", "taken", "in_doubt"))
 
 
 def task_of(row: Row) -> TaskRow:
     """A task's row."""
-    return TaskRow(row[0], row[1], row[2], _TASK_STATES[row[3]], *row[4:])
+    fields = list(row)
+    fields[3], fields[_UNDOING] = _TASK_STATES[row[3]], bool(row[_UNDOING])
+    return TaskRow(*fields)
 
 
 def step_of(row: Row) -> StepRow:
@@ -32,6 +47,23 @@ def history_of(row: Row) -> HistoryRow:
     return HistoryRow(row[0], row[1], row[2], row[3], row[4], row[5], msgspec.Raw(row[6].encode()), row[7])
 
 
-def parameters_of(row: TaskRow | StepRow) -> dict[str, Any]:
+def status_of(row: Row) -> StatusRow:
+    """A status; its columns are its fields."""
+    return StatusRow(*row)
+
+
+def alert_of(row: Row) -> AlertRow:
+    """An alert; ``told`` is kept as a JSON array."""
+    fields = list(row)
+    fields[_TOLD] = _read_told(row[_TOLD])
+    return AlertRow(*fields)
+
+
+def process_of(row: Row) -> ProcessRow:
+    """A process start."""
+    return ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4])
+
+
+def parameters_of(row: TaskRow | StepRow | StatusRow | AlertRow) -> dict[str, Any]:
     """Named parameters for the queries."""
     return msgspec.structs.asdict(row)

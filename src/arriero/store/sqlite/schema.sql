@@ -32,12 +32,18 @@ CREATE TABLE arriero_task (
     output TEXT,
     failure TEXT,
     link INTEGER NOT NULL,
-    head TEXT NOT NULL
+    head TEXT NOT NULL,
+    paused_at INTEGER,              -- since when a person keeps it from going on
+    undoing INTEGER NOT NULL DEFAULT 0, -- its undo has begun in this incarnation
+    past_count INTEGER NOT NULL DEFAULT 0, -- steps up to this ordinal belong to a life undone as a whole
+    branched_at INTEGER,            -- steps opened from here on followed a failure that is done again
+    reply_to TEXT,                  -- the submitter's reply queue
+    status_count INTEGER NOT NULL DEFAULT 0
 );
 
 -- Claiming: what is free and due, by priority and time. Ended tasks have no not_before and leave it.
 CREATE INDEX arriero_task_claimable ON arriero_task (priority, not_before)
- WHERE locked_by IS NULL AND not_before IS NOT NULL;
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL;
 CREATE INDEX arriero_task_held ON arriero_task (locked_by) WHERE locked_by IS NOT NULL;
 CREATE INDEX arriero_task_limit ON arriero_task (complete_by)
  WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing');
@@ -47,7 +53,8 @@ CREATE INDEX arriero_task_error ON arriero_task (task_no) WHERE state = 'error';
 -- Apart from the task's row, which changes often: these do not.
 CREATE TABLE arriero_body (
     task_no INTEGER PRIMARY KEY,
-    arguments TEXT NOT NULL
+    arguments TEXT NOT NULL,
+    asked TEXT                      -- what was submitted, where a person edited it
 );
 
 CREATE TABLE arriero_step (
@@ -83,7 +90,8 @@ CREATE TABLE arriero_step (
     result_number INTEGER,
     delivered_at INTEGER,
     opened_at INTEGER NOT NULL,
-    finished_at INTEGER
+    finished_at INTEGER,
+    asked TEXT                      -- what the code asks with, where a person had other arguments sent
 );
 
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, priority, not_before)
@@ -107,7 +115,8 @@ CREATE TABLE arriero_process (
     process_no INTEGER PRIMARY KEY,
     instance TEXT NOT NULL UNIQUE,
     lease_until INTEGER NOT NULL,
-    retired INTEGER NOT NULL
+    retired INTEGER NOT NULL,
+    about TEXT NOT NULL DEFAULT '{}' -- what it runs, as JSON text
 );
 
 CREATE TABLE arriero_lease (
@@ -116,6 +125,41 @@ CREATE TABLE arriero_lease (
     holder INTEGER,
     until INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Messages to submitters: kept until their reader acknowledges them. No number is given twice: an old one must not
+-- acknowledge a new message.
+CREATE TABLE arriero_status (
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue TEXT NOT NULL,
+    task_no INTEGER NOT NULL,       -- 0: a gap mark
+    number INTEGER NOT NULL,        -- of the task's statuses: 1, 2, ...
+    incarnation INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    data TEXT NOT NULL
+);
+CREATE INDEX arriero_status_of_queue ON arriero_status (queue, no);
+CREATE INDEX arriero_status_of_task ON arriero_status (task_no);
+CREATE INDEX arriero_status_old ON arriero_status (at);
+
+-- Tasks that need a person: opened when a task goes into error, closed when it leaves it.
+CREATE TABLE arriero_alert (
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_no INTEGER NOT NULL,
+    incarnation INTEGER NOT NULL,
+    cause TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    step TEXT NOT NULL,
+    code TEXT NOT NULL,
+    opened_at INTEGER NOT NULL,
+    closed_at INTEGER,
+    told TEXT NOT NULL,             -- JSON array: sinks that know its present state
+    attempts INTEGER NOT NULL,
+    next_at INTEGER,                -- when to tell it (again); null: every sink knows
+    error TEXT NOT NULL
+);
+CREATE INDEX arriero_alert_of_task ON arriero_alert (task_no);
+CREATE INDEX arriero_alert_due ON arriero_alert (next_at) WHERE next_at IS NOT NULL;
 
 CREATE TABLE arriero_migration (
     number INTEGER PRIMARY KEY,

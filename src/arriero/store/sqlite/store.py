@@ -15,15 +15,29 @@ from ...core import transitions
 from ...core.compensation import open_compensations
 from ...core.lease import PROBATION_FROM
 from ...errors import StoreError
-from ...model import MICROSECONDS, HistoryRow, Instant, LeaseRow, Loaded, TaskRow, TaskState, later
-from ..base import Due, Ended, Overdue, Renewal
+from ...model import (
+    MICROSECONDS,
+    AlertRow,
+    HistoryRow,
+    Instant,
+    LeaseRow,
+    Loaded,
+    ProcessRow,
+    StatusRow,
+    TaskRow,
+    TaskState,
+    later,
+)
+from ..base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
 from ..migrate import migrate_sqlite, migrations
+from . import mail, upkeep
 from .clock import boot_id, fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
+from .joined import in_callers_transaction
 from .life import Lives
-from .rows import history_of, step_of, task_of
-from .tables import Tables, query
+from .rows import history_of, process_of, step_of, task_of
+from .tables import Executes, Tables, query
 from .threads import ConnectionThread
 
 T = TypeVar("T")
@@ -171,6 +185,17 @@ class SqliteStore:
         Batch(tables, now).write(change, command.actor)
         return Submitted(task_no, True)
 
+    def submit_joined(self, command: Submit, connection: sqlite3.Connection) -> Submitted | Refusal:
+        """Keep a new task in the transaction that the caller has open on this file, in the caller's thread.
+
+        Raises: InvalidInput - the connection is not fit; TransactionConflict; StoreError.
+        """
+        if self._writer is None:
+            raise StoreError(f"store {self.path}: it is not open")
+        return in_callers_transaction(
+            connection, self.path, lambda plain: self._submit(command, Tables(plain), self.now())
+        )
+
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
         def work(tables: Tables) -> list[Answer]:
             now = self.now()
@@ -200,7 +225,7 @@ class SqliteStore:
                 for task in found:
                     change = transitions.claim(task, command.process_no, work.now)
                     work.write(change, command.actor)
-                    claimed.append(Loaded(change.task, tables.arguments(task.task_no), tables.steps(task.task_no)))
+                    claimed.append(Loaded(change.task, tables.arguments(task.task_no), tables.steps_of(task.task_no)))
                     if task.lost_count >= PROBATION_FROM:
                         probation = False
                         break  # asked again, for tasks that are not on probation
@@ -239,10 +264,10 @@ class SqliteStore:
     def is_known_dead(self, instance: str) -> bool:
         return self._lives.is_known_dead(instance)
 
-    async def register(self, instance: str, lease_seconds: float) -> int:
+    async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
         def work(tables: Tables) -> int:
             now = self.now()
-            process_no = tables.add_process(instance, later(now, lease_seconds))
+            process_no = tables.add_process(instance, later(now, lease_seconds), about)
             Batch(tables, now).note(STORE_STREAM, instance, [{"type": "process.started", "process": process_no}])
             return process_no
 
@@ -262,6 +287,11 @@ class SqliteStore:
             return Renewal(now, renewed, nobody_frees_until, tuple(tables.other_processes(process_no)))
 
         return await self._write(work, urgent=True)
+
+    async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
+        return await self._read(
+            lambda c: (self.now(), [process_of(row) for row in c.execute(query("survey_processes"))])
+        )
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         def work(tables: Tables) -> bool:
@@ -358,15 +388,51 @@ class SqliteStore:
 
         return await self._read(work)
 
-    async def list_tasks(
-        self, *, state: TaskState | None = None, workflow: str | None = None, after: int = 0, limit: int = 100
-    ) -> list[TaskRow]:
-        asked = {"after": after, "state": state, "workflow": workflow, "limit": limit}
-        return await self._read(lambda c: [task_of(row) for row in c.execute(query("select_tasks"), asked)])
+    async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+        asked = {**msgspec.structs.asdict(which), "after": after, "limit": limit}
+        asked["text"] = None if which.text is None else which.text.lower()
+        return await self._read(lambda c: [task_of(row) for row in c.execute(query("select_filtered"), asked)])
 
     async def counts(self) -> dict[TaskState, int]:
         found: dict[str, int] = await self._read(lambda c: dict(c.execute(query("count_tasks")).fetchall()))
         return {state: found.get(state, 0) for state in TaskState}
+
+    async def survey(self) -> Survey:
+        counts = await self.counts()
+        return await self._read(lambda connection: upkeep.survey(connection, self.now(), counts))
+
+    # --- reply queues and alerts
+    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
+        return await self._read(lambda connection: mail.statuses(connection, queue, limit))
+
+    async def acknowledge(self, acknowledged: Sequence[tuple[str, int]]) -> None:
+        await self._mail(lambda connection: mail.acknowledge(connection, acknowledged))
+
+    async def drop_statuses(self, before: Instant, limit: int) -> int:
+        return await self._mail(lambda connection: mail.drop(connection, self.now(), before, limit))
+
+    async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
+        return await self._mail(lambda connection: mail.take_alerts(connection, self.now(), limit, hold_seconds))
+
+    async def settle_alert(
+        self, no: int, attempts: int, told: Sequence[str], again_in: float | None, error: str
+    ) -> bool:
+        return await self._mail(
+            lambda connection: mail.settle_alert(connection, self.now(), no, attempts, told, again_in, error)
+        )
+
+    async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
+        return await self._read(lambda connection: mail.alerts(connection, open_only, after, limit))
+
+    async def _mail(self, work: Callable[[Executes], T]) -> T:
+        return await self._write(lambda tables: work(tables.connection))
+
+    # --- purging
+    async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
+        """Found by reading, so that the write lock is held only for what is removed."""
+        found = await self._read(lambda connection: upkeep.purgeable(connection, which, limit, after))
+        count = await self._write(lambda tables: upkeep.purge(tables, self.now(), which, found, actor)) if found else 0
+        return Purged(count, found[-1] if len(found) == limit else None)
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
         (until,) = await self._read(lambda c: c.execute(query("select_history_end")).fetchone())
@@ -383,7 +449,7 @@ class SqliteStore:
 
 
 def _load(tables: Tables, task: TaskRow | None) -> Loaded | None:
-    return None if task is None else Loaded(task, tables.arguments(task.task_no), tables.steps(task.task_no))
+    return None if task is None else Loaded(task, tables.arguments(task.task_no), tables.steps_of(task.task_no))
 
 
 def _loaded(connection: sqlite3.Connection, name: str, asked: dict[str, int]) -> list[Loaded]:
@@ -393,4 +459,4 @@ def _loaded(connection: sqlite3.Connection, name: str, asked: dict[str, int]) ->
 
 
 def _still_open(tables: Tables, task: TaskRow) -> tuple[str, ...]:
-    return () if task.state is TaskState.PROCESSED else open_compensations(tables.steps(task.task_no))
+    return () if task.state is TaskState.PROCESSED else open_compensations(tables.steps_of(task.task_no))

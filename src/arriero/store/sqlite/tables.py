@@ -3,11 +3,11 @@
 import sqlite3
 from functools import cache
 from importlib import resources
+from typing import Any, Protocol
 
-from ...core.changes import STEP_BITS
 from ...core.lease import PROBATION_FROM
-from ...model import Instant, LeaseRow, ProcessRow, StepRow, TaskRow
-from .rows import parameters_of, step_of, task_of
+from ...model import STEP_BITS, AlertRow, Instant, LeaseRow, ProcessRow, StatusRow, StepRow, TaskRow
+from .rows import parameters_of, process_of, step_of, task_of
 
 STORE_LINK, STORE_HEAD = "history_link", "history_head"
 
@@ -23,10 +23,17 @@ def step_range(task_no: int) -> dict[str, int]:
     return {"first": task_no << STEP_BITS, "end": (task_no + 1) << STEP_BITS}
 
 
+class Executes(Protocol):
+    """A connection, as far as it is needed here."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
+
+
 class Tables:
     """The Table of ``store.batch`` over one connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Executes) -> None:
+        self.connection = connection
         self._execute = connection.execute
 
     def task(self, task_no: int) -> TaskRow | None:
@@ -45,7 +52,7 @@ class Tables:
         row = self._execute(query("select_step"), {"step_no": step_no}).fetchone()
         return None if row is None else step_of(row)
 
-    def steps(self, task_no: int) -> tuple[StepRow, ...]:
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return tuple(map(step_of, self._execute(query("select_steps"), step_range(task_no))))
 
     def open_steps(self, task_no: int) -> list[StepRow]:
@@ -53,11 +60,11 @@ class Tables:
 
     def process_is_retired(self, process_no: int) -> bool:
         row = self._execute(query("select_process"), {"process_no": process_no}).fetchone()
-        return row is None or _process_of(row).retired
+        return row is None or process_of(row).retired
 
     def process_was_retired(self, process_no: int) -> bool:
         row = self._execute(query("select_process"), {"process_no": process_no}).fetchone()
-        return row is not None and _process_of(row).retired
+        return row is not None and process_of(row).retired
 
     def term(self, lease: str) -> int:
         return self.lease(lease).term
@@ -71,15 +78,29 @@ class Tables:
         number: int = self._execute(query("select_next_task_no")).fetchone()[0]
         return number
 
-    def put_task(self, task: TaskRow) -> None:
-        self._execute(query("update_task"), parameters_of(task))
+    def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
+        self._execute(query("rewrite_task" if rewrites else "update_task"), parameters_of(task))
 
-    def put_step(self, step: StepRow) -> None:
-        self._execute(query("update_step"), parameters_of(step))
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        self._execute(query("rewrite_step" if rewrites else "update_step"), parameters_of(step))
 
     def add_step(self, step: StepRow) -> None:
         self._execute(query("insert_step"), parameters_of(step))
 
+    def put_arguments(self, task_no: int, arguments: str) -> None:
+        self._execute(query("update_body"), {"task_no": task_no, "arguments": arguments})
+
+    # --- statuses and alerts
+    def add_status(self, status: StatusRow) -> None:
+        self._execute(query("insert_status"), parameters_of(status))
+
+    def add_alert(self, alert: AlertRow) -> None:
+        self._execute(query("insert_alert"), parameters_of(alert))
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        self._execute(query("close_alert"), {"task_no": task_no, "at": at})
+
+    # --- what is due
     def claimable(self, priority: int, now: Instant, workflows: str, probation: bool, limit: int) -> list[TaskRow]:
         asked = {"priority": priority, "now": now, "workflows": workflows, "probation": probation, "limit": limit}
         asked["probation_from"] = PROBATION_FROM
@@ -100,17 +121,18 @@ class Tables:
         return [step_of(row) for row in self._execute(query("select_takeable"), asked).fetchall()]
 
     # --- processes and leases
-    def add_process(self, instance: str, lease_until: Instant) -> int:
-        number = self._execute(query("insert_process"), {"instance": instance, "lease_until": lease_until}).lastrowid
+    def add_process(self, instance: str, lease_until: Instant, about: str) -> int:
+        asked = {"instance": instance, "lease_until": lease_until, "about": about}
+        number = self._execute(query("insert_process"), asked).lastrowid
         assert number is not None
         return number
 
     def process(self, process_no: int) -> ProcessRow:
-        return _process_of(self._execute(query("select_process"), {"process_no": process_no}).fetchone())
+        return process_of(self._execute(query("select_process"), {"process_no": process_no}).fetchone())
 
     def other_processes(self, process_no: int) -> list[ProcessRow]:
         rows = self._execute(query("select_other_processes"), {"process_no": process_no}).fetchall()
-        return [_process_of(row) for row in rows]
+        return [process_of(row) for row in rows]
 
     def renew_process(self, process_no: int, lease_until: Instant) -> bool:
         return (
@@ -155,7 +177,3 @@ class Tables:
             query("insert_history"),
             {"task_no": task_no, "link": link, "at": at, "actor": actor, "events": events, "hash": digest},
         )
-
-
-def _process_of(row: tuple[int, str, Instant, int]) -> ProcessRow:
-    return ProcessRow(row[0], row[1], row[2], bool(row[3]))

@@ -6,7 +6,18 @@ from typing import Any
 
 import msgspec
 
-KINDS = ("crash", "freeze", "effect_then_error", "late_report", "duplicate_report", "lost_wakeup", "remote")
+KINDS = (
+    "crash",
+    "freeze",
+    "effect_then_error",
+    "late_report",
+    "duplicate_report",
+    "lost_wakeup",
+    "remote",
+    "operator",
+    "reader",
+    "purge",
+)
 
 
 class Faults(msgspec.Struct):
@@ -19,8 +30,17 @@ class Faults(msgspec.Struct):
     duplicate_report: float = 0.0
     lost_wakeup: float = 0.0
     remote: float = 0.0
+    operator: float = 0.0
+    reader: float = 0.0
+    purge: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
+
+    def add_people(self, random: Random) -> None:
+        """Draw what people do, each kind left out now and then."""
+        for kind, strength in (("operator", 0.9), ("reader", 0.2), ("purge", 0.6)):
+            if random.random() < 0.7:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def strikes(self, kind: str, random: Random, *, share: float = 1.0) -> bool:
         """Whether the fault happens on this occasion; ``share`` makes it rarer where there are many occasions."""

@@ -39,9 +39,13 @@ class Remote:
     async def undo(self, undo: Undo[int]) -> None:
         """Take back whatever stands under the forward key, and keep it from landing later."""
         await self._reach()
-        self.barred.add(undo.forward_key)
-        self.net[undo.forward_key] = 0
+        self.take_back(undo.forward_key)
         await self._answer()
+
+    def take_back(self, forward_key: str) -> None:
+        """What stands under the key is gone, and nothing lands under it any more."""
+        self.barred.add(forward_key)
+        self.net[forward_key] = 0
 
     async def _reach(self) -> None:
         await asyncio.sleep(self._random.uniform(0.005, 0.3))
@@ -161,5 +165,27 @@ async def in_time(n: int, refuse: bool) -> int:
     return await reserve(total, refuse)
 
 
+@right.step(complete_within=1, retry=Retry(tries=1), supervision=Supervision(attempts=1, then="hold"))
+async def stamp(attempt: Attempt, n: int, refuse: bool = False) -> int:
+    return await REMOTE.get().do(attempt, refuse) + n
+
+
+@stamp.compensation(complete_within=1.5, supervision=Supervision(attempts=2))
+async def tear_up(undo: Undo[int], n: int, refuse: bool = False) -> None:
+    await REMOTE.get().undo(undo)
+
+
+@workflow
+async def fragile(n: int, refuse: bool) -> int:
+    """What fails at once, often in doubt, and then waits for a person; also beside a branch that goes on."""
+    first, second = await asyncio.gather(stamp(n), take(n))
+    try:
+        return await stamp(first + second, refuse)
+    except StepFailed:
+        await look(n)
+        raise
+
+
 AGENTS = (left, right)
 WORKFLOWS = (in_a_row, side_by_side, past_the_pivot, another_way, held, in_time)
+FOR_PEOPLE = (*WORKFLOWS, fragile, fragile, held)  # what keeps people busy, more often

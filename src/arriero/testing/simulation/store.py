@@ -26,6 +26,8 @@ _PASSED_ON = (
     "load",
     "find",
     "ended",
+    "load_statuses",
+    "acknowledge",
 )
 
 

@@ -22,7 +22,8 @@ from ...runtime.settings import Settings, checked_roles
 from ...store.memory import MemoryStore
 from .faults import Faults, drawn
 from .loop import PROCESS, Deadlock, SimulatedLoop
-from .shop import AGENTS, REMOTE, WORKFLOWS, Remote
+from .people import QUEUES, People
+from .shop import AGENTS, FOR_PEOPLE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import Network, SimulatedStore
 
 NODES = 3
@@ -71,9 +72,9 @@ class _SimulatedClock(LoopClock):
 class SimulatedPorts:
     """The doors of one simulated process."""
 
-    def __init__(self, world: "World", number: int) -> None:
+    def __init__(self, world: "World", number: int, source: random_module.Random | None = None) -> None:
         self.clock: Clock = _SimulatedClock(world.loop)
-        self.random = random_module.Random(world.random.getrandbits(64))
+        self.random = random_module.Random((source or world.random).getrandbits(64))
         self._world = world
         self._number = number
 
@@ -94,18 +95,24 @@ class SimulatedPorts:
 
 
 class World:
-    """See the module."""
+    """See the module. ``people``: whether operators, readers and a janitor are part of it."""
 
-    def __init__(self, seed: int, *, tasks: int = 8, faults: Faults | None = None) -> None:
+    def __init__(self, seed: int, *, tasks: int = 8, faults: Faults | None = None, people: bool = True) -> None:
         self.seed = seed
         self.random = random_module.Random(seed)
         self.loop = SimulatedLoop(random_module.Random(self.random.getrandbits(64)))
+        # People draw from a source of their own, so that a seed without them is the world it was before there were any.
         self.faults = drawn(self.random) if faults is None else faults
+        people_random = random_module.Random(f"people-{seed}")
+        if people and faults is None:
+            self.faults.add_people(people_random)
         self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
         self.network = Network(self.store, random_module.Random(self.random.getrandbits(64)), self.faults, self._later)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults)
-        self.app = App("simulated", agents=AGENTS, workflows=WORKFLOWS)
+        self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile))
+        self.people = People(self, people_random)
         self._tasks = tasks
+        self._has_people = people
         self._names: Counter[str] = Counter()
         self._processes = 0
         self._nodes: dict[int, tuple[int, Node]] = {}
@@ -114,6 +121,10 @@ class World:
 
     def _store_clock(self) -> Instant:
         return Instant(1_700_000_000_000_000 + round(self.loop.time() * 1_000_000))
+
+    def client_ports(self) -> "SimulatedPorts":
+        """Doors of somebody who is no node."""
+        return SimulatedPorts(self, 0, self.people.random)
 
     def unique(self, what: str) -> str:
         """A name never given before."""
@@ -180,11 +191,15 @@ class World:
     # --- clients
     async def _client(self, number: int) -> None:
         await asyncio.sleep(self.random.uniform(0, 15))
-        workflow = self.random.choice(WORKFLOWS)
+        workflow = self.random.choice(FOR_PEOPLE if self._has_people else WORKFLOWS)
         call = workflow(number, self.random.random() < 0.4)
         task_id = f"order-{number}"
         command = self.app._submission(
-            call, task_id=task_id, priority=self.random.randrange(10), delay=self.random.choice((0, 0, 3))
+            call,
+            task_id=task_id,
+            priority=self.random.randrange(10),
+            delay=self.random.choice((0, 0, 3)),
+            reply_to=QUEUES[number % len(QUEUES)],
         )
         store = SimulatedStore(self.network)
         while True:
@@ -216,13 +231,19 @@ class World:
         for number in range(NODES):
             self._start_node(number)
         clients = [task for number in range(self._tasks) for task in self._spawn(self._client(number), 0)]
+        people = self.people
+        clients += self._spawn(people.operate(FAULT_SECONDS), 0)
+        clients += self._spawn(people.purge(FAULT_SECONDS), 0)
+        for queue in QUEUES:
+            self._spawn(people.read(queue), 0)
         await self._nemesis()
         await asyncio.gather(*clients)
         self.faults.active = False
+        await people.resume_all()
         healed = self.loop.time()
         while self.loop.time() < healed + HEAL_SECONDS_MAX:
             await asyncio.sleep(2)
-            if all(task.ended_at is not None for task in self.store.tasks.values()):
+            if all(task.ended_at is not None for task in self.store.tasks.values()) and people.has_read_all():
                 return
         waiting = [task.task_id for task in self.store.tasks.values() if task.ended_at is None]
         self.violations += [
@@ -278,30 +299,34 @@ class World:
             self.violations += [
                 Violation("I52", fold.task_id, text) for text in differences(fold, self.store.loaded(number))
             ]
-        for task_id in self.acknowledged - self.store.numbers.keys():
+        for task_id in self.acknowledged - self.store.numbers.keys() - self.people.purged:
             self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
         for task in self.store.tasks.values():
-            self._check_books(task.task_no)
+            self.violations += self.books_of(task.task_no)
+        self.violations += self.people.check()
 
-    def _check_books(self, task_no: int) -> None:
+    def books_of(self, task_no: int) -> list[Violation]:
+        """Whether a task's effects at the remote service are whole, or undone, as its state says."""
         loaded = self.store.loaded(task_no)
         task = loaded.task
+        found: list[Violation] = []
         if task.failure is not None and (failure := _read_failure(task.failure)).kind in ("bug", "replay", "unawaited"):
-            self.violations.append(Violation("I21", task.task_id, failure.reason))
+            found.append(Violation("I21", task.task_id, failure.reason))
         if task.state is TaskState.PROCESSED:
             wrong = [
                 s
-                for s in loaded.steps
+                for s in loaded.life
                 if s.state is StepState.COMPLETED and s.compensation and self.remote.net[s.idempotency_key] != 1
             ]
-            self.violations += [
+            found += [
                 Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong
             ]
         elif task.state is TaskState.COMPENSATED:
             standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key]]
-            self.violations += [
+            found += [
                 Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing
             ]
+        return found
 
 
 def run_seed(seed: int) -> Result:

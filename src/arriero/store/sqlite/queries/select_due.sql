@@ -4,14 +4,14 @@
 WITH priority (of) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
      agent (name) AS (SELECT value FROM json_each(:agents))
 SELECT (SELECT min((SELECT not_before FROM arriero_task INDEXED BY arriero_task_claimable
-                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND priority = priority.of
+                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND priority = priority.of
                        AND (state = 'compensating' OR workflow IN (SELECT value FROM json_each(:workflows)))
                      ORDER BY not_before LIMIT 1)) FROM priority),
        (SELECT min((SELECT min(not_before) FROM arriero_step INDEXED BY arriero_step_takeable
                      WHERE state = 'pending' AND kind <> 'timer' AND agent = agent.name AND priority = priority.of))
           FROM priority, agent),
        (SELECT min((SELECT not_before FROM arriero_task INDEXED BY arriero_task_claimable
-                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND priority = priority.of
+                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND priority = priority.of
                        AND not_before > :now
                        AND (state = 'compensating' OR workflow IN (SELECT value FROM json_each(:workflows)))
                      ORDER BY not_before LIMIT 1)) FROM priority),

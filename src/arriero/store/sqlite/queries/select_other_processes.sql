@@ -1,6 +1,6 @@
 -- select_other_processes: processes that are not retired, or are still named by a row.
 -- Params: process_no.
-SELECT process_no, instance, lease_until, retired
+SELECT process_no, instance, lease_until, retired, about
   FROM arriero_process AS process
  WHERE process_no <> :process_no
    AND (NOT retired

@@ -2,6 +2,6 @@
 -- Params: now, limit.
 SELECT task_no
   FROM arriero_task INDEXED BY arriero_task_limit
- WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing') AND complete_by <= :now
+ WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing') AND complete_by <= :now AND paused_at IS NULL
  ORDER BY complete_by, task_no
  LIMIT :limit

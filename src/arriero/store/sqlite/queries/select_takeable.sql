@@ -4,7 +4,7 @@
 SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, step.priority, arguments, step.policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, step.failure_count,
        step.lost_count, taken, in_doubt, step.fence, step.locked_by, step.not_before, step.complete_by, wait_by, result,
-       step.failure, result_number, delivered_at, opened_at, finished_at
+       step.failure, result_number, delivered_at, opened_at, finished_at, asked
   FROM arriero_step AS step INDEXED BY arriero_step_takeable
  CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
  WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.priority = :priority

@@ -17,5 +17,8 @@ UPDATE arriero_task
        output = :output,
        failure = :failure,
        link = :link,
-       head = :head
+       head = :head,
+       paused_at = :paused_at,
+       undoing = :undoing,
+       status_count = :status_count
  WHERE task_no = :task_no

@@ -1,0 +1,170 @@
+"""All tasks that a filter names: counting them, looking at them, and one verb for each."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from . import operating
+from .commands import Operate, Refusal
+from .core.verbs import judged
+from .errors import InvalidInput
+from .model import Loaded, Verb, later
+from .policies import Duration
+from .store.base import ANY_TASK, TaskFilter
+from .task import TaskView, view_of
+
+if TYPE_CHECKING:
+    from .app import App
+
+PAGE = 200  # tasks read, and verbs written, at a time
+
+Progress = Callable[[int], None]
+
+
+class Acted(msgspec.Struct, frozen=True):
+    """What one verb did to many tasks.
+
+    Args:
+        meant: how many the filter named.
+        done: ids of those it was carried out on; with a dry run, of those whose state allows it.
+        refused: ids of the others, each with the reason.
+    """
+
+    meant: int
+    done: tuple[str, ...]
+    refused: tuple[tuple[str, str], ...]
+
+
+class Tasks:
+    """Tasks that a filter names, in the order of submission; asked of the store each time.
+
+    Args:
+        older_than: seconds since their submission at least.
+    """
+
+    def __init__(self, app: "App", which: TaskFilter, older_than: float | None) -> None:
+        self._app = app
+        self._which = which
+        self._older_than = older_than
+
+    async def count(self) -> int:
+        """How many there are now."""
+        return sum([1 async for _ in self._numbers()])
+
+    async def __aiter__(self) -> AsyncIterator[TaskView]:
+        async for loaded in self._loaded():
+            yield view_of(loaded)
+
+    async def _numbers(self) -> AsyncIterator[int]:
+        store, after = self._app._store_open(), 0
+        which = self._which
+        if self._older_than is not None:
+            which = msgspec.structs.replace(which, submitted_before=later(store.now(), -self._older_than))
+        while page := await store.list_tasks(which, after=after, limit=PAGE):
+            for row in page:
+                yield row.task_no
+            after = page[-1].task_no
+
+    async def _loaded(self) -> AsyncIterator[Loaded]:
+        async for number in self._numbers():
+            loaded = await self._app._store_open().load(number)
+            if loaded is not None:
+                yield loaded
+
+    # --- one verb for each
+    async def resubmit(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
+        """Resubmit each; see Task.resubmit. Raises InvalidInput for a filter that names everything."""
+        return await self._each(Verb.RESUBMIT, by, reason, dry_run, progress)
+
+    async def compensate(
+        self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None
+    ) -> Acted:
+        """Compensate each; see Task.compensate."""
+        return await self._each(Verb.COMPENSATE, by, reason, dry_run, progress)
+
+    async def cancel(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
+        """Cancel each; see Task.cancel."""
+        return await self._each(Verb.CANCEL, by, reason, dry_run, progress)
+
+    async def extend(
+        self, *, by: str, reason: str, within: Duration, dry_run: bool = False, progress: Progress | None = None
+    ) -> Acted:
+        """Extend each; see Task.extend."""
+        limit = operating.limit_seconds(within)
+        return await self._each(Verb.EXTEND, by, reason, dry_run, progress, within=limit)
+
+    async def answer(
+        self,
+        *,
+        by: str,
+        reason: str,
+        step: str,
+        result: Any = msgspec.UNSET,
+        did_not_happen: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Acted:
+        """Answer the same step of each; see Task.answer."""
+
+        def what(loaded: Loaded) -> dict[str, Any]:
+            return operating.answered(loaded, self._app._codes, step, result, did_not_happen)
+
+        return await self._each(Verb.ANSWER, by, reason, dry_run, progress, what)
+
+    async def pause(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
+        """Pause each; see Task.pause."""
+        return await self._each(Verb.PAUSE, by, reason, dry_run, progress)
+
+    async def resume(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
+        """Resume each; see Task.resume."""
+        return await self._each(Verb.RESUME, by, reason, dry_run, progress)
+
+    async def _each(
+        self,
+        verb: Verb,
+        by: str,
+        reason: str,
+        dry_run: bool,
+        progress: Progress | None,
+        what: Callable[[Loaded], dict[str, Any]] | None = None,
+        **same: Any,
+    ) -> Acted:
+        if self._which == ANY_TASK and self._older_than is None:
+            raise InvalidInput(
+                f"{verb} of all tasks there are: name at least one thing they have in common, like state="
+            )
+        operating.signed(by, reason)
+        store_id = self._app._store_open().store_id
+        done: list[str] = []
+        refused: list[tuple[str, str]] = []
+        waiting: list[tuple[Operate, Loaded]] = []
+
+        async def carry_out() -> None:
+            for (_, loaded), refusal in zip(waiting, await self._refusals(waiting, dry_run), strict=True):
+                if refusal is None:
+                    done.append(loaded.task.task_id)
+                else:
+                    refused.append((loaded.task.task_id, refusal.detail))
+            waiting.clear()
+            if progress is not None:
+                progress(len(done) + len(refused))
+
+        async for loaded in self._loaded():
+            try:
+                more = same if what is None else what(loaded)
+            except InvalidInput as error:
+                refused.append((loaded.task.task_id, str(error)))
+                continue
+            waiting.append((operating.command(verb, loaded, store_id, by=by, reason=reason, **more), loaded))
+            if len(waiting) == PAGE:
+                await carry_out()
+        await carry_out()
+        return Acted(len(done) + len(refused), tuple(done), tuple(refused))
+
+    async def _refusals(self, asked: list[tuple[Operate, Loaded]], dry_run: bool) -> list[Refusal | None]:
+        if dry_run:
+            now = self._app._store_open().now()
+            return [judged(command, loaded, now) for command, loaded in asked]
+        answers = await self._app._operate([command for command, _ in asked])
+        return [answer if isinstance(answer, Refusal) else None for answer in answers]

@@ -1,0 +1,86 @@
+"""The options that name many tasks at once: the same for looking at them and for acting on them."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from .. import codec
+from ..errors import InvalidInput
+from ..model import Instant, TaskState, later
+from ..store.base import TaskFilter
+from .durations import duration, shown_seconds
+
+_NAMES = ("workflow", "agent", "step")  # checked as ids
+
+
+class Which(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks a person means; None: any. ``older_than`` in seconds since their submission."""
+
+    state: str | None = None
+    workflow: str | None = None
+    agent: str | None = None
+    step: str | None = None
+    older_than: float | None = None
+    code: str | None = None
+    text: str | None = None
+    paused: bool | None = None
+
+    def __str__(self) -> str:
+        """The options that were given; empty for none."""
+        paused = {None: None, True: "--paused", False: "--not-paused"}[self.paused]
+        older_than = None if self.older_than is None else f"--older-than {shown_seconds(self.older_than)}"
+        names = ("state", "workflow", "agent", "step", "code", "text")
+        texts = [f"--{name} {value}" for name in names if (value := getattr(self, name)) is not None]
+        return " ".join([*texts, *filter(None, (older_than, paused))])
+
+    def filter(self, now: Instant) -> TaskFilter:
+        """What the store is asked for, by its clock."""
+        return TaskFilter(
+            state=None if self.state is None else TaskState(self.state),
+            workflow=self.workflow,
+            agent=self.agent,
+            step=self.step,
+            submitted_before=None if self.older_than is None else later(now, -self.older_than),
+            code=self.code,
+            text=self.text,
+            paused=self.paused,
+        )
+
+
+def _checked(which: Which) -> Which:
+    """An empty name, as an unset variable of a shell gives, would mean any task. Raises InvalidInput."""
+    for name in _NAMES:
+        if (value := getattr(which, name)) is not None:
+            codec.checked_id(value, name)
+    for name in ("code", "text"):
+        if getattr(which, name) == "":
+            raise InvalidInput(f"--{name} is empty; leave it out, or say what to look for")
+    return which
+
+
+_OPTIONS = (
+    click.option("--state", type=click.Choice([str(state) for state in TaskState]), help="Only tasks in this state."),
+    click.option("--workflow", metavar="NAME", help="Only tasks of this workflow; step:NAME for tasks of one step."),
+    click.option("--agent", metavar="NAME", help="Only tasks that stand at a step of this Agent, or failed by one."),
+    click.option("--step", metavar="NAME", help="Only tasks that stand at this step, or failed by it."),
+    click.option("--older-than", metavar="DURATION", type=duration, help="Only tasks submitted so long ago, like 2h."),
+    click.option("--code", metavar="CODE", help="Only tasks whose failure has exactly this code."),
+    click.option("--text", metavar="TEXT", help="Only tasks whose failure says this somewhere."),
+    click.option("--paused/--not-paused", default=None, help="Only tasks that are, or are not, paused."),
+)
+
+
+def filter_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of a filter; the function gets them as one ``which``."""
+
+    @functools.wraps(function)
+    def gathered(*arguments: Any, **given: Any) -> None:
+        which = _checked(Which(**{name: given.pop(name) for name in Which.__struct_fields__}))
+        function(*arguments, which=which, **given)
+
+    for option in reversed(_OPTIONS):
+        gathered = option(gathered)
+    return gathered

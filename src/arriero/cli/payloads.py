@@ -1,0 +1,78 @@
+"""JSON that people type: refused when it is doubtful, and read as the types that the code declares."""
+
+import dataclasses
+import json
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput
+from ..signature import Signature
+
+
+class _Doubled(Exception):
+    """A key stands twice in one object."""
+
+
+def _without_doubled_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Doubled(next(name for name in names if names.count(name) > 1))
+    return found
+
+
+def checked_json(text: str, option: str) -> Any:
+    """Any JSON value. Which of two values under one key was meant nobody can tell, so a doubled key is refused.
+
+    Raises: InvalidInput - it is no JSON, or a key stands twice in one object, however deep.
+    """
+    try:
+        value = msgspec.json.decode(text)
+        # Only this reader tells doubled keys; what numbers and texts mean was settled above.
+        json.loads(text, object_pairs_hook=_without_doubled_keys, parse_int=str, parse_float=str)
+    except _Doubled as error:
+        raise InvalidInput(f"{option} has the key {error.args[0]!r} twice; leave one of them out") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{option} is no JSON: {error}") from error
+    return value
+
+
+def checked_object(text: str, option: str) -> str:
+    """The text of a JSON object without doubled keys. Raises InvalidInput."""
+    if not isinstance(checked_json(text, option), dict):
+        raise InvalidInput(f"{option} must be a JSON object, by parameter name, like '{{\"amount\": 5}}'")
+    return text
+
+
+def typed_arguments(signature: Signature, text: str) -> dict[str, Any]:
+    """The arguments that a JSON object names, each as its parameter's type. Raises InvalidInput when one does not fit."""
+    typed = signature.arguments(text)
+    _fill_in_defaults(list(typed.values()))
+    return typed
+
+
+def typed_result(signature: Signature, text: str) -> Any:
+    """A JSON value as the type of the result. Raises InvalidInput when it does not fit."""
+    value = signature.result(text)
+    _fill_in_defaults(value)
+    return value
+
+
+def _fill_in_defaults(value: Any) -> None:
+    """Give decoded dataclasses the defaults that msgspec leaves to their class, and would not encode again.
+
+    Without them the same order submitted from Python would have another body, and be refused under the same id.
+    """
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        for name in names:
+            object.__setattr__(value, name, getattr(value, name))  # a frozen one too: it compares as before
+        _fill_in_defaults([getattr(value, name) for name in names])
+    elif isinstance(value, msgspec.Struct):
+        _fill_in_defaults([getattr(value, name) for name in value.__struct_fields__])
+    elif isinstance(value, dict):
+        _fill_in_defaults(list(value.values()))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _fill_in_defaults(item)

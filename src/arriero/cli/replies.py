@@ -1,0 +1,109 @@
+"""``arriero replies``: the messages of a reply queue, printed before they are acknowledged."""
+
+import asyncio
+from typing import BinaryIO
+
+import click
+import msgspec
+
+from .. import codec
+from ..app import App
+from ..errors import InvalidInput
+from ..replies import Replies, Status, status_of
+from .operators import note, operating
+from .output import data_output, one_line, shown_time
+from .stores import store_option
+
+TEXT_SHOWN_MAX = 300
+PEEK_MAX = 10_000  # messages read at once when none is taken away
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks of a queue; ``limit`` None: all."""
+
+    queue: str
+    follow: bool
+    limit: int | None
+    as_json: bool
+
+
+@click.command(short_help="Print the messages of a reply queue.")
+@click.argument("queue", metavar="QUEUE")
+@click.option("--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("--peek", is_flag=True, help="Acknowledge nothing: the next reader gets all of them again.")
+@click.option("--limit", metavar="N", type=click.IntRange(1, 1_000_000), help="End after so many; all by default.")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print CloudEvents as JSON, one per line.")
+def replies(queue: str, follow: bool, peek: bool, limit: int | None, store: str | None, as_json: bool) -> None:
+    """Print what became of the tasks that were submitted with reply_to=QUEUE, in order: all there is now.
+
+    A message is acknowledged, and so gone from the queue, once it is written to standard output. What could not be
+    written is there for the next reader.
+    """
+    codec.checked_id(queue, "reply queue")
+    if peek and follow:
+        raise InvalidInput("--peek and --follow exclude each other: a queue goes on only by acknowledging; give one")
+    ask = Ask(queue=queue, follow=follow, limit=limit, as_json=as_json)
+    asyncio.run(_peek(ask, store) if peek else _take(ask, store))
+
+
+async def _take(ask: Ask, store: str | None) -> None:
+    output = data_output()
+    async with operating(None, store) as app:
+        queue = app.replies(ask.queue)
+        count = 0
+        # Taking the next message acknowledges the one before: it must have left this process by then.
+        while count != ask.limit and (status := await _next(queue, ask)) is not None:
+            _write(output, status, ask)
+            count += 1
+        queue.acknowledge()
+        if not count:
+            await _note_empty(app, ask.queue)
+
+
+async def _next(queue: Replies, ask: Ask) -> Status | None:
+    return await anext(queue) if ask.follow else await queue.next_ready()
+
+
+async def _peek(ask: Ask, store: str | None) -> None:
+    output = data_output()
+    limit = PEEK_MAX if ask.limit is None else ask.limit
+    async with operating(None, store) as app:
+        opened = app._store_open()
+        rows = await opened.load_statuses(ask.queue, limit + 1)
+        for row in rows[:limit]:
+            _write(output, status_of(row, opened.store_id), ask)
+        if len(rows) > limit:
+            note(f"there are more than {limit:,}: --limit N shows more of them")
+        if not rows:
+            await _note_empty(app, ask.queue)
+
+
+def _write(output: BinaryIO, status: Status, ask: Ask) -> None:
+    line = msgspec.json.encode(status.cloud_event()) if ask.as_json else _readable(status).encode()
+    output.write(line + b"\n")
+    output.flush()
+
+
+def _readable(status: Status) -> str:
+    says = _says(status)
+    if len(says) > TEXT_SHOWN_MAX:
+        says = f"{says[:TEXT_SHOWN_MAX]}... [{len(says):,} characters; whole with --json]"
+    about = f"{status.task_id} #{status.number} {status.kind}" if status.number else f"- {status.kind}"
+    return one_line(f"{shown_time(status.at)} {about}{says and ': '}{says}")
+
+
+def _says(status: Status) -> str:
+    if status.kind == "dropped":
+        return f"{status.dropped:,} messages that nobody took within replies.keep_seconds are gone"
+    if status.kind == "completed":
+        return msgspec.json.encode(status.output).decode()
+    code = f" [{status.code}]" if status.code else ""
+    return f"{status.reason}{code}"
+
+
+async def _note_empty(app: App, queue: str) -> None:
+    """A queue without messages and a name that was mistyped look the same: so say which others there are."""
+    others = [f"{other.queue} ({other.count:,})" for other in (await app._store_open().survey()).queues]
+    waiting = f"; queues with messages: {', '.join(others)}" if others else ""
+    note(f"no messages in the reply queue {queue!r} now{waiting}")

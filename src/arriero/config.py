@@ -1,0 +1,397 @@
+"""Settings: declared once, read from five places, refused when they cannot work together.
+
+Each place overrides the ones before it: defaults, ``App(store=)``, the file ``arriero.toml``, the environment, flags.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from . import config_values as kinds
+from .config_values import Kind, Unfit, shown, shown_wrong
+from .errors import InvalidInput
+from .runtime import crash_points
+from .runtime.settings import ROLES, Settings
+
+FILE_NAME = "arriero.toml"
+PREFIX = "ARRIERO_"
+NOT_SETTINGS = (crash_points.VARIABLE,)  # ours, for tests of crashes; no place but the environment may turn it on
+DEFAULT, OF_APP = "default", "App(store=)"
+DEFAULT_STORE = "sqlite:///arriero.db"
+MEMORY = "memory://"
+SQLITE = "sqlite:///"
+NODE = Settings()
+DAY = 86_400.0
+
+
+class About(msgspec.Struct, frozen=True):
+    """What is declared of a setting beside its name, its type and its default.
+
+    Args:
+        kind: how its values are read and checked.
+        help: one line for people.
+        table: of ``arriero.toml``; empty for the top of the file.
+        unit: of its numbers.
+    """
+
+    kind: Kind
+    help: str
+    table: str = ""
+    unit: str = ""
+
+
+def _seconds(table: str, text: str) -> About:
+    return About(kinds.SECONDS, text, table, "seconds")
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings as they hold, and where each came from. ``load`` makes one."""
+
+    store: Annotated[str, About(kinds.STORE, "The state store; in the file, a relative path starts at its folder.")] = (
+        DEFAULT_STORE
+    )
+    app: Annotated[str, About(kinds.APP, "The App that commands load when they need its code.")] = ""
+    roles: Annotated[tuple[str, ...], About(kinds.ROLE_NAMES, "What a process that runs an App does.")] = ROLES
+
+    lease_seconds: Annotated[float, _seconds("node", "After so long without renewal a process counts as lost.")] = (
+        NODE.lease_seconds
+    )
+    poll_seconds: Annotated[float, _seconds("node", "Between two looks at what is due in the store.")] = (
+        NODE.poll_seconds
+    )
+    supervise_seconds: Annotated[float, _seconds("node", "Between two passes of the Supervisor.")] = (
+        NODE.supervise_seconds
+    )
+    leader_seconds: Annotated[float, _seconds("node", "The lease of the leading Supervisor.")] = NODE.leader_seconds
+    progress_seconds: Annotated[float, _seconds("node", "A holder that leaves news unseen so long loses the task.")] = (
+        NODE.progress_seconds
+    )
+    hang_seconds: Annotated[float, _seconds("node", "An event loop that stands still so long costs the lease.")] = (
+        NODE.hang_seconds
+    )
+    linger_seconds: Annotated[float, _seconds("node", "How long an idle task is kept in memory.")] = NODE.linger_seconds
+    tasks_max: Annotated[int, About(kinds.COUNT, "Tasks that a process holds at once.", "node", "tasks")] = (
+        NODE.tasks_max
+    )
+    batch_max: Annotated[int, About(kinds.COUNT, "Rows in one claim, take or pass.", "node", "rows")] = NODE.batch_max
+
+    replies_keep_seconds: Annotated[
+        float, _seconds("replies", "Statuses that nobody acknowledged are dropped after it, leaving a gap mark.")
+    ] = 7 * DAY
+    purge_idempotency_keep_seconds: Annotated[
+        float, _seconds("purge", "A task that ended more recently is not purged: its id would be accepted as new.")
+    ] = 7 * DAY
+
+    alerts_log: Annotated[bool, About(kinds.FLAG, "Write alerts to the log.", "alerts")] = True
+    alerts_command: Annotated[
+        tuple[str, ...], About(kinds.PROGRAM, "The program started for each alert, without a shell.", "alerts")
+    ] = ()
+    alerts_command_timeout_seconds: Annotated[float, _seconds("alerts", "The program may take so long.")] = 30.0
+    alerts_webhook_url: Annotated[str, About(kinds.WEBHOOK_URL, "Where alerts are sent to, signed.", "alerts")] = ""
+    alerts_webhook_secret: Annotated[
+        str, About(kinds.WEBHOOK_SECRET, "Signs what is sent, as in Standard Webhooks.", "alerts")
+    ] = ""
+    alerts_webhook_timeout_seconds: Annotated[float, _seconds("alerts", "The receiver may take so long.")] = 15.0
+    alerts_retry_seconds: Annotated[
+        float, _seconds("alerts", "Before an alert that did not arrive is sent again; doubled each time.")
+    ] = 5.0
+    alerts_retry_seconds_max: Annotated[float, _seconds("alerts", "The longest such delay.")] = 3_600.0
+
+    file: Path | None = None  # the one that was read
+    origins: dict[str, str] = {}  # of what is not default
+
+    def origin(self, name: str) -> str:
+        """Where the setting of this name (``alerts_log``) came from: a place, a file, a variable or a flag."""
+        return self.origins.get(name, DEFAULT)
+
+    def node_settings(self) -> Settings:
+        """What a node runs by."""
+        return Settings(**{name: getattr(self, name) for name in Settings.__struct_fields__})
+
+    def __repr__(self) -> str:  # without values: one of them is a secret
+        return f"<configuration: {self.file or 'no file'}, {len(self.origins)} settings given>"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting, for whoever reads, prints or documents them all."""
+
+    name: str  # in Configuration
+    default: Any
+    about: About
+
+    @property
+    def key(self) -> str:
+        """In its table of the file: ``keep_seconds``."""
+        return self.name.removeprefix(f"{self.about.table}_")
+
+    @property
+    def path(self) -> str:
+        """As people name it: ``replies.keep_seconds``."""
+        return f"{self.about.table}.{self.key}" if self.about.table else self.key
+
+    @property
+    def variable(self) -> str:
+        """In the environment: ``ARRIERO_REPLIES_KEEP_SECONDS``."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """On the command line, where a command has it."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+def _declared() -> tuple[Setting, ...]:
+    hints = get_type_hints(Configuration, include_extras=True)
+    return tuple(
+        Setting(field.name, field.default, hints[field.name].__metadata__[0])
+        for field in msgspec.structs.fields(Configuration)
+        if hasattr(hints[field.name], "__metadata__")
+    )
+
+
+SETTINGS = _declared()  # in the order of their declaration; they are read, printed and documented from here
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A value that one of the places gives."""
+
+    setting: Setting
+    value: Any
+    origin: str
+
+
+def load(
+    *,
+    app_store: str | None = None,
+    flags: Mapping[str, Any] = {},
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Configuration:
+    """The settings as they hold here and now.
+
+    Args:
+        app_store: of ``App(store=)``.
+        flags: values by the settings' names; None counts as not given.
+        environment: instead of the process's own.
+        folder: from which upwards the file is looked for, instead of the current one.
+    Raises: InvalidInput - a value, key or file that cannot be used, or settings that cannot work together. The message
+        names the setting, where it came from and the remedy.
+    """
+    file = find_file(_current_folder() if folder is None else folder.absolute())
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for place in (
+        _of_app(app_store),
+        () if file is None else _of_file(file),
+        _of_environment(os.environ if environment is None else environment),
+        _of_flags(flags),
+    ):
+        for found in place:
+            values[found.setting.name] = found.value
+            origins[found.setting.name] = found.origin
+    configuration = Configuration(**values, file=file, origins=origins)
+    _refuse_impossible(configuration)
+    return configuration
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
+    """One line for each variable that looks like a setting and is none; it changes nothing, but was meant to."""
+    known = {setting.variable.removeprefix(PREFIX) for setting in SETTINGS}
+    names = os.environ if environment is None else environment
+    strange = sorted(set(names) - {PREFIX + name for name in known} - set(NOT_SETTINGS))
+    return [_strange(name, known) for name in strange if name.startswith(PREFIX)]
+
+
+def _strange(variable: str, known: Iterable[str]) -> str:
+    nearest = _nearest(variable.removeprefix(PREFIX), known)
+    meant = "unset it" if nearest is None else f"did you mean {PREFIX}{nearest}?"
+    return f"{variable} is no setting and changes nothing; {meant}"
+
+
+def find_file(folder: Path) -> Path | None:
+    """The nearest ``arriero.toml``, in the folder or above it."""
+    for above in (folder, *folder.parents):
+        if os.path.lexists(above / FILE_NAME):  # a link that leads nowhere is a mistake to be told, not to be passed by
+            return above / FILE_NAME
+    return None
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise InvalidInput("the current folder is gone; change to one that is there") from error
+
+
+# --- the places
+def _of_app(store: str | None) -> Iterator[Found]:
+    if store is not None:
+        yield _found(_by_name("store"), store, OF_APP, OF_APP)
+
+
+def _of_flags(flags: Mapping[str, Any]) -> Iterator[Found]:
+    for name, value in flags.items():
+        if value is not None:
+            setting = _by_name(name)
+            yield _found(setting, value, setting.flag, setting.flag)
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterator[Found]:
+    for setting in SETTINGS:
+        text = environment.get(setting.variable)
+        if text is None:
+            continue
+        if not text.strip():
+            raise InvalidInput(f"{setting.variable} is empty; unset it, or give it {setting.about.kind.must_be}")
+        try:
+            value = setting.about.kind.parsed(text)
+        except ValueError as error:
+            raise _refused(setting, text, setting.variable, error) from error
+        yield _found(setting, value, setting.variable, setting.variable)
+
+
+def _of_file(file: Path) -> Iterator[Found]:
+    tables = {setting.about.table for setting in SETTINGS} - {""}
+    for key, value in _read(file).items():
+        if key not in tables:
+            yield _in_file(file, "", key, value)
+        elif not isinstance(value, dict):
+            raise InvalidInput(f"{file}: {key} must be a table; write its keys below [{key}]")
+        else:
+            for inner, inner_value in value.items():
+                yield _in_file(file, key, inner, inner_value)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import tomllib  # only who has a file pays for it
+
+    try:
+        if not file.is_file() and file.exists():
+            raise InvalidInput(f"{file}: it is not a file; take it away, or put a file in its place")
+        text = file.read_bytes().decode()
+        return tomllib.loads(text)
+    except OSError as error:
+        raise InvalidInput(f"{file}: it cannot be read: {error.strerror}; mend it, or take it away") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file}: it is no TOML: byte {error.start} is not UTF-8; save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{file}: it is no TOML: {error}; correct it there") from error
+
+
+def _in_file(file: Path, table: str, key: str, value: Any) -> Found:
+    for setting in SETTINGS:
+        if (setting.about.table, setting.key) == (table, key):
+            found = _found(setting, value, str(file), f"{file}: {setting.path}")
+            if setting.name != "store":
+                return found
+            return Found(setting, _seen_from(file.parent, found.value), found.origin)
+    path = f"{table}.{key}" if table else key
+    what = f"the table [{path}]" if isinstance(value, dict) else path
+    known = [setting.path for setting in SETTINGS]
+    nearest = _nearest(path, known)
+    meant = f"settings are {', '.join(known)}" if nearest is None else f"did you mean {nearest}?"
+    raise InvalidInput(f"{file}: {what} is not known; {meant}")
+
+
+def _seen_from(folder: Path, url: str) -> str:
+    """The same store from every folder: a relative path in a file starts where the file is."""
+    path = url.removeprefix(SQLITE)
+    return url if path in ("", url) else f"{SQLITE}{folder / path}"
+
+
+def _found(setting: Setting, value: object, origin: str, named: str) -> Found:
+    try:
+        return Found(setting, setting.about.kind.checked(value), origin)
+    except ValueError as error:
+        raise _refused(setting, value, named, error) from error
+
+
+def _refused(setting: Setting, value: object, named: str, error: ValueError) -> InvalidInput:
+    kind = setting.about.kind
+    remedy = str(error) if isinstance(error, Unfit) and str(error) else f"it must be {kind.must_be}"
+    return InvalidInput(f"{named} is {shown_wrong(value, kind)}; {remedy}")
+
+
+def _by_name(name: str) -> Setting:
+    (setting,) = [setting for setting in SETTINGS if setting.name == name]
+    return setting
+
+
+def _nearest(given: str, known: Iterable[str]) -> str | None:
+    """The name that was likely meant: the same in another table, or one spelled alike."""
+    from difflib import get_close_matches  # only for a refusal
+
+    key = given.rpartition(".")[2]
+    moved = [name for name in known if name.rpartition(".")[2] == key]
+    return next(iter(moved or get_close_matches(given, list(known), 1)), None)
+
+
+# --- what cannot work together
+class Conflict(msgspec.Struct, frozen=True):
+    """Two settings, when they cannot work together, and why."""
+
+    one: str
+    other: str
+    is_there: Callable[[Configuration], bool]
+    why: str
+
+
+CONFLICTS = (
+    Conflict(
+        "alerts_webhook_url",
+        "alerts_webhook_secret",
+        lambda has: bool(has.alerts_webhook_url) != bool(has.alerts_webhook_secret),
+        "an alert is sent signed or not at all; give both or none",
+    ),
+    Conflict(
+        "alerts_retry_seconds",
+        "alerts_retry_seconds_max",
+        lambda has: has.alerts_retry_seconds > has.alerts_retry_seconds_max,
+        "the first delay is longer than the longest; lower the one or raise the other",
+    ),
+    Conflict(
+        "supervise_seconds",
+        "leader_seconds",
+        lambda has: has.supervise_seconds * 3 > has.leader_seconds,
+        "the one is more than a third of the other, so the leader would lose its lease between two passes; "
+        "lower the one or raise the other",
+    ),
+    Conflict(
+        "poll_seconds",
+        "lease_seconds",
+        lambda has: has.poll_seconds >= has.lease_seconds,
+        "a process would count as lost before it looks at the store again; lower the one or raise the other",
+    ),
+    Conflict(
+        "store",
+        "roles",
+        lambda has: has.store == MEMORY and set(has.roles) != set(ROLES),
+        "this store lives inside one process, where the other roles could never reach it; "
+        "run all roles, or name a file, sqlite:///PATH",
+    ),
+)
+
+
+def _refuse_impossible(configuration: Configuration) -> None:
+    for conflict in CONFLICTS:
+        if conflict.is_there(configuration):
+            both = [_told(configuration, _by_name(name)) for name in (conflict.one, conflict.other)]
+            raise InvalidInput(f"{' and '.join(both)} cannot work together: {conflict.why}")
+
+
+def _told(configuration: Configuration, setting: Setting) -> str:
+    value = written(setting, getattr(configuration, setting.name))
+    return f"{setting.path} {value} ({configuration.origin(setting.name)})"
+
+
+def written(setting: Setting, value: Any) -> str:
+    """A value as a person would write it; secrets masked, nothing as two quotation marks."""
+    value = shown(value, setting.about.kind)
+    if isinstance(value, str):
+        return value or '""'
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return msgspec.json.encode(value).decode()

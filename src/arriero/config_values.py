@@ -1,0 +1,201 @@
+"""Kinds of values that settings have: how each is read, checked and shown.
+
+A check that refuses raises Unfit, without the value: who calls it names the setting, where the value came from and what
+it must be, and hides it when it is a secret.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from .errors import InvalidInput
+from .policies import SECONDS_MAX
+from .runtime.settings import ROLES, checked_roles
+
+COUNT_MAX = 1_000_000  # more than any process holds, and than one transaction should touch
+TEXT_SHOWN_MAX = 200
+SECRET_MASKED = "whsec_..."
+LOCAL_NAME = "localhost"
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
+USER_OF_URL = r"(?<=://)[^/?#]*@"
+
+
+class Unfit(ValueError):
+    """The value is not of its kind; a text, if any, says more than ``Kind.must_be``."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One kind of value.
+
+    Args:
+        must_be: completes "it must be", for errors and the reference.
+        checked: the value of an API, a flag or a file in its own type. Raises Unfit.
+        parsed: what the text of an environment variable stands for, before it is checked. Raises ValueError.
+        is_secret: it is never shown.
+    """
+
+    must_be: str
+    checked: Callable[[object], Any]
+    parsed: Callable[[str], object] = str
+    is_secret: bool = False
+
+
+def shown(value: object, kind: Kind) -> Any:
+    """A value of the kind as people and programs may see it: no secret, and nobody's name and password in a URL."""
+    if kind.is_secret:
+        return SECRET_MASKED if value else value
+    return re.sub(USER_OF_URL, "***@", value) if isinstance(value, str) else value
+
+
+def shown_wrong(value: object, kind: Kind) -> str:
+    """A refused value, for an error."""
+    if kind.is_secret:
+        return "not shown here"
+    try:
+        text = repr(shown(value, kind))
+    except ValueError:  # Python writes no number of so many digits
+        return "a number too long to show"
+    return text if len(text) <= TEXT_SHOWN_MAX else f"{text[:TEXT_SHOWN_MAX]}..."
+
+
+def _seconds(value: object) -> float:
+    # The bounds come before float(): a file may hold a whole number that no float can. NaN fails them too.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= SECONDS_MAX:
+        raise Unfit
+    return float(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= COUNT_MAX:
+        raise Unfit
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Unfit
+    return value
+
+
+def _flag_of(text: str) -> bool:
+    if text.lower() not in FLAGS:
+        raise Unfit
+    return FLAGS[text.lower()]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _store(value: object) -> str:
+    if not isinstance(value, str) or not _is_text(value) or not value:
+        raise Unfit
+    return value
+
+
+def _app(value: object) -> str:
+    if not isinstance(value, str) or not _is_text(value):
+        raise Unfit
+    module, _, attribute = value.partition(":")
+    if value and not (module and attribute):
+        raise Unfit
+    return value
+
+
+def _role_names(value: object) -> tuple[str, ...]:
+    names = _listed(value)
+    if names is None or not all(map(_is_text, names)):
+        raise Unfit
+    try:
+        chosen = checked_roles(names)
+    except InvalidInput as error:
+        raise Unfit(str(error)) from error
+    return tuple(role for role in ROLES if role in chosen)
+
+
+def _role_names_of(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+def _program(value: object) -> tuple[str, ...]:
+    words = _listed(value)
+    if words is None or not all(map(_is_text, words)) or (words and not words[0]):
+        raise Unfit
+    return words
+
+
+def _program_of(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise Unfit from error
+
+
+def _listed(value: object) -> tuple[Any, ...] | None:
+    """The items of what may stand for a list: a text and a table are none."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return None
+    return tuple(value)
+
+
+def _webhook_url(value: object) -> str:
+    if not isinstance(value, str) or (value and not _is_safe_url(value)):
+        raise Unfit
+    return value
+
+
+def _is_safe_url(url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    # urlsplit forgives what HTTP clients read in other ways: line ends, spaces, a backslash before the host.
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return False
+    if not host or "@" in parts.netloc:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
+
+
+def _is_loopback(host: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        return host == LOCAL_NAME or ip_address(host).is_loopback
+    except ValueError:  # another name: what it stands for may change
+        return False
+
+
+def _webhook_secret(value: object) -> str:
+    if not isinstance(value, str) or (value and not _is_secret(value)):
+        raise Unfit
+    return value
+
+
+def _is_secret(text: str) -> bool:
+    from .core.alerts import signing_key  # only who sends alerts pays for it
+
+    try:
+        signing_key(text)
+    except InvalidInput:
+        return False
+    return True
+
+
+SECONDS = Kind("a number of seconds above 0, a century at most", _seconds, float)
+COUNT = Kind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
+FLAG = Kind("true or false", _flag, _flag_of)
+STORE = Kind("the URL of a state store, like sqlite:///PATH (four slashes for an absolute path)", _store)
+APP = Kind("MODULE:APP, like shop:app", _app)
+ROLE_NAMES = Kind(f"a list of some of {', '.join(ROLES)}", _role_names, _role_names_of)
+PROGRAM = Kind('a list of texts, a program and its arguments, like ["notify", "--urgent"]', _program, _program_of)
+WEBHOOK_URL = Kind(
+    "an https:// URL without user and password, or an http:// one of this machine (localhost, 127.0.0.1, [::1])",
+    _webhook_url,
+)
+WEBHOOK_SECRET = Kind("whsec_ and the base64 of 24 to 64 random bytes", _webhook_secret, is_secret=True)

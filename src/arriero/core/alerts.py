@@ -1,0 +1,138 @@
+"""What people are told when a task needs one of them: the alert, its text, its signed form, and when to try again.
+
+The rows are kept by the store; who tells them is ``runtime.alerting``. A sink is told the *state* of an alert, open or
+closed, and each state has an id of its own that stays the same over retries: a receiver that sees an id twice has
+seen it once. Nothing promises the order in which two states arrive, so closed is final.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from ..attempt import as_datetime
+from ..errors import InvalidInput
+from ..model import AlertRow
+from .backoff import retry_delay
+
+RETRY_SECONDS = 5.0
+RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever mends a receiver need not wait longer to see that it works
+RETRY_FACTOR = 2.0
+
+SECRET_PREFIX = "whsec_"
+SECRET_BYTES_MIN = 24  # both of the Standard Webhooks specification, "Signature scheme"
+SECRET_BYTES_MAX = 64
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """A task needs a person (``open``), or needs none any more (``closed``).
+
+    Attributes:
+        id: of this state of the alert; the same whenever it is told again.
+        cause: ``step``, ``refused``, ``limit``, ``bug``, ``replay``, ``unawaited``, ``lost``, ``in_doubt``, ``undo``
+            or ``person``: the kind of the task's failure, see ``model.TaskFailure``.
+        reason: for people.
+        step, code: of the step that failed; empty when it was none.
+    """
+
+    id: str
+    task_id: str
+    workflow: str
+    incarnation: int
+    cause: str
+    reason: str
+    step: str
+    code: str
+    state: Literal["open", "closed"]
+    opened_at: datetime
+    closed_at: datetime | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """The body that Standard Webhooks recommends."""
+
+    type: str
+    timestamp: datetime
+    data: Alert
+
+
+def alert_of(row: AlertRow, store_id: str) -> Alert:
+    """The alert as it is to be told, with the state the row is in."""
+    state: Literal["open", "closed"] = "open" if row.closed_at is None else "closed"
+    return Alert(
+        # With the instant: a store brought back from a backup numbers anew, and what it tells must not look known.
+        id=f"{store_id}-{row.no}-{row.opened_at}-{state}",
+        task_id=row.task_id,
+        workflow=row.workflow,
+        incarnation=row.incarnation,
+        cause=row.cause,
+        reason=row.reason,
+        step=row.step,
+        code=row.code,
+        state=state,
+        opened_at=as_datetime(row.opened_at),
+        closed_at=None if row.closed_at is None else as_datetime(row.closed_at),
+    )
+
+
+def as_event(alert: Alert) -> bytes:
+    """The alert as JSON: ``type``, ``timestamp`` of the opening or closing, ``data``. Always the same bytes."""
+    kind = "task.alert.opened" if alert.state == "open" else "task.alert.closed"
+    return msgspec.json.encode(_Event(kind, alert.closed_at or alert.opened_at, alert))
+
+
+def one_line(alert: Alert) -> str:
+    """The alert for a log: one line, whatever the texts in it hold."""
+    what = "needs a person" if alert.state == "open" else "needs nobody any more; it had waited for a person"
+    facts = [f"cause {alert.cause}"]
+    facts += [f"step {alert.step}"] if alert.step else []
+    facts += [f"code {alert.code}"] if alert.code else []
+    text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason} ({', '.join(facts)}) [{alert.id}]"
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
+def again_in(attempts: int, *, seconds: float, seconds_max: float, jitter: float) -> float:
+    """Seconds until an alert is told again to those who could not be told.
+
+    Args:
+        attempts: how often it was taken to be told, 1 or more.
+        seconds, seconds_max: the first delay, and the longest one.
+        jitter: in [0, 1); 0 gives the shortest delay, half of the grown one.
+    """
+    return retry_delay(attempts, delay=seconds, factor=RETRY_FACTOR, delay_max=seconds_max, jitter=jitter)
+
+
+def signing_key(secret: str) -> bytes:
+    """The key in a secret as people exchange it: ``whsec_`` and base64 of 24 to 64 bytes.
+
+    Raises: InvalidInput - it is none; the message does not repeat it.
+    """
+    key = b""
+    if secret.startswith(SECRET_PREFIX):
+        try:
+            key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+    if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
+        raise InvalidInput(
+            f"the secret of the webhook cannot be used; it must be {SECRET_PREFIX} and then "
+            f"{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} random bytes in base64"
+        )
+    return key
+
+
+def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
+    """What goes into the header ``webhook-signature``.
+
+    Args:
+        key: of ``signing_key``.
+        timestamp: of this attempt, in whole seconds since 1970.
+        body: exactly the bytes that are sent.
+    Source: Standard Webhooks 1.0.0, "Signature scheme".
+    """
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()

@@ -1,0 +1,117 @@
+"""What the events of a history say of one task, and what they should not say.
+
+Handlers of the single events stand in ``fold_task``, ``fold_steps`` and ``fold_people``; ``history`` joins them.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ..model import StepState, TaskState
+from ..policies import StepPolicy
+
+Event = dict[str, Any]
+ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+STEP_IS_OPEN = (StepState.PENDING, StepState.RUNNING)
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One invariant that does not hold. ``task``: business id, empty for the store itself."""
+
+    invariant: str
+    task: str
+    detail: str
+
+
+class StepFold:
+    """What the events say of one step."""
+
+    def __init__(self, event: Event) -> None:
+        self.ordinal: int = event["step"]
+        self.kind: str = event["kind"]
+        self.name: str = event["name"]
+        self.idempotency_key: str = event.get("idempotency_key", "")
+        self.undoes: int | None = event.get("undoes")
+        self.declare(event)
+        self.state = StepState.PLANNED if event.get("planned") else StepState.PENDING
+        self.attempt = 1
+        self.fence = 0
+        self.failure_count = 0
+        self.lost_count = 0
+        self.in_doubt = False
+        self.complete_by: int | None = None
+        self.dispatched: set[int] = set()
+        self.applied: set[int] = set()
+        self.recovered: set[int] = set()
+        self.failure_code = ""
+
+    def declare(self, event: Event) -> None:
+        """What the code of today says of it; a resubmission may bring another."""
+        self.pivot: bool = event.get("pivot", False)
+        self.effect_free: bool = event.get("effect_free", False)
+        self.undoable: bool = event.get("undoable", False)
+        self.policy = msgspec.convert(event["policy"], StepPolicy) if "policy" in event else None
+
+    @property
+    def may_have_happened(self) -> bool:
+        """In doubt, or being attempted."""
+        return self.state is not StepState.COMPLETED and (self.in_doubt or self.state is StepState.RUNNING)
+
+
+class TaskFold:
+    """What the events say of one task; ``violations`` collects what they should not say."""
+
+    def __init__(self, task_no: int, task_id: str) -> None:
+        self.task_no = task_no
+        self.task_id = task_id
+        self.state: TaskState | None = None
+        self.incarnation = 1
+        self.past_count = 0
+        self.fence = 0
+        self.holder: int | None = None
+        self.not_before: int | None = None
+        self.complete_by: int | None = None
+        self.paused = False
+        self.failure_count = 0
+        self.lost_count = 0
+        self.open_alerts = 0
+        self.undo_began = False
+        self.plan: list[int] | None = None
+        self.steps: dict[int, StepFold] = {}
+        self.keys: dict[str, int] = {}
+        self.reply_to: str | None = None
+        self.status_count = 0
+        self.last_status = ""
+        self.violations: list[Violation] = []
+        self.at = 0
+
+    def convict(self, invariant: str, detail: str) -> None:
+        """Note a violation."""
+        self.violations.append(Violation(invariant, self.task_id, detail))
+
+    @property
+    def life(self) -> list[StepFold]:
+        """Steps that count: without those of a life that was undone as a whole."""
+        return [step for step in self.steps.values() if step.ordinal > self.past_count]
+
+    def refuse_after_end(self, what: str) -> None:
+        """Nothing happens to a task that has ended, in this incarnation."""
+        if self.state in ENDED:
+            self.convict("I2", f"{what} after the task was {self.state}")
+
+    def grow_fence(self, fence: int, what: str) -> None:
+        """The task's fence only grows."""
+        if fence <= self.fence:
+            self.convict("I6", f"{what} under fence {fence}, the highest was {self.fence}")
+        self.fence = max(self.fence, fence)
+
+    def judge_pivot(self, what: str) -> None:
+        """Nothing is undone once a pivot has, or may have, happened."""
+        for step in self.life:
+            if step.kind == "step" and step.pivot and (step.state is StepState.COMPLETED or step.in_doubt):
+                self.convict("I31", f"{what} although the pivot {step.ordinal} ({step.name}) has or may have happened")
+
+    def news(self) -> None:
+        """Something was recorded that wakes the task, if nobody holds it."""
+        if self.holder is None and self.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
+            self.not_before = self.at

@@ -1,0 +1,160 @@
+"""What the events of people say: their verbs, the messages to submitters, the alerts; and the invariants they show."""
+
+from ..model import StepState, TaskState, Verb
+from .fold import ENDED, Event, StepFold, TaskFold
+from .verbs import VERB_RULES
+
+_TERMINAL_STATUS = {
+    TaskState.PROCESSED: "completed",
+    TaskState.COMPENSATED: "compensated",
+    TaskState.ERROR: "needs_attention",
+}
+
+
+def operated(task: TaskFold, event: Event) -> None:
+    """A person's verb; it alone leaves an end, and then it opens the next incarnation."""
+    verb = Verb(event["verb"])
+    if not event["by"]:
+        task.convict("I59", f"{verb} by nobody")
+    if event["before"] != task.state:
+        task.convict("I59", f"{verb} is recorded from {event['before']}, the task was {task.state}")
+    if task.state is not None and (verb, task.state) not in VERB_RULES:
+        task.convict("I59", f"{verb} was carried out on a task that was {task.state}")
+    task.grow_fence(event["fence"], str(verb))
+    task.holder = None
+    task.not_before = event["not_before"]
+    _judge_incarnation(task, event, verb)
+    if event.get("complete_by") is not None:
+        if verb is Verb.EXTEND and event["complete_by"] <= (task.complete_by or 0):
+            task.convict("I19", f"the task's limit was moved back from {task.complete_by} to {event['complete_by']}")
+        task.complete_by = event["complete_by"]
+    elif verb is Verb.RESUBMIT:
+        task.complete_by = None
+    task.paused = event.get("paused", task.paused if verb not in (Verb.CANCEL, Verb.COMPENSATE) else False)
+
+
+def _judge_incarnation(task: TaskFold, event: Event, verb: Verb) -> None:
+    opens = task.state in ENDED and verb in (Verb.RESUBMIT, Verb.COMPENSATE)
+    if event["incarnation"] != task.incarnation + opens:
+        task.convict("I2", f"{verb} led to incarnation {event['incarnation']} from {task.incarnation}")
+    task.incarnation = event["incarnation"]
+    if not opens:
+        return
+    task.lost_count = 0
+    task.last_status = ""
+    if event.get("anew"):
+        task.past_count, task.failure_count = len(task.steps), 0
+    goes_on_undoing = verb is Verb.RESUBMIT and event["after"] == TaskState.COMPENSATING
+    if not goes_on_undoing:
+        task.undo_began, task.plan = False, None
+    task.state = TaskState.COMPENSATING if goes_on_undoing else TaskState.PENDING
+
+
+def set_back(task: TaskFold, event: Event) -> None:
+    """A failure is to be done again."""
+    step = task.steps[event["step"]]
+    if step.state is not StepState.FAILED:
+        task.convict("I14", f"step {step.ordinal} was set back while {step.state}")
+    due = step.attempt + (step.failure_code != "not_taken")
+    if event["attempt"] != due:
+        task.convict("I22", f"step {step.ordinal} was set back to attempt {event['attempt']}, {due} is the next")
+    step.attempt, step.failure_count = event["attempt"], 0
+    step.state = StepState.PLANNED if step.kind == "compensation" else StepState.WITHDRAWN
+
+
+def edited(task: TaskFold, event: Event) -> None:
+    """Other arguments are sent from now on, under a new key."""
+    step = task.steps[event["step"]]
+    if step.in_doubt:
+        task.convict("I18", f"step {step.ordinal} was edited although it may have happened as it was")
+    key = event["idempotency_key"]
+    if task.keys.setdefault(key, step.ordinal) != step.ordinal or key == step.idempotency_key:
+        task.convict("I18", f"step {step.ordinal} was edited and kept a key that was used before")
+    step.idempotency_key = key
+
+
+def reopened(task: TaskFold, event: Event) -> None:
+    """The code of a resubmitted task asks again for what was withdrawn or set back."""
+    step = task.steps[event["step"]]
+    if step.kind != "timer":
+        if step.state is not StepState.WITHDRAWN:
+            task.convict("I14", f"step {step.ordinal} was opened again while {step.state}")
+        if event["attempt"] != step.attempt:
+            task.convict(
+                "I22", f"step {step.ordinal} was opened again for attempt {event['attempt']}, not {step.attempt}"
+            )
+        if event["idempotency_key"] != step.idempotency_key:
+            task.convict("I18", f"step {step.ordinal} was opened again under another key")
+        step.declare(event)
+    if task.undo_began:
+        task.convict("I31", f"step {step.ordinal} was opened again after the undo began")
+    step.state = StepState.PENDING
+
+
+def answered(task: TaskFold, event: Event) -> None:
+    """A person gave a step's result, or said that it did not happen."""
+    step = task.steps[event["step"]]
+    if step.state is StepState.COMPLETED:
+        task.convict("I14", f"step {step.ordinal} was answered although it had a result")
+    step.in_doubt = False
+    if event["happened"]:
+        _complete(task, step, event["fence"])
+
+
+def _complete(task: TaskFold, step: StepFold, fence: int) -> None:
+    if fence <= step.fence:
+        task.convict("I6", f"step {step.ordinal} was answered under fence {fence}, the highest was {step.fence}")
+    step.fence, step.complete_by = max(step.fence, fence), None
+    step.state = StepState.COMPLETED
+    task.lost_count = 0
+
+
+def alert_opened(task: TaskFold, _event: Event) -> None:
+    """The task needs a person."""
+    task.open_alerts += 1
+    if task.state is not TaskState.ERROR:
+        task.convict("I26", f"an alert was opened while the task was {task.state}")
+
+
+def alert_closed(task: TaskFold, _event: Event) -> None:
+    """The task left its error."""
+    task.open_alerts -= 1
+
+
+def published(task: TaskFold, event: Event) -> None:
+    """A message to the submitter's reply queue."""
+    number, kind = event["number"], event["kind"]
+    if event["queue"] != task.reply_to:
+        task.convict(
+            "I45", f"status {number} went to the queue {event['queue']!r}, the submission named {task.reply_to!r}"
+        )
+    if number != task.status_count + 1:
+        task.convict("I43", f"status {number} follows status {task.status_count}")
+    if task.last_status in _TERMINAL_STATUS.values():
+        task.convict("I45", f"status {number} ({kind}) follows the last one of its incarnation, {task.last_status}")
+    if not _agrees(kind, task):
+        task.convict("I44", f"status {number} says {kind}, the task is {task.state}")
+    task.status_count, task.last_status = number, kind
+
+
+def _agrees(kind: str, task: TaskFold) -> bool:
+    match kind:
+        case "received":
+            return task.state is TaskState.PENDING
+        case "started":
+            return task.state in (TaskState.PENDING, TaskState.PROCESSING)
+        case "failed":
+            return task.undo_began
+        case _:
+            return task.state is not None and _TERMINAL_STATUS.get(task.state) == kind
+
+
+def judge_end(task: TaskFold, *, complete: bool) -> None:
+    """After the last event. ``complete``: nothing should be open any more."""
+    due = int(task.state is TaskState.ERROR)
+    if task.open_alerts != due:
+        task.convict("I26", f"the task is {task.state} with {task.open_alerts} open alerts")
+    if task.reply_to is not None and task.state in ENDED and task.last_status != _TERMINAL_STATUS[task.state]:
+        task.convict("I45", f"the task is {task.state}, its last status says {task.last_status or 'nothing'}")
+    if complete and task.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
+        task.convict("I1", f"the task has not ended: it is {task.state}")

@@ -1,0 +1,511 @@
+"""What a person may do to a task: one table of verb and state, and what each verb changes.
+
+``cancel`` and ``compensate`` both end in the undo. ``cancel`` stops a task that is under way, whatever that takes: past
+a pivot, where nothing may be undone, it is held in error. ``compensate`` only undoes, also what has ended: past a pivot
+it is refused, naming the pivot, and nothing changes.
+
+Every verb frees the task and grows its fence: whoever drove it finds its writes refused, and a Scheduler takes it up
+from the record. Attempts under way are left alone and may still report.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from ..commands import Operate, Refusal
+from ..model import (
+    STEP_OPEN,
+    TASK_OPEN,
+    Instant,
+    Loaded,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    Verb,
+    later,
+)
+from .chain import payload_hash
+from .changes import Change, Event, Refused, Rows, Writer
+from .compensation import idempotency_key, stuck_in_doubt
+from .states import StepEvent, TaskEvent, advance_step, advance_task
+from .supervision import pivot_of, step_policy, stopped_by_pivot, task_policy
+
+SEED_LIMIT = 1 << 62
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One cell of the table: what the verb does to a task in that state, and to attempts under way."""
+
+    effect: str
+    running: str
+
+
+_UNDONE_TOO = "waited for, up to their complete_by; what they did is undone too"
+_GO_ON = "go on; their results count"
+_NONE = "there are none"
+
+VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
+    (Verb.RESUBMIT, TaskState.ERROR): Rule(
+        "goes on in a new incarnation: results stay, only what failed is done again; a failed undo goes on with what is open",
+        _GO_ON,
+    ),
+    (Verb.RESUBMIT, TaskState.COMPENSATED): Rule(
+        "runs again from the beginning, in a new incarnation, under new keys", _NONE
+    ),
+    (Verb.COMPENSATE, TaskState.PENDING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
+    (Verb.COMPENSATE, TaskState.PROCESSING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
+    (Verb.COMPENSATE, TaskState.PROCESSED): Rule("the undo begins, in a new incarnation; refused past a pivot", _NONE),
+    (Verb.COMPENSATE, TaskState.ERROR): Rule(
+        "the undo begins, in a new incarnation; refused past a pivot, and when it had begun before (then resubmit)",
+        _UNDONE_TOO,
+    ),
+    (Verb.CANCEL, TaskState.PENDING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
+    (Verb.CANCEL, TaskState.PROCESSING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
+    (Verb.EXTEND, TaskState.PENDING): Rule("its own limit moves later", _GO_ON),
+    (Verb.EXTEND, TaskState.PROCESSING): Rule("its own limit moves later", _GO_ON),
+    (Verb.ANSWER, TaskState.PENDING): Rule("a step gets its result by hand", "the answered one no longer counts"),
+    (Verb.ANSWER, TaskState.PROCESSING): Rule("a step gets its result by hand", "the answered one no longer counts"),
+    (Verb.ANSWER, TaskState.COMPENSATING): Rule(
+        "a step or a compensation gets its result by hand", "the answered one no longer counts"
+    ),
+    (Verb.ANSWER, TaskState.ERROR): Rule(
+        "a step or a compensation gets its result by hand; the task stays in error until it is resubmitted",
+        "the answered one no longer counts",
+    ),
+    (Verb.PAUSE, TaskState.PENDING): Rule("nothing new begins until it is resumed", _GO_ON),
+    (Verb.PAUSE, TaskState.PROCESSING): Rule("nothing new begins until it is resumed", _GO_ON),
+    (Verb.PAUSE, TaskState.COMPENSATING): Rule("nothing new begins until it is resumed", _GO_ON),
+    (Verb.RESUME, TaskState.PENDING): Rule(
+        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+    ),
+    (Verb.RESUME, TaskState.PROCESSING): Rule(
+        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+    ),
+    (Verb.RESUME, TaskState.COMPENSATING): Rule(
+        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
+    ),
+}
+
+
+def allowed_verbs(task: TaskRow) -> tuple[Verb, ...]:
+    """Verbs that the table allows a task as it stands; a pivot or a step may still refuse one."""
+    return tuple(verb for verb in Verb if (verb, task.state) in VERB_RULES and _fits_pause(verb, task))
+
+
+def _fits_pause(verb: Verb, task: TaskRow) -> bool:
+    is_paused = task.paused_at is not None
+    return is_paused if verb is Verb.RESUME else not is_paused if verb is Verb.PAUSE else True
+
+
+class _NotAllowed(Exception):
+    """The verb cannot be carried out; the message says why and what could be."""
+
+
+def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
+    """Carry out a verb on the task as it stands, or refuse it and change nothing.
+
+    Guards: the incarnation that the person saw, and the table. Of two that race, the second finds the task moved on.
+    """
+    task = rows.task(command.task_no)
+    if task is None:
+        return Refused(Refusal("unknown", f"there is no task number {command.task_no}"))
+    if task.incarnation != command.incarnation:
+        said = (
+            f"somebody else came first: task {task.task_id!r} is {task.state} in incarnation {task.incarnation},"
+            f" you saw incarnation {command.incarnation}; look at it again"
+        )
+        return Refused(_refusal("came_first", said, task))
+    try:
+        return _Operation(command, task, rows, now).carried_out()
+    except _NotAllowed as refused:
+        return Refused(_refusal("not_allowed", str(refused), task))
+
+
+def _refusal(verdict: str, detail: str, task: TaskRow) -> Refusal:
+    return Refusal(verdict, detail, task.state, allowed_verbs(task))
+
+
+class _LoadedRows:
+    """Rows of one task as they were read: enough to judge a verb without carrying it out."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+
+    def task(self, task_no: int) -> TaskRow | None:
+        return self._loaded.task
+
+    def step(self, step_no: int) -> StepRow | None:
+        return next((step for step in self._loaded.steps if step.step_no == step_no), None)
+
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
+        return self._loaded.steps
+
+    def open_steps(self, task_no: int) -> list[StepRow]:
+        return [step for step in self._loaded.steps if step.state in STEP_OPEN]
+
+    def process_is_retired(self, process_no: int) -> bool:
+        return False
+
+    def term(self, lease: str) -> int:
+        return 0
+
+
+def judged(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
+    """Why the verb would be refused on the task as it was read; None: it would be carried out."""
+    result = operate(command, _LoadedRows(loaded), now)
+    return result.refusal if isinstance(result, Refused) else None
+
+
+class _Operation:
+    """One verb on one task."""
+
+    def __init__(self, command: Operate, task: TaskRow, rows: Rows, now: Instant) -> None:
+        self.command = command
+        self.before = task
+        self.life = tuple(step for step in rows.steps_of(task.task_no) if step.ordinal > task.past_count)
+        self.writer = Writer(task, rows, now, None)
+        self.writer.rewrites = True
+        self.event: Event = {
+            "type": "operator.action",
+            "verb": command.verb,
+            "by": command.by,
+            "reason": command.reason,
+            "before": task.state,
+        }
+
+    def carried_out(self) -> Change:
+        command, task, writer = self.command, self.before, self.writer
+        if (command.verb, task.state) not in VERB_RULES:
+            raise _NotAllowed(f"task {task.task_id!r} is {task.state}: {self._not_allowed_there()}")
+        if not _fits_pause(command.verb, task):
+            what = "is not paused" if command.verb is Verb.RESUME else "is paused already"
+            raise _NotAllowed(f"task {task.task_id!r} {what}; allowed: {self._allowed()}")
+        writer.events.append(self.event)
+        writer.set(
+            locked_by=None,
+            fence=task.fence + 1,
+            revision=task.revision + 1,
+            unseen_since=None,
+            not_before=task.not_before if task.locked_by is None else writer.now,
+        )
+        _CARRY_OUT[command.verb](self)
+        after = writer.task
+        self.event |= {
+            "after": after.state,
+            "incarnation": after.incarnation,
+            "fence": task.fence + 1,
+            "not_before": after.not_before,
+        }
+        return writer.change()
+
+    def _allowed(self) -> str:
+        return ", ".join(allowed_verbs(self.before)) or "none"
+
+    def _not_allowed_there(self) -> str:
+        return f"{self.command.verb} is not allowed there; allowed: {self._allowed()}"
+
+    def _said(self, what: str) -> str:
+        return f"{what} by {self.command.by}: {self.command.reason}"
+
+    # --- resubmit
+    def resubmit(self) -> None:
+        if self.before.state is TaskState.COMPENSATED:
+            self._run_anew()
+        elif self.before.undoing:
+            self._resume_undo()
+        else:
+            self._go_forward()
+
+    def _reopen(self, event: TaskEvent) -> None:
+        """The next incarnation begins: the alert of this one closes, its limit runs anew."""
+        task, writer = self.before, self.writer
+        within = task_policy(task.policy).complete_within
+        writer.set(
+            state=advance_task(task.state, event),
+            incarnation=task.incarnation + 1,
+            not_before=writer.now,
+            ended_at=None,
+            lost_count=0,
+            complete_by=None if within is None else later(writer.now, within),
+            output=None,
+        )
+        self.event["complete_by"] = writer.task.complete_by
+        self._close_alert()
+
+    def _close_alert(self) -> None:
+        if self.before.state is TaskState.ERROR:
+            self.writer.closes_alert = True
+            self.writer.events.append({"type": "alert.closed"})
+
+    def _run_anew(self) -> None:
+        task, writer = self.before, self.writer
+        self._reopen(TaskEvent.RESUBMITTED)
+        writer.set(
+            past_count=task.opened_count,
+            started_at=None,
+            failure=None,
+            failure_count=0,
+            undoing=False,
+            branched_at=None,
+            # Another life draws other numbers: an id it made must not meet the one of the life that was undone.
+            seed=(task.seed + task.incarnation * 0x9E3779B97F4A7C15) % SEED_LIMIT,
+        )
+        self.event["anew"] = True
+        if self.command.step is not None:
+            raise _NotAllowed(
+                f"task {task.task_id!r} runs again from the beginning: edit the workflow's arguments, not a step's"
+            )
+        if self.command.arguments is not None:
+            writer.arguments = self.command.arguments
+            self.event["arguments"] = payload_hash(self.command.arguments)
+
+    def _resume_undo(self) -> None:
+        task, writer = self.before, self.writer
+        if self.command.arguments is not None:
+            raise _NotAllowed(f"task {task.task_id!r} is being undone: arguments cannot be edited; resubmit it without")
+        if stuck := stuck_in_doubt(self.life):
+            names = ", ".join(step.label for step in stuck)
+            raise _NotAllowed(
+                f"task {task.task_id!r}: {names} may have happened and has no compensation: answer it first,"
+                " with its result or as not happened"
+            )
+        self._reopen(TaskEvent.UNDO_RESUMED)
+        assert task.failure is not None
+        stopped = _read_failure(task.failure)
+        failure = stopped.began_by or stopped
+        writer.set(failure=msgspec.json.encode(failure).decode())
+        writer.publish("failed", failure=failure)
+        for step in self.life:
+            if step.kind is StepKind.COMPENSATION and step.state is StepState.FAILED:
+                writer.put(self._set_back(step, StepEvent.PARKED))
+
+    def _go_forward(self) -> None:
+        task, writer = self.before, self.writer
+        assert task.failure is not None
+        redo = to_be_redone(task, self.life)
+        edited = self._edited(redo)
+        self._reopen(TaskEvent.RESUBMITTED)
+        writer.set(failure=None, undoing=False)
+        if redo:
+            self._branch_at(min(step.finished_at or writer.now for step in redo))
+        if task.started_at is not None:
+            writer.publish("started")
+        for step in redo:
+            set_back = self._set_back(step, StepEvent.SET_BACK)
+            writer.put(self._with_arguments(set_back) if step is edited else set_back)
+        if edited is not None and edited not in redo:
+            writer.put(self._with_arguments(edited))
+
+    def _branch_at(self, at: Instant) -> None:
+        before = self.before.branched_at
+        self.writer.set(branched_at=at if before is None else min(before, at))
+
+    def _set_back(self, step: StepRow, event: StepEvent) -> StepRow:
+        """A failed step or compensation as if its next attempt had just come due; its doubts stay."""
+        failure = None if step.failure is None else msgspec.json.decode(step.failure)
+        was_taken = failure is None or failure.get("code") != "not_taken"
+        attempt = step.attempt + was_taken
+        self.writer.events.append({"type": "step.set_back", "step": step.ordinal, "attempt": attempt})
+        return replace(
+            step,
+            state=advance_step(step.state, event),
+            attempt=attempt,
+            failure_count=0,
+            failure=None,
+            result_number=None,
+            delivered_at=None,
+            finished_at=None,
+        )
+
+    def _edited(self, redo: list[StepRow]) -> StepRow | None:
+        command, task = self.command, self.before
+        if command.arguments is None:
+            return None
+        step = next((step for step in self.life if step.ordinal == command.step), None)
+        may = [*redo, *(s for s in self.life if s.kind is StepKind.STEP and s.state is StepState.WITHDRAWN)]
+        if step is None or step not in may:
+            names = ", ".join(s.label for s in may) or "none"
+            raise _NotAllowed(
+                f"task {task.task_id!r}: only the arguments of a step that is done again can be edited: {names}"
+            )
+        if step.in_doubt:
+            raise _NotAllowed(
+                f"task {task.task_id!r}: step {step.label} may have happened with its old arguments: answer it as not"
+                " happened once you know, or resubmit it as it is, or compensate the task"
+            )
+        return step
+
+    def _with_arguments(self, step: StepRow) -> StepRow:
+        command, task = self.command, self.writer.task
+        assert command.arguments is not None
+        key = idempotency_key(command.store_id, task.task_id, task.incarnation, step.kind, step.name, step.key)
+        self.writer.events.append(
+            {
+                "type": "step.edited",
+                "step": step.ordinal,
+                "arguments": payload_hash(command.arguments),
+                "idempotency_key": key,
+            }
+        )
+        return replace(step, arguments=command.arguments, asked=step.asked or step.arguments, idempotency_key=key)
+
+    # --- compensate and cancel
+    def compensate(self) -> None:
+        task, writer = self.before, self.writer
+        if task.state is TaskState.ERROR and task.undoing:
+            raise _NotAllowed(f"task {task.task_id!r}: its undo has begun and failed; resubmit goes on with it")
+        pivot = pivot_of(self.life)
+        if pivot is not None:
+            raise _NotAllowed(
+                f"task {task.task_id!r} cannot be compensated: step {pivot.label} is a pivot and has or may have happened"
+            )
+        failure = TaskFailure("person", self._said("compensated"), code="compensated")
+        if task.state in TASK_OPEN:
+            self._begin_undo(failure)
+            return
+        writer.set(incarnation=task.incarnation + 1, lost_count=0)
+        self._close_alert()
+        self._begin_undo(failure)
+
+    def _begin_undo(self, failure: TaskFailure) -> None:
+        self.writer.begin_undo(failure)
+        self.writer.set(not_before=self.writer.now, paused_at=None)
+
+    def cancel(self) -> None:
+        failure = TaskFailure("person", self._said("cancelled"), code="cancelled")
+        pivot = pivot_of(self.life)
+        if pivot is None:
+            self._begin_undo(failure)
+        else:
+            self.writer.hold(stopped_by_pivot(failure, pivot))
+
+    # --- extend
+    def extend(self) -> None:
+        task, writer = self.before, self.writer
+        if task.complete_by is None:
+            raise _NotAllowed(f"task {task.task_id!r} has no limit of its own: there is nothing to extend")
+        until = later(writer.now, self.command.within)
+        if until <= task.complete_by:
+            raise _NotAllowed(
+                f"task {task.task_id!r}: its limit lies later than that already; extend only moves it later"
+            )
+        writer.set(complete_by=until)
+        self.event["complete_by"] = until
+
+    # --- answer
+    def answer(self) -> None:
+        command, task, writer = self.command, self.before, self.writer
+        step = next((step for step in self.life if step.ordinal == command.step), None)
+        if step is None or step.kind is StepKind.TIMER:
+            raise _NotAllowed(f"task {task.task_id!r} has no step number {command.step} that could be answered")
+        if step.state is StepState.COMPLETED:
+            raise _NotAllowed(f"task {task.task_id!r}: step {step.label} has a result already; it never changes")
+        if command.did_not_happen:
+            self._settle_doubt(step)
+        else:
+            self._give_result(step)
+        if task.state in TASK_OPEN and task.paused_at is None:
+            writer.set(not_before=writer.now)
+
+    def _settle_doubt(self, step: StepRow) -> None:
+        if step.state is StepState.RUNNING:
+            raise _NotAllowed(
+                f"step {step.label} is being attempted now: wait for the attempt's end, or give its result"
+            )
+        if not step.in_doubt:
+            raise _NotAllowed(f"step {step.label} is not in doubt: there is nothing to settle")
+        self.writer.put(replace(step, in_doubt=False))
+        self.writer.events.append(
+            {"type": "step.answered", "step": step.ordinal, "fence": step.fence, "happened": False}
+        )
+
+    def _give_result(self, step: StepRow) -> None:
+        task, writer = self.before, self.writer
+        if step.state is StepState.FAILED and step.kind is StepKind.STEP:
+            if step not in to_be_redone(task, self.life):
+                raise _NotAllowed(
+                    f"step {step.label} failed and the workflow has gone another way since; it cannot be answered"
+                )
+            self._branch_at(step.finished_at or writer.now)
+        number = task.result_count + 1
+        result = "null" if step.kind is StepKind.COMPENSATION else self.command.result
+        fence = step.fence + 1
+        answered = replace(
+            step,
+            state=advance_step(step.state, StepEvent.ANSWERED),
+            fence=fence,
+            locked_by=None,
+            not_before=None,
+            complete_by=None,
+            wait_by=None,
+            in_doubt=False,
+            result=result,
+            failure=None,
+            result_number=number,
+            delivered_at=writer.now,
+            finished_at=writer.now,
+        )
+        writer.put(answered)
+        writer.set(result_count=number, open_count=task.open_count - (step.state in STEP_OPEN), lost_count=0)
+        writer.events.append(
+            {
+                "type": "step.answered",
+                "step": step.ordinal,
+                "fence": fence,
+                "happened": True,
+                "number": number,
+                "result": payload_hash(result),
+            }
+        )
+
+    # --- pause and resume
+    def pause(self) -> None:
+        writer = self.writer
+        writer.set(paused_at=writer.now)
+        self.event["paused"] = True
+        for step in self._requests():
+            writer.put(replace(step, not_before=None, wait_by=None))
+
+    def resume(self) -> None:
+        writer = self.writer
+        writer.set(paused_at=None)
+        self.event["paused"] = False
+        for step in self._requests():
+            within = None if step.taken else step_policy(step).wait_within
+            wait_by = None if within is None else later(writer.now, within)
+            writer.put(replace(step, not_before=writer.now, wait_by=wait_by))
+
+    def _requests(self) -> list[StepRow]:
+        return [step for step in self.life if step.state is StepState.PENDING and step.kind is not StepKind.TIMER]
+
+
+_CARRY_OUT: dict[Verb, Callable[[_Operation], None]] = {
+    Verb.RESUBMIT: _Operation.resubmit,
+    Verb.COMPENSATE: _Operation.compensate,
+    Verb.CANCEL: _Operation.cancel,
+    Verb.EXTEND: _Operation.extend,
+    Verb.ANSWER: _Operation.answer,
+    Verb.PAUSE: _Operation.pause,
+    Verb.RESUME: _Operation.resume,
+}
+
+
+def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
+    """Failed steps that a resubmission does again: those the task ended by, and those that failed after its end.
+
+    A failure that the workflow caught is no such step: its code has gone another way since, and still does.
+    """
+    if task.failure is None or task.state is not TaskState.ERROR:
+        return []
+    named = _read_failure(task.failure).redo
+    failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
+    return [step for step in failed if step.ordinal in named or _ended_after(step, task)]
+
+
+def _ended_after(step: StepRow, task: TaskRow) -> bool:
+    return task.ended_at is not None and step.finished_at is not None and step.finished_at >= task.ended_at

@@ -1,0 +1,77 @@
+"""Words that explanations, stories and findings share: instants, spans of time, counts, processes, failures."""
+
+import msgspec
+
+from ..attempt import as_datetime
+from ..model import Instant, StepFailure, StepKind, StepRow, seconds_between
+
+TOKEN_LENGTH = 12  # of the random end of a process's name
+TOKEN_SHOWN = 4
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+def when(instant: Instant) -> str:
+    """An instant in UTC, to the second."""
+    return f"{as_datetime(instant):%Y-%m-%d %H:%M:%S}Z"
+
+
+def span(seconds: float) -> str:
+    """A length of time in the two largest units that matter: ``0.012 s``, ``12 s``, ``3 min 2 s``, ``2 d 5 h``."""
+    if seconds < 1:
+        return f"{max(seconds, 0.0):.3f} s"
+    left = int(seconds)
+    parts: list[str] = []
+    for unit, length in _UNITS:
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count} {unit}")
+        if parts and (not count or len(parts) == 2):
+            break
+    return " ".join(parts)
+
+
+def relative(instant: Instant, now: Instant) -> str:
+    """``3 min 2 s ago``, or ``in 5 s``."""
+    seconds = seconds_between(instant, now)
+    return f"{_whole(seconds)} ago" if seconds >= 0 else f"in {_whole(-seconds)}"
+
+
+def _whole(seconds: float) -> str:
+    return span(seconds) if seconds >= 1 else "less than 1 s"
+
+
+def told(instant: Instant, now: Instant) -> str:
+    """An instant, and how far it lies from now."""
+    return f"{when(instant)} ({relative(instant, now)})"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 task``, ``1,500 tasks``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def shortened(name: str) -> str:
+    """A process's name with only the beginning of its random end; any other name as it is."""
+    rest, dash, token = name.rpartition("-")
+    if dash and len(token) == TOKEN_LENGTH and _HEXADECIMAL.issuperset(token):
+        return f"{rest}-{token[:TOKEN_SHOWN]}"
+    return name
+
+
+def named(step: StepRow) -> str:
+    """A row of the step table as people speak of it."""
+    prefix = {StepKind.STEP: "step", StepKind.COMPENSATION: "the undo of", StepKind.TIMER: "timer"}[step.kind]
+    return f"{prefix} {step.label}"
+
+
+def failed(failure: StepFailure) -> str:
+    """Why an attempt has no result: ``permanent: card declined [declined]``."""
+    message = f": {failure.message}" if failure.message else ""
+    code = f" [{failure.code}]" if failure.code else ""
+    return f"{failure.cause}{message}{code}"
+
+
+def step_failure(step: StepRow) -> str:
+    """Why the last attempt of a step has no result; empty when nothing failed."""
+    return "" if step.failure is None else failed(msgspec.json.decode(step.failure, type=StepFailure))

@@ -1,0 +1,153 @@
+"""Turns what a person asks into a verb's command: names the step, checks edited arguments against its types."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from . import codec
+from .commands import Operate, Refusal
+from .core.verbs import to_be_redone
+from .definitions import Step, Workflow
+from .errors import DefinitionError, InvalidInput, VerbRefused
+from .model import Loaded, StepKind, StepRow, StepState, TaskState, Verb
+from .policies import Duration, seconds
+from .runtime.code import STEP_PREFIX, Code, OneStep
+
+UNDO_PREFIX = "undo:"
+ACTOR = "operator"
+Asked = Mapping[str, Any]
+_read_one_step = msgspec.json.Decoder(OneStep).decode
+
+
+def signed(by: str, reason: str) -> tuple[str, str]:
+    """Who and why, as every verb carries it. Raises InvalidInput."""
+    for name, value in (("by", by), ("reason", reason)):
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInput(f"{name} is {value!r}; a verb says who asks for it and why")
+    return codec.checked_id(by, "by"), codec.recordable_text(reason)
+
+
+def command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason: str, **what: Any) -> Operate:
+    """The command of a verb on a task as it was just seen."""
+    task = loaded.task
+    who, why = signed(by, reason)
+    return Operate(
+        actor=ACTOR,
+        verb=verb,
+        task_no=task.task_no,
+        incarnation=task.incarnation,
+        by=who,
+        reason=why,
+        store_id=store_id,
+        **what,
+    )
+
+
+def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> None:
+    """Raise what the store answered. Raises VerbRefused."""
+    raise VerbRefused(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
+
+
+def limit_seconds(within: Duration) -> float:
+    """Of ``extend``. Raises InvalidInput."""
+    try:
+        return seconds(within, "within", at_least=0.001)
+    except DefinitionError as error:
+        raise InvalidInput(str(error)) from error
+
+
+# --- which step
+def step_named(loaded: Loaded, name: str) -> StepRow:
+    """A step by its label, ``undo:LABEL`` for a compensation, or by its number in the task. Raises InvalidInput."""
+    steps = [step for step in loaded.life if step.kind is not StepKind.TIMER]
+    found = [step for step in steps if name in (_shown(step), str(step.ordinal))]
+    if not found:
+        names = ", ".join(_shown(step) for step in steps) or "none yet"
+        raise InvalidInput(f"task {loaded.task.task_id!r} has no step {name!r}; it has {names}")
+    return found[-1]
+
+
+def _shown(step: StepRow) -> str:
+    return UNDO_PREFIX + step.label if step.kind is StepKind.COMPENSATION else step.label
+
+
+def step_to_edit(loaded: Loaded, name: str | None) -> StepRow:
+    """The step whose arguments are edited: the named one, else the only one that is done again. Raises InvalidInput."""
+    if name is not None:
+        return step_named(loaded, name)
+    again = to_be_redone(loaded.task, loaded.life) or [
+        step for step in loaded.life if step.kind is StepKind.STEP and step.state is StepState.WITHDRAWN
+    ]
+    if len(again) != 1:
+        names = ", ".join(step.label for step in again) or "none"
+        raise InvalidInput(
+            f"task {loaded.task.task_id!r}: name the step whose arguments are edited (step=); done again are: {names}"
+        )
+    return again[0]
+
+
+# --- edited arguments and answers, checked against the code's types
+def edited(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked, step: str | None) -> dict[str, Any]:
+    """``step`` and ``arguments`` of a resubmission with edited arguments.
+
+    Args:
+        arguments: by parameter name; those not named stay as they were.
+        step: None: the only failed one, or of a compensated task its workflow's own arguments.
+    Raises: InvalidInput - no such step or parameter, or a value its type refuses.
+    """
+    if loaded.task.state is TaskState.COMPENSATED and step is None:
+        return {"arguments": _edited_workflow(loaded, codes, arguments)}
+    row = step_to_edit(loaded, step)
+    text = _merged(_definition(codes, STEP_PREFIX + row.name), row.arguments, arguments)
+    return {"step": row.ordinal, "arguments": text}
+
+
+def _edited_workflow(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked) -> str:
+    definition = _definition(codes, loaded.task.workflow)
+    if isinstance(definition, Workflow):
+        return _merged(definition, loaded.arguments, arguments)
+    one = _read_one_step(loaded.arguments)
+    text = _merged(definition, bytes(one.arguments).decode(), arguments)
+    return msgspec.json.encode(OneStep(msgspec.Raw(text.encode()), one.options)).decode()
+
+
+def _definition(codes: Mapping[str, Code], name: str) -> Workflow[Any, Any] | Step[Any, Any]:
+    code = codes.get(name)
+    if code is None:
+        kind = "step" if name.startswith(STEP_PREFIX) else "workflow"
+        raise InvalidInput(
+            f"{kind} {name.removeprefix(STEP_PREFIX)!r} is not in this App: its types are not known here"
+        )
+    return code.definition
+
+
+def _merged(definition: Workflow[Any, Any] | Step[Any, Any], recorded: str, arguments: Asked) -> str:
+    """Recorded arguments with some replaced, as the definition's own call would record them."""
+    if not isinstance(arguments, Mapping) or not arguments:
+        raise InvalidInput("arguments must be given by parameter name, at least one, like {'order': order}")
+    signature = definition.signature
+    return signature.bind((), {**signature.arguments(recorded), **arguments})
+
+
+def answered(loaded: Loaded, codes: Mapping[str, Code], step: str, result: Any, did_not_happen: bool) -> dict[str, Any]:
+    """What ``answer`` carries: the step, and its result as JSON text.
+
+    Args:
+        result: of the type the step declares; UNSET: none is given.
+    Raises: InvalidInput - no such step, both or neither given, or a result of another type.
+    """
+    row = step_named(loaded, step)
+    is_given = result is not msgspec.UNSET
+    if did_not_happen:
+        if is_given:
+            raise InvalidInput("give either a result or did_not_happen, not both")
+        return {"step": row.ordinal, "did_not_happen": True}
+    if row.kind is StepKind.COMPENSATION:
+        if is_given and result is not None:
+            raise InvalidInput(f"{_shown(row)} is a compensation and has no result: leave it out")
+        return {"step": row.ordinal, "result": "null"}
+    if not is_given:
+        raise InvalidInput(f"give the result of step {row.label}, or say that it did not happen (did_not_happen)")
+    definition = _definition(codes, STEP_PREFIX + row.name)
+    return {"step": row.ordinal, "result": definition.signature.encode_result(result)}

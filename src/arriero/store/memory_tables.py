@@ -1,0 +1,134 @@
+"""The rows of the memory store, and its transactions: all that one writes, or nothing."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ..model import (
+    STEP_BITS,
+    AlertRow,
+    HistoryRow,
+    Instant,
+    LeaseRow,
+    ProcessRow,
+    StatusRow,
+    StepRow,
+    StepState,
+    TaskRow,
+)
+
+T = TypeVar("T")
+
+
+class MemoryTables:
+    """What ``core.transitions`` reads and ``store.batch`` writes, in dicts."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, TaskRow] = {}
+        self.arguments: dict[int, str] = {}
+        self.numbers: dict[str, int] = {}
+        self.steps: dict[int, dict[int, StepRow]] = defaultdict(dict)
+        self.log: list[HistoryRow] = []
+        self.processes: dict[int, ProcessRow] = {}
+        self.leases: dict[str, LeaseRow] = {}
+        self.statuses: dict[int, StatusRow] = {}
+        self.alert_rows: dict[int, AlertRow] = {}
+        self._numbers: dict[str, int] = {}  # the last one given, by kind of row
+        self._store_link, self._store_head = 0, ""
+        self._written: list[tuple[dict[Any, Any], Any, Any]] = []  # of this transaction: table, key, value before
+
+    def task(self, task_no: int) -> TaskRow | None:
+        return self.tasks.get(task_no)
+
+    def step(self, step_no: int) -> StepRow | None:
+        return self.steps[step_no >> STEP_BITS].get(step_no)
+
+    def open_steps(self, task_no: int) -> list[StepRow]:
+        return [s for s in self.steps[task_no].values() if s.state in (StepState.PENDING, StepState.RUNNING)]
+
+    def process_is_retired(self, process_no: int) -> bool:
+        row = self.processes.get(process_no)
+        return row is None or row.retired
+
+    def process_was_retired(self, process_no: int) -> bool:
+        row = self.processes.get(process_no)
+        return row is not None and row.retired
+
+    def term(self, lease: str) -> int:
+        row = self.leases.get(lease)
+        return 0 if row is None else row.term
+
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
+        return tuple(sorted(self.steps[task_no].values(), key=lambda s: s.ordinal))
+
+    def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
+        self._put(self.tasks, task.task_no, task)
+
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        self._put(self.steps[step.task_no], step.step_no, step)
+
+    def add_step(self, step: StepRow) -> None:
+        self._put(self.steps[step.task_no], step.step_no, step)
+
+    def _remove(self, table: dict[Any, Any], key: Any) -> None:
+        if key in table:
+            self._written.append((table, key, table.pop(key)))
+
+    def _put(self, table: dict[Any, Any], key: Any, value: object) -> None:
+        self._written.append((table, key, table.get(key)))
+        table[key] = value
+
+    def _transact(self, work: Callable[[], T]) -> T:
+        """All that ``work`` writes, or nothing when it raises."""
+        self._written.clear()
+        commits, head, numbers = len(self.log), self.store_head(), dict(self._numbers)
+        try:
+            return work()
+        except BaseException:
+            for table, key, before in reversed(self._written):
+                if before is None:
+                    table.pop(key, None)
+                else:
+                    table[key] = before
+            del self.log[commits:]
+            self.put_store_head(*head)
+            self._numbers = numbers
+            raise
+
+    def store_head(self) -> tuple[int, str]:
+        return self._store_link, self._store_head
+
+    def put_store_head(self, link: int, head: str) -> None:
+        self._store_link, self._store_head = link, head
+
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None:
+        number = self.next_number("history")
+        self.log.append(HistoryRow(number, task_no, task_id, link, at, actor, msgspec.Raw(events.encode()), digest))
+
+    def next_number(self, what: str) -> int:
+        """The next number of a kind of row; none is given twice, also when rows are removed."""
+        self._numbers[what] = self._numbers.get(what, 0) + 1
+        return self._numbers[what]
+
+    def put_arguments(self, task_no: int, arguments: str) -> None:
+        self._put(self.arguments, task_no, arguments)
+
+    # --- statuses and alerts
+    def add_status(self, status: StatusRow) -> None:
+        number = self.next_number("status")
+        self._put(self.statuses, number, replace(status, no=number))
+
+    def add_alert(self, alert: AlertRow) -> None:
+        number = self.next_number("alert")
+        self._put(self.alert_rows, number, replace(alert, no=number))
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        for alert in list(self.alert_rows.values()):
+            if alert.task_no == task_no and alert.closed_at is None:
+                closed = replace(alert, closed_at=at, told=(), attempts=alert.attempts + 1, next_at=at)
+                self._put(self.alert_rows, alert.no, closed)

@@ -1,0 +1,4 @@
+-- insert_alert: a task needs a person.
+-- Params: the alert's fields.
+INSERT INTO arriero_alert (task_no, incarnation, cause, reason, step, code, opened_at, closed_at, told, attempts, next_at, error)
+VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL, '[]', 0, :next_at, '')
