@@ -387,8 +387,11 @@ class App:
             older_than: submitted at least so long ago.
             code, text: of its failure: the code exactly, a part of the reason.
             paused: whether a person keeps it from going on.
-        Raises: InvalidInput - an unknown state, or no duration.
+        Raises: InvalidInput - an unknown state, an empty text, or no duration.
         """
+        for name, value in (("workflow", workflow), ("agent", agent), ("step", step), ("code", code), ("text", text)):
+            if value is not None and not value.strip():
+                raise InvalidInput(f"{name} is empty; leave it out, or say which tasks are meant")
         if state is not None and state not in tuple(TaskState):
             raise InvalidInput(f"state {state!r} is not known; states are {', '.join(TaskState)}")
         which = TaskFilter(

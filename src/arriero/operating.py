@@ -82,7 +82,7 @@ def step_to_edit(loaded: Loaded, name: str | None) -> StepRow:
     if len(again) != 1:
         names = ", ".join(step.label for step in again) or "none"
         raise InvalidInput(
-            f"task {loaded.task.task_id!r}: name the step whose arguments are edited (step=); done again are: {names}"
+            f"task {loaded.task.task_id!r}: name the step whose arguments are edited (step=, or --at-step); done again are: {names}"
         )
     return again[0]
 
@@ -96,23 +96,31 @@ def edited(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked, step: st
         step: None: the only failed one, or of a compensated task its workflow's own arguments.
     Raises: InvalidInput - no such step or parameter, or a value its type refuses.
     """
-    if loaded.task.state is TaskState.COMPENSATED and step is None:
-        return {"arguments": _edited_workflow(loaded, codes, arguments)}
-    row = step_to_edit(loaded, step)
-    text = _merged(_definition(codes, STEP_PREFIX + row.name), row.arguments, arguments)
-    return {"step": row.ordinal, "arguments": text}
-
-
-def _edited_workflow(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked) -> str:
-    definition = _definition(codes, loaded.task.workflow)
+    row, definition = edited_definition(loaded, codes, step)
+    if row is not None:
+        return {"step": row.ordinal, "arguments": _merged(definition, row.arguments, arguments)}
     if isinstance(definition, Workflow):
-        return _merged(definition, loaded.arguments, arguments)
+        return {"arguments": _merged(definition, loaded.arguments, arguments)}
     one = _read_one_step(loaded.arguments)
     text = _merged(definition, bytes(one.arguments).decode(), arguments)
-    return msgspec.json.encode(OneStep(msgspec.Raw(text.encode()), one.options)).decode()
+    return {"arguments": msgspec.json.encode(OneStep(msgspec.Raw(text.encode()), one.options)).decode()}
 
 
-def _definition(codes: Mapping[str, Code], name: str) -> Workflow[Any, Any] | Step[Any, Any]:
+def edited_definition(
+    loaded: Loaded, codes: Mapping[str, Code], step: str | None
+) -> tuple[StepRow | None, Workflow[Any, Any] | Step[Any, Any]]:
+    """Whose arguments a resubmission edits: the row and definition of a step, or what an undone task runs (no row).
+
+    Raises: InvalidInput - no such step, several, or its code is not here.
+    """
+    if loaded.task.state is TaskState.COMPENSATED and step is None:
+        return None, definition_of(codes, loaded.task.workflow)
+    row = step_to_edit(loaded, step)
+    return row, definition_of(codes, STEP_PREFIX + row.name)
+
+
+def definition_of(codes: Mapping[str, Code], name: str) -> Workflow[Any, Any] | Step[Any, Any]:
+    """The code under a name of ``codes``. Raises InvalidInput - it is not here."""
     code = codes.get(name)
     if code is None:
         kind = "step" if name.startswith(STEP_PREFIX) else "workflow"
@@ -148,6 +156,8 @@ def answered(loaded: Loaded, codes: Mapping[str, Code], step: str, result: Any, 
             raise InvalidInput(f"{_shown(row)} is a compensation and has no result: leave it out")
         return {"step": row.ordinal, "result": "null"}
     if not is_given:
-        raise InvalidInput(f"give the result of step {row.label}, or say that it did not happen (did_not_happen)")
-    definition = _definition(codes, STEP_PREFIX + row.name)
+        raise InvalidInput(
+            f"give the result of step {row.label}, or say that it did not happen (did_not_happen, or --did-not-happen)"
+        )
+    definition = definition_of(codes, STEP_PREFIX + row.name)
     return {"step": row.ordinal, "result": definition.signature.encode_result(result)}

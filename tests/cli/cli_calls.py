@@ -1,6 +1,7 @@
 """Calling the command line from tests: `arriero run` and others as processes, and what they print."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -76,3 +77,48 @@ def order(order_id: str, pieces: int = 1) -> str:
 def json_lines(text: str) -> list[Any]:
     """Standard output, line by line."""
     return [json.loads(line) for line in text.splitlines()]
+
+
+class Terminal:
+    """The command line in a process whose standard input and error are a terminal; its output is a pipe."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._keyboard, screen = os.openpty()
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "arriero", *arguments],
+            cwd=folder,
+            stdin=screen,
+            stdout=subprocess.PIPE,
+            stderr=screen,
+            text=True,
+        )
+        os.close(screen)
+        self._watchdog = threading.Timer(SECONDS_MAX, self._child.kill)
+        self._watchdog.start()
+        self._said = ""
+
+    def until(self, part: str) -> str:
+        """All that it said on the terminal, once it said that."""
+        while part not in self._said:
+            assert self._read(), f"it ended with {self._child.wait()}, never saying {part!r}, but {self._said!r}"
+        return self._said
+
+    def _read(self) -> bool:
+        try:
+            read = os.read(self._keyboard, 10_000)
+        except OSError:  # so it is on Linux, once nobody has the other side open
+            return False
+        self._said += read.decode()
+        return bool(read)
+
+    def type(self, line: str) -> None:
+        os.write(self._keyboard, f"{line}\n".encode())
+
+    def ended(self) -> tuple[int, str, str]:
+        """Its exit code, its output, and all that it said on the terminal."""
+        output, _ = self._child.communicate(timeout=SECONDS_MAX)
+        while self._read():
+            pass
+        self._watchdog.cancel()
+        os.close(self._keyboard)
+        return self._child.returncode, output, self._said

@@ -57,6 +57,16 @@ def jam(attempt: Attempt) -> None:
     threading.Event().wait()
 
 
+@stock.step(pivot=True)
+def ship(attempt: Attempt, order: Order) -> None:
+    pass
+
+
+@payments.step(retry=Retry(tries=1), supervision=Supervision(attempts=1))
+def transfer(attempt: Attempt, order: Order) -> str:
+    raise TimeoutError("no answer")
+
+
 @workflow
 async def fulfil(order: Order) -> str:
     receipt = await charge(order)
@@ -86,5 +96,27 @@ async def later(order: Order) -> None:
     await sleep(3600)
 
 
-app = App("shopfront", agents=[payments, stock], workflows=[fulfil, parcel, jammed, buggy, later])
+@workflow(complete_within=3600, supervision=Supervision(then="hold"))
+async def held(order: Order) -> str:
+    receipt = await charge(order)
+    await reserve(order)
+    return receipt
+
+
+@workflow(supervision=Supervision(then="hold"))
+async def shipped(order: Order) -> None:
+    await ship(order)
+    await reserve(order)
+
+
+@workflow(supervision=Supervision(then="hold"))
+async def wired(order: Order) -> str:
+    return await transfer(order)
+
+
+app = App(
+    "shopfront",
+    agents=[payments, stock],
+    workflows=[fulfil, parcel, jammed, buggy, later, held, shipped, wired],
+)
 broken = 7

@@ -105,4 +105,4 @@ def test_an_unknown_task_is_named_with_its_store(sold: Call, shop: Path) -> None
 def test_without_a_command_the_help_is_shown(call: Call) -> None:
     assert "check" in call().stdout
     assert "show" in call("task").stdout
-    assert call("--version").stdout == "arriero 0.1.0\n"
+    assert call("--version").stdout == "arriero 0.2.0\n"

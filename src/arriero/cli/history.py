@@ -67,7 +67,9 @@ def _told(task: TaskRow) -> Callable[[HistoryRow], Iterator[bytes]]:
         for told in story.told(row):
             if isinstance(told, Section):
                 if told.incarnation == 1:
-                    yield _line(f"task {task.task_id} (number {task.task_no}), now {task.state}")
+                    yield _line(
+                        f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}, now {task.state}"
+                    )
                 yield b"\n"
                 yield _line(f"incarnation {told.incarnation}, from {shown_exactly(told.at)}")
             else:

@@ -10,6 +10,8 @@ from .. import __version__
 from ..errors import ArrieroError
 from .config import config
 from .demo import demo
+from .doctor import doctor
+from .explain import explain_task
 from .history import check, export, history
 from .output import one_line, write_no_more
 from .purge import purge
@@ -61,8 +63,9 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, submit, task, replies, history, export, check, purge, config, demo):
+for command in (run, submit, task, replies, history, export, check, purge, doctor, config, demo):
     commands.add_command(command)
+task.add_command(explain_task)
 
 
 def main() -> None:

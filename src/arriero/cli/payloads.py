@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from typing import Any
 
 import msgspec
@@ -20,6 +21,18 @@ def _without_doubled_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise _Doubled(next(name for name in names if names.count(name) > 1))
     return found
+
+
+def given_or_read(given: str, option: str) -> str:
+    """The value of an option; ``-`` stands for all of standard input. Raises InvalidInput: that cannot be read."""
+    if given != "-":
+        return given
+    if sys.stdin is None:
+        raise InvalidInput(f"{option} - reads standard input, which is closed")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{option} is no JSON: byte {error.start} of standard input is not UTF-8") from error
 
 
 def checked_json(text: str, option: str) -> Any:

@@ -74,7 +74,7 @@ async def _peek(ask: Ask, store: str | None) -> None:
         for row in rows[:limit]:
             _write(output, status_of(row, opened.store_id), ask)
         if len(rows) > limit:
-            note(f"there are more than {limit:,}: --limit N shows more of them")
+            note(f"there are more than {limit:,}: --limit N shows more")
         if not rows:
             await _note_empty(app, ask.queue)
 

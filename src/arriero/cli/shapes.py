@@ -47,7 +47,11 @@ class ShownPolicy(msgspec.Struct, frozen=True):
 
 
 class ShownStep(msgspec.Struct, frozen=True):
-    """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal."""
+    """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
+
+    ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where a person
+    had other ``arguments`` sent.
+    """
 
     ordinal: int
     kind: str
@@ -66,7 +70,9 @@ class ShownStep(msgspec.Struct, frozen=True):
     idempotency_key: str
     policy: ShownPolicy | None
     failure: StepFailure | None
+    past: bool
     arguments: msgspec.Raw | None
+    asked: msgspec.Raw | None
     result: msgspec.Raw | None
     opened_at: datetime
     not_before: datetime | None
@@ -98,6 +104,8 @@ class ShownTask(msgspec.Struct, frozen=True):
     ended_at: datetime | None
     not_before: datetime | None
     complete_by: datetime | None
+    paused_at: datetime | None
+    reply_to: str | None
     steps: tuple[ShownStep, ...]
 
 
@@ -147,7 +155,9 @@ def shown(loaded: Loaded) -> ShownTask:
         ended_at=time_of(task.ended_at),
         not_before=time_of(task.not_before),
         complete_by=time_of(task.complete_by),
-        steps=tuple(_step(step, loaded.steps) for step in loaded.steps),
+        paused_at=time_of(task.paused_at),
+        reply_to=task.reply_to,
+        steps=tuple(_step(step, loaded) for step in loaded.steps),
     )
 
 
@@ -156,7 +166,7 @@ def _still_open(loaded: Loaded) -> tuple[str, ...]:
     return open_compensations(loaded.steps) if undoing else ()
 
 
-def _step(step: StepRow, steps: tuple[StepRow, ...]) -> ShownStep:
+def _step(step: StepRow, loaded: Loaded) -> ShownStep:
     return ShownStep(
         ordinal=step.ordinal,
         kind=str(step.kind),
@@ -171,11 +181,13 @@ def _step(step: StepRow, steps: tuple[StepRow, ...]) -> ShownStep:
         lost_count=step.lost_count,
         in_doubt=step.in_doubt,
         pivot=step.pivot,
-        undoes=next((other.ordinal for other in steps if other.step_no == step.undoes), None),
+        undoes=next((other.ordinal for other in loaded.steps if other.step_no == step.undoes), None),
         idempotency_key=step.idempotency_key,
         policy=None if step.kind is StepKind.TIMER else _policy(step),
         failure=None if step.failure is None else _read_step_failure(step.failure),
+        past=step.ordinal <= loaded.task.past_count,
         arguments=_raw(step.arguments or None),
+        asked=_raw(step.asked),
         result=_raw(step.result),
         opened_at=as_datetime(step.opened_at),
         not_before=time_of(step.not_before),

@@ -14,7 +14,7 @@ from ..errors import TaskFailed
 from ..task import Task
 from .loading import find_definition, load_app
 from .output import one_line, print_json
-from .payloads import checked_object, typed_arguments
+from .payloads import checked_object, given_or_read, typed_arguments
 from .stores import client, json_option, store_option
 
 TASK_FAILED = 1
@@ -42,6 +42,9 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.option("--task-id", metavar="ID", help="Your business id; the same id again is the same task.")
 @click.option("--priority", metavar="N", type=int, default=5, show_default=True, help="0 to 9; 9 is claimed first.")
 @click.option("--delay", metavar="SECONDS", type=float, default=0.0, help="Before it may start.")
+@click.option(
+    "--reply-to", metavar="QUEUE", help="A reply queue that is told what becomes of it; see `arriero replies`."
+)
 @click.option("--wait", is_flag=True, help="Wait for the end; exit with 1 when it is not processed.")
 @store_option
 @json_option
@@ -52,14 +55,16 @@ def submit(
     task_id: str | None,
     priority: int,
     delay: float,
+    reply_to: str | None,
     wait: bool,
     store: str | None,
     as_json: bool,
 ) -> None:
     """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
     loaded = load_app(app)
-    call = _call(loaded, name, sys.stdin.read() if arguments == "-" else arguments)
-    submission = asyncio.run(_submit(loaded, call, store, wait=wait, task_id=task_id, priority=priority, delay=delay))
+    call = _call(loaded, name, given_or_read(arguments, "--arguments"))
+    options = {"task_id": task_id, "priority": priority, "delay": delay, "reply_to": reply_to}
+    submission = asyncio.run(_submit(loaded, call, store, wait=wait, **options))
     if as_json:
         print_json(submission)
     else:

@@ -110,6 +110,9 @@ def _print(loaded: Loaded) -> None:
         "started": shown_time(one.started_at),
         "ended": shown_time(one.ended_at),
         "complete by": shown_time(one.complete_by),
+        "paused since": shown_time(one.paused_at),
+        "incarnation": str(one.incarnation) if one.incarnation > 1 else "",
+        "told to": "" if one.reply_to is None else f"reply queue {one.reply_to}",
         "priority": str(one.priority),
         "failures": f"{one.failure_count} attempts failed, {one.lost_count} processes lost since its last progress",
         "policy": _task_policy(loaded.task),
@@ -140,7 +143,13 @@ def _task_policy(row: TaskRow) -> str:
 
 def _step_cells(step: ShownStep) -> tuple[str, ...]:
     kind = {"compensation": "undo of ", "timer": "timer "}.get(step.kind, "")
-    marks = [word for word, is_so in (("pivot", step.pivot), ("in doubt", step.in_doubt)) if is_so]
+    said = (
+        ("pivot", step.pivot),
+        ("in doubt", step.in_doubt),
+        ("edited", step.asked is not None),
+        ("of a life undone before", step.past),
+    )
+    marks = [word for word, is_so in said if is_so]
     return (
         str(step.ordinal),
         f"{kind}{step.label}",

@@ -1,7 +1,6 @@
 """``arriero task resubmit``, ``compensate``, ``cancel``, ``extend``, ``answer``, ``pause`` and ``resume``."""
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +10,14 @@ import msgspec
 from .. import operating
 from ..app import App
 from ..core.verbs import VERB_RULES
-from ..definitions import Step, Workflow
 from ..errors import InvalidInput
-from ..model import Loaded, StepKind, TaskState, Verb
+from ..model import Loaded, StepKind, Verb
 from ..runtime.code import STEP_PREFIX
 from .acting import Ask, What, act
 from .durations import duration
 from .filters import Which, filter_options
 from .operators import app_with_types, login_name
-from .payloads import checked_json, checked_object, typed_arguments, typed_result
+from .payloads import checked_json, checked_object, given_or_read, typed_arguments, typed_result
 from .stores import json_option, store_option
 
 Option = Callable[[Callable[..., None]], Callable[..., None]]
@@ -99,22 +97,17 @@ def resubmit(ask: Ask, arguments: str | None, at_step: str | None, app: str | No
         return
     if ask.task_id is None:
         raise InvalidInput("--arguments are edited of one task at a time; give its ID instead of a filter")
-    text = checked_object(_read(arguments), "--arguments")
+    text = checked_object(given_or_read(arguments, "--arguments"), "--arguments")
     act(ask, *_edited(app_with_types(app, ask.store, "--arguments"), text, at_step))
 
 
 def _edited(app: App, text: str, at_step: str | None) -> tuple[App, What]:
     def what(loaded: Loaded) -> dict[str, Any]:
-        typed = typed_arguments(_edited_definition(app, loaded, at_step).signature, text)
+        _, definition = operating.edited_definition(loaded, app._codes, at_step)
+        typed = typed_arguments(definition.signature, text)
         return operating.edited(loaded, app._codes, typed, at_step)
 
     return app, what
-
-
-def _edited_definition(app: App, loaded: Loaded, at_step: str | None) -> Workflow[Any, Any] | Step[Any, Any]:
-    if loaded.task.state is TaskState.COMPENSATED and at_step is None:
-        return operating._definition(app._codes, loaded.task.workflow)
-    return operating._definition(app._codes, STEP_PREFIX + operating.step_to_edit(loaded, at_step).name)
 
 
 @verb_command(Verb.COMPENSATE, "Undo everything a task has done, also after its end.")
@@ -177,7 +170,7 @@ def answer(
         code = None if app is None else app_with_types(app, ask.store, "--app")
         act(ask, code, lambda loaded: _answered_without_result(loaded, step, did_not_happen))
     else:
-        text = _read(result)
+        text = given_or_read(result, "--result")
         checked_json(text, "--result")
         act(ask, *_answered(app_with_types(app, ask.store, "--result"), text, step))
 
@@ -205,7 +198,7 @@ def _answered(app: App, text: str, step: str) -> tuple[App, What]:
         row = operating.step_named(loaded, step)
         if row.kind is StepKind.COMPENSATION:
             raise InvalidInput(f"undo:{row.label} is a compensation and has no result: leave --result out")
-        definition = operating._definition(app._codes, STEP_PREFIX + row.name)
+        definition = operating.definition_of(app._codes, STEP_PREFIX + row.name)
         return operating.answered(loaded, app._codes, step, typed_result(definition.signature, text), False)
 
     return app, what
@@ -227,10 +220,6 @@ def resume(ask: Ask) -> None:
     One task by its ID, or all that a filter names.
     """
     act(ask)
-
-
-def _read(given: str) -> str:
-    return sys.stdin.read() if given == "-" else given
 
 
 VERBS = (resubmit, compensate, cancel, extend, answer, pause, resume)

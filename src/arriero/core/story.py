@@ -130,17 +130,17 @@ def _released(story: Story, event: Event) -> str:
 def _lost(story: Story, event: Event) -> str:
     process = event.get("process")
     who = "a process that was stuck" if process is None else f"process {process}"
-    return f"{who} was lost while it worked on this task ({wording.counted(event['lost_count'], 'loss')} since its last progress)"
+    return f"{who} was lost while it worked on this task: loss {event['lost_count']} since its last progress"
 
 
 def _terminal(story: Story, event: Event) -> str:
     words = {
-        "processed": "processed: done",
-        "compensated": "compensated: everything is undone",
-        "error": "in error: a person is needed",
+        "processed": "processed: it is done",
+        "compensated": "compensated, everything is undone",
+        "error": "in error, a person is needed",
     }
     said = words[event["state"]]
-    return f"{said}; {_task_failure(event['failure'])}" if "failure" in event else said
+    return f"{said}: {_task_failure(event['failure'])}" if "failure" in event else said
 
 
 def _task_failure(failure: Event) -> str:
@@ -164,16 +164,17 @@ _VERBS = {
 
 def _operated(story: Story, event: Event) -> str:
     verb, before, after = event["verb"], event["before"], event["after"]
-    changed = f" ({before} before, {after} after)" if before != after else ""
+    changed = f" ({before} before, now {after})" if before != after else ""
     limit = event.get("complete_by")
     until = "" if limit is None else f"; to be done by {wording.when(limit)}"
     anew = ", to run again from the beginning" if event.get("anew") else ""
     edited = ", with edited arguments of its workflow" if "arguments" in event else ""
-    return f"{event['by']} {_VERBS.get(verb, verb)}{anew}{edited}: {event['reason']}{changed}{until}"
+    why = f'"{event["reason"]}"'
+    return f"{event['by']} {_VERBS.get(verb, verb)}{anew}{edited}{changed}: {why}{until}"
 
 
 def _published(story: Story, event: Event) -> str:
-    return f"its submitter is told: {event['kind']} (message {event['number']} of the task, reply queue {event['queue']})"
+    return f"its submitter is told: {event['kind']} (message {event['number']}, reply queue {event['queue']})"
 
 
 def _alert_opened(story: Story, event: Event) -> str:
@@ -313,9 +314,11 @@ SENTENCES: dict[str, Callable[[Story, Event], str]] = {
     "recover.applied": _recovered,
     "step.lost": _lost_step,
     "step.withdrawn": _withdrawn,
-    "step.parked": lambda story, event: f"{story.step(event)} is set aside: it stays open until the task is resubmitted",
+    "step.parked": lambda story, event: (
+        f"{story.step(event)} is set aside: it stays open until the task is resubmitted"
+    ),
     "compensation.reached": lambda story, event: f"it is the turn of {story.step(event)}",
     "timer.fired": lambda story, event: f"{story.step(event)} has fired",
-    "undo.begun": lambda story, event: f"the undo begins; {_task_failure(event['failure'])}",
+    "undo.begun": lambda story, event: f"the undo begins: {_task_failure(event['failure'])}",
     "undo.planned": _planned,
 }

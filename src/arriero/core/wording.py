@@ -17,13 +17,17 @@ def when(instant: Instant) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time in the two largest units that matter: ``0.012 s``, ``12 s``, ``3 min 2 s``, ``2 d 5 h``."""
+    """A length of time: ``0.012 s``, ``1.5 s``, ``12 s``, ``3 min 2 s``, ``2 d 5 h``."""
     if seconds < 1:
         return f"{max(seconds, 0.0):.3f} s"
-    left = int(seconds)
+    return f"{seconds:.1f} s" if seconds < 10 else _in_units(int(seconds))
+
+
+def _in_units(seconds: int) -> str:
+    """Whole seconds in the two largest units that matter."""
     parts: list[str] = []
     for unit, length in _UNITS:
-        count, left = divmod(left, length)
+        count, seconds = divmod(seconds, length)
         if count:
             parts.append(f"{count} {unit}")
         if parts and (not count or len(parts) == 2):
@@ -38,7 +42,7 @@ def relative(instant: Instant, now: Instant) -> str:
 
 
 def _whole(seconds: float) -> str:
-    return span(seconds) if seconds >= 1 else "less than 1 s"
+    return _in_units(int(seconds)) if seconds >= 1 else "less than 1 s"
 
 
 def told(instant: Instant, now: Instant) -> str:
@@ -47,8 +51,14 @@ def told(instant: Instant, now: Instant) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """``1 task``, ``1,500 tasks``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    """``1 task``, ``1,500 tasks``, ``2 processes``."""
+    ending = "" if count == 1 else "es" if what.endswith("s") else "s"
+    return f"{count:,} {what}{ending}"
+
+
+def so_many_are(count: int, what: str) -> str:
+    """``1 task is``, ``1,500 tasks are``."""
+    return f"{counted(count, what)} {'is' if count == 1 else 'are'}"
 
 
 def shortened(name: str) -> str:
@@ -75,3 +85,15 @@ def failed(failure: StepFailure) -> str:
 def step_failure(step: StepRow) -> str:
     """Why the last attempt of a step has no result; empty when nothing failed."""
     return "" if step.failure is None else failed(msgspec.json.decode(step.failure, type=StepFailure))
+
+
+def size(count: int) -> str:
+    """Bytes in the largest unit that fits: ``812 bytes``, ``40 kB``, ``1.2 MB``."""
+    if count < 1_000:
+        return f"{count} bytes"
+    amount = float(count)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1_000
+        if amount < 1_000:
+            return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+    return f"{amount / 1_000:,.1f} TB"

@@ -74,6 +74,11 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
 ANY_TASK = TaskFilter()
 
 
+def folded(text: str) -> str:
+    """A text as a filter compares it: in any case of letters, its white space as single spaces, as lists show it."""
+    return " ".join(text.lower().split())
+
+
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
     """Which ended tasks are removed.
 

@@ -27,7 +27,7 @@ from ..model import (
     TaskState,
     later,
 )
-from .base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, QueueSurvey, Renewal, Survey, TaskFilter
+from .base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, QueueSurvey, Renewal, Survey, TaskFilter, folded
 from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purged, same_submission
 from .memory_tables import MemoryTables
 
@@ -299,7 +299,7 @@ class MemoryStore(MemoryTables):
             and which.workflow in (None, task.workflow)
             and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
             and which.code in (None, code)
-            and (which.text is None or which.text.lower() in reason.lower())
+            and (which.text is None or folded(which.text) in folded(reason))
             and which.paused in (None, task.paused_at is not None)
             and (which.agent is None or any(s.agent == which.agent for s in self._unfinished(task)))
             and (which.step is None or any(s.name == which.step for s in self._unfinished(task)))

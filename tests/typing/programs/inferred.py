@@ -220,6 +220,42 @@ async def main() -> None:
             assert_type(failed.open_compensations, tuple[str, ...])
 
 
+# --- people and messages
+@shop.on_alert
+def page(alert: arriero.Alert) -> None: ...
+
+
+@shop.on_alert
+async def page_later(alert: arriero.Alert) -> None: ...
+
+
+async def people() -> None:
+    task = shop.task("1", fulfil)
+    await task.resubmit(by="ana", reason="new card", arguments={"order": Order("1")}, step="charge")
+    await task.answer(by="ana", reason="paid in cash", step="charge", result=Receipt("r"))
+    await task.extend(by="ana", reason="slow week", within=timedelta(days=1))
+    stuck = shop.tasks(state="error", agent="payments", older_than=timedelta(hours=2))
+    assert_type(await stuck.count(), int)
+    assert_type(await stuck.resubmit(by="ana", reason="bank is back", dry_run=True), arriero.Acted)
+    async for view in stuck:
+        assert_type(view, TaskView)
+    async for status in shop.replies("web-1"):
+        assert_type(status, arriero.Status)
+
+
+def scripts() -> None:
+    with arriero.connect("sqlite:///shop.db") as database:
+        task = shop.sync.submit(count("a"), task_id="t", reply_to="web-1", connection=database)
+    assert_type(task, arriero.SyncTask[int])
+    assert_type(task.result(timeout=1), int)
+    assert_type(task.view(), TaskView)
+    task.cancel(by="ana", reason="no longer needed")
+    assert_type(shop.sync.task("1", fulfil), arriero.SyncTask[list[str]])
+    assert_type(shop.sync.tasks(state="error").count(), int)
+    for status in shop.sync.replies("web-1", timeout=1):
+        assert_type(status, arriero.Status)
+
+
 # --- what later releases bring: it type-checks today and is refused when it is used
 @workflow
 async def parent(order: Order) -> int:
@@ -233,9 +269,3 @@ async def later() -> None:
     entries = [arriero.Entry(fulfil(Order("1")), convoy="c"), arriero.Entry(count("a"), task_id="t", sequence=1)]
     ledger = await shop.submit_ledger("l", entries, bad="set_aside")
     assert_type(ledger.accepted, int)
-    async for status in shop.replies("web-1"):
-        assert_type(status, arriero.Status)
-    task = shop.sync.submit(count("a"), task_id="t")
-    assert_type(task, arriero.SyncTask[int])
-    assert_type(task.result(timeout=1), int)
-    assert_type(shop.sync.task("1", fulfil), arriero.SyncTask[list[str]])

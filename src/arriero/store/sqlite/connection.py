@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ...errors import ArrieroError, StoreError
+from ..base import folded
 
 BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction before it says so
 
@@ -48,7 +49,7 @@ def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
     try:
         _make_fit(connection)
         connection.execute("PRAGMA journal_size_limit=67108864")
-        connection.create_function("arriero_lower", 1, str.lower, deterministic=True)  # SQLite's own knows only ASCII
+        connection.create_function("arriero_folded", 1, folded, deterministic=True)  # SQLite's lower() knows only ASCII
         if query_only:
             connection.execute("PRAGMA query_only=ON")
     except BaseException:

@@ -28,7 +28,7 @@ from ...model import (
     TaskState,
     later,
 )
-from ..base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter
+from ..base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter, folded
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
 from ..migrate import migrate_sqlite, migrations
 from . import mail, upkeep
@@ -390,7 +390,7 @@ class SqliteStore:
 
     async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         asked = {**msgspec.structs.asdict(which), "after": after, "limit": limit}
-        asked["text"] = None if which.text is None else which.text.lower()
+        asked["text"] = None if which.text is None else folded(which.text)
         return await self._read(lambda c: [task_of(row) for row in c.execute(query("select_filtered"), asked)])
 
     async def counts(self) -> dict[TaskState, int]:

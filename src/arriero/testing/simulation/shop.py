@@ -170,7 +170,7 @@ async def stamp(attempt: Attempt, n: int, refuse: bool = False) -> int:
     return await REMOTE.get().do(attempt, refuse) + n
 
 
-@stamp.compensation(complete_within=1.5, supervision=Supervision(attempts=2))
+@stamp.compensation(complete_within=1.5, retry=Retry(tries=1), supervision=Supervision(attempts=1))
 async def tear_up(undo: Undo[int], n: int, refuse: bool = False) -> None:
     await REMOTE.get().undo(undo)
 

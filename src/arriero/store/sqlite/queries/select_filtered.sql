@@ -1,5 +1,5 @@
 -- select_filtered: tasks that a filter means, in the order of submission.
--- Params: after (task_no), limit; state, workflow, submitted_before, code, text (lower case), paused, agent, step (null: any).
+-- Params: after (task_no), limit; state, workflow, submitted_before, code, text (folded), paused, agent, step (null: any).
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
@@ -10,7 +10,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
    AND (:workflow IS NULL OR workflow = :workflow)
    AND (:submitted_before IS NULL OR submitted_at <= :submitted_before)
    AND (:code IS NULL OR coalesce(json_extract(failure, '$.code'), '') = :code)
-   AND (:text IS NULL OR instr(arriero_lower(coalesce(json_extract(failure, '$.reason'), '')), :text) > 0)
+   AND (:text IS NULL OR instr(arriero_folded(coalesce(json_extract(failure, '$.reason'), '')), :text) > 0)
    AND (:paused IS NULL OR (paused_at IS NOT NULL) = :paused)
    AND (:agent IS NULL OR EXISTS (SELECT 1 FROM arriero_step AS step
          WHERE step.step_no BETWEEN task.task_no << 20 AND (task.task_no << 20) + 1048575

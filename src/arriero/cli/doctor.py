@@ -1,0 +1,123 @@
+"""``arriero doctor``: what needs care in a store, on its machine and in the processes that work on it."""
+
+import asyncio
+import platform
+import sqlite3
+import sys
+
+import click
+import msgspec
+
+from .. import __version__
+from ..app import App
+from ..core.diagnosis import Finding, Versions, diagnose_file, diagnose_store, in_order, needs_care
+from ..errors import ArrieroError
+from ..model import AlertRow
+from ..store import existing_store
+from ..store.base import StateStore
+from .loading import load_app
+from .output import one_line, print_json
+from .stores import _shared, configured, configured_app, json_option, reading, store_option
+
+NEEDS_CARE = 1
+ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be told
+_MARKS = {"care": "CARE", "information": "note", "fine": "ok"}
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What ``doctor --json`` prints."""
+
+    store: str
+    healthy: bool
+    findings: tuple[Finding, ...]
+
+
+@click.command(short_help="Say what needs care in a store and around it.")
+@store_option
+@click.option(
+    "--app", "app", metavar="MODULE:APP", help="The App whose steps are looked at too; else the configured one."
+)
+@json_option
+def doctor(store: str | None, app: str | None, as_json: bool) -> None:
+    """Look a store over: its file, its machine, the processes on it, and the tasks that wait for somebody.
+
+    Exits with 0 when all is well, with 1 when something needs care, with 2 when the store cannot be looked at.
+    """
+    diagnosis = asyncio.run(_diagnosed(store, app))
+    if as_json:
+        print_json(diagnosis)
+    else:
+        _print(diagnosis)
+    if not diagnosis.healthy:
+        sys.exit(NEEDS_CARE)
+
+
+async def _diagnosed(given: str | None, target: str | None) -> Diagnosis:
+    from ..store.sqlite import facts
+
+    store = existing_store(_shared(configured(given).store))
+    path: str = store.path  # type: ignore[attr-defined]  # the stores that can be shared are files
+    file = await asyncio.to_thread(facts.file_facts, path)
+    steps, app_findings = _steps_of_app(given, target)
+    versions = Versions(__version__, platform.python_version(), _sqlite_version())
+    if file.schema < file.schema_known:  # to open it would change it
+        findings = [*diagnose_file(file, versions), *app_findings]
+    else:
+        async with reading(given) as opened:
+            file = msgspec.structs.replace(file, synchronous=await asyncio.to_thread(facts.synchronous_of, path))
+            findings = [*diagnose_file(file, versions), *app_findings, *await _of_tasks(opened, steps)]
+    return Diagnosis(store.url, not needs_care(findings), tuple(in_order(findings)))
+
+
+def _sqlite_version() -> tuple[int, int, int]:
+    first, second, third = sqlite3.sqlite_version_info[:3]
+    return first, second, third
+
+
+async def _of_tasks(store: StateStore, steps: list[tuple[str, str]] | None) -> list[Finding]:
+    survey = await store.survey()
+    alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
+    return diagnose_store(
+        survey,
+        oldest_alert=next(iter(alerts), None),
+        untold_alert=next(filter(_is_untold, alerts), None),
+        not_undoable=steps,
+    )
+
+
+def _is_untold(alert: AlertRow) -> bool:
+    return alert.next_at is not None and bool(alert.error)
+
+
+def _steps_of_app(given: str | None, target: str | None) -> tuple[list[tuple[str, str]] | None, list[Finding]]:
+    """Steps of the App that cannot be undone, None without an App; and what is wrong with the configured one.
+
+    Raises: InvalidInput - the App that was named on the command line cannot be loaded.
+    """
+    if target is not None:
+        return _not_undoable(load_app(target)), []
+    configuration = configured(given)
+    if not configuration.app:
+        return None, []
+    try:
+        return _not_undoable(configured_app(configuration)), []
+    except ArrieroError as error:
+        remedy = "commands that need its code will not work here: correct the setting, or go to the App's folder"
+        return None, [Finding("care", "app", str(error), remedy)]
+
+
+def _not_undoable(app: App) -> list[tuple[str, str]]:
+    steps = [step for agent in app.agents for step in agent.steps.values()]
+    loose = [step for step in steps if step.undone_by is None and not (step.effect_free or step.pivot)]
+    return [(step.agent.name, step.name) for step in loose]  # a pivot is never undone, so it needs no compensation
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    click.echo(one_line(f"store {diagnosis.store}"))
+    for finding in diagnosis.findings:
+        click.echo(f"{_MARKS[finding.level]:4}  {one_line(finding.says)}")
+        if finding.remedy:
+            click.echo(f"      -> {one_line(finding.remedy)}")
+    count = sum(finding.level == "care" for finding in diagnosis.findings)
+    things = "1 thing needs" if count == 1 else f"{count} things need"
+    click.echo("nothing needs care" if diagnosis.healthy else f"{things} care")

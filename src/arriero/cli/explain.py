@@ -1,0 +1,187 @@
+"""``arriero task explain``: why a task is where it is, and what would move it."""
+
+import asyncio
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+import msgspec
+
+from ..attempt import as_datetime
+from ..core.explain import Act, Explanation, Reason, explain
+from ..core.moves import Move
+from ..core.wording import relative, told
+from ..model import AlertRow, Instant, Loaded, TaskState
+from ..store.base import StateStore
+from .output import one_line, print_json, time_of
+from .stores import configured, json_option, reading, store_option
+from .task import find_task
+
+ALERTS_PAGE = 1_000
+ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
+NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
+
+
+class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that is so."""
+
+    kind: str
+    says: str
+    step: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class ShownAct(msgspec.Struct, frozen=True):
+    """What a person did."""
+
+    at: datetime
+    verb: str
+    by: str
+    reason: str
+    before: str
+    after: str
+
+
+class ShownMove(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A verb: what it would do and how it is typed, or why it would be refused."""
+
+    verb: str
+    does: str
+    step: str = ""
+    command: str = ""
+    refused: str = ""
+
+
+class ShownExplanation(msgspec.Struct, frozen=True):
+    """What ``task explain --json`` prints."""
+
+    no: int
+    id: str
+    workflow: str
+    state: str
+    incarnation: int
+    now: datetime
+    reasons: tuple[ShownReason, ...]
+    people: tuple[ShownAct, ...]
+    verbs: tuple[ShownMove, ...]
+
+
+@click.command("explain", short_help="Say why a task is where it is, and what would move it.")
+@click.argument("task_id", metavar="ID")
+@store_option
+@json_option
+def explain_task(task_id: str, store: str | None, as_json: bool) -> None:
+    """Say in plain words why a task is where it is, what it waits for, and which verbs would move it."""
+    loaded, explanation, now = asyncio.run(_explain(task_id, store))
+    typed = Typed(task_id, store)
+    if as_json:
+        print_json(_shown(loaded, explanation, now, typed))
+    else:
+        _print(loaded, explanation, now, typed)
+
+
+async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation, Instant]:
+    async with reading(given) as store:
+        loaded = await find_task(task_id, store)
+        task_no = loaded.task.task_no
+        rows = [row async for row in store.history(task_no)]
+        alert = await _alert_of(task_no, store) if loaded.task.state is TaskState.ERROR else None
+        now, processes = await store.known_processes()
+        return loaded, explain(loaded, now, processes, history=rows, alert=alert), now
+
+
+async def _alert_of(task_no: int, store: StateStore) -> AlertRow | None:
+    after = 0
+    while page := await store.alerts(open_only=True, after=after, limit=ALERTS_PAGE):
+        for alert in page:
+            if alert.task_no == task_no:
+                return alert
+        after = page[-1].no
+    return None
+
+
+class Typed:
+    """How a verb is typed, with the store and the App where they have to be named."""
+
+    def __init__(self, task_id: str, store: str | None) -> None:
+        self._task_id = task_id
+        self._store = store
+        self._has_app = bool(configured(store).app)
+
+    def command(self, move: Move) -> str:
+        """The command; words in capitals are to be filled in."""
+        names = [self._task_id, move.step] if move.step else [self._task_id]
+        options = [*move.options, "--reason", "TEXT"]
+        if not self._has_app and any(option in NEEDS_TYPES for option in options):
+            options += ["--app", "MODULE:APP"]
+        if self._store is not None:
+            options += ["--store", self._store]
+        words = [*options, "--", *names] if any(name.startswith("-") for name in names) else [*names, *options]
+        return f"arriero task {move.verb} {shlex.join(words)}"
+
+
+def _shown(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed) -> ShownExplanation:
+    task = loaded.task
+    return ShownExplanation(
+        no=task.task_no,
+        id=task.task_id,
+        workflow=task.workflow,
+        state=str(task.state),
+        incarnation=task.incarnation,
+        now=as_datetime(now),
+        reasons=tuple(map(_shown_reason, explanation.reasons)),
+        people=tuple(map(_shown_act, explanation.acts)),
+        verbs=tuple(_shown_move(move, typed) for move in explanation.moves),
+    )
+
+
+def _shown_reason(reason: Reason) -> ShownReason:
+    return ShownReason(reason.kind, reason.says, reason.step, time_of(reason.since), time_of(reason.until))
+
+
+def _shown_act(act: Act) -> ShownAct:
+    return ShownAct(as_datetime(act.at), act.verb, act.by, act.reason, act.before, act.after)
+
+
+def _shown_move(move: Move, typed: Typed) -> ShownMove:
+    command = "" if move.refused else typed.command(move)
+    return ShownMove(str(move.verb), move.does, move.step, command, move.refused)
+
+
+def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed) -> None:
+    task = loaded.task
+    paused = ", paused" if task.paused_at is not None else ""
+    again = f", incarnation {task.incarnation}" if task.incarnation > 1 else ""
+    submitted = f"submitted {relative(task.submitted_at, now)}"
+    _say(
+        f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}: {task.state}{paused}{again}, {submitted}"
+    )
+    click.echo()
+    for reason in explanation.reasons:
+        _say(f"- {reason.says}")
+    _print_acts(explanation.acts, now)
+    allowed = [move for move in explanation.moves if not move.refused]
+    click.echo("\nwhat you can do:" if allowed else "\nno verb would move it")
+    for move in allowed:
+        _say(f"- {move.verb}: {move.does}")
+        click.echo(f"    {one_line(typed.command(move))}")
+    for move in explanation.moves:
+        if move.refused:
+            _say(f"- {move.verb} would be refused: {move.refused}")
+
+
+def _print_acts(acts: Sequence[Act], now: Instant) -> None:
+    if not acts:
+        return
+    click.echo("\nwhat people did:")
+    for act in acts[-ACTS_SHOWN_MAX:]:
+        changed = f", and it went from {act.before} to {act.after}" if act.before != act.after else ""
+        _say(f'- {told(act.at, now)} {act.by} asked for {act.verb}{changed}: "{act.reason}"')
+    if len(acts) > ACTS_SHOWN_MAX:
+        click.echo(f"  and {len(acts) - ACTS_SHOWN_MAX:,} times before; `arriero history` tells them all")
+
+
+def _say(text: str) -> None:
+    click.echo(one_line(text))

@@ -1,0 +1,99 @@
+"""What can be seen of a store's file and of the place where it lies. Nothing here changes the file."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from ...core.diagnosis import FileFacts
+from ...errors import StoreError
+from ..migrate import migrations
+from . import connection as connections
+from .connection import connect, translating
+
+MOUNTS = Path("/proc/self/mounts")
+CHECK_BYTES_MAX = 256 * 10**6  # what is read through within a few seconds
+SYNCHRONOUS = ("off", "normal", "full", "extra")
+
+
+def file_facts(path: str) -> FileFacts:
+    """The facts of the file at an absolute path.
+
+    Raises: StoreError - it cannot be opened, is locked, is damaged, or holds no schema of ours.
+    """
+    with translating(path), closing(_connected_to_look(path)) as looking:
+        file_bytes = Path(path).stat().st_size
+        log = Path(f"{path}-wal")
+        log_bytes = log.stat().st_size if log.exists() else 0
+        (journal,) = looking.execute("PRAGMA journal_mode").fetchone()
+        (schema,) = looking.execute("SELECT coalesce(max(number), 0) FROM arriero_migration").fetchone()
+        was_checked = file_bytes + log_bytes <= CHECK_BYTES_MAX
+        if was_checked:
+            _refuse_damaged(looking)
+        kind, mount = file_system_of(path)
+        disk = shutil.disk_usage(Path(path).parent)
+        return FileFacts(
+            path=path,
+            schema=schema,
+            schema_known=migrations(__package__)[-1].number,
+            journal_mode=journal,
+            file_system=kind,
+            mount=mount,
+            disk_free=disk.free,
+            disk_total=disk.total,
+            file_bytes=file_bytes,
+            log_bytes=log_bytes,
+            was_checked=was_checked,
+        )
+
+
+def _connected_to_look(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{Path(path).as_uri()}?mode=ro", uri=True, timeout=connections.BUSY_SECONDS, isolation_level=None
+    )
+
+
+def _refuse_damaged(looking: sqlite3.Connection) -> None:
+    (found,) = looking.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreError(f"the file is damaged ({found}): restore it from a backup")
+
+
+def synchronous_of(path: str) -> str:
+    """``synchronous`` as arriero's own connections have it.
+
+    Asked while the store is open: the last connection that closes moves the log into the file. Raises: StoreError.
+    """
+    with translating(path), closing(connect(path, query_only=True)) as own:
+        (number,) = own.execute("PRAGMA synchronous").fetchone()
+        return SYNCHRONOUS[number]
+
+
+def file_system_of(path: str) -> tuple[str, str]:
+    """Kind and mount point of the file system that a file lies on; empty where the system does not tell."""
+    try:
+        lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return "", ""
+    return _deepest(Path(path).resolve(), lines)
+
+
+def _deepest(path: Path, lines: Iterable[str]) -> tuple[str, str]:
+    """The last of the deepest mounts above a path: one that is mounted over another hides it."""
+    found, depth = ("", ""), -1
+    for line in lines:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        mount = Path(_unescaped(fields[1]))
+        if path.is_relative_to(mount) and len(mount.parts) >= depth:
+            found, depth = (fields[2], str(mount)), len(mount.parts)
+    return found
+
+
+def _unescaped(text: str) -> str:
+    """Spaces and the like stand in octal there."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text

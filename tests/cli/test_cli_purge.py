@@ -1,0 +1,147 @@
+"""`arriero purge`."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from cli_calls import Call, Terminal, json_lines
+
+DAY = 86_400_000_000
+OLD = ("processed", "compensated", "step")  # and ended well
+
+
+@contextmanager
+def store(shop: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(shop / "arriero.db")) as connection, connection:
+        yield connection
+
+
+def age(shop: Path, days: int = 10) -> None:
+    """Everything as if it had happened so long ago, and everybody had been told of it."""
+    with store(shop) as connection:
+        connection.execute(
+            "UPDATE arriero_task SET submitted_at = submitted_at - :age, ended_at = ended_at - :age",
+            {"age": days * DAY},
+        )
+        connection.execute("UPDATE arriero_alert SET next_at = NULL")
+
+
+@pytest.fixture
+def aged(sold: Call, shop: Path) -> Call:
+    """The command line on a store in which tasks ended ten days ago."""
+    age(shop)
+    return sold
+
+
+def ids(call: Call) -> list[str]:
+    return [task["id"] for task in json_lines(call("task", "list", "--json").stdout)]
+
+
+def test_what_ended_well_long_ago_is_removed_with_its_history(aged: Call, shop: Path) -> None:
+    done = aged("purge", "--older-than", "8d", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("removed 3 tasks (processed, compensated; ended before ")
+    assert done.stderr.startswith("arriero: remove tasks for good (processed, compensated; ended before ")
+    assert ids(aged) == ["unrefundable", "buggy", "later"]
+    assert aged("task", "show", "processed").exit_code == 2
+    (shop / "history.jsonl").write_bytes(aged("export").stdout_bytes)
+    checked = aged("check", "history.jsonl")
+    assert checked.exit_code == 0, checked.stdout
+
+
+def test_errors_are_removed_only_when_asked_for(aged: Call) -> None:
+    (done,) = json_lines(aged("purge", "--older-than", "8d", "--state", "error", "--yes", "--json").stdout)
+    assert (done["states"], done["removed"]) == (["error"], 2)
+    assert ids(aged) == [*OLD, "later"]
+
+
+def test_small_batches_remove_all_the_same(aged: Call) -> None:
+    done = aged("purge", "--older-than", "8d", "--batch", "1", "--yes", "--state", "processed", "--state", "error")
+    assert done.stdout.startswith("removed 4 tasks (processed, error; ")
+    assert ids(aged) == ["compensated", "later"]
+
+
+def test_what_ended_more_recently_stays(sold: Call, shop: Path) -> None:
+    age(shop, days=7)
+    assert sold("purge", "--older-than", "8d", "--yes").stdout.startswith("removed 0 tasks")
+    assert len(ids(sold)) == 6
+
+
+def test_what_was_removed_may_be_submitted_anew(aged: Call) -> None:
+    assert aged("purge", "--older-than", "8d", "--yes").exit_code == 0
+    assert aged("submit", "shopfront:app", "jammed", "--task-id", "processed").stdout == "task processed is pending\n"
+
+
+def test_a_dry_run_counts_and_removes_nothing(aged: Call) -> None:
+    told = aged("purge", "--older-than", "8d", "--dry-run")
+    assert told.stdout.startswith("would remove at most 3 tasks (processed, compensated; ended before ")
+    (counted,) = json_lines(aged("purge", "--older-than", "8d", "--dry-run", "--json").stdout)
+    assert (counted["at_most"], "removed" in counted) == (3, False)
+    assert len(ids(aged)) == 6
+
+
+def test_without_a_terminal_yes_is_required(aged: Call) -> None:
+    refused = aged("purge", "--older-than", "8d")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    (line,) = refused.stderr.splitlines()
+    assert "--yes" in line
+    assert "--dry-run" in line
+    assert len(ids(aged)) == 6
+
+
+def test_on_a_terminal_a_person_is_asked_with_the_count(aged: Call, shop: Path) -> None:
+    terminal = Terminal(shop, "purge", "--older-than", "8d")
+    terminal.until("remove at most 3 tasks for good (processed, compensated; ended before ")
+    terminal.type("n")
+    code, output, said = terminal.ended()
+    assert (code, output) == (1, "")
+    assert "nothing was changed" in said
+    assert len(ids(aged)) == 6
+
+    terminal = Terminal(shop, "purge", "--older-than", "8d")
+    terminal.type("y")
+    code, output, _ = terminal.ended()
+    assert (code, output[:15]) == (0, "removed 3 tasks")
+    assert len(ids(aged)) == 3
+
+
+def test_nothing_is_removed_whose_id_must_still_answer(aged: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    for more in ("--yes", "--dry-run"):
+        refused = aged("purge", "--older-than", "6d", more)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        (line,) = refused.stderr.splitlines()
+        assert "--older-than 518400 s is shorter than purge.idempotency_keep_seconds, 604800 s (default)" in line
+    monkeypatch.setenv("ARRIERO_PURGE_IDEMPOTENCY_KEEP_SECONDS", "3600")
+    assert aged("purge", "--older-than", "6d", "--yes").stdout.startswith("removed 3 tasks")
+
+
+def test_tasks_with_messages_that_nobody_acknowledged_stay(aged: Call, shop: Path) -> None:
+    with store(shop) as connection:
+        connection.execute(
+            "INSERT INTO arriero_status (queue, task_no, number, incarnation, kind, at, data)"
+            " SELECT 'web', task_no, 1, 1, 'received', submitted_at, '{}' FROM arriero_task"
+            " WHERE task_id = 'processed'"
+        )
+    assert aged("purge", "--older-than", "8d", "--yes").stdout.startswith("removed 2 tasks")
+    assert aged("replies", "web").exit_code == 0
+    assert aged("purge", "--older-than", "8d", "--yes").stdout.startswith("removed 1 task ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "Missing option '--older-than'"),
+        (["--older-than", "soon"], "'soon' is no duration"),
+        (["--older-than", "8d", "--state", "pending"], "'pending' is not one of 'processed', 'compensated', 'error'"),
+        (["--older-than", "8d", "--batch", "0"], "0 is not in the range"),
+        (["--older-than", "8d", "--yes", "--store", "sqlite:///missing.db"], "there is no such file"),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_line_and_2(call: Call, arguments: list[str], part: str) -> None:
+    refused = call("purge", *arguments)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    (line,) = refused.stderr.splitlines()
+    assert part in line
