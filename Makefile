@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types examples controls clean
+.PHONY: help demo test lint types examples controls reference clean
 
 help:
 	@echo "make demo      run the shop: orders, faults, kills, balanced books"
@@ -37,6 +37,11 @@ types: $(VENV)/.test
 
 examples: $(VENV)/.test
 	$(BIN)/python examples/quickstart/quickstart.py
+	$(BIN)/python examples/operator_night/run.py
+
+# What the pages take from the code; a test compares.
+reference: $(VENV)/.demo
+	$(BIN)/python docs/reference/generate.py
 
 # Broken on purpose: each must be found out, with exit code 1.
 controls: $(VENV)/.demo

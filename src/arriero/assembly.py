@@ -8,7 +8,7 @@ import msgspec
 
 from .config import Configuration
 from .core.alerts import Alert
-from .definitions import Agent, Workflow
+from .definitions import Agent
 from .model import ProcessAbout, TaskRow
 from .runtime.agent_host import Around
 from .runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
@@ -70,11 +70,10 @@ def make_node(
 
 def _about(name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], roles: frozenset[str]) -> ProcessAbout:
     runs_code, hosts = "scheduler" in roles, "agents" in roles
-    workflows = [code for code, what in codes.items() if isinstance(what.definition, Workflow)]
     return ProcessAbout(
         app=name,
         roles=tuple(sorted(roles)),
-        workflows=tuple(sorted(workflows)) if runs_code else (),
+        workflows=tuple(sorted(codes)) if runs_code else (),
         steps=tuple(sorted((agent.name, step) for agent in agents for step in agent.steps)) if hosts else (),
     )
 

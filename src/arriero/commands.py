@@ -41,12 +41,13 @@ Outcome = Succeeded | RetryAsked | GaveUp
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """What became of an attempt: of step ``step_no`` under the step's ``fence``."""
+    """What became of an attempt: of step ``step_no`` under the step's ``fence``, after so many tries."""
 
     step_no: int
     fence: int
     outcome: Outcome
     delivered_at: Instant
+    tries: int = 1
 
 
 class Fired(msgspec.Struct, frozen=True):

@@ -207,7 +207,7 @@ class ProcessRow(msgspec.Struct, frozen=True):
 class ProcessAbout(msgspec.Struct, frozen=True, kw_only=True):
     """What a process start says of itself, so that others can tell what has code somewhere.
 
-    ``steps``: as Agent and name.
+    ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
     """
 
     app: str = ""

@@ -45,8 +45,7 @@ from ..model import (
 )
 from .chain import payload_hash
 from .states import StepEvent, TaskEvent, advance_step, advance_task
-
-Event = dict[str, Any]
+from .telling import STATUS_OF_END, Event, dispatched, opened, published
 
 STEPS_PER_TASK_MAX = 100_000  # a task that opens more is a loop without an end, or should be several tasks
 
@@ -54,13 +53,6 @@ STEPS_PER_TASK_MAX = 100_000  # a task that opens more is a loop without an end,
 def step_number(task_no: int, ordinal: int) -> int:
     """The key of a step's row."""
     return task_no << STEP_BITS | ordinal
-
-
-_STATUS_OF_END: dict[TaskState, StatusKind] = {
-    TaskState.PROCESSED: "completed",
-    TaskState.COMPENSATED: "compensated",
-    TaskState.ERROR: "needs_attention",
-}
 
 
 class Rows(Protocol):
@@ -114,47 +106,6 @@ def begun(step: StepRow, process_no: int, now: Instant, complete_within: float) 
         wait_by=None,  # it bounds the wait for the first attempt only
         taken=True,
     )
-
-
-def dispatched(step: StepRow) -> Event:
-    """The event of an attempt that begins."""
-    return {
-        "type": "compensation.dispatched" if step.kind is StepKind.COMPENSATION else "step.dispatched",
-        "step": step.ordinal,
-        "attempt": step.attempt,
-        "fence": step.fence,
-        "complete_by": step.complete_by,
-        "process": step.locked_by,
-        "key": step.idempotency_key,
-    }
-
-
-def published(
-    task: TaskRow,
-    kind: StatusKind,
-    now: Instant,
-    events: list[Event],
-    statuses: list[StatusRow],
-    *,
-    failure: TaskFailure | None = None,
-    output: str | None = None,
-) -> TaskRow:
-    """The task after a status was added to ``events`` and ``statuses``; as it was when nobody wants to be told."""
-    queue = task.reply_to
-    if queue is None:
-        return task
-    number = task.status_count + 1
-    data: dict[str, Any] = {}
-    if failure is not None:
-        data = {"reason": failure.reason, "cause": failure.kind, "step": failure.step, "code": failure.code}
-    elif output is not None:
-        data = {"output": msgspec.Raw(output.encode())}
-    text = msgspec.json.encode(data).decode()
-    statuses.append(
-        StatusRow(0, queue, task.task_no, task.task_id, task.workflow, number, task.incarnation, kind, now, text)
-    )
-    events.append({"type": "status.published", "number": number, "kind": kind, "queue": queue})
-    return replace(task, status_count=number)
 
 
 class Writer:
@@ -365,7 +316,7 @@ class Writer:
         )
         counts = not is_timer and state is StepState.PENDING
         self.set(opened_count=ordinal, open_count=self.task.open_count + counts)
-        self.events.append(_opened(step))
+        self.events.append(opened(step))
         self.opened.append(step)
         if new.take:
             self.opened[-1] = self._dispatch(step, new.complete_within)
@@ -393,7 +344,7 @@ class Writer:
         if not is_timer:
             self.set(open_count=self.task.open_count + 1)
         self.rewrites = True
-        self.events.append({**_opened(step), "type": "step.reopened", "attempt": step.attempt})
+        self.events.append({**opened(step), "type": "step.reopened", "attempt": step.attempt})
         self.put(self._dispatch(step, new.complete_within) if new.take else step)
 
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
@@ -446,7 +397,7 @@ class Writer:
         if state is TaskState.ERROR:
             assert failure is not None
             self._open_alert(failure)
-        self.publish(_STATUS_OF_END[state], failure=failure, output=output)
+        self.publish(STATUS_OF_END[state], failure=failure, output=output)
 
     def _open_alert(self, failure: TaskFailure) -> None:
         self.events.append({"type": "alert.opened", "cause": failure.kind})
@@ -541,21 +492,3 @@ class Writer:
                 self.hold(failure, planned)
                 if may_go_forward:
                     self.set(undoing=False)
-
-
-def _opened(step: StepRow) -> Event:
-    event: Event = {"type": "step.opened", "step": step.ordinal, "kind": step.kind, "name": step.name, "key": step.key}
-    if step.kind is StepKind.TIMER:
-        event["fire_at"] = step.not_before
-        return event
-    event |= {"agent": step.agent, "idempotency_key": step.idempotency_key, "arguments": payload_hash(step.arguments)}
-    event |= {"policy": msgspec.Raw(step.policy.encode())}
-    flags = {"pivot": step.pivot, "effect_free": step.effect_free, "undoable": step.compensation is not None}
-    for flag, is_set in flags.items():
-        if is_set:
-            event[flag] = True
-    if step.undoes is not None:
-        event["undoes"] = step.undoes & ((1 << STEP_BITS) - 1)
-    if step.state is StepState.PLANNED:
-        event["planned"] = True
-    return event

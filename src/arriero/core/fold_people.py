@@ -1,8 +1,8 @@
 """What the events of people say: their verbs, the messages to submitters, the alerts; and the invariants they show."""
 
 from ..model import StepState, TaskState, Verb
-from .fold import ENDED, Event, StepFold, TaskFold
-from .verbs import VERB_RULES
+from .fold import ENDED, STEP_IS_OPEN, Event, StepFold, TaskFold
+from .verb_rules import VERB_RULES
 
 _TERMINAL_STATUS = {
     TaskState.PROCESSED: "completed",
@@ -40,6 +40,7 @@ def _judge_incarnation(task: TaskFold, event: Event, verb: Verb) -> None:
     task.incarnation = event["incarnation"]
     if not opens:
         return
+    _judge_last_status(task)
     task.lost_count = 0
     task.last_status = ""
     if event.get("anew"):
@@ -96,6 +97,9 @@ def answered(task: TaskFold, event: Event) -> None:
     step = task.steps[event["step"]]
     if step.state is StepState.COMPLETED:
         task.convict("I14", f"step {step.ordinal} was answered although it had a result")
+    is_over = step.kind == "step" and step.state not in STEP_IS_OPEN and not step.in_doubt
+    if event["happened"] and task.undo_began and is_over:
+        task.convict("I31", f"step {step.ordinal} got a result after the undo began, though it did not happen")
     step.in_doubt = False
     if event["happened"]:
         _complete(task, step, event["fence"])
@@ -149,12 +153,29 @@ def _agrees(kind: str, task: TaskFold) -> bool:
             return task.state is not None and _TERMINAL_STATUS.get(task.state) == kind
 
 
-def judge_end(task: TaskFold, *, complete: bool) -> None:
-    """After the last event. ``complete``: nothing should be open any more."""
+def _judge_last_status(task: TaskFold) -> None:
+    """The last status of an incarnation tells its end."""
+    if task.reply_to is None or task.state not in ENDED:
+        return
+    if task.last_status != _TERMINAL_STATUS[task.state]:
+        task.convict("I45", f"the task is {task.state}, its last status says {task.last_status or 'nothing'}")
+
+
+def judge_commit(task: TaskFold, events: list[Event]) -> None:
+    """After the events of one commit: what they must have led to together."""
+    for event in events:
+        if event.get("type") == "operator.action" and event.get("after") != task.state:
+            task.convict(
+                "I59", f"{event.get('verb')} is recorded to lead to {event.get('after')}, the task is {task.state}"
+            )
     due = int(task.state is TaskState.ERROR)
     if task.open_alerts != due:
         task.convict("I26", f"the task is {task.state} with {task.open_alerts} open alerts")
-    if task.reply_to is not None and task.state in ENDED and task.last_status != _TERMINAL_STATUS[task.state]:
-        task.convict("I45", f"the task is {task.state}, its last status says {task.last_status or 'nothing'}")
+        task.open_alerts = due  # said once
+
+
+def judge_end(task: TaskFold, *, complete: bool) -> None:
+    """After the last event. ``complete``: nothing should be open any more."""
+    _judge_last_status(task)
     if complete and task.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
         task.convict("I1", f"the task has not ended: it is {task.state}")

@@ -24,6 +24,8 @@ def claimed(task: TaskFold, event: Event) -> None:
     task.grow_fence(event["fence"], "claimed")
     task.holder = event["process"]
     task.state = TaskState(event["state"])
+    if task.state not in (TaskState.PROCESSING, TaskState.COMPENSATING):
+        task.convict("I2", f"a claim made it {task.state}")
 
 
 def released(task: TaskFold, event: Event) -> None:
@@ -66,6 +68,8 @@ def _judge_processed(task: TaskFold) -> None:
 
 def _judge_compensated(task: TaskFold) -> None:
     task.judge_pivot("compensated")
+    if not task.undo_began:
+        task.convict("I32", "compensated although no undo began")
     done = {s.undoes for s in task.life if s.kind == "compensation" and s.state is StepState.COMPLETED}
     for step in task.life:
         if step.kind == "compensation" and step.state is not StepState.COMPLETED:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from ..errors import ArrieroError
 from ..model import HistoryRow, Loaded, StepKind, StepState
 from . import fold_people, fold_steps, fold_task, fold_undo
 from .chain import START, link_hash
@@ -13,6 +14,7 @@ __all__ = ["CHECKED", "History", "StoreFold", "TaskFold", "Violation", "check", 
 
 _read_events = msgspec.json.Decoder(list[Event]).decode
 _STORE_STREAM = 0
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError, ArrieroError)
 
 CHECKED: dict[str, str] = {
     "I1": "every task ends (asked for with --complete)",
@@ -99,17 +101,13 @@ def fold_commit(task: TaskFold, at: int, events: list[Event], terms: dict[str, i
     for event in events:
         if not _fold_event(task, event, terms):
             return
-    for event in events:
-        if event.get("type") == "operator.action" and event.get("after") != task.state:
-            task.convict(
-                "I59", f"{event.get('verb')} is recorded to lead to {event.get('after')}, the task is {task.state}"
-            )
+    fold_people.judge_commit(task, events)
 
 
 def _fold_event(task: TaskFold, event: Event, terms: dict[str, int]) -> bool:
     """False: nothing more of this commit can be folded."""
     kind = event.get("type", "")
-    handler = _HANDLERS.get(kind)
+    handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
     if handler is None:
         task.convict("I53", f"unknown event {kind!r}")
         return True
@@ -118,7 +116,7 @@ def _fold_event(task: TaskFold, event: Event, terms: dict[str, int]) -> bool:
         return False
     try:
         handler(task, event)
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+    except _UNREADABLE as error:
         task.convict("I53", f"{kind} cannot be read: {type(error).__name__} {error}")
     if "term" in event and event["term"] is not None and terms.get("supervisor") != event["term"]:
         task.convict("I34", f"{kind} under term {event['term']}, current is {terms.get('supervisor', 0)}")
@@ -137,27 +135,33 @@ class StoreFold:
     def row(self, actor: str, events: list[Event]) -> None:
         """Fold one commit."""
         for event in events:
-            match event.get("type"):
-                case "process.started":
-                    if actor in self.instances:
-                        self._convict("I12", f"the process start {actor} began twice")
-                    self.instances.add(actor)
-                case "lease.granted":
-                    self._granted(event["lease"], event["term"], event["process"])
-                case "lease.lost":
-                    name, held = event["lease"], (event["term"], event["process"])
-                    if self.holders.get(name) != held:
-                        self._convict(
-                            "I35", f"lease {name} was given back by {held}, it was held by {self.holders.get(name)}"
-                        )
-                case "process.retired" | "statuses.dropped" | "tasks.purged":
-                    pass
-                case kind:
-                    self._convict("I53", f"unknown event {kind!r}")
+            try:
+                self._event(actor, event)
+            except _UNREADABLE as error:
+                self._convict("I53", f"{event.get('type')} cannot be read: {type(error).__name__} {error}")
+
+    def _event(self, actor: str, event: Event) -> None:
+        match event.get("type"):
+            case "process.started":
+                if actor in self.instances:
+                    self._convict("I12", f"the process start {actor} began twice")
+                self.instances.add(actor)
+            case "lease.granted":
+                self._granted(event["lease"], event["term"], event["process"])
+            case "lease.lost":
+                name, held = event["lease"], (event["term"], event["process"])
+                if self.holders.get(name) != held:
+                    self._convict(
+                        "I35", f"lease {name} was given back by {held}, it was held by {self.holders.get(name)}"
+                    )
+            case "process.retired" | "statuses.dropped" | "tasks.purged":
+                pass
+            case kind:
+                self._convict("I53", f"unknown event {kind!r}")
 
     def _granted(self, name: str, term: int, process: int) -> None:
         if term <= self.terms.get(name, 0):
-            self._convict("I33", f"lease {name}: term {term} after {self.terms[name]}")
+            self._convict("I33", f"lease {name}: term {term} after {self.terms.get(name, 0)}")
         self.terms[name] = term
         self.holders[name] = (term, process)
 
@@ -185,7 +189,11 @@ class History:
                 Violation("I53", row.task_id, f"link {row.link} does not carry the hash of its content")
             )
         self._heads[row.task_no] = (row.link, row.hash)
-        events = _read_events(text)
+        try:
+            events = _read_events(text)
+        except msgspec.MsgspecError as error:
+            self.violations.append(Violation("I53", row.task_id, f"link {row.link} cannot be read: {error}"))
+            return
         if row.task_no == _STORE_STREAM:
             self.store.row(row.actor, events)
             return

@@ -229,6 +229,8 @@ _REFUSED_REPORTS = {
 def _reported(story: Story, event: Event) -> str:
     verdict, outcome = event["verdict"], event["outcome"]
     said = "a result" if outcome == "succeeded" else "a failure"
+    tries = event.get("tries", 1)
+    said += f" after {tries} tries" if tries > 1 else ""
     if verdict == "applied":
         return f"{story.step(event)}: its attempt reports {said}"
     why = _REFUSED_REPORTS.get(verdict, verdict)

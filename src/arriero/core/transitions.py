@@ -39,9 +39,10 @@ from ..model import (
     later,
 )
 from .chain import START, payload_hash
-from .changes import STEPS_PER_TASK_MAX, Change, Event, Refused, Rows, Writer, begun, dispatched, published
+from .changes import STEPS_PER_TASK_MAX, Change, Refused, Rows, Writer, begun
 from .lease import HELD_FROM
 from .states import StepEvent, TaskEvent, advance_step, advance_task
+from .telling import Event, dispatched, published
 
 
 def new_task(command: Submit, task_no: int, now: Instant) -> Change:
@@ -146,6 +147,7 @@ def _report_event(step: StepRow | None, report: Reported, verdict: str) -> Event
         "fence": report.fence,
         "verdict": verdict,
         "outcome": "succeeded" if isinstance(outcome, Succeeded) else "failed",
+        "tries": report.tries,
     }
     event["result"] = payload_hash(outcome.result if isinstance(outcome, Succeeded) else outcome.failure.message)
     return event

@@ -1,11 +1,6 @@
-"""What a person may do to a task: one table of verb and state, and what each verb changes.
+"""What a person's verb changes; what is allowed where stands in ``core.verb_rules``.
 
-``cancel`` and ``compensate`` both end in the undo. ``cancel`` stops a task that is under way, whatever that takes: past
-a pivot, where nothing may be undone, it is held in error. ``compensate`` only undoes, also what has ended: past a pivot
-it is refused, naming the pivot, and nothing changes.
-
-Every verb frees the task and grows its fence: whoever drove it finds its writes refused, and a Scheduler takes it up
-from the record. Attempts under way are left alone and may still report.
+Guards first, on the rows as they stand; a verb that is refused changes nothing. Carried out, it frees the task.
 """
 
 from collections.abc import Callable
@@ -29,77 +24,17 @@ from ..model import (
     later,
 )
 from .chain import payload_hash
-from .changes import Change, Event, Refused, Rows, Writer
+from .changes import Change, Refused, Rows, Writer
 from .compensation import idempotency_key, stuck_in_doubt
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import pivot_of, step_policy, stopped_by_pivot, task_policy
+from .telling import Event
+from .verb_rules import VERB_RULES, allowed_verbs, fits_pause
+
+__all__ = ["VERB_RULES", "allowed_verbs", "judged", "operate", "to_be_redone"]
 
 SEED_LIMIT = 1 << 62
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
-
-
-class Rule(msgspec.Struct, frozen=True):
-    """One cell of the table: what the verb does to a task in that state, and to attempts under way."""
-
-    effect: str
-    running: str
-
-
-_UNDONE_TOO = "waited for, up to their complete_by; what they did is undone too"
-_GO_ON = "go on; their results count"
-_NONE = "there are none"
-
-VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
-    (Verb.RESUBMIT, TaskState.ERROR): Rule(
-        "goes on in a new incarnation: results stay, only what failed is done again; a failed undo goes on with what is open",
-        _GO_ON,
-    ),
-    (Verb.RESUBMIT, TaskState.COMPENSATED): Rule(
-        "runs again from the beginning, in a new incarnation, under new keys", _NONE
-    ),
-    (Verb.COMPENSATE, TaskState.PENDING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
-    (Verb.COMPENSATE, TaskState.PROCESSING): Rule("the undo begins; refused past a pivot", _UNDONE_TOO),
-    (Verb.COMPENSATE, TaskState.PROCESSED): Rule("the undo begins, in a new incarnation; refused past a pivot", _NONE),
-    (Verb.COMPENSATE, TaskState.ERROR): Rule(
-        "the undo begins, in a new incarnation; refused past a pivot, and when it had begun before (then resubmit)",
-        _UNDONE_TOO,
-    ),
-    (Verb.CANCEL, TaskState.PENDING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
-    (Verb.CANCEL, TaskState.PROCESSING): Rule("the undo begins; past a pivot the task is held in error", _UNDONE_TOO),
-    (Verb.EXTEND, TaskState.PENDING): Rule("its own limit moves later", _GO_ON),
-    (Verb.EXTEND, TaskState.PROCESSING): Rule("its own limit moves later", _GO_ON),
-    (Verb.ANSWER, TaskState.PENDING): Rule("a step gets its result by hand", "the answered one no longer counts"),
-    (Verb.ANSWER, TaskState.PROCESSING): Rule("a step gets its result by hand", "the answered one no longer counts"),
-    (Verb.ANSWER, TaskState.COMPENSATING): Rule(
-        "a step or a compensation gets its result by hand", "the answered one no longer counts"
-    ),
-    (Verb.ANSWER, TaskState.ERROR): Rule(
-        "a step or a compensation gets its result by hand; the task stays in error until it is resubmitted",
-        "the answered one no longer counts",
-    ),
-    (Verb.PAUSE, TaskState.PENDING): Rule("nothing new begins until it is resumed", _GO_ON),
-    (Verb.PAUSE, TaskState.PROCESSING): Rule("nothing new begins until it is resumed", _GO_ON),
-    (Verb.PAUSE, TaskState.COMPENSATING): Rule("nothing new begins until it is resumed", _GO_ON),
-    (Verb.RESUME, TaskState.PENDING): Rule(
-        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
-    ),
-    (Verb.RESUME, TaskState.PROCESSING): Rule(
-        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
-    ),
-    (Verb.RESUME, TaskState.COMPENSATING): Rule(
-        "a paused task goes on; what waited for its next attempt begins at once", _GO_ON
-    ),
-}
-
-
-def allowed_verbs(task: TaskRow) -> tuple[Verb, ...]:
-    """Verbs that the table allows a task as it stands; a pivot or a step may still refuse one."""
-    return tuple(verb for verb in Verb if (verb, task.state) in VERB_RULES and _fits_pause(verb, task))
-
-
-def _fits_pause(verb: Verb, task: TaskRow) -> bool:
-    is_paused = task.paused_at is not None
-    return is_paused if verb is Verb.RESUME else not is_paused if verb is Verb.PAUSE else True
 
 
 class _NotAllowed(Exception):
@@ -182,7 +117,7 @@ class _Operation:
         command, task, writer = self.command, self.before, self.writer
         if (command.verb, task.state) not in VERB_RULES:
             raise _NotAllowed(f"task {task.task_id!r} is {task.state}: {self._not_allowed_there()}")
-        if not _fits_pause(command.verb, task):
+        if not fits_pause(command.verb, task):
             what = "is not paused" if command.verb is Verb.RESUME else "is paused already"
             raise _NotAllowed(f"task {task.task_id!r} {what}; allowed: {self._allowed()}")
         writer.events.append(self.event)
@@ -409,16 +344,17 @@ class _Operation:
             self._settle_doubt(step)
         else:
             self._give_result(step)
-        if task.state in TASK_OPEN and task.paused_at is None:
+        if task.state in TASK_OPEN:
             writer.set(not_before=writer.now)
 
     def _settle_doubt(self, step: StepRow) -> None:
+        task = self.before
         if step.state is StepState.RUNNING:
             raise _NotAllowed(
-                f"step {step.label} is being attempted now: wait for the attempt's end, or give its result"
+                f"task {task.task_id!r}: step {step.label} is being attempted now: wait for the attempt's end, or give its result"
             )
         if not step.in_doubt:
-            raise _NotAllowed(f"step {step.label} is not in doubt: there is nothing to settle")
+            raise _NotAllowed(f"task {task.task_id!r}: step {step.label} is not in doubt: there is nothing to settle")
         self.writer.put(replace(step, in_doubt=False))
         self.writer.events.append(
             {"type": "step.answered", "step": step.ordinal, "fence": step.fence, "happened": False}
@@ -426,10 +362,16 @@ class _Operation:
 
     def _give_result(self, step: StepRow) -> None:
         task, writer = self.before, self.writer
-        if step.state is StepState.FAILED and step.kind is StepKind.STEP:
+        is_closed = step.kind is StepKind.STEP and step.state not in STEP_OPEN
+        if is_closed and task.undoing:
+            if not step.in_doubt:
+                raise _NotAllowed(
+                    f"task {task.task_id!r}: step {step.label} did not happen, and the undo has begun: there is nothing to answer"
+                )
+        elif is_closed and step.state is StepState.FAILED:
             if step not in to_be_redone(task, self.life):
                 raise _NotAllowed(
-                    f"step {step.label} failed and the workflow has gone another way since; it cannot be answered"
+                    f"task {task.task_id!r}: step {step.label} failed and the workflow has gone another way since; it cannot be answered"
                 )
             self._branch_at(step.finished_at or writer.now)
         number = task.result_count + 1

@@ -244,6 +244,7 @@ class _AttemptRun:
         self._clock = host._ports.clock
         self._in_thread = False
         self._task: asyncio.Task[None] | None = None
+        self._number = 0  # of the try under way, or the last one
 
     def _remaining(self) -> float:
         return self._deadline - self._clock.monotonic()
@@ -268,7 +269,8 @@ class _AttemptRun:
             if not self._in_thread:
                 self._host.give_back(self._step.agent)
         if outcome is not None and self._remaining() > 0:
-            report = Reported(self._step.step_no, self._step.fence, outcome, self._host._store.now())
+            now = self._host._store.now()
+            report = Reported(self._step.step_no, self._step.fence, outcome, now, self._number)
             self._host.say(self._step, report)
 
     def _expire(self) -> None:
@@ -290,6 +292,7 @@ class _AttemptRun:
         for number in range(1, policy.retry.tries + 1):
             if self._remaining() <= 0 or not self._host._is_trusted():
                 return None
+            self._number = number
             try:
                 value = await self._send(call)
             except Permanent as error:

@@ -113,7 +113,7 @@ class Survey(msgspec.Struct, frozen=True):
         waiting: tasks free and due, and since when the oldest is.
         starved: requests due and untaken, and since when the oldest is.
         workflows, steps: of tasks free and due, and of due requests (agent, step): what must have code somewhere.
-        not_undoable: (agent, step) without compensation and not declared effect_free, of tasks not ended.
+        not_undoable: (agent, step) without compensation, neither effect_free nor a pivot, of tasks not ended well.
         processes: those not retired.
         untold: alerts that some sink does not know of, and since when the oldest.
         sizes: of things by name, in bytes or rows.

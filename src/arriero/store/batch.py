@@ -23,7 +23,8 @@ from ..commands import (
 )
 from ..core import transitions, verbs
 from ..core.chain import link_hash
-from ..core.changes import Change, Event, Refused, Rows
+from ..core.changes import Change, Refused, Rows
+from ..core.telling import Event
 from ..model import AlertRow, Instant, StatusRow, StepRow, TaskRow
 from ..policies import StepPolicy
 from .base import SUPERVISOR_LEASE

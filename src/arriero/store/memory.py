@@ -323,7 +323,7 @@ class MemoryStore(MemoryTables):
             (s.agent, s.name)
             for t in open_tasks
             for s in self.steps_of(t.task_no)
-            if s.kind is StepKind.STEP and s.compensation is None and not s.effect_free
+            if s.kind is StepKind.STEP and s.compensation is None and not s.effect_free and not s.pivot
         }
         untold = [a.opened_at if a.closed_at is None else a.closed_at for a in self.alert_rows.values() if a.next_at]
         queues = {status.queue for status in self.statuses.values()}
@@ -331,10 +331,10 @@ class MemoryStore(MemoryTables):
             now,
             await self.counts(),
             sum(t.paused_at is not None for t in self.tasks.values()),
-            sum(t.lost_count >= PROBATION_FROM for t in open_tasks),
+            sum(t.lost_count >= PROBATION_FROM for t in self.tasks.values() if t.state in TASK_OPEN),
             (len(waiting), min((at for at, _ in waiting), default=None)),
             (len(due), min((at for at, _ in due), default=None)),
-            tuple(sorted({t.workflow for _, t in waiting})),
+            tuple(sorted({t.workflow for _, t in waiting if t.state is not TaskState.COMPENSATING})),
             tuple(sorted({(s.agent, s.name) for _, s in due})),
             tuple(sorted(bare)),
             tuple(p for p in self.processes.values() if not p.retired),
