@@ -102,6 +102,7 @@ class TaskFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     nothing_to_undo: tuple[str, ...] = ()
     redo: tuple[int, ...] = ()
     began_by: "TaskFailure | None" = None  # of an undo that stopped: why it was begun
+    results: int | None = None  # recorded when the task went into error
 
 
 class UndoContext(msgspec.Struct, frozen=True):

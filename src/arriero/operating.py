@@ -7,10 +7,10 @@ import msgspec
 
 from . import codec
 from .commands import Operate, Refusal
-from .core.verbs import to_be_redone
+from .core.verbs import judged, to_be_redone
 from .definitions import Step, Workflow
 from .errors import DefinitionError, InvalidInput, VerbRefused
-from .model import Loaded, StepKind, StepRow, StepState, TaskState, Verb
+from .model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
 from .policies import Duration, seconds
 from .runtime.code import STEP_PREFIX, Code, OneStep
 
@@ -44,6 +44,16 @@ def command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason: str, 
     )
 
 
+def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
+    """Say first what the task's state makes of a resubmission; it explains more than an argument. Raises VerbRefused."""
+    trial = command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
+    refusal = judged(trial, loaded, now)
+    if refusal is None and loaded.task.state is TaskState.ERROR and loaded.task.undoing:
+        refusal = judged(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
+    if refusal is not None:
+        raise_refused(Verb.RESUBMIT, loaded.task.task_id, refusal)
+
+
 def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> None:
     """Raise what the store answered. Raises VerbRefused."""
     raise VerbRefused(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
@@ -61,7 +71,7 @@ def limit_seconds(within: Duration) -> float:
 def step_named(loaded: Loaded, name: str) -> StepRow:
     """A step by its label, ``undo:LABEL`` for a compensation, or by its number in the task. Raises InvalidInput."""
     steps = [step for step in loaded.life if step.kind is not StepKind.TIMER]
-    found = [step for step in steps if name in (_shown(step), str(step.ordinal))]
+    found = [step for step in steps if name == _shown(step)] or [s for s in steps if name == str(s.ordinal)]
     if not found:
         names = ", ".join(_shown(step) for step in steps) or "none yet"
         raise InvalidInput(f"task {loaded.task.task_id!r} has no step {name!r}; it has {names}")

@@ -178,6 +178,7 @@ class Acknowledger:
     def __init__(self, store: StateStore, ports: Ports) -> None:
         self._store = store
         self._waiting = 0
+        self._is_closed = False
         self._settled = asyncio.Event()
         self._settled.set()
         self._committer: Committer[tuple[str, int], None] = Committer(
@@ -194,7 +195,9 @@ class Acknowledger:
         return [None] * len(batch)
 
     def put(self, queue: str, number: int) -> None:
-        """Acknowledge soon."""
+        """Acknowledge soon; once the App is closed never, and the message comes again."""
+        if self._is_closed:
+            return
         self._waiting += 1
         self._settled.clear()
         self._committer.put((queue, number), self._answered)
@@ -214,5 +217,6 @@ class Acknowledger:
 
     async def close(self) -> None:
         """Write what waits, then end."""
+        self._is_closed = True
         with suppress(StoreError):
             await self._committer.stop()

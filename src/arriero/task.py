@@ -104,16 +104,25 @@ class Task(Generic[R_co]):
         Raises: TimeoutError; TaskCompensated when it was undone; TaskFailed when it waits for a person; UnknownTask.
         """
         limit = None if timeout is None else seconds_or_refuse(timeout, "timeout")
-        task_no = await self._number()
         nobody = await self._app._nobody_runs()
         if nobody and limit is None:
             logger.warning("%s; task %s waits", nobody, self.id)
         try:
-            ended = await self._app._waiting.until_ended(task_no, limit)
+            ended = await self._ended(limit)
         except TimeoutError as error:
             nobody = await self._app._nobody_runs()
             raise TimeoutError(f"{error}; {nobody}" if nobody else str(error)) from None
         return self._output(ended)  # type: ignore[no-any-return]  # the codec read it as the declared type
+
+    async def _ended(self, limit: float | None) -> Ended:
+        known = self._task_no is not None
+        try:
+            return await self._app._waiting.until_ended(await self._number(), limit)
+        except UnknownTask:
+            if not known:
+                raise
+            self._task_no = None  # it was purged; its id may have been given again since
+            return await self._app._waiting.until_ended(await self._number(), limit)
 
     async def _number(self) -> int:
         if self._task_no is None:
@@ -165,6 +174,7 @@ class Task(Generic[R_co]):
         loaded = await self._load()
         what: dict[str, Any] = {}
         if arguments is not None:
+            operating.refuse_edits(loaded, self._app._store_open().now(), by=by, reason=reason)
             what = operating.edited(loaded, self._app._codes, arguments, step)
         await self._operate(Verb.RESUBMIT, loaded, by, reason, **what)
 

@@ -2,13 +2,21 @@
 
     python caravan.py submit FOLDER NUMBER     submit that many rounds of the tasks, then end
     python caravan.py work FOLDER [LEASE]      run the App until every task has ended, then end; LEASE: seconds
+    python caravan.py serve FOLDER TASK        run the App until this task has come and ended, then end
+    python caravan.py consume FOLDER           read the reply queue until it is empty, then end
+    python caravan.py join FOLDER NAME MOMENT  note an order and submit its task in one transaction; die at the moment
+    python caravan.py trade FOLDER NAME        note orders and submit their tasks, or roll them back, until it is killed
 
-``work`` writes the name of each task that ends to its standard output.
-The state store is FOLDER/store.db, the book is FOLDER/book.db.
+``work`` writes the name of each task that ends to its standard output, ``trade`` that of each order that it has noted.
+``consume`` writes each status to its standard output and to FOLDER/log.jsonl before it takes the next.
+The state store is FOLDER/store.db with the table ``orders`` of those who join, the book is FOLDER/book.db.
 """
 
 import asyncio
 import contextlib
+import json
+import os
+import signal
 import sqlite3
 import sys
 import threading
@@ -172,6 +180,9 @@ async def detour() -> str:
 
 
 caravan = App("caravan", agents=[mules, hands], workflows=[plain, undone, together, rested, detour])
+QUEUE = "caravanserai"  # where whoever submits is told what became of it
+ORDERS = 40  # of one trader
+MOMENTS = ("before_submit", "before_commit", "after_rollback", "after_commit")
 EXPECTED: dict[str, tuple[str, list[str]]] = {
     "plain": ("processed", ["salt", "toll", "wool"]),
     "undone": ("compensated", []),
@@ -202,7 +213,9 @@ async def submit(rounds: int) -> None:
     async with caravan:
         for number in range(rounds):
             made = calls_of(number)
-            await asyncio.gather(*(caravan.submit(call, task_id=name) for name, call in made.items()))  # type: ignore[arg-type]
+            await asyncio.gather(
+                *(caravan.submit(call, task_id=name, reply_to=QUEUE) for name, call in made.items())  # type: ignore[arg-type]
+            )
 
 
 async def work() -> None:
@@ -215,17 +228,102 @@ async def work() -> None:
 async def _told(name: str) -> None:
     with contextlib.suppress(ArrieroError):
         await caravan.task(name).result()
-    sys.stdout.write(f"{name}\n")
+    tell(name)
+
+
+async def serve(name: str) -> None:
+    """Run until a task that is not there yet has ended."""
+    async with caravan.running():
+        tell("runs")
+        while await caravan._store_open().find(name) is None:
+            await asyncio.sleep(0.005)
+        await _told(name)
+
+
+# --- who reads the reply queue
+async def consume() -> None:
+    """Take every status there is; each is in the log before the next is taken."""
+    async with caravan:
+        replies = caravan.replies(QUEUE)
+        with (folder / "log.jsonl").open("a") as log:
+            while (status := await replies.next_ready()) is not None:
+                line = json.dumps(status.cloud_event())
+                log.write(line + "\n")
+                log.flush()
+                tell(line)
+
+
+# --- who joins
+@contextlib.contextmanager
+def orders() -> Iterator[sqlite3.Connection]:
+    """The caller's own connection and table."""
+    with contextlib.closing(arriero.connect(str(caravan._given_store))) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY)")
+        yield connection
+
+
+def die(moment: str, reached: str) -> None:
+    if moment == reached:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def join(name: str, moment: str) -> None:
+    """One order with its task; the same again is the same."""
+    async with caravan:
+        with orders() as connection:
+            connection.execute("INSERT OR IGNORE INTO orders VALUES (?)", (name,))
+            die(moment, "before_submit")
+            await caravan.submit(plain(), task_id=name, reply_to=QUEUE, connection=connection)
+            die(moment, "before_commit")
+            if moment == "after_rollback":
+                connection.rollback()
+            connection.commit()
+            if moment:
+                die(moment, moment)
+
+
+async def trade(name: str) -> None:
+    """Orders until it is killed, at most ORDERS; every third is rolled back."""
+    async with caravan:
+        with orders() as connection:
+            for number in range(ORDERS):
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("INSERT INTO orders VALUES (?)", (f"{name}-{number}",))
+                await caravan.submit(load("salt"), task_id=f"{name}-{number}", reply_to=QUEUE, connection=connection)
+                if number % 3:
+                    connection.commit()
+                    tell(f"{name}-{number}")
+                else:
+                    connection.rollback()
+        signal.pause()
+
+
+def tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
     global folder
-    what, folder = sys.argv[1], Path(sys.argv[2])
+    what, folder, given = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     caravan._given_store = f"sqlite:///{folder}/store.db"
-    if what == "work" and sys.argv[3:]:
-        caravan._settings = Settings(lease_seconds=float(sys.argv[3]), tasks_max=12)
-    asyncio.run(submit(int(sys.argv[3])) if what == "submit" else work())
+    if what == "work" and given:
+        caravan._settings = Settings(lease_seconds=float(given[0]), tasks_max=12)
+    match what:
+        case "submit":
+            asyncio.run(submit(int(given[0])))
+        case "work":
+            asyncio.run(work())
+        case "serve":
+            asyncio.run(serve(*given))
+        case "consume":
+            asyncio.run(consume())
+        case "join":
+            asyncio.run(join(*given))
+        case "trade":
+            asyncio.run(trade(*given))
+        case _:
+            sys.exit(f"{what} is nothing that a caravan does")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -19,6 +20,11 @@ from arriero.store.sqlite.store import SqliteStore
 KILLED = -signal.SIGKILL
 SECONDS_MAX = 30  # for one process; a hint that it hangs, not a measure
 Process = subprocess.Popen[str]
+ENDS = {  # by the state of a task: what its submitter was told
+    "processed": [["received", "started", "completed"]],
+    "compensated": [["received", "started", "failed", "compensated"]],
+    "error": [["received", "started", *failed, "needs_attention"] for failed in ([], ["failed"])],
+}
 
 
 def started(program: str, *args: str, crash_at: str = "") -> Process:
@@ -121,4 +127,21 @@ async def balance(folder: Path, rounds: int = 1) -> list[str]:
                 told = f"{task.task_id} is {task.state} with {found}, not {state} with {effects}: {task.failure}"
                 assert (task.state, found) == (state, effects), told
         await check(store)
+        await check_told(store, caravan.QUEUE)
     return held
+
+
+async def check_told(store: SqliteStore, queue: str) -> None:
+    """Nobody has read the queue: every task's statuses are there, numbered, in order, and the last tells its end."""
+    told: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for status in await store.load_statuses(queue, 100_000):
+        told[status.task_id].append((status.number, status.kind))
+    for task in await store.list_tasks(limit=10_000):
+        assert_told(task.task_id, task.state, told[task.task_id])
+
+
+def assert_told(task_id: str, state: str, told: list[tuple[int, str]]) -> None:
+    """The statuses of one task that has ended, as (number, kind) in the order in which they came."""
+    assert [number for number, _ in told] == list(range(1, len(told) + 1)), f"{task_id}: {told}"
+    kinds = [kind for _, kind in told]
+    assert kinds in ENDS[state], f"{task_id} is {state}, its submitter was told {kinds}"

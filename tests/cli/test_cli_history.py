@@ -16,13 +16,51 @@ from arriero.core.export import export_lines, read_export
 from arriero.model import HistoryRow
 
 
-def test_history_of_one_task_is_one_line_per_event(sold: Call) -> None:
-    lines = sold("history", "compensated").stdout.splitlines()
+def test_history_of_one_task_is_a_story_with_one_line_per_event(sold: Call) -> None:
+    head, blank, section, *lines = sold("history", "unrefundable").stdout.splitlines()
+    assert head == "task unrefundable (number 3) of workflow fulfil, now error"
+    assert (blank, section.split(",")[0]) == ("", "incarnation 1")
+    told = [line.split("  [")[0].partition(" s  ")[2] for line in lines]
+    assert told[0] == "submitted to workflow fulfil with priority 5"
+    assert "step reserve has failed for good after 1 attempt: permanent: out of stock [out_of_stock]" in told
+    assert "the undo is planned: charge" in told
+    assert told[-1] == "an alert is opened, to be told to people (cause: undo)"
+    rows = json_lines(sold("history", "unrefundable", "--json").stdout)
+    assert len(lines) == sum(len(row["events"]) for row in rows)
+    assert lines[0].endswith("+0.000 s  submitted to workflow fulfil with priority 5  [client]")
+
+
+def test_each_incarnation_is_a_section_and_says_who_opened_it_and_why(sold: Call) -> None:
+    acted = sold("task", "resubmit", "unrefundable", "--by", "ana", "--reason", "the bank\x1b[2J is back")
+    assert acted.exit_code == 0, acted.stderr
+    text = sold("history", "unrefundable").stdout
+    assert [line.split(",")[0] for line in text.splitlines() if line.startswith("incarnation")] == [
+        "incarnation 1",
+        "incarnation 2",
+    ]
+    assert 'ana resubmitted it (error before, now compensating): "the bank\\x1b[2J is back"' in text
+    assert "\x1b" not in text
+
+
+def test_the_story_shortens_processes_and_leaves_out_what_only_machines_need(sold: Call) -> None:
+    story, raw = sold("history", "processed").stdout, sold("history", "processed", "--raw").stdout
+    for noise in ("fence=", "key=", "arguments="):
+        assert noise in raw
+        assert noise not in story
+    actors = {line.split()[-1] for line in raw.splitlines() if line.split()[-1] != "client"}
+    assert actors
+    assert not any(actor in story for actor in actors)
+    assert all(actor[:-8] in story for actor in actors)
+
+
+def test_history_of_one_task_is_raw_when_asked_for(sold: Call) -> None:
+    lines = sold("history", "compensated", "--raw").stdout.splitlines()
     types = [line.split()[2] for line in lines]
     assert types[0] == "task.submitted"
     assert types[-1] == "task.terminal"
     assert "undo.planned" in types
     assert {line.split()[1] for line in lines} == {"compensated"}
+    assert [line for line in sold("history").stdout.splitlines() if line.split()[1] == "compensated"] == lines
 
 
 def test_history_of_all_holds_the_stores_own_events(sold: Call) -> None:
@@ -124,7 +162,7 @@ def test_a_long_export_counts_on_a_watching_terminal_and_not_into_the_data(
 ) -> None:
     quiet = sold("export")
     assert quiet.stderr == ""
-    monkeypatch.setattr(output, "_is_watched", lambda: True)
+    monkeypatch.setattr(output, "_is_watched", lambda beside_data: True)
     monkeypatch.setattr(output, "PROGRESS_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(output, "PROGRESS_EVERY_SECONDS", 0.0)
     watched = sold("export")

@@ -4,7 +4,18 @@ from typing import Any
 
 import msgspec
 
-from arriero.model import Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
+from arriero.model import (
+    STEP_OPEN,
+    Instant,
+    Loaded,
+    StepFailure,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+)
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 
 NOW = Instant(1_000_000_000_000)
@@ -97,3 +108,56 @@ def step_row(ordinal: int = 1, **changes: Any) -> StepRow:
 def loaded(*steps: StepRow, **task: Any) -> Loaded:
     """A task with its steps."""
     return Loaded(task_row(**task), "{}", steps)
+
+
+# --- what people do to tasks
+def failure_text(kind: Any = "step", reason: str = "charge: declined", **fields: Any) -> str:
+    """A task's failure as it stands in its row."""
+    return msgspec.json.encode(TaskFailure(kind, reason, **fields)).decode()
+
+
+def done(ordinal: int = 1, **changes: Any) -> StepRow:
+    """A step that is COMPLETED and has a compensation."""
+    fields: dict[str, Any] = {"result": "1", "result_number": ordinal, "delivered_at": NOW, "finished_at": NOW}
+    fields |= {"state": StepState.COMPLETED, "locked_by": None, "compensation": step_policy_text()}
+    return step_row(ordinal, **(fields | changes))
+
+
+def failed(ordinal: int = 2, **changes: Any) -> StepRow:
+    """A step that FAILED for good at its first attempt."""
+    text = msgspec.json.encode(StepFailure("permanent", "declined", "declined")).decode()
+    fields: dict[str, Any] = {"failure": text, "result_number": ordinal, "delivered_at": NOW, "finished_at": NOW}
+    fields |= {"state": StepState.FAILED, "locked_by": None, "failure_count": 1}
+    return step_row(ordinal, **(fields | changes))
+
+
+def undo_row(ordinal: int, of: StepRow, **changes: Any) -> StepRow:
+    """The compensation of a step, as it was planned."""
+    fields: dict[str, Any] = {"kind": StepKind.COMPENSATION, "name": of.name, "undoes": of.step_no, "undo": "{}"}
+    fields |= {"state": StepState.PLANNED, "locked_by": None, "taken": False}
+    return step_row(ordinal, **(fields | changes))
+
+
+class OneTask:
+    """Rows of one task, as a store gives them to the core."""
+
+    def __init__(self, of: Loaded) -> None:
+        self.of = of
+
+    def task(self, task_no: int) -> TaskRow | None:
+        return self.of.task if task_no == self.of.task.task_no else None
+
+    def step(self, step_no: int) -> StepRow | None:
+        return next((step for step in self.of.steps if step.step_no == step_no), None)
+
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
+        return self.of.steps
+
+    def open_steps(self, task_no: int) -> list[StepRow]:
+        return [step for step in self.of.steps if step.state in STEP_OPEN]
+
+    def process_is_retired(self, process_no: int) -> bool:
+        return False
+
+    def term(self, lease: str) -> int:
+        return 0

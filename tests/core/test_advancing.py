@@ -44,7 +44,7 @@ def test_a_new_step_carries_all_the_supervisor_and_an_agent_must_know() -> None:
     policy = msgspec.json.decode(new.policy, type=StepPolicy)
     assert (new.kind, new.name, new.key, new.agent) == (StepKind.STEP, "plain", "k", "remote")
     assert new.arguments == '{"number":3}'
-    assert new.idempotency_key == idempotency_key("store", "o-1", 2, StepKind.STEP, "plain", "k")
+    assert new.idempotency_key == idempotency_key("store", 1, 2, StepKind.STEP, "plain", "k")
     assert (new.pivot, new.effect_free, new.take, new.wait_within) == (False, False, False, None)
     assert new.complete_within == policy.complete_within == 30
     assert policy.supervision.attempts == 5

@@ -147,8 +147,8 @@ def test_every_step_and_compensation_has_a_key_of_its_own(parts: list[tuple[str,
 
 
 def test_a_key_is_the_same_each_time() -> None:
-    key = idempotency_key("s", "t", 1, StepKind.STEP, "charge", "#1")
-    assert key == idempotency_key("s", "t", 1, StepKind.STEP, "charge", "#1")
+    key = idempotency_key("s", 1, 1, StepKind.STEP, "charge", "#1")
+    assert key == idempotency_key("s", 1, 1, StepKind.STEP, "charge", "#1")
     assert len(key) == 32
 
 

@@ -4,11 +4,19 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World
 
 from arriero.store.base import StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "odd_history(*invariants, reason): the test writes what no Scheduler would; exactly these do not hold",
+    )
 
 
 @pytest.fixture
@@ -27,8 +35,15 @@ async def store(request: pytest.FixtureRequest, clock: TestClock, tmp_path: Path
 
 
 @pytest.fixture
-def world(store: StateStore, clock: TestClock) -> World:
-    return World(store, clock)
+async def world(store: StateStore, clock: TestClock, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """At the end of every test: its history keeps all invariants, and folded it equals the state tables."""
+    world = World(store, clock)
+    yield world
+    odd = request.node.get_closest_marker("odd_history")
+    expected = set() if odd is None else set(odd.args)
+    assert {violation.invariant for violation in await history_violations(store)} == expected
+    assert await disagreements(store) == []
+    assert await broken_links(store) == []
 
 
 @pytest.fixture

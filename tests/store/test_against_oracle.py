@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from store_checks import broken_links, disagreements
 from store_world import (
     ALL,
     DECLINED,
@@ -21,7 +22,6 @@ from store_world import (
     LEASE,
     UNSURE,
     TestClock,
-    World,
     gave_up,
     step,
     submission,
@@ -44,11 +44,13 @@ from arriero.commands import (
     Keep,
     NewStep,
     NextUndo,
+    Operate,
     Outcome,
     PlanUndo,
     Process,
     PutDown,
     Recover,
+    Refusal,
     Report,
     Reported,
     RetryAsked,
@@ -57,21 +59,24 @@ from arriero.commands import (
     Taken,
 )
 from arriero.core.compensation import next_undo, undo_plan
-from arriero.core.history import History, differences
 from arriero.core.lease import on_process_lost, on_stuck
 from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
+from arriero.core.verbs import VERB_RULES, judged, to_be_redone
 from arriero.errors import ArrieroError
-from arriero.model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, later
-from arriero.store.base import SUPERVISOR_LEASE, StateStore
+from arriero.model import AlertRow, Loaded, StatusRow, StepKind, StepRow, StepState, TaskRow, TaskState, Verb, later
+from arriero.store.base import SUPERVISOR_LEASE, Purge, StateStore, TaskFilter
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 SEEDS = range(int(os.environ.get("ARRIERO_ORACLE_SEEDS", "20")))
-MOVES = 300  # of one seed
+MOVES = 400  # of one seed
 SEEN_MAX = 40
 IDS = tuple(f"order-{number}" for number in range(14))
 PROCESSES = (1, 2, 3, 4)
+QUEUES = ("web-1", "web-2")
+VERBS = tuple(Verb)
+_HOW_OFTEN = {Verb.RESUBMIT: 6, Verb.ANSWER: 6, Verb.COMPENSATE: 1, Verb.CANCEL: 1}  # not all tasks are to be undone
 JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
 
 
@@ -92,6 +97,8 @@ class SqliteAgainstMemory:
         self.sent: list[AnyCommand] = []
         self.told_tasks: dict[int, TaskRow] = {}
         self.told_steps: dict[int, StepRow] = {}
+        self.seen_statuses: list[StatusRow] = []
+        self.seen_alerts: list[AlertRow] = []
         self.answers: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -101,7 +108,9 @@ class SqliteAgainstMemory:
                 await self.ask(lambda store, n=number: store.register(f"p{n}", LEASE))
             moves = {self.submit: 4, self.time_passes: 5, self.claim: 3, self.take: 7, self.advance: 20, self.report: 7}
             moves |= {self.a_mixed_batch: 3, self.send_again: 3, self.renew: 3, self.lose: 1, self.lead: 3}
-            moves |= {self.keep_or_give_back_the_lead: 1, self.supervise: 4}
+            moves |= {self.keep_or_give_back_the_lead: 1, self.supervise: 4, self.operate: 12, self.a_batch_of_verbs: 1}
+            moves |= {self.read_a_queue: 3, self.drop_old_statuses: 1, self.tell_alerts: 3, self.purge: 1}
+            moves |= {self.look_through_a_filter: 1}
             for move in self.random.choices(list(moves), list(moves.values()), k=MOVES):
                 await move()
                 await self.compare_the_whole()
@@ -118,7 +127,11 @@ class SqliteAgainstMemory:
 
     async def apply(self, *commands: AnyCommand) -> None:
         self.sent = [*self.sent, *commands][-SEEN_MAX:]
-        for answer in await self.ask(lambda store: store.apply(commands)) or ():
+        states = {task.task_no: task.state for task in self.memory.tasks.values()}
+        answers = await self.ask(lambda store: store.apply(commands)) or ()
+        for command, answer in zip(commands, answers, strict=False):
+            if isinstance(command, Operate) and isinstance(answer, Applied) and len(commands) == 1:
+                self.answers[f"{command.verb} of {states[command.task_no]}"] += 1
             self.answers[getattr(answer, "verdict", type(answer).__name__)] += 1
             match answer:
                 case Applied(task=task, steps=steps):
@@ -131,6 +144,7 @@ class SqliteAgainstMemory:
 
     def _told(self, tasks: list[TaskRow], steps: tuple[StepRow, ...]) -> None:
         self.told_tasks |= {task.task_no: task for task in tasks}
+        self.answers.update(str(task.state) for task in tasks)
         self.told_steps |= {one.step_no: one for one in steps}
         self.seen_tasks = [*self.seen_tasks, *tasks][-SEEN_MAX:]
         self.seen_steps = [*self.seen_steps, *steps][-SEEN_MAX:]
@@ -192,6 +206,9 @@ class SqliteAgainstMemory:
             BeginUndo(FAILED),
             BeginUndo(FAILED),
         ]
+        redo = tuple(one.ordinal for one in loaded.life if one.state is StepState.FAILED)
+        if redo and self.one_in(2):
+            return Hold(msgspec.structs.replace(FAILED, redo=redo))
         choices += [Compensate(FAILED), Hold(FAILED), undo_plan(loaded, FAILED, "store")]
         completed = [one for one in loaded.steps if one.state is StepState.COMPLETED and one.kind is StepKind.STEP]
         planned = [one for one in loaded.steps if one.state is StepState.PLANNED]
@@ -209,6 +226,7 @@ class SqliteAgainstMemory:
             "priority": self.random.randrange(10),
             "delay": self.random.choice([0.0, 0.0, 1.0]),
             "complete_within": self.random.choice([None, None, 20.0]),
+            "reply_to": self.random.choice([None, *QUEUES]),
         }
         ids = self.random.choices(IDS, k=self.random.randint(1, 3))
         await self.ask(lambda store: store.submit([submission(task_id, **changes) for task_id in ids]))
@@ -234,7 +252,8 @@ class SqliteAgainstMemory:
         task = self.some_task()
         if task is None:
             return []
-        loaded = self.memory.loaded(task.task_no)
+        is_there = task.task_no in self.memory.tasks  # it may have been purged since it was seen
+        loaded = self.memory.loaded(task.task_no) if is_there else Loaded(task, "{}", ())
         ends = task.state is TaskState.COMPENSATING or self.one_in(3)
         fields: dict[str, Any] = {name: getattr(task, name) for name in ("task_no", "fence", "revision", "state")}
         return [
@@ -313,20 +332,136 @@ class SqliteAgainstMemory:
         self.random.shuffle(commands)
         await self.apply(*commands)
 
+    # --- people
+    def _operate(self) -> list[Operate]:
+        tasks = list(self.memory.tasks.values())
+        states = {task.state for task in tasks}
+        rules = [rule for rule in VERB_RULES if rule[1] in states]
+        verb, state = self.random.choice(VERBS), None
+        if rules and not self.one_in(4):
+            ((verb, state),) = self.random.choices(rules, [_HOW_OFTEN.get(verb, 2) for verb, _ in rules])
+        meant = [task for task in tasks if state in (None, task.state)]
+        if verb is Verb.ANSWER:
+            meant = [task for task in meant if self._not_completed(task)] or meant
+        task = self.some(meant, self.seen_tasks)
+        if task is None:
+            return []
+        what: dict[str, Any] = {}
+        if verb is Verb.EXTEND:
+            what = {"within": self.random.choice([0.001, 20.0, 60.0])}
+        elif verb is Verb.ANSWER:
+            what = {"step": self._ordinal(task)}
+            what |= {"did_not_happen": True} if self.one_in(2) else {"result": '"by hand"'}
+        elif verb is Verb.RESUBMIT and self.one_in(2):
+            what = {"arguments": '{"amount":6}', "step": self._to_be_edited(task)}
+        return [
+            Operate(
+                actor="operator",
+                verb=verb,
+                task_no=task.task_no,
+                incarnation=task.incarnation - self.one_in(10),
+                by="ana",
+                reason="she says so",
+                store_id="store",
+                **what,
+            )
+        ]
+
+    def _not_completed(self, task: TaskRow) -> list[StepRow]:
+        return [one for one in self.memory.steps_of(task.task_no) if one.state is not StepState.COMPLETED]
+
+    def _ordinal(self, task: TaskRow) -> int:
+        """Of a step of the task, at best of one that has no result; or of none."""
+        steps = self._not_completed(task)
+        doubtful = [one for one in steps if one.in_doubt] or steps
+        chosen = doubtful if self.one_in(2) else steps
+        return self.random.choice(chosen).ordinal if chosen and not self.one_in(6) else self.random.randint(0, 4)
+
+    def _to_be_edited(self, task: TaskRow) -> int | None:
+        again = to_be_redone(task, self.memory.steps_of(task.task_no))
+        if task.state is TaskState.COMPENSATED or not again or self.one_in(3):
+            return None if self.one_in(2) else self._ordinal(task)
+        return self.random.choice(again).ordinal
+
+    async def operate(self) -> None:
+        for command in self._operate():
+            await self._judge_alike(command)
+            await self.apply(command)
+
+    async def _judge_alike(self, command: Operate) -> None:
+        """What a dry run foretells is what happens, and a verb never fails in another way than by being refused."""
+        loaded = await self.ask(lambda store: store.load(command.task_no))
+        foretold = None if loaded is None else judged(command, loaded, self.clock())
+        if loaded is None:
+            return
+        copy = MemoryStore(self.clock)
+        copy.tasks[command.task_no] = loaded.task
+        copy.arguments[command.task_no] = loaded.arguments
+        copy.steps[command.task_no] = {one.step_no: one for one in loaded.steps}
+        (happened,) = await copy.apply([command])
+        assert (happened if isinstance(happened, Refusal) else None) == foretold
+
+    async def a_batch_of_verbs(self) -> None:
+        await self.apply(*self._operate(), *self._advance(), *self._operate(), self._claim(), *self._operate())
+
+    async def read_a_queue(self) -> None:
+        queue, limit = self.random.choice(QUEUES), self.random.choice([1, 3, 100])
+        statuses = await self.ask(lambda store: store.load_statuses(queue, limit)) or []
+        self.seen_statuses = [*self.seen_statuses, *statuses][-SEEN_MAX:]
+        done = [(s.queue, s.no) for s in (statuses if self.one_in(2) else self.seen_statuses) if self.one_in(2)]
+        if self.one_in(5):
+            done = [(QUEUES[queue == QUEUES[0]], number) for queue, number in done]  # of the other queue
+        await self.ask(lambda store: store.acknowledge(done))
+
+    async def drop_old_statuses(self) -> None:
+        before, limit = later(self.clock(), -self.random.choice([0.0, 3.0, 10.0, 60.0])), self.random.choice([1, 2, 50])
+        self.answers["dropped"] += await self.ask(lambda store: store.drop_statuses(before, limit)) or 0
+
+    async def tell_alerts(self) -> None:
+        limit, hold = self.random.choice([1, 5]), self.random.choice([0.4, 3.0])
+        self.seen_alerts += await self.ask(lambda store: store.take_alerts(limit, hold)) or []
+        self.seen_alerts = self.seen_alerts[-SEEN_MAX:]
+        for alert in self.seen_alerts:
+            if self.one_in(3):
+                told, again_in = self.random.choice([("log",), ()]), self.random.choice([None, None, 1.0])
+                await self.ask(lambda s, a=alert, t=told, i=again_in: s.settle_alert(a.no, a.attempts, t, i, "why"))
+
+    async def purge(self) -> None:
+        ended = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+        states = self.random.choice([ended, ended, (TaskState.ERROR,)])
+        before = later(self.clock(), -self.random.choice([0.0, 10.0, 60.0]))
+        which = Purge(states=states, ended_before=before)
+        limit, after = self.random.choice([1, 2, 10]), self.random.choice([0, 0, 3])
+        purged = await self.ask(lambda store: store.purge(which, actor="janitor", limit=limit, after=after))
+        assert purged is not None
+        self.answers["purged"] += purged.count
+
+    async def look_through_a_filter(self) -> None:
+        which = TaskFilter(
+            state=self.random.choice([None, *TaskState]),
+            workflow=self.random.choice([None, "other"]),
+            agent=self.random.choice([None, "payments", ""]),
+            step=self.random.choice([None, "charge", "sleep"]),
+            submitted_before=self.random.choice([None, later(self.clock(), -3.0)]),
+            code=self.random.choice([None, "declined", ""]),
+            text=self.random.choice([None, "DECL", "%"]),
+            paused=self.random.choice([None, True, False]),
+        )
+        after, limit = self.random.randrange(5), self.random.choice([1, 100])
+        await self.ask(lambda store: store.list_tasks(which, after=after, limit=limit))
+
     # --- what must be equal
     async def compare_the_whole(self) -> None:
         await self.ask(lambda store: store.counts())
         await self.ask(lambda store: store.due(("fulfil",), ("payments", "shipping")))
         await self.ask(lambda store: store.load_overdue(10, 1.0))
+        await self.ask(lambda store: store.alerts(open_only=False))
 
     async def compare_all_rows(self) -> None:
-        rows = await self.ask(lambda store: _everything(store, self.clock))
+        rows = await self.ask(lambda store: _everything(store))
         assert rows is not None
-        history = History()
-        for row in rows[1]:
-            history.add(row)
+        assert await disagreements(self.memory) == []
         for loaded in rows[0]:
-            assert differences(history.tasks[loaded.task.task_no], loaded) == []
             if loaded.task.task_no in self.told_tasks:
                 assert _unlinked(loaded.task) == _unlinked(self.told_tasks[loaded.task.task_no])
             for one in loaded.steps:
@@ -352,14 +487,16 @@ def _difference(memory: Any, sqlite: Any, where: str = "answer") -> str:
     return _difference(one, other, f"{where}.{name}")
 
 
-async def _everything(store: StateStore, clock: TestClock) -> list[Any]:
+async def _everything(store: StateStore) -> list[Any]:
     tasks = await store.list_tasks(limit=1_000)
     loaded = [await store.load(task.task_no) for task in tasks]
     history = [row async for row in store.history()]
     ended = await store.ended([task.task_no for task in tasks])
     held = [(await store.load_held(number, 99), await store.load_news(number)) for number in PROCESSES]
-    await World(store, clock).check_chains()
-    return [loaded, history, ended, held]
+    statuses = [await store.load_statuses(queue, 1_000) for queue in QUEUES]
+    survey = await store.survey()
+    assert await broken_links(store) == []
+    return [loaded, history, ended, held, statuses, survey, await store.known_processes()]
 
 
 def _unlinked(task: TaskRow) -> TaskRow:
@@ -376,15 +513,15 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     """Or the test above would prove little."""
     answers: Counter[str] = Counter()
     events: Counter[str] = Counter()
-    for seed in range(1000, 1008):
+    for seed in range(1000, 1012):
         run = SqliteAgainstMemory(seed, tmp_path / f"{seed}.db")
         await run.run()
         answers += run.answers
         events.update(event["type"] for row in run.memory.log for event in msgspec.json.decode(row.events))
-        events.update(str(task.state) for task in run.memory.tasks.values())
-    assert {"Applied", "Claimed", "Taken", "stale", "duplicate", "late", "moved_on", "old_term"} <= set(answers), (
-        answers
-    )
+    expected = {"Applied", "Claimed", "Taken", "stale", "duplicate", "late", "moved_on", "old_term", "unknown"}
+    expected |= {"not_allowed", "came_first", "purged", "dropped", "processed", "compensated", "error"}
+    expected |= {f"{verb} of {state}" for verb, state in VERB_RULES}
+    assert expected <= set(answers), expected - set(answers)
     wanted = {
         "step.recorded",
         "step.failed",
@@ -395,5 +532,6 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
         "task.lost",
     }
     wanted |= {"timer.fired", "undo.begun", "undo.planned", "compensation.dispatched", "compensation.recorded"}
-    wanted |= {"task.expired", "lease.lost", "processed", "compensated", "error", "step.parked"}
+    wanted |= {"task.expired", "lease.lost", "step.parked", "step.set_back", "step.edited", "step.answered"}
+    wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "statuses.dropped"}
     assert wanted <= set(events), wanted - set(events)

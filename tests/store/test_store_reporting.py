@@ -57,6 +57,7 @@ async def test_another_attempt_is_no_news_but_grows_the_revision(world: World) -
     assert (recovered["type"], recovered["what"]) == ("recover.applied", "retry")
 
 
+@pytest.mark.odd_history("I25", reason="its policy would have more attempts in a round")
 async def test_a_round_that_is_spent_is_told_as_a_cool_off(world: World) -> None:
     charge = await _taken_elsewhere(world, 1)
     await world.report(charge, retry_at(NOON + 5, cool_off=True), process_no=2)
@@ -91,6 +92,7 @@ async def test_a_report_after_another_one_is_a_duplicate_and_kept(world: World, 
         assert [event["verdict"] for event in await world.last_events()] == ["duplicate"]
 
 
+@pytest.mark.odd_history("I19", reason="the clock is set back, to meet the deadline from both sides")
 async def test_a_report_at_the_deadline_is_late_and_kept_and_one_before_it_counts(
     world: World, clock: TestClock
 ) -> None:

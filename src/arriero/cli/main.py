@@ -57,7 +57,8 @@ def _refuse(message: str, context: click.Context | None = None) -> NoReturn:
 def commands(context: click.Context) -> None:
     """Coordinate distributed actions as one operation: the whole succeeds or is undone as a whole.
 
-    The state store is --store, else ARRIERO_STORE, else the App's, else sqlite:///arriero.db in this folder.
+    The state store is --store, else ARRIERO_STORE, else what arriero.toml names, else the App's, else
+    sqlite:///arriero.db in this folder. `arriero config` tells which it is, and why.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

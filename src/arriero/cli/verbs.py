@@ -147,7 +147,7 @@ def extend(ask: Ask, within: float) -> None:
 @verb_command(
     Verb.ANSWER,
     "Give a step's result by hand, or say that it did not happen.",
-    click.argument("after_id", metavar="[STEP]", required=False),
+    click.argument("step_given", metavar="[STEP]", required=False),
     click.option(
         "--at-step", metavar="STEP", help="The same as STEP; the way to name it where a filter stands for the ID."
     ),
@@ -156,14 +156,14 @@ def extend(ask: Ask, within: float) -> None:
     _APP,
 )
 def answer(
-    ask: Ask, after_id: str | None, at_step: str | None, result: str | None, did_not_happen: bool, app: str | None
+    ask: Ask, step_given: str | None, at_step: str | None, result: str | None, did_not_happen: bool, app: str | None
 ) -> None:
     """Give a step's result by hand, or say that a step in doubt did not happen.
 
     STEP is its label, or its number, as `arriero task show` tells them; or undo:LABEL for its compensation, which
     somebody did by hand and which has no result. One task by its ID, or all that a filter names, with --at-step.
     """
-    step = _one_step(after_id, at_step)
+    step = _one_step(step_given, at_step)
     if result is not None and did_not_happen:
         raise InvalidInput("--result and --did-not-happen exclude each other; give one of them")
     if result is None:
@@ -175,10 +175,10 @@ def answer(
         act(ask, *_answered(app_with_types(app, ask.store, "--result"), text, step))
 
 
-def _one_step(after_id: str | None, at_step: str | None) -> str:
-    if after_id is not None and at_step is not None:
-        raise InvalidInput(f"the step is named twice, {after_id!r} and --at-step {at_step!r}; name it once")
-    step = at_step if after_id is None else after_id
+def _one_step(step_given: str | None, at_step: str | None) -> str:
+    if step_given is not None and at_step is not None:
+        raise InvalidInput(f"the step is named twice, {step_given!r} and --at-step {at_step!r}; name it once")
+    step = at_step if step_given is None else step_given
     if step is None:
         raise InvalidInput(
             "answer which step? Name it after the ID, or with --at-step; `arriero task show ID` lists them"

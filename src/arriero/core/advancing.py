@@ -28,7 +28,7 @@ def new_step(asked: Asked, task: TaskRow, store_id: str) -> NewStep:
         agent=call.step.agent.name,
         arguments=asked.arguments,
         policy=msgspec.json.encode(policy).decode(),
-        idempotency_key=idempotency_key(store_id, task.task_id, task.incarnation, kind, name, key),
+        idempotency_key=idempotency_key(store_id, task.task_no, task.incarnation, kind, name, key),
         pivot=call.step.pivot if call.changed.pivot is None else call.changed.pivot,
         effect_free=call.step.effect_free,
         compensation=None if undone_by is None else undone_by.policy_text,

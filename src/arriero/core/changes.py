@@ -376,6 +376,8 @@ class Writer:
         self.events.append({"type": "task.released", "fence": self.task.fence, "not_before": not_before, "why": why})
 
     def end(self, state: TaskState, *, output: str | None = None, failure: TaskFailure | None = None) -> None:
+        if failure is not None and state is TaskState.ERROR:
+            failure = replace(failure, results=self.task.result_count)
         text = None if failure is None else msgspec.json.encode(failure).decode()
         self.set(
             state=state,

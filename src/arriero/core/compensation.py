@@ -14,15 +14,16 @@ _read_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-def idempotency_key(store_id: str, task_id: str, incarnation: int, kind: StepKind, name: str, key: str) -> str:
+def idempotency_key(store_id: str, task_no: int, incarnation: int, kind: StepKind, name: str, key: str) -> str:
     """The key of a step or of its compensation: the same over all attempts, unlike any other.
 
     Args:
-        store_id: random per store, so that two stores with equal task ids never share a key.
+        store_id: random per store, so that two stores never share a key.
+        task_no: not the business id: a purged task's id may be given again, its number never is.
         kind: a compensation's key differs from its step's.
     Returns: 32 hexadecimal digits.
     """
-    parts = "\x1f".join((store_id, task_id, str(incarnation), kind, name, key))
+    parts = "\x1f".join((store_id, str(task_no), str(incarnation), kind, name, key))
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
@@ -84,7 +85,7 @@ def _undo_of(step: StepRow, loaded: Loaded, store_id: str) -> NewStep:
         arguments=step.arguments,
         policy=step.compensation,
         idempotency_key=idempotency_key(
-            store_id, task.task_id, task.incarnation, StepKind.COMPENSATION, step.name, step.key
+            store_id, task.task_no, task.incarnation, StepKind.COMPENSATION, step.name, step.key
         ),
         undoes=step.step_no,
         undo=msgspec.json.encode(context).decode(),

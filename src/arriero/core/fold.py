@@ -44,6 +44,7 @@ class StepFold:
         self.applied: set[int] = set()
         self.recovered: set[int] = set()
         self.failure_code = ""
+        self.not_before: int | None = None  # of its next attempt, after a failure
 
     def declare(self, event: Event) -> None:
         """What the code of today says of it; a resubmission may bring another."""

@@ -20,6 +20,11 @@ def operated(task: TaskFold, event: Event) -> None:
         task.convict("I59", f"{verb} is recorded from {event['before']}, the task was {task.state}")
     if task.state is not None and (verb, task.state) not in VERB_RULES:
         task.convict("I59", f"{verb} was carried out on a task that was {task.state}")
+    if task.paused if verb is Verb.PAUSE else verb is Verb.RESUME and not task.paused:
+        task.convict("I59", f"{verb} was carried out on a task that was {'' if task.paused else 'not '}paused")
+    if verb is Verb.RESUME:
+        for step in task.life:
+            step.not_before = None  # what waited for its next attempt begins at once
     task.grow_fence(event["fence"], str(verb))
     task.holder = None
     task.not_before = event["not_before"]
@@ -59,7 +64,7 @@ def set_back(task: TaskFold, event: Event) -> None:
     due = step.attempt + (step.failure_code != "not_taken")
     if event["attempt"] != due:
         task.convict("I22", f"step {step.ordinal} was set back to attempt {event['attempt']}, {due} is the next")
-    step.attempt, step.failure_count = event["attempt"], 0
+    step.attempt, step.failure_count, step.not_before = event["attempt"], 0, None
     step.state = StepState.PLANNED if step.kind == "compensation" else StepState.WITHDRAWN
 
 
@@ -87,6 +92,7 @@ def reopened(task: TaskFold, event: Event) -> None:
         if event["idempotency_key"] != step.idempotency_key:
             task.convict("I18", f"step {step.ordinal} was opened again under another key")
         step.declare(event)
+    step.not_before = None
     if task.undo_began:
         task.convict("I31", f"step {step.ordinal} was opened again after the undo began")
     step.state = StepState.PENDING

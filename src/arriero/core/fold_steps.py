@@ -28,6 +28,10 @@ def dispatched(task: TaskFold, event: Event) -> None:
         task.convict(
             "I11", f"step {step.ordinal} was dispatched under fence {event['fence']}, the highest was {step.fence}"
         )
+    if task.paused:
+        task.convict("I10", f"step {step.ordinal} was dispatched while a person kept the task paused")
+    if step.not_before is not None and task.at < step.not_before:
+        task.convict("I10", f"step {step.ordinal} was dispatched at {task.at}, due at {step.not_before}")
     if event["attempt"] != step.attempt:
         task.convict("I22", f"step {step.ordinal}: attempt {event['attempt']} was dispatched, {step.attempt} was due")
     if event["key"] != step.idempotency_key:
@@ -151,6 +155,7 @@ def recovered(task: TaskFold, event: Event) -> None:
     step.attempt += 1
     _keep_doubt(task, step, event, "tried again")
     step.complete_by = None
+    step.not_before = event["not_before"]
     if what != "error":
         _judge_rounds(task, step, what)
         step.state = StepState.PENDING
@@ -160,6 +165,7 @@ def lost_step(task: TaskFold, event: Event) -> None:
     step = task.steps[event["step"]]
     if event["fence"] <= step.fence:
         task.convict("I6", f"step {step.ordinal} was freed under fence {event['fence']}, the highest was {step.fence}")
+    step.not_before = None
     step.lost_count += 1
     if event["lost_count"] != step.lost_count:
         task.convict(

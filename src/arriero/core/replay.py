@@ -84,7 +84,7 @@ class Execution:
         self._unawaited: dict[int, StepCall[Any]] = {}
         self.asked: dict[Identity, Asked] = {}
         self._new: list[Asked] = []
-        self._aside: dict[Identity, _Aside] = {}
+        self._aside: dict[tuple[Identity, str], _Aside] = {}
         self.unseen: list[Identity] = []  # whose results came after the code had ended
         self.end: Returned | Raised | None = None
 
@@ -112,15 +112,20 @@ class Execution:
             return self._run()
         return []
 
-    def set_aside(self, identity: Identity, result: Callable[[], Any], at: Instant) -> None:
-        """Keep a result that the code does not ask for now; it gets it as soon as it does."""
-        self._aside[identity] = _Aside(result, at)
+    def set_aside(self, step: StepRow, result: Callable[[], Any], at: Instant) -> None:
+        """Keep a result that the code does not ask for now; it gets it as soon as it does, with just these arguments."""
+        self._aside[identity_of(step), asked_with(step)] = _Aside(result, at)
+
+    def asks_for(self, step: StepRow) -> bool:
+        """Whether the code has asked for just this step."""
+        asked = self.asked.get(identity_of(step))
+        return asked is not None and asked.arguments == asked_with(step)
 
     def _recalled(self, new: list[Asked]) -> list[Asked]:
         """What the code asked for, and what it went on to ask once it had got the results set aside for it."""
         asked = list(new)
         for one in new:
-            aside = self._aside.pop(one.identity, None)
+            aside = self._aside.pop((one.identity, one.arguments), None)
             if aside is not None:
                 asked += self.deliver(one.identity, aside.result(), aside.at)
         return asked
@@ -287,17 +292,49 @@ def failed_step(step: StepRow) -> StepFailed:
     return error
 
 
-def disagreement(asked: Asked, recorded: StepRow) -> str | None:
-    """Why what the code asks for now is not what was recorded; None when it is."""
-    before = recorded.arguments if recorded.asked is None else recorded.asked
-    if asked.arguments == before:
-        return None
-    return f"step {recorded.label} was recorded with the arguments {before}, the code now asks with {asked.arguments}"
+def asked_with(step: StepRow) -> str:
+    """The arguments that the code asked with, whatever a person has sent in their place."""
+    return step.arguments if step.asked is None else step.asked
 
 
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:
     """Whether the code may no longer ask for a step: it was opened after a failure that is done again since."""
     return branched_at is not None and step.opened_at >= branched_at
+
+
+class Record:
+    """What is recorded of a task's forward steps and timers, by who they are.
+
+    Args:
+        branched_at: of a resubmitted task: what was opened from here on followed a failure that is done again. The code
+            may come by there later, or never, or ask under the same name for something else, with other arguments.
+    """
+
+    def __init__(self, steps: Sequence[StepRow], branched_at: Instant | None) -> None:
+        self._branched_at = branched_at
+        self._by_identity: defaultdict[Identity, list[StepRow]] = defaultdict(list)
+        for step in steps:
+            self._by_identity[identity_of(step)].append(step)
+
+    def find(self, asked: Asked) -> StepRow | None:
+        """The row of just this request; None: it is not recorded."""
+        rows = self._by_identity.get(asked.identity, ())
+        return next((row for row in rows if asked_with(row) == asked.arguments), None)
+
+    def disagreement(self, asked: Asked) -> str | None:
+        """Why what the code asks for now is not what was recorded; None when it is, or is new."""
+        if self.find(asked) is not None:
+            return None
+        for row in self._by_identity.get(asked.identity, ()):
+            if not may_be_left(row, self._branched_at):
+                before = asked_with(row)
+                return f"step {row.label} was recorded with the arguments {before}, the code now asks with {asked.arguments}"
+        return None
+
+    def is_to_be_opened(self, asked: Asked) -> bool:
+        """Whether it is not in the record, or was withdrawn or set back there."""
+        row = self.find(asked)
+        return row is None or row.state is StepState.WITHDRAWN
 
 
 def replay(
@@ -312,42 +349,35 @@ def replay(
         execution: not begun.
         steps: forward steps and timers of the task, as recorded.
         result_of: the value or exception of a recorded result, read through the codec.
-        branched_at: of a resubmitted task: what was opened from here on followed a failure that is done again, so the
-            code may come by there later, or never; such results are set aside until it asks.
+        branched_at: see Record; results that the code does not ask for now are set aside until it does.
     Returns: what the code asks for beyond the record, in order, also what was withdrawn or set back; and how code and
         record disagree, None if they agree.
     """
-    recorded = {identity_of(step): step for step in steps}
+    record = Record(steps, branched_at)
     asked = list(execution.begin())
     for step in sorted((s for s in steps if s.result_number is not None), key=lambda s: s.result_number or 0):
         identity, at = identity_of(step), step.delivered_at or execution.now
-        if execution.end is None and identity not in execution.asked:
-            if not may_be_left(step, branched_at):
+        if execution.end is None and not execution.asks_for(step):
+            if may_be_left(step, branched_at):
+                execution.set_aside(step, partial(result_of, step), at)
+                continue
+            if identity not in execution.asked:
                 return [], disagrees(
                     f"step {step.label} has a recorded result, but the code no longer asks for it there"
                 )
-            execution.set_aside(identity, partial(result_of, step), at)
-            continue
+            return [], disagrees(record.disagreement(execution.asked[identity]) or f"step {step.label} is another")
         asked += execution.deliver(identity, result_of(step), at)
     for one in asked:
-        before = recorded.get(one.identity)
-        if before is not None and (why := disagreement(one, before)) is not None:
+        if (why := record.disagreement(one)) is not None:
             return [], disagrees(why)
     missing = [
         step.label
         for step in steps
-        if identity_of(step) not in execution.asked
-        and step.state is not StepState.WITHDRAWN
-        and not may_be_left(step, branched_at)
+        if not execution.asks_for(step) and step.state is not StepState.WITHDRAWN and not may_be_left(step, branched_at)
     ]
     if missing:
         return [], disagrees(f"the code no longer asks for the recorded step {missing[0]}")
-    return [one for one in asked if is_to_be_opened(recorded.get(one.identity))], None
-
-
-def is_to_be_opened(recorded: StepRow | None) -> bool:
-    """Whether what the code asks for must be opened: it is not in the record, or was withdrawn or set back there."""
-    return recorded is None or recorded.state is StepState.WITHDRAWN
+    return [one for one in asked if record.is_to_be_opened(one)], None
 
 
 def disagrees(why: str) -> TaskFailure:

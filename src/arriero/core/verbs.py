@@ -278,7 +278,7 @@ class _Operation:
     def _with_arguments(self, step: StepRow) -> StepRow:
         command, task = self.command, self.writer.task
         assert command.arguments is not None
-        key = idempotency_key(command.store_id, task.task_id, task.incarnation, step.kind, step.name, step.key)
+        key = idempotency_key(command.store_id, task.task_no, task.incarnation, step.kind, step.name, step.key)
         self.writer.events.append(
             {
                 "type": "step.edited",
@@ -444,10 +444,14 @@ def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
     """
     if task.failure is None or task.state is not TaskState.ERROR:
         return []
-    named = _read_failure(task.failure).redo
+    failure = _read_failure(task.failure)
     failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
-    return [step for step in failed if step.ordinal in named or _ended_after(step, task)]
+    named = failure.redo
+    if not named and failure.kind == "step":  # held by release 0.1.0, which kept only the name
+        named = tuple(step.ordinal for step in failed if step.name == failure.step)[-1:]
+    return [step for step in failed if step.ordinal in named or _came_after(step, failure)]
 
 
-def _ended_after(step: StepRow, task: TaskRow) -> bool:
-    return task.ended_at is not None and step.finished_at is not None and step.finished_at >= task.ended_at
+def _came_after(step: StepRow, failure: TaskFailure) -> bool:
+    """Whether the step's result was recorded after the task had gone into error."""
+    return failure.results is not None and (step.result_number or 0) > failure.results

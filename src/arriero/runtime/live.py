@@ -10,11 +10,10 @@ from ..core.replay import (
     Execution,
     Identity,
     Raised,
-    disagreement,
+    Record,
     disagrees,
     failed_step,
     identity_of,
-    is_to_be_opened,
     may_be_left,
     replay,
 )
@@ -41,7 +40,7 @@ class LiveTask:
         self.broken: TaskFailure | None = None  # why the code cannot go on, besides its own end
         self.output: str | None = None
         # Of a resubmitted task: what its earlier incarnations recorded, which the code may come by again.
-        self.earlier: dict[Identity, StepRow] = {}
+        self.earlier: Record | None = None
         if self.task.state is TaskState.PROCESSING:
             self._replay()
 
@@ -70,7 +69,7 @@ class LiveTask:
         try:
             steps = forward_of(self.steps.values())
             if self.task.incarnation > 1:
-                self.earlier = {identity_of(step): step for step in steps}
+                self.earlier = Record(steps, self.task.branched_at)
             self.fresh, self.broken = replay(self.execution, steps, self._result_of, self.task.branched_at)
         except InvalidInput as error:
             self.broken = TaskFailure("replay", f"a recorded result does not fit the code: {error}", code="replay")
@@ -90,9 +89,9 @@ class LiveTask:
         if self.execution is None or self.broken is not None:
             return
         identity: Identity = identity_of(step)
-        if self.execution.end is None and identity not in self.execution.asked:
+        if self.execution.end is None and not self.execution.asks_for(step):
             if may_be_left(step, self.task.branched_at):
-                self.execution.set_aside(identity, lambda: self._result_of(step), at)
+                self.execution.set_aside(step, lambda: self._result_of(step), at)
                 return
             self.broken = TaskFailure(
                 "replay", f"step {step.label} was recorded, but the code never asked for it", code="replay"
@@ -106,14 +105,13 @@ class LiveTask:
     def to_be_opened(self) -> list[Asked]:
         """What the code asked for since this was last asked, less what an earlier incarnation has at hand."""
         fresh, self.fresh = self.fresh, []
-        if not self.earlier:
+        if self.earlier is None:
             return fresh
         for asked in fresh:
-            before = self.earlier.get(asked.identity)
-            if before is not None and (why := disagreement(asked, before)) is not None:
+            if (why := self.earlier.disagreement(asked)) is not None:
                 self.broken = disagrees(why)
                 return []
-        return [asked for asked in fresh if is_to_be_opened(self.earlier.get(asked.identity))]
+        return [asked for asked in fresh if self.earlier.is_to_be_opened(asked)]
 
     def end(self) -> Any:
         """How the code ended: Returned (with ``output`` set) or Raised; None while it goes on."""

@@ -309,7 +309,7 @@ class Scheduler:
         return tuple(self._place(self._request(live, one), live.task) for one in asked)
 
     def _request(self, live: LiveTask, asked: Asked) -> NewStep:
-        before = live.earlier.get(asked.identity)
+        before = None if live.earlier is None else live.earlier.find(asked)
         if before is None:
             return new_step(asked, live.task, self._store.store_id)
         return reopened(asked, before, live.task, self._store.store_id)

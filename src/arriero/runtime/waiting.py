@@ -3,9 +3,10 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..core.compensation import open_compensations
-from ..errors import StoreError
+from ..errors import StoreError, UnknownTask
 from ..model import Loaded, TaskRow
 from ..store.base import Ended, StateStore
 from .ports import Ports
@@ -34,6 +35,10 @@ class Waiting:
         for waiter in self._waiters.pop(ended.task.task_no, set()):
             if not waiter.done():
                 waiter.set_result(ended)
+
+    def awaited(self) -> frozenset[int]:
+        """Numbers of the tasks that somebody waits for."""
+        return frozenset(self._waiters)
 
     def is_awaited(self) -> bool:
         """Whether anybody waits."""
@@ -86,8 +91,25 @@ class Waiting:
                         wait = ASK_SECONDS
                 except StoreError:
                     pass  # asked again below; whoever waits has a timeout of their own
+            if wait >= ASK_SECONDS_MAX:
+                await self._tell_of_one_gone()
             await self._ports().clock.idle(self._asked, wait)
             wait = min(wait * 1.5, ASK_SECONDS_MAX)
+
+    async def _tell_of_one_gone(self) -> None:
+        """A task that was purged never ends: look whether the one awaited longest is still there, then at the next."""
+        number = next(iter(self._waiters), None)
+        if number is None:
+            return
+        with suppress(StoreError):
+            gone = await self._store().load(number) is None
+            waiters = self._waiters.pop(number, set())
+            if not gone:
+                self._waiters[number] |= waiters
+                return
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(UnknownTask("the task is no longer there: it was purged"))
 
     async def close(self) -> None:
         """Give up asking."""

@@ -33,6 +33,15 @@ def statements(sql: str) -> Iterator[str]:
             statement = ""
 
 
+def applied_number(connection: sqlite3.Connection) -> int:
+    """The number of the last migration applied to a file; 0 when it has none."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'arriero_migration'")
+    if found.fetchone() is None:
+        return 0
+    number: int = connection.execute("SELECT coalesce(max(number), 0) FROM arriero_migration").fetchone()[0]
+    return number
+
+
 def migrate_sqlite(connection: sqlite3.Connection, known: list[Migration], now: int) -> None:
     """Bring a file to today's schema, inside the caller's transaction.
 
@@ -42,7 +51,7 @@ def migrate_sqlite(connection: sqlite3.Connection, known: list[Migration], now: 
         "CREATE TABLE IF NOT EXISTS arriero_migration"
         " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
     )
-    (applied,) = connection.execute("SELECT coalesce(max(number), 0) FROM arriero_migration").fetchone()
+    applied = applied_number(connection)
     if applied > known[-1].number:
         raise SchemaOutdated(
             f"its schema is number {applied}, this release of arriero knows {known[-1].number}:"

@@ -234,6 +234,10 @@ class World:
                 continue
             await self._settle()
             if waiting.is_awaited() and not self._advancing and not await self._step(None):
+                if any(
+                    self._store.tasks[no].ended_at is not None for no in waiting.awaited() & self._store.tasks.keys()
+                ):
+                    continue  # asked for a moment ago; whoever waits is told at the next look
                 waiting.give_up(ArrieroError(f"the world stands still: {self._what_waits()}"))
 
     def _what_waits(self) -> str:

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import InvalidInput, TransactionConflict
+from ...errors import InvalidInput, StoreError, TransactionConflict
 from .connection import translated
+from .tables import query
 
 T = TypeVar("T")
 SAVEPOINT = "arriero_submission"
@@ -86,6 +87,7 @@ def in_callers_transaction(connection: sqlite3.Connection, path: str, work: Call
             plain.execute("PRAGMA wal_autocheckpoint=0")
             plain.execute(f"SAVEPOINT {SAVEPOINT}")
             try:
+                plain.execute(query("take_write_lock"))  # before the clock is read, as in the store's own transactions
                 result = work(plain)
             except BaseException:
                 if connection.in_transaction:  # a full disk has rolled back already
@@ -102,4 +104,9 @@ def in_callers_transaction(connection: sqlite3.Connection, path: str, work: Call
                 f"store {path}: another transaction came first; roll yours back and run it again"
                 " (BEGIN IMMEDIATE takes the lock at once)"
             ) from error
-        raise translated(error, path) from error
+        told = translated(error, path)
+        if not connection.in_transaction:
+            raise StoreError(
+                f"{told}; your transaction is rolled back, with your own rows: run all of it again"
+            ) from error
+        raise told from error

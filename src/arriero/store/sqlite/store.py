@@ -14,7 +14,7 @@ from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, S
 from ...core import transitions
 from ...core.compensation import open_compensations
 from ...core.lease import PROBATION_FROM
-from ...errors import StoreError
+from ...errors import InvalidInput, StoreError
 from ...model import (
     MICROSECONDS,
     AlertRow,
@@ -30,7 +30,7 @@ from ...model import (
 )
 from ..base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter, folded
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
-from ..migrate import migrate_sqlite, migrations
+from ..migrate import applied_number, migrate_sqlite, migrations
 from . import mail, upkeep
 from .clock import boot_id, fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
@@ -101,11 +101,24 @@ class SqliteStore:
             tables.put_meta("store_id", self.store_id)
             self._set_clock(tables)
 
-        self._transact(connection, prepare)
+        if not self._is_ready(connection):
+            self._transact(connection, prepare)
+
+    def _is_ready(self, connection: sqlite3.Connection) -> bool:
+        """Whether nothing must be written to open it: then nobody's transaction is waited for, not even the caller's."""
+        connection.execute("BEGIN")
+        try:
+            if applied_number(connection) != migrations(__package__)[-1].number:
+                return False
+            tables = Tables(connection)
+            self.store_id = tables.meta("store_id") or ""
+            self._offset = int(tables.meta("clock_offset") or 0)
+            return bool(self.store_id) and tables.meta("clock_boot") == boot_id() and self.now() >= _last_seen(tables)
+        finally:
+            connection.execute("ROLLBACK")
 
     def _set_clock(self, tables: Tables) -> None:
-        # Of the last life of the file: its last renewal, or what was written after that.
-        seen = max(Instant(int(tables.meta("clock_seen") or 0)), tables.latest_instant())
+        seen = _last_seen(tables)
         offset, boot = tables.meta("clock_offset"), boot_id()
         self._offset = int(offset or 0)
         if offset is None or tables.meta("clock_boot") != boot or self.now() < seen:
@@ -192,9 +205,17 @@ class SqliteStore:
         """
         if self._writer is None:
             raise StoreError(f"store {self.path}: it is not open")
-        return in_callers_transaction(
-            connection, self.path, lambda plain: self._submit(command, Tables(plain), self.now())
-        )
+
+        def work(plain: Executes) -> Submitted | Refusal:
+            tables = Tables(plain)
+            if tables.meta("store_id") != self.store_id:
+                raise InvalidInput(
+                    "submit(connection=): a converter changes what is read from it as TEXT;"
+                    " open it without detect_types, as arriero.connect does"
+                )
+            return self._submit(command, tables, self.now())
+
+        return in_callers_transaction(connection, self.path, work)
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
         def work(tables: Tables) -> list[Answer]:
@@ -446,6 +467,11 @@ class SqliteStore:
                 after = row.no if task_no is None else row.link
             if len(page) < HISTORY_PAGE:
                 return
+
+
+def _last_seen(tables: Tables) -> Instant:
+    """Of the last life of the file: its last renewal, or what was written after that."""
+    return max(Instant(int(tables.meta("clock_seen") or 0)), tables.latest_instant())
 
 
 def _load(tables: Tables, task: TaskRow | None) -> Loaded | None:

@@ -1,0 +1,238 @@
+"""Writes what the reference takes from the code: commands, settings, invariants, and what each verb does.
+
+    python docs/reference/generate.py
+
+Whole pages are written anew; in the others only what stands between two markers. A test compares.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from arriero.cli.filters import Which
+from arriero.cli.main import commands
+from arriero.config import SETTINGS, Setting, written
+from arriero.core.history import CHECKED
+from arriero.core.verbs import VERB_RULES
+from arriero.model import TaskState, Verb
+
+DOCS = Path(__file__).parents[1]
+ROOT = DOCS.parent
+MADE = "<!-- made by docs/reference/generate.py; edit the code instead -->"
+FILTERED = Which.__struct_fields__  # told once, under task list
+
+
+def pages() -> dict[Path, str]:
+    """Every page that holds something generated, as it should be."""
+    found = {
+        DOCS / "reference" / "cli.md": _cli(),
+        DOCS / "reference" / "configuration.md": _configuration(),
+        DOCS / "reference" / "invariants.md": _invariants(),
+    }
+    overview = DOCS / "how-to" / "README.md"
+    found[overview] = _between(overview, "verbs", _verb_table())
+    for verb in Verb:
+        page = _page_of(verb)
+        text = found.get(page, page.read_text(encoding="utf-8"))
+        found[page] = _replaced(text, str(verb), _one_verb(verb))
+    return found
+
+
+def _page_of(verb: Verb) -> Path:
+    together = (Verb.PAUSE, Verb.RESUME)
+    return DOCS / "how-to" / ("pause-and-resume.md" if verb in together else f"{verb}.md")
+
+
+def _between(page: Path, name: str, lines: Iterator[str]) -> str:
+    return _replaced(page.read_text(encoding="utf-8"), name, lines)
+
+
+def _replaced(text: str, name: str, lines: Iterator[str]) -> str:
+    begin, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+    head, _, rest = text.partition(begin)
+    _, found, tail = rest.partition(end)
+    if not found:
+        raise ValueError(f"no page part between {begin} and {end}")
+    body = "\n".join(lines)
+    return f"{head}{begin}\n\n{body}\n\n{end}{tail}"
+
+
+def _page(*lines: str) -> str:
+    return "\n".join([MADE, "", *lines]) + "\n"
+
+
+def _table(*columns: str) -> list[str]:
+    return [_row(*columns), _row(*("---",) * len(columns))]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+# --- verbs
+def _verb_table() -> Iterator[str]:
+    """Which verb is allowed in which state."""
+    yield from _table("the task is", *(f"[{verb}]({_page_of(verb).name})" for verb in Verb))
+    for state in TaskState:
+        marks = ("yes" if (verb, state) in VERB_RULES else "" for verb in Verb)
+        yield _row(f"`{state}`", *marks)
+
+
+def _one_verb(verb: Verb) -> Iterator[str]:
+    yield from _table("the task is", f"`{verb}` does", "attempts under way")
+    for (of, state), rule in VERB_RULES.items():
+        if of is verb:
+            yield _row(f"`{state}`", rule.effect, rule.running)
+
+
+# --- the command line
+def _cli() -> str:
+    lines = [
+        "# The command line",
+        "",
+        "Every command exits with 0 when it did what was asked, with 1 when the answer is no (a check found something, a",
+        "person declined, some tasks of many were refused, a task that was waited for did not end well), and with 2 and",
+        "one line on standard error when it could not be asked so. Data goes to standard output, everything said beside it",
+        "to standard error.",
+        "",
+        *_commands(commands, "arriero"),
+    ]
+    return _page(*lines)
+
+
+def _commands(command: click.Command, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    yield f"## {path}"
+    yield ""
+    pieces = " ".join([path, *command.collect_usage_pieces(context)])
+    yield f"    {pieces}"
+    yield ""
+    yield from _prose(command.help or "")
+    subcommands = command.commands if isinstance(command, click.Group) else {}
+    yield from _options(command, context, path)
+    if subcommands:
+        yield from _table("command", "what it does")
+        for name in sorted(subcommands):
+            link = f"[{path} {name}](#{f'{path} {name}'.replace(' ', '-')})"
+            yield _row(link, subcommands[name].get_short_help_str(limit=200))
+        yield ""
+    for name in sorted(subcommands):
+        yield from _commands(subcommands[name], f"{path} {name}")
+
+
+def _prose(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield " ".join(paragraph.split())
+        yield ""
+
+
+def _options(command: click.Command, context: click.Context, path: str) -> Iterator[str]:
+    records = []
+    is_filtered = False
+    for parameter in command.params:
+        if _is_of_a_filter(parameter, path):
+            is_filtered = True
+        elif (record := parameter.get_help_record(context)) is not None and record[1]:  # arguments: usage shows them
+            records.append(record)
+    if records:
+        yield from _table("option", "meaning")
+        for written_as, text in records:
+            yield _row(f"`{written_as}`", " ".join(text.split()))
+        yield ""
+    if is_filtered:
+        yield "Instead of an ID, the options of [arriero task list](#arriero-task-list) that say which tasks are meant:"
+        names = (p.opts[0] for p in command.params if _is_of_a_filter(p, path))
+        yield f"{', '.join(f'`{name}`' for name in names)}."
+        yield ""
+    if command.epilog:
+        yield from _prose(command.epilog)
+
+
+def _is_of_a_filter(parameter: click.Parameter, path: str) -> bool:
+    return path.removeprefix("arriero task ") in tuple(Verb) and parameter.name in FILTERED
+
+
+# --- settings
+def _configuration() -> str:
+    lines = [
+        "# Configuration",
+        "",
+        "A setting is read from five places; each overrides those before it:",
+        "",
+        "1. its default,",
+        "2. `App(store=)`, for `store` alone,",
+        "3. `arriero.toml`, the nearest one in the current folder or above it,",
+        "4. the environment,",
+        "5. what a call or a command names: `running(store=, roles=)`, `--store`, `--roles`.",
+        "",
+        "`arriero config` prints what holds in a folder and where each value comes from. An unknown key, an empty value and",
+        "settings that cannot work together are refused by name. A variable that begins with `ARRIERO_` and is no setting",
+        "is named by `arriero config`. A relative path of `store` in the file starts at the file's folder.",
+        "",
+        *_settings(),
+        "## A file with all of them",
+        "",
+        "Every value is the default; leave out what you do not change.",
+        "",
+        "```toml",
+        *_example(),
+        "```",
+    ]
+    return _page(*lines)
+
+
+def _by_table() -> dict[str, list[Setting]]:
+    tables: dict[str, list[Setting]] = {}
+    for setting in SETTINGS:
+        tables.setdefault(setting.about.table, []).append(setting)
+    return tables
+
+
+def _settings() -> Iterator[str]:
+    for table, settings in _by_table().items():
+        yield f"## {f'[{table}]' if table else 'At the top of the file'}"
+        yield ""
+        yield from _table("key", "variable", "default", "meaning", "value")
+        for setting in settings:
+            names = (f"`{setting.key}`", f"`{setting.variable}`", f"`{_default(setting)}`")
+            yield _row(*names, setting.about.help, setting.about.kind.must_be)
+        yield ""
+
+
+def _default(setting: Setting) -> str:
+    return written(setting, setting.default)
+
+
+def _example() -> Iterator[str]:
+    for table, settings in _by_table().items():
+        if table:
+            yield ""
+            yield f"[{table}]"
+        for setting in settings:
+            value = _default(setting)
+            yield f"{setting.key} = {_as_toml(setting, value)}"
+
+
+def _as_toml(setting: Setting, value: str) -> str:
+    return f'"{setting.default}"' if isinstance(setting.default, str) else value
+
+
+# --- invariants
+def _invariants() -> str:
+    lines = [
+        "# Invariants",
+        "",
+        "What `arriero check` looks for in an exported history, and what the simulator judges each of its worlds by. The",
+        "numbers are those of the design; those left out cannot be seen in a history.",
+        "",
+        *_table("", "holds in every clean history"),
+        *(_row(name, text) for name, text in CHECKED.items()),
+    ]
+    return _page(*lines)
+
+
+if __name__ == "__main__":
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")

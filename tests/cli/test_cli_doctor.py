@@ -1,0 +1,250 @@
+"""`arriero doctor`, and the facts of the file."""
+
+import asyncio
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections import namedtuple
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import APP, Call, Run, order
+
+from arriero import __version__
+from arriero.store.sqlite import connection, facts
+from arriero.store.sqlite.store import SqliteStore
+
+DISK = namedtuple("DISK", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with which all is well, whatever this one is like."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda1 / ext4 rw 0 0\n")
+    monkeypatch.setattr(facts, "MOUNTS", mounts)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK(10**12, 10**11, 9 * 10**11))
+
+
+def findings(call: Call, *options: str) -> dict[str, dict[str, Any]]:
+    """By what they are about."""
+    diagnosis = json.loads(call("doctor", "--json", *options).stdout)
+    return {finding["about"]: finding for finding in diagnosis["findings"]}
+
+
+def empty_store(path: Path) -> None:
+    async def make() -> None:
+        store = SqliteStore(str(path))
+        await store.open()
+        await store.close()
+
+    asyncio.run(make())
+
+
+def test_a_store_in_which_all_is_well_exits_with_0_and_names_its_place(call: Call, shop: Path) -> None:
+    empty_store(shop / "arriero.db")
+    told = call("doctor")
+    assert (told.exit_code, told.stderr) == (0, "")
+    lines = told.stdout.splitlines()
+    assert lines[0] == f"store sqlite:///{shop}/arriero.db"
+    assert lines[-1] == "nothing needs care"
+    assert f"ok    arriero {__version__}, Python " in told.stdout
+    assert "journal_mode wal, synchronous full" in told.stdout
+    assert json.loads(call("doctor", "--json").stdout)["healthy"] is True
+
+
+def test_what_needs_care_stands_first_with_what_to_do_and_exits_with_1(sold: Call) -> None:
+    told = sold("doctor")
+    assert (told.exit_code, told.stderr) == (1, "")
+    lines = told.stdout.splitlines()
+    assert lines[1] == "CARE  no process is alive on this store, and 1 task is under way"
+    assert lines[2] == "      -> start one: arriero run MODULE:APP"
+    assert lines[3].startswith("CARE  2 tasks are in error, waiting for a person; the first is unrefundable since ")
+    assert lines[-1] == "2 things need care"
+    found = findings(sold)
+    assert found["error"]["level"] == "care"
+    assert "6 tasks" in found["rows"]["says"]
+    assert "1 pending" in found["rows"]["says"] or "1 processing" in found["rows"]["says"]
+
+
+def test_a_running_app_is_seen_with_its_roles(call: Call, start: Callable[..., Run]) -> None:
+    run = start("--roles", "scheduler,supervisor")
+    run.until("ready: ")
+    told = call("doctor")
+    assert told.exit_code == 1
+    assert "CARE  no process alive plays the role agents: steps are not attempted" in told.stdout
+    assert "1 process is alive: process 1 (" in told.stdout
+    second = start("--roles", "agents")
+    second.until("ready: ")
+    assert call("doctor").exit_code == 0
+
+
+def test_code_that_nobody_runs_is_named(call: Call, start: Callable[..., Run]) -> None:
+    run = start("--agents", "payments")
+    run.until("ready: ")
+    assert call("submit", APP, "parcel", "--arguments", order("1")).exit_code == 0
+    found: dict[str, dict[str, Any]] = {}
+    while "code" not in found:  # the process is at work on it
+        found = findings(call)
+    assert found["code"]["says"] == "step pack of Agent stock is asked for, and no process alive hosts it"
+
+
+def test_steps_that_cannot_be_undone_are_those_of_the_app_when_one_is_named(
+    sold: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "reserve of Agent stock" in findings(sold)["not_undoable"]["says"]
+    assert "pack" not in findings(sold)["not_undoable"]["says"]
+    assert "the App has steps" in findings(sold, "--app", APP)["not_undoable"]["says"]
+    assert "pack of Agent stock" in findings(sold, "--app", APP)["not_undoable"]["says"]
+    monkeypatch.setenv("ARRIERO_APP", APP)
+    assert "pack of Agent stock" in findings(sold)["not_undoable"]["says"]
+
+
+def test_a_named_app_that_cannot_be_loaded_is_bad_input_and_a_configured_one_needs_care(
+    sold: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = sold("doctor", "--app", "nowhere:app")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "there is no module 'nowhere'" in refused.stderr
+    monkeypatch.setenv("ARRIERO_APP", "nowhere:app")
+    monkeypatch.setenv("ARRIERO_STORE", "sqlite:///arriero.db")
+    found = findings(sold)
+    assert found["app"]["level"] == "care"
+    assert "nowhere" in found["app"]["says"]
+
+
+def test_what_comes_from_data_moves_no_cursor(call: Call, shop: Path) -> None:
+    from shopfront import Order, app, later
+
+    async def submit() -> None:
+        async with app:
+            await app.submit(later(Order("e")), reply_to="web\u202e1")
+
+    asyncio.run(submit())
+    told = call("doctor").stdout
+    assert "reply queue web\\u202e1 holds 1 unread" in told
+    assert all(line.isprintable() for line in told.splitlines())
+
+
+# --- what cannot be looked at
+def one_line_and_2(call: Call, *options: str) -> str:
+    refused = call("doctor", *options)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    (line,) = refused.stderr.splitlines()
+    return line
+
+
+def test_no_store_and_another_programs_file_are_one_line_and_2(call: Call, shop: Path) -> None:
+    assert "there is no such file" in one_line_and_2(call)
+    assert not list(shop.glob("*.db*"))
+    assert "not a SQLite file" in one_line_and_2(call, "--store", "sqlite:///shopfront.py")
+    with closing(sqlite3.connect(shop / "other.db")) as other:
+        other.execute("CREATE TABLE t (x)")
+    assert "no tasks of arriero" in one_line_and_2(call, "--store", "sqlite:///other.db")
+    assert "dies with it" in one_line_and_2(call, "--store", "memory://")
+
+
+def test_a_store_that_another_program_writes_to_is_looked_over_all_the_same(
+    sold: Call, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
+    with closing(sqlite3.connect(shop / "arriero.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert "journal_mode wal" in sold("doctor").stdout
+
+
+def test_a_damaged_store_is_one_line_and_2(sold: Call, shop: Path) -> None:
+    path = shop / "arriero.db"
+    whole = path.read_bytes()
+    size = 4096
+    for page in range(8, len(whole) // size):  # one after the other: some pages are noticed by reading alone, some not
+        path.write_bytes(whole[: page * size] + b"\xff" * size + whole[(page + 1) * size :])
+        line = one_line_and_2(sold)
+        assert "restore it from a backup" in line
+        assert str(path) in line
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "restore it from a backup" in one_line_and_2(sold)
+
+
+def test_a_newer_schema_is_one_line_and_2_and_an_older_one_is_left_as_it_is(sold: Call, shop: Path) -> None:
+    path = shop / "arriero.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("DELETE FROM arriero_migration WHERE number > 1")
+        other.commit()
+    found = findings(sold)
+    assert (found["schema"]["level"], "rows" in found) == ("care", False)
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT max(number) FROM arriero_migration").fetchone() == (1,)
+        other.execute("INSERT INTO arriero_migration VALUES (999, 'later', 0)")
+        other.commit()
+    assert "install the newer release" in one_line_and_2(sold)
+
+
+# --- facts
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_looking_at_the_file_does_not_change_it(sold: Call, shop: Path) -> None:
+    path = shop / "arriero.db"
+    with closing(sqlite3.connect(path)) as other:  # so that there is a log
+        other.execute("PRAGMA wal_autocheckpoint=0")
+        other.execute("INSERT INTO arriero_meta VALUES ('x', 'y')")
+        other.commit()
+        before = digest(path), digest(shop / "arriero.db-wal")
+        found = facts.file_facts(str(path))
+        assert (digest(path), digest(shop / "arriero.db-wal")) == before
+        assert found.log_bytes == (shop / "arriero.db-wal").stat().st_size > 0
+    before_alone = digest(path)
+    assert facts.file_facts(str(path)).file_bytes == path.stat().st_size
+    assert digest(path) == before_alone
+
+
+def test_the_journal_is_told_as_it_was_found(sold: Call, shop: Path) -> None:
+    with closing(sqlite3.connect(shop / "arriero.db")) as other:
+        assert other.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
+    assert facts.file_facts(str(shop / "arriero.db")).journal_mode == "delete"
+    assert findings(sold)["journal"]["level"] == "care"
+    assert findings(sold)["journal"]["level"] == "fine"  # whoever opens it sets it again
+
+
+def test_a_large_file_is_not_read_through(sold: Call, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert facts.file_facts(str(shop / "arriero.db")).was_checked
+    monkeypatch.setattr(facts, "CHECK_BYTES_MAX", 1_000)
+    assert not facts.file_facts(str(shop / "arriero.db")).was_checked
+    assert findings(sold)["damage"]["level"] == "information"
+
+
+def test_the_file_system_is_that_of_the_deepest_and_last_mount_above_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "with space" / "deeper"
+    place.mkdir(parents=True)
+    escaped = str(tmp_path / "with space").replace(" ", "\\040")
+    mounts = tmp_path / "mounts"
+    monkeypatch.setattr(facts, "MOUNTS", mounts)
+    mounts.write_text(
+        f"/dev/sda1 / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\n/dev/sdb1 {tmp_path}/with xfs rw 0 0\nbroken\n"
+    )
+    assert facts.file_system_of(str(place / "a.db")) == ("nfs4", str(tmp_path / "with space"))
+    assert facts.file_system_of(str(tmp_path / "without" / "a.db")) == ("ext4", "/")
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\none {tmp_path} xfs rw 0 0\nother {tmp_path} btrfs rw 0 0\n")
+    assert facts.file_system_of(str(place / "a.db"))[0] == "btrfs"
+    mounts.unlink()
+    assert facts.file_system_of(str(place / "a.db")) == ("", "")
+
+
+def test_a_network_file_system_and_a_full_disk_need_care(
+    call: Call, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty_store(shop / "arriero.db")
+    facts.MOUNTS.write_text("server:/x / nfs rw 0 0\n")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK(10**12, 10**12, 10**6))
+    told = call("doctor")
+    assert told.exit_code == 1
+    assert "CARE  the file lies on a network file system (nfs mounted at /)" in told.stdout
+    assert "CARE  only 1.0 MB of 1.0 TB are free on its disk" in told.stdout
