@@ -24,7 +24,6 @@ from arriero.model import Instant, Loaded, StepFailure, StepKind, StepState, Tas
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 
 LATER = later(NOW, 100)
-EARLIER = later(NOW, -5)
 
 # Written out once more, so that a change of the table is a change of this test.
 TABLE = {
@@ -230,7 +229,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
 
 # --- resubmit: what failed is done again
 def test_only_what_failed_is_set_back_and_results_stay() -> None:
-    of = _in_error(done(1), failed(2), failed(3, finished_at=EARLIER), lost_count=2, revision=4)
+    of = _in_error(done(1), failed(2), failed(3), lost_count=2, revision=4)
     change = _operated(Verb.RESUBMIT, of)
     (again,) = change.steps
     assert (again.ordinal, again.state, again.attempt, again.failure_count) == (2, StepState.WITHDRAWN, 2, 0)
@@ -249,18 +248,18 @@ def test_a_step_that_nobody_took_in_time_is_set_back_to_the_same_attempt() -> No
     assert (again.attempt, again.taken) == (1, False)
 
 
-def test_a_failure_that_came_after_the_end_is_done_again_too() -> None:
-    at_the_end = failure_text(redo=(2,), results=4)
-    of = _in_error(
-        failed(1, result_number=5, finished_at=later(NOW, 5)),
-        failed(2, result_number=4),
-        failed(3, result_number=3),
-        failure=at_the_end,
-    )
+def test_a_failure_that_was_recorded_after_the_end_is_done_again_too() -> None:
+    """By the order of the record, not by the clock: both may bear the same instant."""
+    of = _in_error(failed(1, result_number=4), failed(2), failed(3), failure=failure_text(redo=(2,), results=3))
     assert [step.ordinal for step in to_be_redone(of.task, of.life)] == [1, 2]
     change = _operated(Verb.RESUBMIT, of)
     assert [step.ordinal for step in change.steps] == [1, 2]
     assert change.task.branched_at == NOW
+
+
+def test_of_a_task_held_by_a_release_that_kept_only_the_name_the_last_failure_of_that_name_is_done_again() -> None:
+    of = _in_error(failed(1, name="a"), failed(2, name="a"), failed(3, name="b"), failure=failure_text(step="a"))
+    assert [step.ordinal for step in to_be_redone(of.task, of.life)] == [2]
 
 
 def test_the_earliest_branch_of_all_incarnations_is_kept() -> None:
@@ -301,7 +300,9 @@ def test_edited_arguments_are_sent_under_a_new_key_and_what_the_code_asks_stays(
     change = _operated(Verb.RESUBMIT, of, step=2, arguments='{"card":"new"}')
     (edited,) = change.steps
     assert (edited.arguments, edited.asked) == ('{"card":"new"}', '{"card":"old"}')
-    assert edited.idempotency_key == idempotency_key("store", 1, 2, StepKind.STEP, "charge", "#1")
+    of_its_name = idempotency_key("store", 1, 2, StepKind.STEP, "charge", "#1")  # which the code may yet ask for anew
+    assert edited.idempotency_key not in (of.steps[1].idempotency_key, of_its_name)
+    assert _operated(Verb.RESUBMIT, of, step=2, arguments='{"card":"new"}').steps == [edited]
     assert [e["idempotency_key"] for e in change.events if e["type"] == "step.edited"] == [edited.idempotency_key]
 
 
@@ -325,7 +326,7 @@ def test_arguments_of_a_step_in_doubt_are_not_edited(state: StepState) -> None:
 
 @pytest.mark.parametrize("ordinal", [None, 1, 3, 4, 9])
 def test_only_what_is_done_again_can_be_edited(ordinal: int | None) -> None:
-    of = _in_error(done(1), failed(2), failed(3, finished_at=EARLIER), step_row(4))
+    of = _in_error(done(1), failed(2), failed(3), step_row(4))
     assert "step2" in _refused(Verb.RESUBMIT, of, step=ordinal, arguments="{}")
 
 
@@ -469,7 +470,7 @@ def test_a_failed_step_of_a_task_in_error_is_answered_and_not_done_again() -> No
     ("of", "ordinal", "said"),
     [
         (_in_error(done(1), failed(2)), 1, "has a result already"),
-        (_in_error(done(1), failed(2), failed(3, finished_at=EARLIER)), 3, "gone another way"),
+        (_in_error(done(1), failed(2), failed(3)), 3, "gone another way"),
         (loaded(done(1), failed(2)), 2, "gone another way"),
         (loaded(step_row(2, kind=StepKind.TIMER)), 2, "no step number 2"),
         (_ended(TaskState.ERROR, done(1), done(2), past_count=2), 2, "no step number 2"),

@@ -13,12 +13,10 @@ from arriero import (
     App,
     Attempt,
     Permanent,
-    StepFailed,
     Supervision,
     Task,
     TaskCompensated,
     TaskFailed,
-    Transient,
     Undo,
     sleep,
     testing,
@@ -194,19 +192,3 @@ def record(world: World, task: Task[Any]) -> Loaded:
 def row_of(world: World, task: Task[Any], label: str) -> StepRow:
     """The last row of a step of the task."""
     return [step for step in record(world, task).steps if step.label == label and step.kind == "step"][-1]
-
-
-__all__ = [
-    "DECLINED",
-    "HOLD",
-    "UNDO",
-    "WHO",
-    "Shop",
-    "StepFailed",
-    "Transient",
-    "check",
-    "held",
-    "opened",
-    "record",
-    "undone",
-]

@@ -84,8 +84,9 @@ def _undo_of(step: StepRow, loaded: Loaded, store_id: str) -> NewStep:
         agent=step.agent,
         arguments=step.arguments,
         policy=step.compensation,
+        # With the ordinal: after a resubmission two steps of one name and key may have happened, each to be undone.
         idempotency_key=idempotency_key(
-            store_id, task.task_no, task.incarnation, StepKind.COMPENSATION, step.name, step.key
+            store_id, task.task_no, task.incarnation, StepKind.COMPENSATION, step.name, f"{step.key}\x1f{step.ordinal}"
         ),
         undoes=step.step_no,
         undo=msgspec.json.encode(context).decode(),

@@ -278,7 +278,9 @@ class _Operation:
     def _with_arguments(self, step: StepRow) -> StepRow:
         command, task = self.command, self.writer.task
         assert command.arguments is not None
-        key = idempotency_key(command.store_id, task.task_no, task.incarnation, step.kind, step.name, step.key)
+        # Apart from the key of the step's name: in this incarnation the code may yet ask under it for something else.
+        edited = f"{step.key}\x1fedited"
+        key = idempotency_key(command.store_id, task.task_no, task.incarnation, step.kind, step.name, edited)
         self.writer.events.append(
             {
                 "type": "step.edited",
