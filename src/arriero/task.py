@@ -209,7 +209,10 @@ class Task(Generic[R_co]):
         await self._operate(Verb.ANSWER, loaded, by, reason, **what)
 
     async def pause(self, *, by: str, reason: str) -> None:
-        """Let nothing new begin; attempts under way end, and its own limit waits too. Raises: as ``resubmit``."""
+        """Let nothing new begin; attempts under way end. Its own limit is not enforced meanwhile, but goes on counting.
+
+        Raises: as ``resubmit``.
+        """
         await self._operate(Verb.PAUSE, await self._load(), by, reason)
 
     async def resume(self, *, by: str, reason: str) -> None:

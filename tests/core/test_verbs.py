@@ -20,7 +20,18 @@ from arriero.commands import Operate
 from arriero.core.changes import Change, Refused
 from arriero.core.compensation import idempotency_key
 from arriero.core.verbs import VERB_RULES, allowed_verbs, judged, operate, to_be_redone
-from arriero.model import Instant, Loaded, StepFailure, StepKind, StepState, TaskFailure, TaskState, Verb, later
+from arriero.model import (
+    Instant,
+    Loaded,
+    StepFailure,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskState,
+    Verb,
+    later,
+)
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 
 LATER = later(NOW, 100)
@@ -257,9 +268,18 @@ def test_a_failure_that_was_recorded_after_the_end_is_done_again_too() -> None:
     assert change.task.branched_at == NOW
 
 
-def test_of_a_task_held_by_a_release_that_kept_only_the_name_the_last_failure_of_that_name_is_done_again() -> None:
-    of = _in_error(failed(1, name="a"), failed(2, name="a"), failed(3, name="b"), failure=failure_text(step="a"))
-    assert [step.ordinal for step in to_be_redone(of.task, of.life)] == [2]
+def test_of_a_task_held_by_a_release_that_kept_only_name_and_reason_what_fits_both_is_done_again() -> None:
+    """And what failed after it: the code had ended by then, and never saw it."""
+
+    def refused(ordinal: int, name: str, why: str) -> StepRow:
+        text = msgspec.json.encode(StepFailure("permanent", why)).decode()
+        return failed(ordinal, name=name, failure=text, result_number=ordinal)
+
+    of = _in_error(
+        refused(1, "a", "caught"), refused(2, "a", "p A2"), refused(3, "a", "p A3"),
+        failure=msgspec.json.encode(TaskFailure("step", "p A2", "a")).decode(),
+    )  # fmt: skip
+    assert [step.ordinal for step in to_be_redone(of.task, of.life)] == [2, 3]
 
 
 def test_the_earliest_branch_of_all_incarnations_is_kept() -> None:

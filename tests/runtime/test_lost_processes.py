@@ -142,10 +142,24 @@ async def test_an_attempt_whose_process_lost_its_trust_before_the_call_is_not_be
         session.agents._is_trusted = lambda: next(trusts, False)
         task = await app.submit(road.walk())
         await machine.event("step.dispatched", task=task.id)
-        await until(lambda: not session.agents.in_flight)
+        await until(lambda: bool(session.agents.in_flight))
         assert road.calls == []
         await declare_lost(session)
         assert await within(task.result()) == 1
+    await machine.check()
+
+
+async def test_an_attempt_begun_while_the_lease_is_late_is_carried_out_once_it_is_renewed(machine: Machine) -> None:
+    road = Road(stops=0)
+    app = machine.app([road.agent], [road.journey])
+    async with app.running():
+        session = session_of(app)
+        trusts = iter([True, False, False, False])  # when the place is reserved, and after three looks again
+        session.agents._is_trusted = lambda: next(trusts, True)
+        task = await app.submit(road.walk())
+        assert await within(task.result()) == 1
+    (dispatched,) = await machine.events("step.dispatched")
+    assert dispatched["attempt"] == 1
     await machine.check()
 
 

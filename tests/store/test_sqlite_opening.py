@@ -328,6 +328,47 @@ def test_schema_sql_is_the_sum_of_the_migrations() -> None:
     written.close()
 
 
+@pytest.mark.parametrize(
+    ("state", "kind", "has_plan", "undoing"),
+    [
+        ("compensating", "step", True, True),
+        ("compensated", "step", True, True),
+        ("error", "undo", True, True),
+        ("error", "in_doubt", False, True),
+        ("error", "lost", True, True),
+        ("error", "step", False, False),
+        ("error", "lost", False, False),
+        ("processing", "", False, False),
+    ],
+)
+def test_tasks_of_the_first_release_are_known_to_be_undone_where_their_undo_had_begun(
+    state: str, kind: str, has_plan: bool, undoing: bool
+) -> None:
+    known = migrations("arriero.store.sqlite")
+    connection = sqlite3.connect(":memory:")
+    migrate_sqlite(connection, known[:1], 0)
+    task = {
+        "task_no": 1,
+        "task_id": "t",
+        "state": state,
+        "failure": None if not kind else f'{{"kind":"{kind}","reason":""}}',
+    }
+    _insert(connection, "arriero_task", task)
+    if has_plan:
+        _insert(connection, "arriero_step", {"step_no": 1 << 20 | 1, "task_no": 1, "kind": "compensation"})
+    migrate_sqlite(connection, known, 0)
+    assert connection.execute("SELECT undoing FROM arriero_task").fetchone() == (undoing,)
+    connection.close()
+
+
+def _insert(connection: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
+    """A row with these values, and with zero or nothing in every other column."""
+    columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+    row = {name: values.get(name, 0 if required else None) for _, name, _, required, *_ in columns}
+    marks = ", ".join(f":{name}" for name in row)
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", row)
+
+
 def test_migrations_are_numbered_without_a_gap_and_applied_once() -> None:
     known = migrations("arriero.store.sqlite")
     assert [one.number for one in known] == list(range(1, len(known) + 1))

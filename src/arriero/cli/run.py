@@ -10,29 +10,30 @@ from types import FrameType
 import click
 
 from ..app import App
+from ..config import load
 from ..errors import InvalidInput
 from ..runtime.settings import ROLES
 from .loading import load_app
 from .output import one_line, write_no_more
-from .stores import store_option
+from .stores import configured_app, store_option
 
 LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
 
 
 @click.command(short_help="Run an App until a signal.")
-@click.argument("app", metavar="MODULE:APP")
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @store_option
 @click.option("--roles", metavar="ROLES", help="Some of scheduler,agents,supervisor; all by default.")
 @click.option("--agents", metavar="NAMES", help="The Agents to host, by name and comma; all by default.")
-def run(app: str, store: str | None, roles: str | None, agents: str | None) -> None:
-    """Run an App until SIGTERM or Ctrl-C.
+def run(app: str | None, store: str | None, roles: str | None, agents: str | None) -> None:
+    """Run an App until SIGTERM or Ctrl-C; without a name, the one that the settings name.
 
     The first signal drains: nothing new is taken, attempts under way end, and the process exits with 0. A second one
     exits at once. Nothing is lost either way.
     """
     stop = Stop()
     stop.listen()
-    loaded = load_app(app)
+    loaded = configured_app(load()) if app is None else load_app(app)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     asyncio.run(_run(loaded, store, _names(roles, "role"), _names(agents, "Agent"), stop))
 

@@ -312,6 +312,7 @@ class Record:
 
     def __init__(self, steps: Sequence[StepRow], branched_at: Instant | None) -> None:
         self._branched_at = branched_at
+        self._left = [step for step in steps if may_be_left(step, branched_at)]
         self._by_identity: defaultdict[Identity, list[StepRow]] = defaultdict(list)
         for step in steps:
             self._by_identity[identity_of(step)].append(step)
@@ -321,10 +322,19 @@ class Record:
         rows = self._by_identity.get(asked.identity, ())
         return next((row for row in rows if asked_with(row) == asked.arguments), None)
 
-    def disagreement(self, asked: Asked) -> str | None:
-        """Why what the code asks for now is not what was recorded; None when it is, or is new."""
+    def disagreement(self, asked: Asked, asks_for: Callable[[StepRow], bool]) -> str | None:
+        """Why what the code asks for now is not what was recorded; None when it is, or is new.
+
+        ``asks_for``: whether the code asks for just this row. A row that it does not ask for, with the same name and
+        arguments, was counted as another occurrence the first time: nobody can tell whether it is the same.
+        """
         if self.find(asked) is not None:
             return None
+        kind, name, key = asked.identity
+        for row in self._left if kind is StepKind.STEP and key.startswith("#") else ():
+            same = (row.kind, row.name, asked_with(row)) == (kind, name, asked.arguments) and row.key.startswith("#")
+            if same and row.state is not StepState.WITHDRAWN and not asks_for(row):
+                return f"the code asks for step {name} as {key}, with these arguments it was {row.key} before; give it a key="
         for row in self._by_identity.get(asked.identity, ()):
             if not may_be_left(row, self._branched_at):
                 before = asked_with(row)
@@ -365,10 +375,12 @@ def replay(
                 return [], disagrees(
                     f"step {step.label} has a recorded result, but the code no longer asks for it there"
                 )
-            return [], disagrees(record.disagreement(execution.asked[identity]) or f"step {step.label} is another")
+            return [], disagrees(
+                record.disagreement(execution.asked[identity], execution.asks_for) or f"step {step.label} is another"
+            )
         asked += execution.deliver(identity, result_of(step), at)
     for one in asked:
-        if (why := record.disagreement(one)) is not None:
+        if (why := record.disagreement(one, execution.asks_for)) is not None:
             return [], disagrees(why)
     missing = [
         step.label

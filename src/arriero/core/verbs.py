@@ -449,9 +449,17 @@ def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
     failure = _read_failure(task.failure)
     failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
     named = failure.redo
-    if not named and failure.kind == "step":  # held by release 0.1.0, which kept only the name
-        named = tuple(step.ordinal for step in failed if step.name == failure.step)[-1:]
+    if not named and failure.results is None and failure.kind == "step":
+        named = _named_by_release_one(failure, failed)
     return [step for step in failed if step.ordinal in named or _came_after(step, failure)]
+
+
+def _named_by_release_one(failure: TaskFailure, failed: list[StepRow]) -> tuple[int, ...]:
+    """What release 0.1.0 left the task by: it kept only the step's name and the reason. And what came after that."""
+    of_name = [step for step in failed if step.name == failure.step]
+    fitting = [step for step in of_name if step.failure is not None and failure.reason in step.failure] or of_name
+    last = max((step.result_number or 0 for step in fitting), default=0)
+    return tuple(step.ordinal for step in failed if fitting and (step.result_number or 0) >= last)
 
 
 def _came_after(step: StepRow, failure: TaskFailure) -> bool:

@@ -26,6 +26,7 @@ from .ports import Ports
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
+TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
 SAID_MAX = 20_000  # more reports than one process can have on their way to the store
 _read_undo = msgspec.json.Decoder(UndoContext).decode
 
@@ -290,7 +291,7 @@ class _AttemptRun:
         delay, delay_max = policy.retry.delay_seconds()
         unsure = False
         for number in range(1, policy.retry.tries + 1):
-            if self._remaining() <= 0 or not self._host._is_trusted():
+            if not await self._may_send():
                 return None
             self._number = number
             try:
@@ -317,6 +318,18 @@ class _AttemptRun:
                 return self._failed(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
         return None
+
+    async def _may_send(self) -> bool:
+        """Whether a try may be made: in time, and while this process may believe in its lease.
+
+        Renewals may be late where many write to one store. Until one succeeds nothing is sent; it does not succeed any
+        more once others may have freed what we hold.
+        """
+        while self._remaining() > 0:
+            if self._host._is_trusted():
+                return True
+            await self._clock.sleep(TRUST_SECONDS)
+        return False
 
     async def _send(self, call: Callable[[], Awaitable[Any]]) -> Any:
         undo = "undo_" if self._step.kind is StepKind.COMPENSATION else ""

@@ -121,7 +121,7 @@ class CommandSink:
         # Files instead of pipes: a command may leave its input unread, write without end, or leave a child behind
         # that keeps its outputs open, and none of it holds us up.
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaints:
-            given.write(as_event(alert))
+            given.write(as_event(alert) + b"\n")  # one line each, so that what is appended to a file stays readable
             given.seek(0)
             exit_code = await self._run(given, complaints)
             if exit_code != 0:

@@ -105,10 +105,10 @@ class LiveTask:
     def to_be_opened(self) -> list[Asked]:
         """What the code asked for since this was last asked, less what an earlier incarnation has at hand."""
         fresh, self.fresh = self.fresh, []
-        if self.earlier is None:
+        if self.earlier is None or self.execution is None:
             return fresh
         for asked in fresh:
-            if (why := self.earlier.disagreement(asked)) is not None:
+            if (why := self.earlier.disagreement(asked, self.execution.asks_for)) is not None:
                 self.broken = disagrees(why)
                 return []
         return [asked for asked in fresh if self.earlier.is_to_be_opened(asked)]

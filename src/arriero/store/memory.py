@@ -285,7 +285,10 @@ class MemoryStore(MemoryTables):
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         tasks = [self.tasks[no] for no in sorted(set(task_nos)) if no in self.tasks]
-        return [Ended(t, open_compensations(self.loaded(t.task_no).steps)) for t in tasks if t.state not in TASK_OPEN]
+        return [Ended(t, self._still_open(t)) for t in tasks if t.state not in TASK_OPEN]
+
+    def _still_open(self, task: TaskRow) -> tuple[str, ...]:
+        return () if task.state is TaskState.PROCESSED else open_compensations(self.loaded(task.task_no).steps)
 
     async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         found = (t for t in self.tasks.values() if t.task_no > after and self._is_meant(t, which))

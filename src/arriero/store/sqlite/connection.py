@@ -8,6 +8,7 @@ from pathlib import Path
 from ...errors import ArrieroError, StoreError
 from ..base import folded
 
+TURNS_MAX = 100  # that others may come first where several make a new file
 BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction before it says so
 
 _REMEDIES = (
@@ -76,11 +77,28 @@ def _make_fit(connection: sqlite3.Connection) -> None:
     Releases of SQLite before 3.51.3 can damage the file when a checkpoint meets a commit that restarts the log; ours
     run under the write lock.
     """
-    (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-    if journal != "wal":
-        raise StoreError(f"it cannot keep a write-ahead log (journal_mode={journal}): put it on a local disk")
+    _keep_log(connection)
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA wal_autocheckpoint=0")
+
+
+def _keep_log(connection: sqlite3.Connection) -> None:
+    """WAL. Where several open a new file at once, all but one are told at once that it is locked: they look again."""
+    for _ in range(TURNS_MAX):
+        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if journal == "wal":
+            return
+        try:
+            (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            connection.execute("BEGIN IMMEDIATE")  # waits for whoever is at it
+            connection.execute("ROLLBACK")
+            continue
+        if journal != "wal":
+            raise StoreError(f"it cannot keep a write-ahead log (journal_mode={journal}): put it on a local disk")
+    raise StoreError("it is locked by others again and again: end their transactions")
 
 
 def holds_store(path: str) -> bool:

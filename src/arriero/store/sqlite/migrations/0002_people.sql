@@ -9,6 +9,18 @@ ALTER TABLE arriero_step ADD COLUMN asked TEXT;
 ALTER TABLE arriero_body ADD COLUMN asked TEXT;
 ALTER TABLE arriero_process ADD COLUMN about TEXT NOT NULL DEFAULT '{}';
 
+-- Whose undo has begun, and not only been asked for in vain because of a pivot.
+UPDATE arriero_task SET undoing = 1
+ WHERE state IN ('compensating', 'compensated')
+    OR (state = 'error'
+        AND (json_extract(failure, '$.kind') IN ('undo', 'in_doubt')
+             OR EXISTS (SELECT 1 FROM arriero_step AS step
+                         WHERE step.step_no BETWEEN arriero_task.task_no << 20 AND (arriero_task.task_no << 20) + 1048575
+                           AND step.kind = 'compensation')
+             OR (json_extract(failure, '$.kind') = 'lost'
+                 AND EXISTS (SELECT 1 FROM arriero_history AS history
+                              WHERE history.task_no = arriero_task.task_no AND history.events LIKE '%"undo.begun"%'))));
+
 DROP INDEX arriero_task_claimable;
 CREATE INDEX arriero_task_claimable ON arriero_task (priority, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL;
