@@ -12,7 +12,7 @@ FINE = ("--arguments", order("1"))
     ("arguments", "part"),
     [
         (["nothing"], "No such command 'nothing'"),
-        (["run"], "Missing argument 'MODULE:APP'"),
+        (["run"], "no App is named; give MODULE:APP, or set ARRIERO_APP"),
         (["task", "list", "--nothing"], "No such option"),
         (["task", "list", "--state", "nothing"], "'nothing' is not one of 'pending'"),
         (["task", "list", "--limit", "0"], "0 is not in the range"),
