@@ -236,8 +236,12 @@ class Loaded(msgspec.Struct, frozen=True):
     @property
     def life(self) -> tuple[StepRow, ...]:
         """The steps that count: without those of a life that was undone as a whole before the task was resubmitted."""
-        past = self.task.past_count
-        return self.steps if not past else tuple(step for step in self.steps if step.ordinal > past)
+        return life_of(self.task, self.steps)
+
+
+def life_of(task: TaskRow, steps: tuple[StepRow, ...]) -> tuple[StepRow, ...]:
+    """See ``Loaded.life``."""
+    return steps if not task.past_count else tuple(step for step in steps if step.ordinal > task.past_count)
 
 
 StatusKind = Literal["received", "started", "completed", "failed", "compensated", "needs_attention", "dropped"]

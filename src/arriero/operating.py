@@ -12,12 +12,11 @@ from .definitions import Step, Workflow
 from .errors import DefinitionError, InvalidInput, VerbRefused
 from .model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
 from .policies import Duration, seconds
-from .runtime.code import STEP_PREFIX, Code, OneStep
+from .runtime.code import STEP_PREFIX, Code, OneStep, read_one_step
 
 UNDO_PREFIX = "undo:"
 ACTOR = "operator"
 Asked = Mapping[str, Any]
-_read_one_step = msgspec.json.Decoder(OneStep).decode
 
 
 def signed(by: str, reason: str) -> tuple[str, str]:
@@ -111,7 +110,7 @@ def edited(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked, step: st
         return {"step": row.ordinal, "arguments": _merged(definition, row.arguments, arguments)}
     if isinstance(definition, Workflow):
         return {"arguments": _merged(definition, loaded.arguments, arguments)}
-    one = _read_one_step(loaded.arguments)
+    one = read_one_step(loaded.arguments)
     text = _merged(definition, bytes(one.arguments).decode(), arguments)
     return {"arguments": msgspec.json.encode(OneStep(msgspec.Raw(text.encode()), one.options)).decode()}
 

@@ -3,14 +3,14 @@
 Handlers of the single events stand in ``fold_task``, ``fold_steps`` and ``fold_people``; ``history`` joins them.
 """
 
-from typing import Any
-
 import msgspec
 
 from ..model import StepState, TaskState
 from ..policies import StepPolicy
+from .telling import Event
 
-Event = dict[str, Any]
+__all__ = ["ENDED", "STEP_IS_OPEN", "Event", "StepFold", "TaskFold", "Violation"]
+
 ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
 STEP_IS_OPEN = (StepState.PENDING, StepState.RUNNING)
 

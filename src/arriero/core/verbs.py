@@ -22,6 +22,7 @@ from ..model import (
     TaskState,
     Verb,
     later,
+    life_of,
 )
 from .chain import payload_hash
 from .changes import Change, Refused, Rows, Writer
@@ -102,7 +103,7 @@ class _Operation:
     def __init__(self, command: Operate, task: TaskRow, rows: Rows, now: Instant) -> None:
         self.command = command
         self.before = task
-        self.life = tuple(step for step in rows.steps_of(task.task_no) if step.ordinal > task.past_count)
+        self.life = life_of(task, rows.steps_of(task.task_no))
         self.writer = Writer(task, rows, now, None)
         self.writer.rewrites = True
         self.event: Event = {

@@ -18,7 +18,7 @@ class OneStep(msgspec.Struct, frozen=True):
     options: StepOptions
 
 
-_read_one_step = msgspec.json.Decoder(OneStep).decode
+read_one_step = msgspec.json.Decoder(OneStep).decode
 
 
 class Code:
@@ -43,7 +43,7 @@ class Code:
 
     @staticmethod
     async def _one_step(step: Step[Any, Any], arguments: str) -> Any:
-        one = _read_one_step(arguments)
+        one = read_one_step(arguments)
         return await StepCall(step, bytes(one.arguments).decode(), one.options)
 
     def runs(self, definition: Workflow[Any, Any] | Step[Any, Any]) -> bool:
