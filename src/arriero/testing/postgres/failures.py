@@ -1,0 +1,30 @@
+"""What the launcher raises: nothing to launch, or a program that did not do what it was started for."""
+
+from pathlib import Path
+
+from ...errors import ArrieroError
+
+LINES_MAX = 20  # of a log in a message: a failed start says why in its last few
+
+
+class NotInstalled(ArrieroError):
+    """The machine lacks a program or a library; the message names the remedy."""
+
+
+class ProgramFailed(ArrieroError):
+    """A program did not start, did not answer or did not end as it should; its last lines are in the message.
+
+    Args:
+        what: what went wrong, with the program's name.
+        log: all that the program wrote.
+    """
+
+    def __init__(self, what: str, log: str) -> None:
+        last = "\n".join(f"  {line}" for line in log.strip().splitlines()[-LINES_MAX:])
+        super().__init__(f"{what}; its last lines:\n{last}" if last else f"{what}; it wrote nothing")
+        self.log = log
+
+
+def text_of(log: Path) -> str:
+    """What stands in a log so far; nothing if there is none."""
+    return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

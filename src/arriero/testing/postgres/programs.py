@@ -1,0 +1,132 @@
+"""Programs that run under a keeper: without root's rights, and never longer than this process."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Literal
+
+from . import keeper
+from .failures import ProgramFailed
+
+Way = Literal["direct", "namespace", "nobody"]
+"""How a program runs: as this user; as root's stand-in in a user namespace; as the user ``nobody``."""
+
+
+@cache
+def usual_way() -> Way:
+    """How programs are started here: PostgreSQL and PgBouncer both refuse to run as root.
+
+    Returns: "direct" for an ordinary user; for root "namespace", or "nobody" where namespaces are not to be had.
+    """
+    if os.geteuid() != 0:
+        return "direct"
+    return "namespace" if _kept(["true"], "namespace", subprocess.DEVNULL).wait() == 0 else "nobody"
+
+
+def run(command: Sequence[str | Path], way: Way) -> str:
+    """Run a program to its end.
+
+    Returns: what it wrote, errors included.
+    Raises: ProgramFailed - it ended with another code than 0.
+    """
+    process = _kept(command, way, subprocess.PIPE)
+    told = process.communicate()[0].decode(errors="replace")
+    if process.returncode != 0:
+        raise ProgramFailed(f"{Path(command[0]).name} ended with {process.returncode}", told)
+    return told
+
+
+def _kept(
+    command: Sequence[str | Path], way: Way, output: int | IO[bytes], folder: str = ""
+) -> subprocess.Popen[bytes]:
+    """A keeper with its program. In a session of its own, so that Ctrl-C does not reach them before us."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), way, folder, *map(str, command)],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        cwd="/",
+        env=_environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, less what would lead PostgreSQL's programs elsewhere, and without a language or zone of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
+    return {**kept, "LC_ALL": "C", "TZ": "UTC"}
+
+
+def keep_folder(folder: Path) -> None:
+    """See to it that a folder is removed when this process has ended, whichever way."""
+    # Nobody waits for this one: it ends after us. To forget it is intended, and Popen would warn of it.
+    watcher = _kept([], "direct", subprocess.DEVNULL, str(folder))
+    watcher.returncode = 0
+
+
+class Program:
+    """A running program, with all the processes that it starts.
+
+    Args:
+        command: program and arguments.
+        way: with which rights.
+        log: where its output is appended.
+    """
+
+    def __init__(self, command: Sequence[str | Path], way: Way, log: Path) -> None:
+        with log.open("ab") as output:
+            self._keeper = _kept(command, way, output)
+
+    @property
+    def running(self) -> bool:
+        """Whether anything of it still runs."""
+        return self._keeper.poll() is None
+
+    def owns(self, pid: int) -> bool:
+        """Whether a process is the program itself (not one that it started)."""
+        return keeper.parent_of(pid) == self._keeper.pid
+
+    def processes(self) -> list[int]:
+        """Everything of it that runs now; the program comes first."""
+        return keeper.descendants(self._keeper.pid) if self.running else []
+
+    def freeze(self) -> None:
+        """Stop all its processes where they stand (SIGSTOP); what they start meanwhile is stopped too."""
+        frozen: set[int] = set()
+        while fresh := [pid for pid in self.processes() if pid not in frozen]:
+            for pid in fresh:
+                send(pid, signal.SIGSTOP)
+            frozen.update(fresh)
+
+    def thaw(self) -> None:
+        """Let all its processes go on (SIGCONT)."""
+        for pid in self.processes():
+            send(pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End all its processes as if the machine had died: none sees another die. Returns when they are gone."""
+        self.freeze()
+        while self.running:
+            for pid in self.processes():
+                send(pid, signal.SIGKILL)
+            self.wait(0.05)
+
+    def wait(self, seconds_max: float) -> bool:
+        """Wait until nothing of it runs. Returns: whether it came to that in time."""
+        try:
+            self._keeper.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal; a process that is gone needs none."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
