@@ -46,7 +46,7 @@ from .replies import Status
 from .sync import SyncApp, SyncTask, SyncTasks
 from .task import Task, TaskView
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Acted",

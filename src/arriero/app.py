@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -28,9 +29,10 @@ from .runtime.ports import Ports, SystemPorts
 from .runtime.settings import Settings
 from .runtime.waiting import Waiting
 from .store import open_store
-from .store.base import StateStore, TaskFilter
+from .store.base import Busy, StateStore, TaskFilter, Unanswered, Unwritten
 from .store.batch import same_submission
 from .store.committer import Committer
+from .store.patience import apply_patiently
 from .task import Task, TaskView, seconds_or_refuse
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class App:
         if self._users == 0:
             crash_points.read_environment()
             self._loop = loop
+            store.on_wake_up(self._waiting.look)
             await store.open()
             self._store = store
             self._submitter = Committer(
@@ -252,8 +255,9 @@ class App:
             priority: 0 to 9; 9 is claimed first.
             delay: seconds or timedelta before it may start.
             reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
-            connection: a ``sqlite3.Connection`` with a transaction open on the store's file: the task is part of it,
-                and there is none unless you commit; see ``arriero.connect``.
+            connection: with a transaction open on the store's database: the task is part of it, and there is none unless
+                you commit. On SQLite a ``sqlite3.Connection``, see ``arriero.connect``; on PostgreSQL one of psycopg, a
+                session or connection of SQLAlchemy, each sync or async, or Django's.
         Raises: InvalidInput - a bad id, priority or delay, a definition that is not in this App, another workflow or
             body under a known id, or a connection that is not fit; TransactionConflict - roll back and run your
             transaction again; StoreError; OutcomeUnknown; NotYetBuilt for convoy and sequence.
@@ -263,27 +267,21 @@ class App:
                 raise NotYetBuilt(f"submit({name}=): it comes with a later release; leave it out")
         what: dict[str, Any] = {"task_id": task_id, "priority": priority, "delay": delay, "reply_to": reply_to}
         if connection is not None:
-            return self.task(self._submit_joined(call, connection=connection, **what))
+            command, joined = self._submit_joined(call, connection=connection, **what)
+            accepted(await joined if inspect.isawaitable(joined) else joined)
+            return self.task(command.task_id)
         command = self._submission(call, **what)
-        answer = _accepted(await self._submit(command))
+        answer = accepted(await self._submit(command))
         if self._node is not None:
             self._node.hint()
         return Task(self, command.task_id, self._codes[command.workflow], answer.task_no)
 
     def _submit_joined(
-        self,
-        call: WorkflowCall[Any] | StepCall[Any],
-        *,
-        task_id: str | None,
-        priority: int,
-        delay: Duration,
-        reply_to: str | None,
-        connection: Any,
-    ) -> str:
-        """In the caller's thread and transaction; answers the task's id."""
-        command = self._submission(call, task_id=task_id, priority=priority, delay=delay, reply_to=reply_to)
-        _accepted(submit_joined(self._store_open(), command, connection))
-        return command.task_id
+        self, call: WorkflowCall[Any] | StepCall[Any], *, connection: Any, **what: Any
+    ) -> tuple[Submit, Submitted | Refusal | Awaitable[Submitted | Refusal]]:
+        """In the caller's thread and transaction; the answer is to be awaited where the connection is an async one."""
+        command = self._submission(call, **what)
+        return command, submit_joined(self._store_open(), command, connection)
 
     def _submission(
         self,
@@ -337,6 +335,10 @@ class App:
         assert self._submitter is not None
         try:
             return await self._submitter.ask(command)
+        except Unanswered as error:
+            raise OutcomeUnknown(command.task_id) from error
+        except (Unwritten, Busy):
+            raise
         except StoreError as error:
             try:
                 found = await self._store_open().find(command.task_id)
@@ -405,9 +407,9 @@ class App:
         )
         return Tasks(self, which, None if older_than is None else seconds_or_refuse(older_than, "older_than"))
 
-    async def _operate(self, commands: Sequence[Operate]) -> list[Answer]:
+    async def _operate(self, commands: Sequence[Operate]) -> Sequence[Answer]:
         """Carry out verbs, each whole or refused, in one transaction."""
-        answers = await self._store_open().apply(commands) if commands else []
+        answers = await apply_patiently(self._store_open(), commands, self._ports.clock) if commands else []
         if self._node is not None:
             self._node.hint()
         return answers
@@ -434,7 +436,8 @@ class App:
         return f"<App {self.name}: {len(self.agents)} Agents, {len(self.workflows)} workflows>"
 
 
-def _accepted(answer: Submitted | Refusal) -> Submitted:
+def accepted(answer: Submitted | Refusal) -> Submitted:
+    """The answer, if it is none of refusal. Raises InvalidInput."""
     if isinstance(answer, Refusal):
         raise InvalidInput(f"{answer.detail}; use another task_id, or look at it with `arriero task show`")
     return answer

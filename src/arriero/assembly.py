@@ -8,7 +8,7 @@ import msgspec
 
 from .config import Configuration
 from .core.alerts import Alert
-from .definitions import Agent
+from .definitions import Agent, Workflow
 from .model import ProcessAbout, TaskRow
 from .runtime.agent_host import Around
 from .runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
@@ -65,7 +65,9 @@ def make_node(
             alerting=alerting,
         )
 
-    return Node(make_session)
+    node = Node(make_session)
+    store.on_wake_up(node.look)
+    return node
 
 
 def _about(name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], roles: frozenset[str]) -> ProcessAbout:
@@ -75,7 +77,18 @@ def _about(name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], role
         roles=tuple(sorted(roles)),
         workflows=tuple(sorted(codes)) if runs_code else (),
         steps=tuple(sorted((agent.name, step) for agent in agents for step in agent.steps)) if hosts else (),
+        policies=_policies(codes) if runs_code else {},
     )
+
+
+def _policies(codes: Mapping[str, Code]) -> dict[str, str]:
+    """Of the workflows by name, as a task's row has them. A task of one step is submitted by Python only."""
+    workflows = {name: code.definition for name, code in sorted(codes.items())}
+    return {
+        name: msgspec.json.encode(definition.policy).decode()
+        for name, definition in workflows.items()
+        if isinstance(definition, Workflow)
+    }
 
 
 def _sinks(configuration: Configuration, ports: Ports, on_alert: Sequence[OnAlert]) -> list[AlertSink]:

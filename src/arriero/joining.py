@@ -1,35 +1,40 @@
 """Submitting a task inside the caller's own transaction, so that both stand or fall together."""
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from .commands import Refusal, Submit, Submitted
-from .errors import InvalidInput, NotYetBuilt
+from .errors import InvalidInput
 from .store.base import StateStore
 
 if TYPE_CHECKING:
     import sqlite3
 
 
-def submit_joined(store: StateStore, command: Submit, connection: Any) -> Submitted | Refusal:
+def submit_joined(
+    store: StateStore, command: Submit, connection: Any
+) -> Submitted | Refusal | Awaitable[Submitted | Refusal]:
     """Keep a task by the caller's connection and in the transaction it has open; nothing is committed here.
 
-    Runs in the caller's thread. Raises: InvalidInput - the connection or its transaction is not fit; TransactionConflict
-    - another transaction came first; StoreError.
+    Runs in the caller's thread; to be awaited where the connection is an async one. Raises: InvalidInput - the connection
+    or its transaction is not fit; TransactionConflict - another transaction came first; StoreError.
     """
+    join = getattr(store, "submit_joined", None)
+    if join is None:
+        raise InvalidInput(
+            f"submit(connection=): the store {store.url} has no transactions of yours to join; use sqlite:///PATH or"
+            " postgresql://HOST/DATABASE"
+        )
     import sqlite3  # only who joins a transaction pays for loading it
 
-    from .store.sqlite.store import SqliteStore
-
-    if not isinstance(store, SqliteStore):
+    is_file = store.url.startswith("sqlite:")
+    if is_file and not isinstance(connection, sqlite3.Connection):
         raise InvalidInput(
-            f"submit(connection=): the store {store.url} has no transactions of yours to join; use sqlite:///PATH"
+            f"submit(connection=) takes a sqlite3.Connection for the store {store.url}, not {connection!r};"
+            " see arriero.connect"
         )
-    if not isinstance(connection, sqlite3.Connection):
-        kind = type(connection).__module__.split(".")[0]
-        if kind in ("sqlalchemy", "psycopg"):
-            raise NotYetBuilt(f"submit(connection=) with {kind}: it comes with PostgreSQL; use arriero.connect(store)")
-        raise InvalidInput(f"submit(connection=) takes a sqlite3.Connection, not {connection!r}; see arriero.connect")
-    return store.submit_joined(command, connection)
+    answer: Submitted | Refusal | Awaitable[Submitted | Refusal] = join(command, connection)
+    return answer
 
 
 def connect(store: str) -> "sqlite3.Connection":

@@ -209,12 +209,14 @@ class ProcessAbout(msgspec.Struct, frozen=True, kw_only=True):
     """What a process start says of itself, so that others can tell what has code somewhere.
 
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
+    ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL.
     """
 
     app: str = ""
     roles: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
     steps: tuple[tuple[str, str], ...] = ()
+    policies: dict[str, str] = {}
 
 
 class LeaseRow(msgspec.Struct, frozen=True):

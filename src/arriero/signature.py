@@ -95,6 +95,13 @@ class Signature:
 
     def arguments(self, text: str) -> dict[str, Any]:
         """The recorded arguments, by name, as the function takes them. Raises InvalidInput when they do not fit."""
+        found = self.some_arguments(text)
+        if missing := self._required - found.keys():  # as they may be where they were submitted by SQL
+            raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
+        return found
+
+    def some_arguments(self, text: str) -> dict[str, Any]:
+        """Those arguments that a JSON object names, as the function takes them. Raises InvalidInput when one does not fit."""
         if self._read_arguments is None:
             self._resolve_late()
         assert self._read_arguments is not None

@@ -14,9 +14,10 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Asyn
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from .app import App
+from .app import App, accepted
 from .bulk import Tasks
 from .calls import StepCall, WorkflowCall
+from .commands import Refusal, Submitted
 from .definitions import Workflow
 from .errors import InvalidInput
 from .policies import Duration
@@ -310,10 +311,15 @@ class SyncApp:
             self._refuse_on_a_loop()
             with _lock:
                 self._opened()
-            joined = self._app._submit_joined(
+            command, joined = self._app._submit_joined(
                 call, task_id=task_id, priority=priority, delay=delay, reply_to=reply_to, connection=connection
             )
-            return self.task(joined)
+            if isinstance(joined, Coroutine):
+                joined.close()
+                raise InvalidInput("submit(connection=): this is an async connection; await App.submit with it")
+            assert isinstance(joined, Submitted | Refusal)
+            accepted(joined)
+            return self.task(command.task_id)
         task = self._call(
             self._app.submit,
             call,

@@ -130,7 +130,6 @@ async def test_without_any_word_the_store_stands_in_the_current_directory(
         ({"roles": []}, "no role was named"),
         ({"agents": ["nobody"]}, "Agent 'nobody' is not in App machine; it has echoes"),
         ({"store": "mysql://x"}, "store 'mysql://x' is not known"),
-        ({"store": "postgresql://x"}, "later release"),
     ],
 )
 async def test_what_cannot_be_run_is_refused_before_anything_is_opened(

@@ -76,10 +76,5 @@ async def test_the_state_of_a_convoy_is_refused_in_a_workflow() -> None:
                 await within((await world.app.submit(keep(what))).result())
 
 
-def test_the_other_store_is_refused_by_its_name() -> None:
-    with pytest.raises(InvalidInput, match="PostgreSQL comes with a later release"):
-        App("pg").running(store="postgresql://localhost/arriero")
-
-
 def test_all_of_them_are_input_errors_a_caller_can_catch_as_one() -> None:
     assert issubclass(NotYetBuilt, InvalidInput)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from arriero.core.chain import START, link_hash
+from arriero.core.chain import START, fits_link
 from arriero.core.history import History, Violation, check, differences
 from arriero.model import STEP_OPEN, TASK_OPEN, Loaded, StepKind, StepState, TaskRow, TaskState
 from arriero.store.base import StateStore
@@ -27,7 +27,7 @@ async def broken_links(store: StateStore) -> list[str]:
         link, head = heads[row.task_no]
         if row.link != link + 1:
             found.append(f"task {row.task_no}: link {row.link} follows {link}")
-        if row.hash != link_hash(head, row.task_no, row.link, row.at, row.actor, bytes(row.events).decode()):
+        if not fits_link(row.hash, head, row.task_no, row.link, row.at, row.actor, bytes(row.events).decode()):
             found.append(f"task {row.task_no}: link {row.link} does not carry the hash of its content")
         heads[row.task_no] = (row.link, row.hash)
     for task in await _tasks(store):

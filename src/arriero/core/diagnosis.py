@@ -173,8 +173,13 @@ def _sqlite(versions: Versions) -> list[Finding]:
 
 
 def _schema(file: FileFacts) -> list[Finding]:
-    if file.schema >= file.schema_known:
+    if file.schema == file.schema_known:
         return []
+    if file.schema > file.schema_known:
+        says = (
+            f"the schema is number {file.schema}, this release of arriero knows {file.schema_known} and works with it"
+        )
+        return [Finding("information", "schema", says, "replace what still runs this release by the newer one")]
     says = f"the schema is number {file.schema}, this release of arriero works with number {file.schema_known}"
     remedy = (
         "stop what runs an older release on it, make a backup, and let any other command of this release open it: that"

@@ -7,7 +7,8 @@ import msgspec
 from ..errors import ArrieroError
 from ..model import HistoryRow, Loaded, StepKind, StepState
 from . import fold_people, fold_steps, fold_task, fold_undo
-from .chain import START, link_hash
+from .chain import START, fits_link
+from .epoch import FIRST
 from .fold import Event, TaskFold, Violation
 
 __all__ = ["CHECKED", "History", "StoreFold", "TaskFold", "Violation", "check", "differences"]
@@ -130,6 +131,7 @@ class StoreFold:
         self.terms: dict[str, int] = {}
         self.holders: dict[str, tuple[int, int]] = {}  # term and process, by lease
         self.instances: set[str] = set()
+        self.epoch = FIRST
         self.violations: list[Violation] = []
 
     def row(self, actor: str, events: list[Event]) -> None:
@@ -154,10 +156,17 @@ class StoreFold:
                     self._convict(
                         "I35", f"lease {name} was given back by {held}, it was held by {self.holders.get(name)}"
                     )
+            case "epoch.opened":
+                self._epoch_opened(event["epoch"])
             case "process.retired" | "statuses.dropped" | "tasks.purged":
                 pass
             case kind:
                 self._convict("I53", f"unknown event {kind!r}")
+
+    def _epoch_opened(self, epoch: int) -> None:
+        if epoch <= self.epoch:
+            self._convict("I12", f"epoch {epoch} was opened after epoch {self.epoch}")
+        self.epoch = epoch
 
     def _granted(self, name: str, term: int, process: int) -> None:
         if term <= self.terms.get(name, 0):
@@ -184,7 +193,7 @@ class History:
         text = bytes(row.events).decode()
         if row.link != link + 1:
             self.violations.append(Violation("I53", row.task_id, f"link {row.link} follows {link}"))
-        if row.hash != link_hash(head, row.task_no, row.link, row.at, row.actor, text):
+        if not fits_link(row.hash, head, row.task_no, row.link, row.at, row.actor, text):
             self.violations.append(
                 Violation("I53", row.task_id, f"link {row.link} does not carry the hash of its content")
             )

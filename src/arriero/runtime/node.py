@@ -10,7 +10,7 @@ from ..commands import Answer, AnyCommand, Claim, Take
 from ..definitions import Agent
 from ..errors import StoreError
 from ..model import StepRow, TaskRow
-from ..store.base import StateStore
+from ..store.base import Busy, StateStore
 from ..store.committer import Committer
 from . import crash_points
 from .agent_host import AgentHost, Around
@@ -21,6 +21,7 @@ from .live import LiveTask
 from .membership import Membership
 from .ports import Ports
 from .scheduler import Scheduler
+from .seldom import Seldom
 from .settings import Settings
 from .supervisor import Supervisor
 from .upkeep import Upkeep
@@ -28,6 +29,8 @@ from .upkeep import Upkeep
 logger = logging.getLogger("arriero")
 
 BEGIN_AGAIN_SECONDS = 0.5  # between attempts of a lost process to begin again
+DRAIN_SECONDS_MAX = 15.0  # for putting down what is held, once all attempts have ended
+POLL_SECONDS_MAX = 1.0  # between polls of a store that does not answer
 
 
 class Session:
@@ -62,6 +65,7 @@ class Session:
         self.lost = asyncio.Event()
         self._wake = asyncio.Event()
         self._troubled = False
+        self._batch_trouble = Seldom(logger, ports.clock.monotonic)
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a set would iterate by address
         self._draining = False
         self.instance = ports.new_instance()
@@ -150,8 +154,11 @@ class Session:
             logger.error("a part of the process broke: %r", error, exc_info=error)
 
     def _on_trouble(self, error: StoreError) -> None:
+        if isinstance(error, Busy):  # nothing is unknown
+            self._batch_trouble.warn("another program keeps a task's rows locked, arriero doctor names it: %s", error)
+            return
         self._troubled = True
-        logger.warning("the store did not answer, the batch is sent again: %s", error)
+        self._batch_trouble.warn("the store did not answer, the batch is sent again: %s", error)
 
     def _report(self, step: StepRow, report: Any) -> None:
         if not self.scheduler.offer(step, report):
@@ -165,8 +172,14 @@ class Session:
         """Something was submitted here."""
         self.scheduler.claim_soon()
 
+    def look(self) -> None:
+        """Another process may have brought something: ask the store now, not only at the next poll."""
+        self._wake.set()
+
     async def _poll(self) -> None:
         workflows, agents = tuple(self._codes), tuple(self.agents.agents)
+        poll_trouble = Seldom(logger, self._ports.clock.monotonic)
+        trouble_wait = 0.0
         while True:
             wait = self._settings.poll_seconds
             self._wake.clear()
@@ -177,10 +190,13 @@ class Session:
                 if due.steps:
                     self.agents.note_due()
                 await self._settle()
+                poll_trouble.over()
+                trouble_wait = 0.0
                 if due.next_at is not None:
                     wait = min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
             except StoreError as error:
-                logger.warning("the store could not be asked what is due: %s", error)
+                poll_trouble.warn("the store could not be asked what is due: %s", error)
+                wait = trouble_wait = min(max(trouble_wait, wait) * 2, POLL_SECONDS_MAX)
             await self._ports.clock.idle(self._wake, wait)
 
     async def _settle(self) -> None:
@@ -205,7 +221,11 @@ class Session:
         self.scheduler.drain()
         self.agents.stop_taking()
         await self.agents.drained()
+        give_up_at = self._ports.clock.monotonic() + DRAIN_SECONDS_MAX
         while not self.lost.is_set() and (self.scheduler.is_busy() or self.agents.is_busy()):
+            if not self.agents.is_busy() and self._ports.clock.monotonic() > give_up_at:
+                logger.warning("some tasks could not be put down; they are freed once this process is retired")
+                break
             await self.agents.drained()  # also what a commit under way has begun meanwhile
             self.scheduler.put_down_idle(all_idle=True)
             await self._ports.clock.sleep(0.01)
@@ -290,6 +310,11 @@ class Node:
         """Something was submitted in this process."""
         if self.session is not None:
             self.session.hint()
+
+    def look(self) -> None:
+        """Another process may have brought something."""
+        if self.session is not None:
+            self.session.look()
 
     async def stop(self, *, drain: bool = True) -> None:
         """End; with ``drain`` after letting attempts end and putting every task down."""

@@ -46,6 +46,7 @@ from .settings import Settings
 
 logger = logging.getLogger("arriero")
 
+CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
 RELOAD_SECONDS = 0.2  # between attempts to read a task again while the store does not answer
 
 
@@ -97,7 +98,7 @@ class Scheduler:
         if self._claiming:
             self._claim_again = True
             return
-        room = min(self._settings.tasks_max - len(self.live), self._settings.batch_max)
+        room = min(self._settings.tasks_max - len(self.live), CLAIM_MAX)
         if self._draining or room <= 0 or not self._is_trusted():  # what a lapsed process claims is only lost again
             return
         self._claiming = True

@@ -36,6 +36,10 @@ class Waiting:
             if not waiter.done():
                 waiter.set_result(ended)
 
+    def look(self) -> None:
+        """Another process may have ended something: ask the store now, not only at the next poll."""
+        self._asked.set()
+
     def awaited(self) -> frozenset[int]:
         """Numbers of the tasks that somebody waits for."""
         return frozenset(self._waiters)

@@ -1,48 +1,96 @@
 """The state store: the durable record and the only truth."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..errors import InvalidInput, NotYetBuilt, StoreError
+from ..errors import InvalidInput, StoreError
 from .base import StateStore
+from .masking import masked
+
+if TYPE_CHECKING:  # it loads sqlite3, which only who has a file pays for
+    from .migrate import Schema
+
+POSTGRES = ("postgresql", "postgres")
 
 
 def open_store(url: str) -> StateStore:
     """A store for a URL; nothing is opened yet.
 
     Args:
-        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``memory://``.
-    Raises: InvalidInput - an unknown scheme.
+        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``postgresql://USER@HOST/DATABASE`` or ``memory://``.
+    Raises: InvalidInput - an unknown scheme, or a driver that is not installed.
     """
-    if "\0" in url:
-        raise InvalidInput(f"store {url!r} holds a NUL character; use sqlite:///PATH")
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+    if (path := _path_of(url)) is not None:
         from .sqlite.store import SqliteStore
 
-        return SqliteStore(rest[1:])
+        return SqliteStore(path)
     if url == "memory://":
         from .memory import MemoryStore
 
         return MemoryStore()
-    if scheme == "postgresql":
-        raise NotYetBuilt(f"store {url!r}: PostgreSQL comes with a later release; use sqlite:///PATH")
-    raise InvalidInput(f"store {url!r} is not known; use sqlite:///PATH (four slashes for an absolute path)")
+    _need_postgres(url)
+    from .postgres.store import PostgresStore
+
+    return PostgresStore(url)
 
 
 def existing_store(url: str) -> StateStore:
     """A store that somebody made before: for those who only read, and must not make one by a slip of the pen.
 
-    Raises: InvalidInput - an unknown scheme; StoreError - there is no such file, or it is no store of arriero.
+    Raises: InvalidInput - an unknown scheme; StoreError - there is no such file or no such tables, or they are not ours.
     """
     store = open_store(url)
-    path = getattr(store, "path", None)
-    if path is not None:
-        from .sqlite.connection import holds_store
+    if (path := getattr(store, "path", None)) is not None:
+        _refuse_absent_file(path)
+    elif url != "memory://":
+        from .postgres.migrating import refuse_absent
 
-        if not Path(path).exists():
-            raise StoreError(f"store {path}: there is no such file; name the right one with --store or ARRIERO_STORE")
-        if Path(path).is_file() and not holds_store(path):
-            raise StoreError(
-                f"store {path}: it holds no tasks of arriero; name the right file with --store or ARRIERO_STORE"
-            )
+        refuse_absent(url)
     return store
+
+
+def _refuse_absent_file(path: str) -> None:
+    from .sqlite.connection import holds_store
+
+    if not Path(path).exists():
+        raise StoreError(f"store {path}: there is no such file; name the right one with --store or ARRIERO_STORE")
+    if Path(path).is_file() and not holds_store(path):
+        raise StoreError(
+            f"store {path}: it holds no tasks of arriero; name the right file with --store or ARRIERO_STORE"
+        )
+
+
+def schema_of(url: str) -> "Schema":
+    """The schema of a store that is shared; nothing is opened yet.
+
+    Raises: InvalidInput - an unknown scheme, a store that has no schema, or a driver that is not installed.
+    """
+    if (path := _path_of(url)) is not None:
+        from .sqlite.schema import SqliteSchema
+
+        return SqliteSchema(path)
+    _need_postgres(url)
+    from .postgres.migrating import PostgresSchema
+
+    return PostgresSchema(url)
+
+
+def _path_of(url: str) -> str | None:
+    """The file that a URL names, as it stands there; None: it names another store."""
+    if "\0" in url:
+        raise InvalidInput(f"store {masked(url)!r} holds a NUL character; use sqlite:///PATH")
+    scheme, separator, rest = url.partition("://")
+    return rest[1:] if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1 else None
+
+
+def _need_postgres(url: str) -> None:
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in POSTGRES:
+        raise InvalidInput(
+            f"store {masked(url)!r} is not known; use sqlite:///PATH (four slashes for an absolute path)"
+            " or postgresql://USER@HOST/DATABASE"
+        )
+    try:
+        import psycopg  # noqa: F401  # an optional dependency
+    except ImportError as error:
+        raise InvalidInput("a store on PostgreSQL needs the driver psycopg: pip install 'arriero[postgres]'") from error

@@ -4,15 +4,28 @@ A store finds, locks and keeps rows; what a command does to them is ``core.trans
 StoreError; after one the outcome of a write is unknown, and repeating it is safe: every command is guarded.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from ..commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ..errors import ArrieroError, StoreError
 from ..model import AlertRow, HistoryRow, Instant, LeaseRow, Loaded, ProcessRow, StatusRow, StepRow, TaskRow, TaskState
 
 SUPERVISOR_LEASE = "supervisor"
+
+
+class Unanswered(StoreError):
+    """The answer was lost, and nobody could be asked in time: it may have been written, or not."""
+
+
+class Unwritten(StoreError):
+    """Surely nothing of it was written."""
+
+
+class Busy(StoreError):
+    """The answer to a command whose task another transaction has open just now: nothing changed, ask again soon."""
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -152,19 +165,21 @@ class StateStore(Protocol):
         """Release everything; what was acknowledged is kept."""
         ...
 
-    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
-        """Keep new tasks, durably, in one transaction; answers in order.
+    async def submit(self, batch: Sequence[Submit]) -> Sequence[Submitted | Refusal | StoreError]:
+        """Keep new tasks, durably, in one transaction if possible; answers in order.
 
-        The same task_id again answers ``created=False``; with another workflow or body: Refusal("conflict").
+        The same task_id again answers ``created=False``; with another workflow or body: Refusal("conflict"). Busy: another
+        transaction has the id open; another StoreError: what became of this one alone.
         """
         ...
 
-    async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
+    async def apply(self, batch: Sequence[AnyCommand]) -> Sequence[Answer | ArrieroError]:
         """Apply commands in order, in one transaction, each whole or not at all; answers in order.
 
         A process that is retired claims and takes nothing: it would only be lost again.
         A command whose guard fails is answered with a Refusal and changes nothing, except that a refused report is
-        kept in the task's history with its verdict.
+        kept in the task's history with its verdict. Busy: another transaction has the task open; ask again
+        soon. Another error: what became of this one command alone.
         """
         ...
 
@@ -188,6 +203,21 @@ class StateStore(Protocol):
         """Prolong a process's lease, unless it is retired; see who else there is.
 
         When no process renewed for longer than a lease, nobody may free for one lease (``nobody_frees_until``).
+        """
+        ...
+
+    async def new_epoch(self, actor: str, reason: str = "") -> int:
+        """Open the next epoch, after the store was restored from a backup; answers its number. ``reason``: kept.
+
+        Every process is retired. What a process registered before sends is refused (``old_epoch``), also what it was
+        about to send when the store was restored; it begins again by itself. See ``core.epoch`` for numbers.
+        """
+        ...
+
+    def on_wake_up(self, wake: Callable[[], None]) -> None:
+        """Call ``wake``, in the loop of ``open``, when another process may have brought something.
+
+        A hint: it may come late, twice or never.
         """
         ...
 

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from ..errors import StoreError
+from ..errors import ArrieroError, StoreError
+from .base import Busy
 
 C = TypeVar("C")
 A = TypeVar("A")
@@ -18,7 +19,23 @@ BATCH_MAX = 1_000  # commands in one transaction: enough to make the fsync cheap
 RETRY_SECONDS = 0.2
 RETRY_SECONDS_MAX = 5.0
 
+BUSY_SECONDS = 0.1  # until a command whose task another transaction has open is sent again; doubled each time, up to
+BUSY_SECONDS_LONGEST = 1.0
+BUSY_SECONDS_MAX = 10.0  # how long whoever does not repeat waits for that transaction's end
+
 OnAnswer = Callable[[A | BaseException], None]
+
+
+class _Asked(Generic[C, A]):
+    """A command, who is told of its answer, and since when another transaction stands in its way."""
+
+    __slots__ = ("busy_since", "command", "on_answer", "pause")
+
+    def __init__(self, command: C, on_answer: "OnAnswer[A]") -> None:
+        self.command = command
+        self.on_answer = on_answer
+        self.busy_since: float | None = None
+        self.pause = BUSY_SECONDS
 
 
 class Committer(Generic[C, A]):
@@ -33,7 +50,7 @@ class Committer(Generic[C, A]):
 
     def __init__(
         self,
-        write: Callable[[Sequence[C]], Awaitable[Sequence[A]]],
+        write: Callable[[Sequence[C]], Awaitable[Sequence[A | ArrieroError]]],
         *,
         sleep: Callable[[float], Awaitable[None]],
         monotonic: Callable[[], float],
@@ -45,10 +62,11 @@ class Committer(Generic[C, A]):
         self._monotonic = monotonic
         self._repeat = repeat
         self._on_trouble = on_trouble
-        self._waiting: deque[tuple[C, OnAnswer[A]]] = deque()
+        self._waiting: deque[_Asked[C, A]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._busy: dict[asyncio.Task[None], None] = {}  # commands whose task others have open: put again soon
         self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
         self.commits = 0
         self.commands = 0
@@ -64,16 +82,21 @@ class Committer(Generic[C, A]):
             self._wake.set()
             await self._task
             self._task = None
+            for waiting in list(self._busy):
+                waiting.cancel()
+            await asyncio.gather(*self._busy, return_exceptions=True)
 
     def abandon(self) -> None:
         """End without committing what waits."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        for waiting in self._busy:
+            waiting.cancel()
 
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
         """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``."""
-        self._waiting.append((command, on_answer))
+        self._waiting.append(_Asked(command, on_answer))
         self._wake.set()
 
     async def ask(self, command: C) -> A:
@@ -100,12 +123,12 @@ class Committer(Generic[C, A]):
             if batch:
                 await self._commit(batch)
 
-    async def _commit(self, batch: list[tuple[C, OnAnswer[A]]]) -> None:
+    async def _commit(self, batch: list[_Asked[C, A]]) -> None:
         delay = RETRY_SECONDS
         while batch:
             self.left_at = self._monotonic()
             try:
-                answers = await self._write([command for command, _ in batch])
+                answers = await self._write([asked.command for asked in batch])
             except StoreError as error:
                 self._on_trouble(error)
                 batch = self._to_repeat(batch, error)
@@ -118,24 +141,52 @@ class Committer(Generic[C, A]):
                 return
             self.commits += 1
             self.commands += len(batch)
-            for (_, on_answer), answer in zip(batch, answers, strict=True):
-                _tell(on_answer, answer)
+            for asked, answer in zip(batch, answers, strict=True):
+                if isinstance(answer, Busy):
+                    self._put_again(asked, answer)
+                else:
+                    _tell(asked.on_answer, answer)
             return
 
-    def _to_repeat(self, batch: list[tuple[C, OnAnswer[A]]], error: StoreError) -> list[tuple[C, OnAnswer[A]]]:
-        """What is sent again; the others are told. A process that ends does not wait for a silent store."""
-        again: list[tuple[C, OnAnswer[A]]] = []
-        for command, on_answer in batch:
-            if not self._stopping and self._repeat(command):
-                again.append((command, on_answer))
+    def _put_again(self, asked: _Asked[C, A], busy: Busy) -> None:
+        """What another transaction stands in the way of waits by itself; the others go on."""
+        now = self._monotonic()
+        asked.busy_since = now if asked.busy_since is None else asked.busy_since
+        gives_up = now - asked.busy_since > BUSY_SECONDS_MAX and not self._repeat(asked.command)
+        if self._stopping or gives_up:
+            _tell(asked.on_answer, busy)
+            return
+        if now - asked.busy_since > BUSY_SECONDS_MAX:
+            self._on_trouble(busy)
+        waiting = asyncio.get_running_loop().create_task(self._put_later(asked, busy))
+        self._busy[waiting] = None
+        waiting.add_done_callback(lambda task: self._busy.pop(task, None))
+
+    async def _put_later(self, asked: _Asked[C, A], busy: Busy) -> None:
+        try:
+            await self._sleep(asked.pause)
+        finally:
+            asked.pause = min(asked.pause * 2, BUSY_SECONDS_LONGEST)
+            if self._stopping:
+                _tell(asked.on_answer, busy)
             else:
-                _tell(on_answer, error)
+                self._waiting.append(asked)
+                self._wake.set()
+
+    def _to_repeat(self, batch: list[_Asked[C, A]], error: StoreError) -> list[_Asked[C, A]]:
+        """What is sent again; the others are told. A process that ends does not wait for a silent store."""
+        again: list[_Asked[C, A]] = []
+        for asked in batch:
+            if not self._stopping and self._repeat(asked.command):
+                again.append(asked)
+            else:
+                _tell(asked.on_answer, error)
         return again
 
-    async def _halve(self, batch: list[tuple[C, OnAnswer[A]]], error: Exception) -> None:
+    async def _halve(self, batch: list[_Asked[C, A]], error: Exception) -> None:
         """A command that cannot be written must not hold up the others: find it."""
         if len(batch) == 1:
-            _tell(batch[0][1], error)
+            _tell(batch[0].on_answer, error)
             return
         middle = len(batch) // 2
         await self._commit(batch[:middle])

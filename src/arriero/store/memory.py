@@ -8,6 +8,7 @@ import msgspec
 from ..commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
 from ..core import transitions
 from ..core.compensation import open_compensations
+from ..core.epoch import FIRST, first_number, refusal
 from ..core.lease import PROBATION_FROM
 from ..model import (
     TASK_FORWARD,
@@ -50,6 +51,7 @@ class MemoryStore(MemoryTables):
         super().__init__()
         self._nobody_frees_until = Instant(0)
         self._last_renewed_at: Instant | None = None
+        self.epoch = self._speaks_in = FIRST
 
     def now(self) -> Instant:
         return self._clock()
@@ -80,6 +82,8 @@ class MemoryStore(MemoryTables):
         return Submitted(task_no, True)
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
+        if refused := refusal(self._speaks_in, self.epoch):
+            return [Refusal("old_epoch", refused) for _ in batch]
         return self._transact(lambda: [self._apply(command) for command in batch])
 
     def _apply(self, command: AnyCommand) -> Answer:
@@ -163,7 +167,21 @@ class MemoryStore(MemoryTables):
         process_no = self.next_number("process")
         self.processes[process_no] = ProcessRow(process_no, instance, later(now, lease_seconds), False, about)
         Batch(self, now).note(STORE_STREAM, instance, [{"type": "process.started", "process": process_no}])
+        self._speaks_in = self.epoch
         return process_no
+
+    async def new_epoch(self, actor: str, reason: str = "") -> int:
+        self.epoch += 1
+        self.processes = {no: msgspec.structs.replace(row, retired=True) for no, row in self.processes.items()}
+        self.number_from("task", first_number(self.epoch))
+        self.number_from("process", first_number(self.epoch))
+        Batch(self, self.now()).note(
+            STORE_STREAM, actor, [{"type": "epoch.opened", "epoch": self.epoch, "reason": reason}]
+        )
+        return self.epoch
+
+    def on_wake_up(self, wake: Callable[[], None]) -> None:
+        return
 
     async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
         now = self.now()

@@ -115,6 +115,10 @@ class MemoryTables:
         self._numbers[what] = self._numbers.get(what, 0) + 1
         return self._numbers[what]
 
+    def number_from(self, what: str, first: int) -> None:
+        """The next number of a kind of row is ``first`` at least."""
+        self._numbers[what] = max(self._numbers.get(what, 0), first - 1)
+
     def put_arguments(self, task_no: int, arguments: str) -> None:
         self._put(self.arguments, task_no, arguments)
 

@@ -1,11 +1,21 @@
 """Ordered, recorded migrations: numbered files, each applied once, all or nothing."""
 
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from ..errors import SchemaOutdated
+
+if TYPE_CHECKING:
+    import sqlite3
+
+TOLERATED = 1  # newer schemas that a release still works with: a migration only adds what the one before lacks
+RECORD = (
+    "CREATE TABLE IF NOT EXISTS arriero_migration"
+    " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL);"
+)
 
 
 class Migration(NamedTuple):
@@ -16,6 +26,48 @@ class Migration(NamedTuple):
     sql: str
 
 
+class SchemaState(msgspec.Struct, frozen=True):
+    """How a store's schema stands.
+
+    Args:
+        number: of the last migration applied; None: there is no schema yet.
+        known: what this release knows, in order.
+    """
+
+    number: int | None
+    known: tuple[Migration, ...]
+
+    @property
+    def missing(self) -> list[Migration]:
+        """What is to be applied, in order."""
+        return [migration for migration in self.known if migration.number > (self.number or 0)]
+
+
+class Schema(Protocol):
+    """The schema of a store, for those who bring it up to date. All methods raise StoreError, naming the store.
+
+    Args:
+        role: gets the rights that a process needs which must not change the schema; None: nobody does.
+    """
+
+    url: str  # without a password
+
+    def state(self) -> SchemaState:
+        """How it stands. Changes nothing. Raises SchemaOutdated: another program's tables are in its place."""
+        ...
+
+    def migrate(self, role: str | None) -> list[str]:
+        """Bring it to this release's, all or nothing; answers the names of what was applied.
+
+        Two at once: the second waits, and finds nothing to do. Raises SchemaOutdated: it is of a newer release.
+        """
+        ...
+
+    def script(self, role: str | None) -> str:
+        """The SQL of ``migrate``, for somebody else to run."""
+        ...
+
+
 def migrations(package: str) -> list[Migration]:
     """The migrations of a store's package, in order."""
     files = sorted(resources.files(package).joinpath("migrations").iterdir(), key=lambda file: file.name)
@@ -23,17 +75,37 @@ def migrations(package: str) -> list[Migration]:
     return [Migration(int(name.split("_", 1)[0]), name, sql) for name, sql in found]
 
 
+def refuse_newer(number: int, known: Sequence[Migration]) -> None:
+    """Raises SchemaOutdated: the schema is newer than this release can work with.
+
+    One migration more than it knows of is tolerated: while a release is replaced, the old one still runs.
+    """
+    if number > known[-1].number + TOLERATED:
+        raise SchemaOutdated(
+            f"its schema is number {number}, this release of arriero knows {known[-1].number}:"
+            " install the newer release that wrote it"
+        )
+
+
+def is_current(number: int, known: Sequence[Migration]) -> bool:
+    """Whether a release works with the schema as it is."""
+    return 0 <= number - known[-1].number <= TOLERATED
+
+
+# --- SQLite
 def statements(sql: str) -> Iterator[str]:
     """The statements of a script, one by one, so that they can share a transaction."""
+    from sqlite3 import complete_statement  # only who opens a file pays for loading it
+
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line
-        if sqlite3.complete_statement(statement):
+        if complete_statement(statement):
             yield statement
             statement = ""
 
 
-def applied_number(connection: sqlite3.Connection) -> int:
+def applied_number(connection: "sqlite3.Connection") -> int:
     """The number of the last migration applied to a file; 0 when it has none."""
     found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'arriero_migration'")
     if found.fetchone() is None:
@@ -42,25 +114,23 @@ def applied_number(connection: sqlite3.Connection) -> int:
     return number
 
 
-def migrate_sqlite(connection: sqlite3.Connection, known: list[Migration], now: int) -> None:
-    """Bring a file to today's schema, inside the caller's transaction.
+def parts_of(missing: Sequence[Migration], now: str) -> Iterator[str]:
+    """The scripts that apply migrations to a file and record them. ``now``: SQL for the time, in microseconds."""
+    yield RECORD
+    for migration in missing:
+        yield migration.sql
+        yield f"INSERT INTO arriero_migration VALUES ({migration.number}, '{migration.name}', {now});"
+
+
+def migrate_sqlite(connection: "sqlite3.Connection", known: Sequence[Migration], now: int) -> list[str]:
+    """Bring a file to today's schema, inside the caller's transaction; answers the names of what was applied.
 
     Raises: SchemaOutdated - the file was written by a newer release.
     """
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS arriero_migration"
-        " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"
-    )
-    applied = applied_number(connection)
-    if applied > known[-1].number:
-        raise SchemaOutdated(
-            f"its schema is number {applied}, this release of arriero knows {known[-1].number}:"
-            " install the newer release that wrote it"
-        )
-    for migration in known:
-        if migration.number > applied:
-            for statement in statements(migration.sql):
-                connection.execute(statement)
-            connection.execute(
-                "INSERT INTO arriero_migration VALUES (?, ?, ?)", (migration.number, migration.name, now)
-            )
+    number = applied_number(connection)
+    refuse_newer(number, known)
+    missing = SchemaState(number, tuple(known)).missing
+    for part in parts_of(missing, str(now)) if missing else ():
+        for statement in statements(f"{part}\n"):
+            connection.execute(statement)
+    return [migration.name for migration in missing]

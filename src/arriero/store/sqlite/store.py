@@ -1,5 +1,6 @@
 """The state store in one file. One writer thread with group commit, one reader thread; see ARCHITECTURE.md."""
 
+import contextlib
 import os
 import secrets
 import sqlite3
@@ -13,6 +14,7 @@ import msgspec
 from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
 from ...core import transitions
 from ...core.compensation import open_compensations
+from ...core.epoch import refusal
 from ...core.lease import PROBATION_FROM
 from ...errors import InvalidInput, StoreError
 from ...model import (
@@ -30,7 +32,8 @@ from ...model import (
 )
 from ..base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter, folded
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
-from ..migrate import applied_number, migrate_sqlite, migrations
+from ..migrate import applied_number, is_current, migrate_sqlite, migrations
+from ..threads import ConnectionThread
 from . import mail, upkeep
 from .clock import boot_id, fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
@@ -38,7 +41,6 @@ from .joined import in_callers_transaction
 from .life import Lives
 from .rows import history_of, process_of, step_of, task_of
 from .tables import Executes, Tables, query
-from .threads import ConnectionThread
 
 T = TypeVar("T")
 PRIORITIES = range(9, -1, -1)
@@ -59,11 +61,12 @@ class SqliteStore:
         self.store_id = ""
         self._clock = clock
         self._offset = 0
+        self._speaks_in: int | None = None  # the epoch in which this process was registered
         self._commits = 0
         self._rows_checkpointed = 0
         self._lives = Lives(self.path)
-        self._writer: ConnectionThread | None = None
-        self._reader: ConnectionThread | None = None
+        self._writer: ConnectionThread[sqlite3.Connection] | None = None
+        self._reader: ConnectionThread[sqlite3.Connection] | None = None
         self._checkpointer: sqlite3.Connection | None = None
 
     def now(self) -> Instant:
@@ -108,7 +111,7 @@ class SqliteStore:
         """Whether nothing must be written to open it: then nobody's transaction is waited for, not even the caller's."""
         connection.execute("BEGIN")
         try:
-            if applied_number(connection) != migrations(__package__)[-1].number:
+            if not is_current(applied_number(connection), migrations(__package__)):
                 return False
             tables = Tables(connection)
             self.store_id = tables.meta("store_id") or ""
@@ -174,10 +177,11 @@ class SqliteStore:
         rows = writer.total_changes
         if self._commits < CHECKPOINT_COMMITS and rows - self._rows_checkpointed < CHECKPOINT_ROWS:
             return
-        if self._checkpointer is None:
-            self._checkpointer = connect(self.path)
-        checkpoint(writer, self._checkpointer)
-        self._commits, self._rows_checkpointed = 0, rows
+        with contextlib.suppress(sqlite3.Error, StoreError):  # what could not be done now is done after the next call
+            if self._checkpointer is None:
+                self._checkpointer = connect(self.path)
+            checkpoint(writer, self._checkpointer)
+            self._commits, self._rows_checkpointed = 0, rows
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
@@ -218,8 +222,12 @@ class SqliteStore:
         return in_callers_transaction(connection, self.path, work)
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
+        speaks_in = self._speaks_in  # as of now: what a process asked before it was declared lost stays its own
+
         def work(tables: Tables) -> list[Answer]:
             now = self.now()
+            if speaks_in is not None and (refused := refusal(speaks_in, tables.epoch())):
+                return [Refusal("old_epoch", refused) for _ in batch]
             return [self._apply(command, tables, now) for command in batch]
 
         return await self._write(work)
@@ -286,13 +294,28 @@ class SqliteStore:
         return self._lives.is_known_dead(instance)
 
     async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
-        def work(tables: Tables) -> int:
+        def work(tables: Tables) -> tuple[int, int]:
             now = self.now()
             process_no = tables.add_process(instance, later(now, lease_seconds), about)
             Batch(tables, now).note(STORE_STREAM, instance, [{"type": "process.started", "process": process_no}])
-            return process_no
+            return process_no, tables.epoch()
+
+        process_no, self._speaks_in = await self._write(work)
+        return process_no
+
+    async def new_epoch(self, actor: str, reason: str = "") -> int:
+        def work(tables: Tables) -> int:
+            epoch = tables.epoch() + 1
+            tables.open_epoch(epoch)
+            Batch(tables, self.now()).note(
+                STORE_STREAM, actor, [{"type": "epoch.opened", "epoch": epoch, "reason": reason}]
+            )
+            return epoch
 
         return await self._write(work)
+
+    def on_wake_up(self, wake: Callable[[], None]) -> None:
+        """Other processes' news are found by polling the file."""
 
     async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
         def work(tables: Tables) -> Renewal:

@@ -5,6 +5,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Protocol
 
+from ...core.epoch import FIRST, first_number
 from ...core.lease import PROBATION_FROM
 from ...model import STEP_BITS, AlertRow, Instant, LeaseRow, ProcessRow, StatusRow, StepRow, TaskRow
 from .rows import parameters_of, process_of, step_of, task_of
@@ -126,6 +127,18 @@ class Tables:
         number = self._execute(query("insert_process"), asked).lastrowid
         assert number is not None
         return number
+
+    def epoch(self) -> int:
+        """The store's life: the first, or that since it was restored last."""
+        return int(self.meta("epoch") or FIRST)
+
+    def open_epoch(self, epoch: int) -> None:
+        """Retire every process, and leave out the numbers that may have been given in the time that was lost."""
+        first = first_number(epoch)
+        self.put_meta("epoch", epoch)
+        self.put_meta("last_task_no", max(self.next_task_no(), first) - 1)
+        self._execute(query("retire_all_processes"))
+        self._execute(query("leave_out_processes"), {"process_no": first - 1, "instance": f"epoch-{epoch}"})
 
     def process(self, process_no: int) -> ProcessRow:
         return process_of(self._execute(query("select_process"), {"process_no": process_no}).fetchone())

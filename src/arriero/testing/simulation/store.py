@@ -89,6 +89,9 @@ class SimulatedStore:
     def announce(self, instance: str) -> None:
         self.instances[instance] = PROCESS.get()
 
+    def on_wake_up(self, wake: Callable[[], None]) -> None:
+        """Processes of the simulation find each other's news by polling."""
+
     def is_known_dead(self, instance: str) -> bool:
         return False  # as on different hosts: only the lease tells
 

@@ -1,44 +1,52 @@
 """A thread that owns a connection and runs functions on it in order; urgent ones first."""
 
 import asyncio
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from ...errors import StoreError
+from ..errors import StoreError
 
 T = TypeVar("T")
-_Call = tuple[Callable[[sqlite3.Connection], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
-class ConnectionThread:
+class Closes(Protocol):
+    """A connection, as far as the thread needs to know it."""
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closes)
+_Call = tuple[Callable[[C], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+class ConnectionThread(Generic[C]):
     """See the module.
 
     Args:
         name: of the thread.
         connect: makes the connection, in the thread.
-        between: run after each function, for upkeep; what fails there is tried again after the next.
+        between: run after each function, for upkeep; it may raise nothing.
     """
 
     def __init__(
         self,
         name: str,
-        connect: Callable[[], sqlite3.Connection],
-        between: Callable[[sqlite3.Connection], None] | None = None,
+        connect: Callable[[], C],
+        between: Callable[[C], None] | None = None,
     ) -> None:
         self._connect = connect
         self._between = between
-        self._calls: deque[_Call] = deque()
-        self._urgent: deque[_Call] = deque()
+        self._calls: deque[_Call[C]] = deque()
+        self._urgent: deque[_Call[C]] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    async def run(self, function: Callable[[sqlite3.Connection], T], *, urgent: bool = False) -> T:
+    async def run(self, function: Callable[[C], T], *, urgent: bool = False) -> T:
         """Run a function on the connection; its result or error is ours."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -56,7 +64,7 @@ class ConnectionThread:
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
 
-    def _next(self) -> _Call | None:
+    def _next(self) -> "_Call[C] | None":
         with self._wake:
             while not self._urgent and not self._calls:
                 if self._closing:
@@ -65,7 +73,7 @@ class ConnectionThread:
             return (self._urgent or self._calls).popleft()
 
     def _run(self) -> None:
-        connection: sqlite3.Connection | None = None
+        connection: C | None = None
         while (call := self._next()) is not None:
             function, loop, future = call
             try:
@@ -76,8 +84,7 @@ class ConnectionThread:
                 result, error = None, raised
             _answer(loop, future, result, error)
             if self._between is not None and connection is not None:
-                with suppress(sqlite3.Error, StoreError):  # what could not be done now is done after the next call
-                    self._between(connection)
+                self._between(connection)
         if connection is not None:
             connection.close()
 

@@ -1,0 +1,1 @@
+"""The state store in PostgreSQL: many processes, many hosts."""

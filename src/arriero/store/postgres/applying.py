@@ -1,0 +1,256 @@
+"""A batch of commands in one transaction: rows locked in key order, judged by the core, written set-based."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ...commands import (
+    Advance,
+    Answer,
+    AnyCommand,
+    Applied,
+    Claim,
+    Claimed,
+    Dispatch,
+    EndByLimit,
+    Fired,
+    FreeTask,
+    Keep,
+    NextUndo,
+    Operate,
+    PutDown,
+    Recover,
+    Report,
+    Reported,
+    Take,
+    Taken,
+)
+from ...core import transitions
+from ...core.lease import PROBATION_FROM
+from ...errors import ArrieroError
+from ...model import STEP_BITS, Instant, Loaded, StepRow, TaskRow
+from ..base import SUPERVISOR_LEASE, Busy
+from ..batch import Batch, complete_within
+from . import columns
+from .rows import step_of, task_of
+from .session import Cursor, Transaction
+from .tables import Tables
+
+TASK_WIDTH, STEP_WIDTH = len(columns.TASK), len(columns.STEP)
+
+
+class Named(msgspec.Struct):
+    """Which rows the commands of a batch speak of."""
+
+    tasks: set[int]
+    steps: set[int]
+    open_of: set[int]  # tasks whose open steps decide
+    all_of: set[int]  # tasks whose steps all may matter
+    processes: set[int]
+    by_term: bool = False  # whether a leader speaks
+
+
+def named_by(batch: Iterable[AnyCommand]) -> Named:
+    """See ``Named``. What is forgotten here is read later, one row at a time."""
+    named = Named(set(), set(), set(), set(), set())
+    for command in batch:
+        named.by_term = named.by_term or getattr(command, "term", None) is not None
+        match command:
+            case Claim(process_no=process_no) | Take(process_no=process_no):
+                named.processes.add(process_no)
+            case Advance():
+                _name_advance(command, named)
+            case Report(report=Reported(step_no=step_no)) | Recover(step_no=step_no):
+                named.tasks.add(step_no >> STEP_BITS)
+                named.steps.add(step_no)
+            case EndByLimit(task_no=task_no):
+                named.tasks.add(task_no)
+                named.open_of.add(task_no)
+            case FreeTask(task_no=task_no, steps=steps):
+                named.tasks.add(task_no)
+                named.steps.update(step_no for step_no, _ in steps)
+                if command.hold is not None:
+                    named.open_of.add(task_no)
+                if command.lost_by is not None:
+                    named.processes.add(command.lost_by)
+            case Operate(task_no=task_no):
+                named.tasks.add(task_no)
+                named.all_of.add(task_no)
+            case _:
+                pass
+    return named
+
+
+def _name_advance(command: Advance, named: Named) -> None:
+    named.tasks.add(command.task_no)
+    named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired))
+    named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
+    if isinstance(command.ending, NextUndo):
+        named.steps.add(command.ending.step_no)
+    elif not isinstance(command.ending, Keep | PutDown):
+        named.open_of.add(command.task_no)
+
+
+class Applying:
+    """One run of one batch. ``given``: the clock of a test, else None."""
+
+    def __init__(self, transaction: Transaction, given: Instant | None) -> None:
+        self._transaction = transaction
+        self._given = given
+        self._tables = Tables(transaction)
+        self._now = Instant(0)
+        self._term_is_held = False
+
+    @property
+    def now(self) -> Instant:
+        """The store's clock, read after the rows were locked."""
+        return self._now
+
+    def _ask_now(self) -> Cursor:
+        return self._transaction.ask("select_now", {"given": self._given})
+
+    def run(self, batch: Sequence[AnyCommand], begun: Cursor | None) -> list[Answer | Busy] | None:
+        """The answers; None: the process that speaks is of an epoch that is over."""
+        named = named_by(batch)
+        tasks, steps = sorted(named.tasks), sorted(named.steps)
+        ask = self._transaction.ask
+        locked = ask("lock_tasks", {"task_nos": tasks}) if tasks else None
+        clock = self._ask_now()
+        of_steps = ask("select_named_steps", {"step_nos": steps}) if steps else None
+        all_of = sorted(named.all_of)
+        of_all = ask("select_steps", {"task_nos": all_of}) if all_of else None
+        open_of = sorted(named.open_of - named.all_of)
+        of_open = ask("select_open_steps", {"task_nos": open_of}) if open_of else None
+        of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
+        term = ask("select_term", {"name": SUPERVISOR_LEASE}) if named.by_term else None
+        self._transaction.arrive()
+        if begun is not None and begun.rowcount == 0:
+            return None
+        for number, process in of_processes.items():
+            self._tables.keep_process(number, process.fetchone())
+        self._term_is_held = term is not None and not self._keep_term(term.fetchone())
+        self._now = _instant(clock)
+        held = {task.task_no for task in self._tables.keep_tasks(locked.fetchall())} if locked is not None else set()
+        for found in (of_steps, of_all, of_open):
+            if found is not None:
+                self._tables.keep_steps(found.fetchall())
+        self._tables.steps_read(all_of)
+        self._tables.open_steps_read(open_of)
+        busy = self._held_by_others(named.tasks - held)
+        answers = [self._apply(command, busy) for command in batch]
+        self._tables.flush()
+        return answers
+
+    def _keep_term(self, row: tuple[Any, ...] | None) -> bool:
+        """False: another transaction is just changing the lease."""
+        if row is None and self._transaction.ask("look_at_lease", {"name": SUPERVISOR_LEASE}).fetchone() is not None:
+            return False
+        self._tables.keep_term(SUPERVISOR_LEASE, 0 if row is None else row[0])
+        return True
+
+    def _held_by_others(self, missing: set[int]) -> set[int]:
+        if not missing:
+            return set()
+        found = self._transaction.ask("select_existing", {"task_nos": sorted(missing)}).fetchall()
+        return {task_no for (task_no,) in found}
+
+    def _apply(self, command: AnyCommand, busy: set[int]) -> Answer | Busy:
+        if self._term_is_held and getattr(command, "term", None) is not None:
+            return Busy("another transaction has the Supervisors' lease open")
+        match command:
+            case Claim() | Take() if self._tables.process_was_retired(command.process_no):
+                return Claimed(()) if isinstance(command, Claim) else Taken(())
+            case Claim():
+                return self._claim(command)
+            case Take():
+                return self._take(command)
+            case _:
+                if busy and not named_by((command,)).tasks.isdisjoint(busy):
+                    return Busy("another transaction has its task open")
+                return Batch(self._tables, self._now).apply(command)
+
+    # --- taking what is due
+    def _claim(self, command: Claim) -> Claimed:
+        claimed: list[TaskRow] = []
+        arguments: dict[int, str] = {}
+        probation = command.probation
+        while len(claimed) < command.limit:
+            found, now = self._due(
+                "select_claimable", probation, command.limit - len(claimed), workflows=command.workflows
+            )
+            for row in found:
+                (task,) = self._tables.keep_tasks((row[:TASK_WIDTH],))
+                arguments[task.task_no] = row[TASK_WIDTH]
+                change = transitions.claim(task, command.process_no, now)
+                Batch(self._tables, now).write(change, command.actor)
+                claimed.append(change.task)
+                if task.lost_count >= PROBATION_FROM:
+                    probation = False
+                    break  # asked again, for tasks that are not on probation
+            else:
+                break
+        begun = [task.task_no for task in claimed if task.opened_count]
+        if begun:
+            self._tables.keep_steps(self._transaction.ask("select_steps", {"task_nos": begun}).fetchall())
+        self._tables.steps_read(task.task_no for task in claimed)
+        return Claimed(tuple(Loaded(t, arguments[t.task_no], self._tables.steps_of(t.task_no)) for t in claimed))
+
+    def _take(self, command: Take) -> Taken:
+        dispatches: list[Dispatch] = []
+        probation = command.probation
+        for agent, room in command.room:
+            left = room
+            while left > 0:
+                found, now = self._due("select_takeable", probation, left, agent=agent, names=command.names)
+                asked_with = probation
+                for row in found:
+                    step, task = self._taken(row)
+                    change = transitions.take(task, step, command.process_no, now, complete_within(step))
+                    Batch(self._tables, now).write(change, command.actor)
+                    dispatches += change.dispatches
+                    left -= 1
+                    if task.lost_count >= PROBATION_FROM and probation is None:
+                        probation = task.task_no
+                        break  # asked again, for this task and for those that are not on probation
+                if probation == asked_with:
+                    break
+        return Taken(tuple(dispatches))
+
+    def _taken(self, row: tuple[Any, ...]) -> tuple[StepRow, TaskRow]:
+        """Of two steps of one task, both found at once, the second one's task has moved on with the first."""
+        step, task = step_of(row[:STEP_WIDTH]), task_of(row[STEP_WIDTH:])
+        known = self._tables.task(task.task_no)
+        if known is None:
+            self._tables.keep_tasks((row[STEP_WIDTH:],))
+            known = task
+        self._tables.keep_steps((row[:STEP_WIDTH],))
+        return step, known
+
+    def _due(self, name: str, probation: object, limit: int, **asked: object) -> tuple[list[tuple[Any, ...]], Instant]:
+        """Rows that are due, and the store's clock after they were locked."""
+        self._tables.flush()  # what this batch has freed may be found
+        parameters = {"now": self._now, "probation_from": PROBATION_FROM, "probation": probation, "limit": limit}
+        lists = {key: list(value) if isinstance(value, tuple) else value for key, value in asked.items()}
+        found = self._transaction.ask(name, {**parameters, **lists})
+        clock = self._ask_now()
+        self._transaction.arrive()
+        self._now = _instant(clock)  # also for what follows in this batch: it may concern the same tasks
+        return found.fetchall(), self._now
+
+
+def _instant(clock: Cursor) -> Instant:
+    row = clock.fetchone()
+    assert row is not None
+    return Instant(row[0])
+
+
+def is_news_for_others(answers: Sequence[Answer | ArrieroError], process_no: int | None) -> bool:
+    """Whether a batch left something that another process may be waiting for: a free or foreign task, an untaken request."""
+    return any(
+        isinstance(answer, Applied)
+        and (
+            answer.task.locked_by != process_no or any(step.not_before and not step.locked_by for step in answer.steps)
+        )
+        for answer in answers
+    )

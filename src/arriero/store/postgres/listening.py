@@ -1,0 +1,74 @@
+"""Wake-ups between processes: hints only, merged, on a connection of their own. Polling is the truth behind them."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+import psycopg
+
+from .session import hang_up, is_direct
+from .target import Target
+
+logger = logging.getLogger("arriero")
+
+LOOK_SECONDS = 5.0  # between looks whether it should end
+AGAIN_SECONDS = 5.0  # before it connects again
+
+
+class Listener:
+    """Calls ``wake`` whenever another process has told of something.
+
+    Args:
+        wake: called in the listener's thread.
+        own: the name under which this process tells others.
+    """
+
+    def __init__(self, target: Target, wake: Callable[[], None], *, own: str) -> None:
+        self._own = own
+        self._target = target
+        self._wake = wake
+        self._ending = threading.Event()
+        self.listening = threading.Event()
+        self._cutting = threading.Lock()
+        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self._thread = threading.Thread(target=self._run, name="arriero-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End at once."""
+        self._ending.set()
+        with self._cutting:
+            if self._connection is not None:
+                hang_up(self._connection)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._listen()
+            except (psycopg.Error, UnicodeError) as error:  # UnicodeError: a host's name that is none
+                if self._ending.is_set():
+                    return
+                logger.info("wake-ups cannot be listened for, polling goes on: %s", error)
+            self.listening.clear()
+            self._ending.wait(AGAIN_SECONDS)
+
+    def _listen(self) -> None:
+        with psycopg.connect(self._target.listen_conninfo, autocommit=True, prepare_threshold=None) as connection:
+            with self._cutting:
+                self._connection = connection
+            try:
+                if not is_direct(connection):  # it would stay with the pooler's connection, for whoever gets that next
+                    logger.info("wake-ups cannot come through a pooler, polling goes on: name the server in listen_url")
+                    self._ending.wait()
+                    return
+                connection.execute(f"LISTEN {self._target.channel}".encode())
+                self.listening.set()
+                self._wake()  # what was told while nobody listened
+                while not self._ending.is_set():
+                    for told in connection.notifies(timeout=LOOK_SECONDS, stop_after=1):
+                        if told.payload != self._own:
+                            self._wake()
+            finally:
+                with self._cutting:
+                    self._connection = None

@@ -1,0 +1,240 @@
+"""The schema: numbered files, applied in order under a lock, recorded, all or nothing.
+
+What is executed here and what a database administrator is given to execute are the same statements: ``Plan`` has them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ...errors import SchemaOutdated, StoreError
+from ..migrate import Migration, SchemaState, migrations, refuse_newer
+from .asking import Connection, asked
+from .session import Cursor, Transaction
+from .target import target_of
+
+Execute = Callable[[str, Mapping[str, Any]], Cursor]
+SECONDS_MAX = 60.0  # how long a migration waits for another one, and
+LOCK_SECONDS_MAX = 10.0  # for a table, while everybody else waits behind it
+
+# Three columns make a table of migrations ours. The catalog may be read without rights on the schema.
+FOUND = """
+SELECT n.oid IS NOT NULL, EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = n.oid),
+       (SELECT count(*) = 3 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
+         WHERE c.relnamespace = n.oid AND c.relname = 'migration' AND c.relkind = 'r' AND NOT a.attisdropped
+           AND a.attname IN ('number', 'name', 'applied_at'))
+  FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
+"""
+HOW = (
+    '-- Run it so that the first error ends it: psql -v ON_ERROR_STOP=1 -d "postgresql://OWNER@HOST/DATABASE" -f SCRIPT'
+)
+NO_ROLE = "-- A process needs no right to change the schema: add --role NAME for what the role that it runs as needs."
+
+
+def known_migrations() -> list[Migration]:
+    """What this release knows, in order."""
+    return migrations(__package__)
+
+
+# --- what is there
+class Found(msgspec.Struct, frozen=True):
+    """What is there under the schema's name. ``number``: of the last migration applied; None: no tables of ours."""
+
+    has_schema: bool
+    number: int | None
+
+
+def found_by(execute: Execute, schema: str) -> Found:
+    """What is there. Raises SchemaOutdated: tables, but another program's; psycopg.Error."""
+    row = execute(FOUND, {"schema": schema}).fetchone()
+    assert row is not None
+    has_schema, holds_something, is_ours = row
+    if not is_ours:
+        if holds_something:
+            raise SchemaOutdated(
+                f"the schema {schema} holds tables that are not arriero's: name another one in the URL, ?schema=NAME"
+            )
+        return Found(has_schema, None)
+    row = execute(f"SELECT coalesce(max(number), 0) FROM {schema}.migration", {}).fetchone()
+    return Found(has_schema, 0 if row is None else int(row[0]))
+
+
+def applied(transaction: Transaction, schema: str) -> int | None:
+    """The number of the last migration applied; None: there are no tables of ours. Raises as ``found_by``."""
+    return found_by(transaction.plain, schema).number
+
+
+def refuse_unfit(number: int) -> None:
+    """Raises SchemaOutdated: the schema is older than this release, or newer by more than one."""
+    known = known_migrations()
+    if number < known[-1].number:
+        raise SchemaOutdated(
+            f"its schema is number {number}, this release of arriero needs {known[-1].number}: run arriero migrate"
+        )
+    refuse_newer(number, known)
+
+
+# --- what is to be done
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The statements that bring a schema to this release's, in one transaction.
+
+    Args:
+        channel: where wake-ups are told.
+        role: gets the rights that a process needs.
+    """
+
+    schema: str
+    channel: str
+    found: Found
+    role: str | None = None
+
+    @property
+    def missing(self) -> list[Migration]:
+        """What is applied, in order."""
+        return SchemaState(self.found.number, tuple(known_migrations())).missing
+
+    def changes(self) -> Iterator[str]:
+        """Scripts of one or more statements, in order."""
+        if not self.found.has_schema:
+            yield f"CREATE SCHEMA {self.schema};"
+        for migration in self.missing:
+            yield script(migration, self.schema, self.channel)
+            yield self._recorded(migration)
+        if self.found.number is None:
+            yield self._first_meta()
+        if self.role is not None:
+            yield self._rights(_quoted(self.role))
+
+    def _recorded(self, migration: Migration) -> str:
+        return (
+            f"INSERT INTO {self.schema}.migration (number, name, applied_at)"
+            f" VALUES ({migration.number}, '{migration.name}', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);"
+        )
+
+    def _first_meta(self) -> str:
+        return (
+            f"INSERT INTO {self.schema}.meta (name, value)"
+            " VALUES ('store_id', substr(replace(gen_random_uuid()::text, '-', ''), 1, 16)), ('epoch', '1');"
+        )
+
+    def _rights(self, role: str) -> str:
+        return (
+            f"GRANT USAGE ON SCHEMA {self.schema} TO {role};\n"
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {self.schema} TO {role};\n"
+            f"GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {self.schema} TO {role};\n"
+            f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {self.schema} TO {role};"
+        )
+
+
+def beginning(schema: str) -> str:
+    """What a transaction that migrates begins with: others that migrate wait until it ends, and then see what it did.
+
+    The lock only keeps two from failing where one can wait: that each migration is applied once is the tables' own doing.
+    READ COMMITTED, whatever the database's default: else the second one would look at the tables as of before its wait.
+    """
+    return (
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"
+        "SET LOCAL client_min_messages = warning;\n"
+        "SET LOCAL statement_timeout = 0;\n"
+        f"SET LOCAL lock_timeout = '{round(SECONDS_MAX)}s';\n"
+        f"DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtextextended('arriero migrate {schema}', 0)); END $$;\n"
+        f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS_MAX)}s';"
+    )
+
+
+def script(migration: Migration, schema: str, channel: str) -> str:
+    """A migration's statements for a schema."""
+    return migration.sql.replace("{schema}", schema).replace("{channel}", channel)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def executing(connection: Connection) -> Execute:
+    """Execute texts of one or more statements; they cannot be prepared, whatever the URL says."""
+
+    def execute(text: str, parameters: Mapping[str, Any]) -> Cursor:
+        return connection.execute(text.encode(), parameters or None, prepare=False)
+
+    return execute
+
+
+def migrate(connection: Connection, schema: str, channel: str, *, role: str | None = None) -> list[str]:
+    """Bring the schema to this release's; answers the names of what was applied.
+
+    Runs in one transaction of a connection in autocommit mode. Two at once: the second waits, and finds nothing to do.
+    Raises: SchemaOutdated - it is of a newer release, or another program's; psycopg.Error.
+    """
+
+    execute = executing(connection)
+    with connection.transaction():
+        execute(beginning(schema), {})
+        plan = Plan(schema=schema, channel=channel, found=found_by(execute, schema), role=role)
+        refuse_newer(plan.found.number or 0, known_migrations())
+        for change in plan.changes():
+            execute(change, {})
+    return [migration.name for migration in plan.missing]
+
+
+def script_of(plan: Plan) -> str:
+    """All that a plan does, as one transaction for a database administrator."""
+    changes = list(plan.changes())
+    number, hint = plan.found.number, [] if plan.role is not None else [NO_ROLE]
+    if not changes:
+        return "\n".join([f"-- nothing to do: the schema {plan.schema} is number {number}", *hint]) + "\n"
+    parts = [HOW, *hint, "BEGIN;", beginning(plan.schema), _still(plan), *map(str.strip, changes), "COMMIT;"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _still(plan: Plan) -> str:
+    """Ends the script where the schema is not as it was when the script was made, so that it says why."""
+    number = plan.found.number
+    if number is None:
+        is_other, what = f"to_regclass('{plan.schema}.migration') IS NOT NULL", "is there meanwhile"
+    else:
+        is_other = f"(SELECT coalesce(max(number), 0) FROM {plan.schema}.migration) <> {number}"
+        what = f"is not number {number} any more"
+    return (
+        f"DO $$ BEGIN IF {is_other} THEN\n"
+        f"    RAISE EXCEPTION 'the schema {plan.schema} {what}; make the script again: arriero migrate --sql';\n"
+        "END IF; END $$;"
+    )
+
+
+# --- the schema at a URL
+class PostgresSchema:
+    """See ``store.migrate.Schema``."""
+
+    def __init__(self, url: str) -> None:
+        self._target = target_of(url)
+        self.url = self._target.shown
+
+    def state(self) -> SchemaState:
+        return SchemaState(self._found().number, tuple(known_migrations()))
+
+    def migrate(self, role: str | None) -> list[str]:
+        schema, channel = self._target.schema, self._target.channel
+        return asked(self._target, lambda connection: migrate(connection, schema, channel, role=role))
+
+    def script(self, role: str | None) -> str:
+        return script_of(Plan(schema=self._target.schema, channel=self._target.channel, found=self._found(), role=role))
+
+    def _found(self) -> Found:
+        return asked(self._target, self._looked)
+
+    def _looked(self, connection: Connection) -> Found:
+        found = found_by(executing(connection), self._target.schema)
+        refuse_newer(found.number or 0, known_migrations())
+        return found
+
+
+def refuse_absent(url: str) -> None:
+    """For those who only read. Raises StoreError: there are no tables of ours at the URL."""
+    target = target_of(url)
+    if asked(target, lambda connection: found_by(executing(connection), target.schema)).number is None:
+        raise StoreError(
+            f"store {target.shown}: it holds no tasks of arriero (there are no tables in schema {target.schema});"
+            " name the right one with --store or ARRIERO_STORE, or make it with arriero migrate"
+        )

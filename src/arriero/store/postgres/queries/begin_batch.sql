@@ -1,0 +1,3 @@
+-- begin_batch: the number of this batch in its process's row. Zero rows: the process is of an epoch that is over.
+-- Params: process_no, epoch, batch_no.
+UPDATE {schema}.writer SET batch_no = %(batch_no)s WHERE process_no = %(process_no)s AND epoch = %(epoch)s

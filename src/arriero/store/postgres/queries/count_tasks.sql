@@ -1,0 +1,2 @@
+-- count_tasks: tasks by state.
+SELECT state, count(*) FROM {schema}.task GROUP BY state

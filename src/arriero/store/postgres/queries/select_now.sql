@@ -1,0 +1,3 @@
+-- select_now: the store's clock.
+-- Params: given (the clock of a test, else null).
+SELECT {schema}.now_at(%(given)s)

@@ -1,0 +1,3 @@
+-- select_number: a task's number by its business id.
+-- Params: task_id.
+SELECT task_no FROM {schema}.task WHERE task_id = %(task_id)s

@@ -1,0 +1,16 @@
+-- settings: of this transaction only. What was accepted must be on the disk, and on the standby that is waited for.
+-- Params: lock, statement, idle (milliseconds).
+SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout', %(statement)s, true),
+       set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+       -- functions and operators of nobody else
+       set_config('search_path', 'pg_catalog, pg_temp', true),
+       -- a client whose machine died must not keep its locks for hours
+       set_config('tcp_keepalives_idle', '5', true), set_config('tcp_keepalives_interval', '2', true),
+       set_config('tcp_keepalives_count', '3', true), set_config('tcp_user_timeout', '10000', true),
+       -- a commit whose wait for the standby was cut short is told of by a warning only
+       set_config('client_min_messages', 'warning', true),
+       -- a plan made while a table was small must not be kept
+       set_config('plan_cache_mode', 'force_custom_plan', true),
+       set_config('synchronous_commit',
+                  CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN 'on'
+                       ELSE current_setting('synchronous_commit') END, true)

@@ -1,0 +1,5 @@
+-- survey_steps: Agents and names of requests that are due.
+-- Params: now.
+SELECT DISTINCT agent, name FROM {schema}.step
+ WHERE state = 'pending' AND kind <> 'timer' AND not_before <= %(now)s
+ ORDER BY agent, name

@@ -1,0 +1,132 @@
+"""Questions to the tables: functions on one transaction that only reads."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...core.compensation import open_compensations
+from ...core.lease import PROBATION_FROM
+from ...model import MICROSECONDS, Instant, Loaded, ProcessRow, StepRow, TaskFailure, TaskRow, TaskState
+from ..base import Due, Ended, Overdue, QueueSurvey, Survey, TaskFilter, folded
+from . import columns
+from .rows import step_of, task_of
+from .session import Transaction
+
+TASK_WIDTH = len(columns.TASK)
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+def due(transaction: Transaction, now: Instant, workflows: Sequence[str], agents: Sequence[str]) -> Due:
+    """See ``StateStore.due``."""
+    asked = {"now": now, "workflows": list(workflows), "agents": list(agents)}
+    tasks, steps, *later_on = transaction.ask("select_due", asked).fetchone() or (None,) * 4
+    next_at = min((at for at in later_on if at is not None), default=None)
+    return Due(now, tasks is not None and tasks <= now, steps is not None and steps <= now, next_at)
+
+
+def overdue(transaction: Transaction, now: Instant, limit: int, progress_seconds: float) -> Overdue:
+    """See ``StateStore.load_overdue``."""
+    asked = {"now": now, "limit": limit, "since": now - round(progress_seconds * MICROSECONDS)}
+    names = ("select_expired", "select_starved", "select_past_limit", "select_stuck")
+    expired, starved, limited, stuck = (transaction.ask(name, asked) for name in names)
+    transaction.arrive()
+    return Overdue(
+        now,
+        tuple(map(step_of, expired.fetchall())),
+        tuple(map(step_of, starved.fetchall())),
+        tuple(load(transaction, [no for (no,) in limited.fetchall()])),
+        tuple(load(transaction, [no for (no,) in stuck.fetchall()])),
+    )
+
+
+def load(transaction: Transaction, task_nos: Sequence[int]) -> list[Loaded]:
+    """Those of the tasks that exist, in the order asked for."""
+    if not task_nos:
+        return []
+    tasks = transaction.ask("select_loaded", {"task_nos": list(task_nos)})
+    steps = transaction.ask("select_steps", {"task_nos": list(task_nos)})
+    transaction.arrive()
+    of_task = _by_task(map(step_of, steps.fetchall()))
+    loaded = {
+        row[0]: Loaded(task_of(row[:TASK_WIDTH]), row[TASK_WIDTH], tuple(of_task.get(row[0], ())))
+        for row in tasks.fetchall()
+    }
+    return [loaded[task_no] for task_no in task_nos if task_no in loaded]
+
+
+def _by_task(steps: Iterable[StepRow]) -> dict[int, list[StepRow]]:
+    of_task: dict[int, list[StepRow]] = {}
+    for step in steps:
+        of_task.setdefault(step.task_no, []).append(step)
+    return of_task
+
+
+def held(transaction: Transaction, process_no: int, limit: int) -> list[Loaded]:
+    """See ``StateStore.load_held``."""
+    found = transaction.ask("select_held", {"process_no": process_no, "limit": limit}).fetchall()
+    return load(transaction, [task_no for (task_no,) in found])
+
+
+def find(transaction: Transaction, task_id: str) -> Loaded | None:
+    """See ``StateStore.find``."""
+    row = transaction.ask("select_number", {"task_id": task_id}).fetchone()
+    return None if row is None else next(iter(load(transaction, [row[0]])), None)
+
+
+def ended(transaction: Transaction, task_nos: Sequence[int]) -> list[Ended]:
+    """See ``StateStore.ended``."""
+    tasks = [task_of(row) for row in transaction.ask("select_ended", {"task_nos": list(task_nos)}).fetchall()]
+    undone = [task.task_no for task in tasks if task.state is not TaskState.PROCESSED]
+    steps = {loaded.task.task_no: loaded.steps for loaded in load(transaction, undone)}
+    return [Ended(task, open_compensations(steps.get(task.task_no, ()))) for task in tasks]
+
+
+def filtered(transaction: Transaction, which: TaskFilter, after: int, limit: int) -> list[TaskRow]:
+    """See ``StateStore.list_tasks``. A text is compared here: only here it is folded as lists show it."""
+    asked = msgspec.structs.asdict(which) | {"limit": limit, "failed": None if which.text is None else True}
+    text = asked.pop("text")
+    found: list[TaskRow] = []
+    while len(found) < limit:
+        rows = transaction.ask("select_filtered", asked | {"after": after}).fetchall()
+        page = [task_of(row) for row in rows]
+        found += page if text is None else [task for task in page if folded(text) in folded(_reason(task))]
+        if len(page) < limit:
+            break
+        after = page[-1].task_no
+    return found[:limit]
+
+
+def _reason(task: TaskRow) -> str:
+    return "" if task.failure is None else _read_failure(task.failure).reason
+
+
+def counts(transaction: Transaction) -> dict[TaskState, int]:
+    """See ``StateStore.counts``."""
+    found = {state: count for state, count in transaction.ask("count_tasks").fetchall()}
+    return {state: found.get(state, 0) for state in TaskState}
+
+
+def survey(transaction: Transaction, now: Instant) -> Survey:
+    """See ``StateStore.survey``."""
+    ask, at = transaction.ask, {"now": now}
+    found = ask("survey_tasks", {**at, "probation_from": PROBATION_FROM})
+    workflows, steps = ask("survey_workflows", at), ask("survey_steps", at)
+    bare, processes, queues = ask("survey_not_undoable"), ask("survey_processes"), ask("survey_queues")
+    states = counts(transaction)
+    transaction.arrive()
+    paused, probation, waiting, waiting_at, starved, starved_at, untold, untold_at, *rows = found.fetchone() or ()
+    return Survey(
+        now,
+        states,
+        paused,
+        probation,
+        (waiting, waiting_at),
+        (starved, starved_at),
+        tuple(name for (name,) in workflows.fetchall()),
+        tuple((agent, name) for agent, name in steps.fetchall()),
+        tuple((agent, name) for agent, name in bare.fetchall()),
+        tuple(ProcessRow(*row) for row in processes.fetchall()),
+        tuple(QueueSurvey(*row) for row in queues.fetchall()),
+        (untold, untold_at),
+        dict(zip(("tasks", "history", "statuses"), rows, strict=True)),
+    )

@@ -1,0 +1,355 @@
+-- Today's schema; a test finds it equal to the sum of the migrations. {schema} stands for the schema's name.
+-- All instants are microseconds since 1970 by the store's clock; payloads are JSON text.
+CREATE TABLE {schema}.meta (
+    name text PRIMARY KEY,
+    value text NOT NULL
+);
+
+-- Rows that change often leave room in their page for their next version, and are vacuumed after so many changes,
+-- however large the table has grown.
+CREATE TABLE {schema}.task (
+    task_no bigint PRIMARY KEY,
+    task_id text NOT NULL UNIQUE,
+    workflow text NOT NULL,
+    state text NOT NULL,
+    priority smallint NOT NULL,
+    not_before bigint,              -- null: only news wakes it, or it has ended
+    locked_by bigint,               -- the process that holds it; null: free
+    fence bigint NOT NULL,
+    revision bigint NOT NULL,
+    incarnation integer NOT NULL,
+    failure_count integer NOT NULL,
+    lost_count integer NOT NULL,
+    opened_count integer NOT NULL,
+    open_count integer NOT NULL,
+    result_count integer NOT NULL,
+    unseen_since bigint,
+    seed bigint NOT NULL,
+    policy text NOT NULL,
+    body_hash text NOT NULL,
+    submitted_at bigint NOT NULL,
+    started_at bigint,
+    ended_at bigint,
+    complete_by bigint,
+    output text,
+    failure text,
+    link integer NOT NULL,
+    head text NOT NULL,
+    paused_at bigint,               -- since when a person keeps it from going on
+    undoing boolean NOT NULL,       -- its undo has begun in this incarnation
+    past_count integer NOT NULL,    -- steps up to this ordinal belong to a life undone as a whole
+    branched_at bigint,             -- steps opened from here on followed a failure that is done again
+    reply_to text,                  -- the submitter's reply queue
+    status_count integer NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
+CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
+
+-- Claiming: what is free and due, by priority and time. Ended tasks have no not_before and leave it.
+CREATE INDEX task_claimable ON {schema}.task (priority, not_before, task_no)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL;
+-- Asking when something is due: a process must not read through the backlog of workflows whose code it does not have.
+CREATE INDEX task_due ON {schema}.task (workflow, not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
+CREATE INDEX task_undo_due ON {schema}.task (not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
+CREATE INDEX task_held ON {schema}.task (locked_by, task_no) WHERE locked_by IS NOT NULL;
+CREATE INDEX task_limit ON {schema}.task (complete_by)
+ WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing');
+CREATE INDEX task_unseen ON {schema}.task (locked_by, unseen_since)
+ WHERE unseen_since IS NOT NULL AND locked_by IS NOT NULL;
+CREATE INDEX task_error ON {schema}.task (task_no) WHERE state = 'error';
+CREATE INDEX task_paused ON {schema}.task (task_no) WHERE paused_at IS NOT NULL;
+
+-- Apart from the task's row, which changes often: these do not.
+CREATE TABLE {schema}.body (
+    task_no bigint PRIMARY KEY,
+    arguments text NOT NULL,
+    asked text                      -- what was submitted, where a person edited it
+);
+
+CREATE TABLE {schema}.step (
+    step_no bigint PRIMARY KEY,     -- task_no and ordinal in one number, so that a task's steps lie side by side
+    task_no bigint NOT NULL,
+    ordinal integer NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    key text NOT NULL,
+    agent text NOT NULL,
+    state text NOT NULL,
+    priority smallint NOT NULL,
+    arguments text NOT NULL,
+    policy text NOT NULL,
+    idempotency_key text NOT NULL,
+    pivot boolean NOT NULL,
+    effect_free boolean NOT NULL,
+    compensation text,
+    undoes bigint,
+    undo text,
+    attempt integer NOT NULL,
+    failure_count integer NOT NULL,
+    lost_count integer NOT NULL,
+    taken boolean NOT NULL,
+    in_doubt boolean NOT NULL,
+    fence bigint NOT NULL,
+    locked_by bigint,
+    not_before bigint,
+    complete_by bigint,             -- set while an attempt runs
+    wait_by bigint,                 -- set while a request waits for its first attempt under wait_within
+    result text,
+    failure text,
+    result_number integer,
+    delivered_at bigint,
+    opened_at bigint NOT NULL,
+    finished_at bigint,
+    asked text                      -- what the code asks with, where a person had other arguments sent
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
+
+CREATE INDEX step_takeable ON {schema}.step (agent, priority, not_before, step_no)
+ WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL;
+CREATE INDEX step_running ON {schema}.step (complete_by) WHERE complete_by IS NOT NULL;
+CREATE INDEX step_held ON {schema}.step (locked_by, task_no) WHERE locked_by IS NOT NULL;
+CREATE INDEX step_starving ON {schema}.step (wait_by) WHERE wait_by IS NOT NULL;
+
+-- Numbers are given under the locks of what a commit changes: what depends on another commit has the greater one.
+CREATE TABLE {schema}.history (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task_no bigint NOT NULL,        -- 0: of the store itself
+    link integer NOT NULL,
+    at bigint NOT NULL,
+    actor text NOT NULL,
+    events text NOT NULL,
+    hash text NOT NULL
+);
+CREATE UNIQUE INDEX history_of_task ON {schema}.history (task_no, link);
+CREATE TABLE {schema}.store_head (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    link integer NOT NULL,
+    head text NOT NULL
+);
+INSERT INTO {schema}.store_head (link, head) VALUES (0, '');
+
+CREATE TABLE {schema}.process (
+    process_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    instance text NOT NULL UNIQUE,
+    lease_until bigint NOT NULL,
+    renewed_at bigint,              -- null: it has not renewed yet
+    retired boolean NOT NULL,
+    about text NOT NULL             -- what it runs, as JSON text
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX process_renewed ON {schema}.process (renewed_at);
+CREATE INDEX process_alive ON {schema}.process (process_no) WHERE NOT retired;
+
+-- The number of the last batch that a process committed: what became of one whose answer was lost is read here.
+CREATE TABLE {schema}.writer (
+    process_no bigint PRIMARY KEY,
+    epoch integer,                  -- null: it was of an epoch that is over
+    batch_no bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
+
+CREATE TABLE {schema}.lease (
+    name text PRIMARY KEY,
+    term bigint NOT NULL,
+    holder bigint,
+    until bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Messages to submitters: kept until their reader acknowledges them. No number is given twice: an old one must not
+-- acknowledge a new message.
+CREATE TABLE {schema}.status (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
+    task_no bigint NOT NULL,        -- 0: a gap mark
+    number integer NOT NULL,        -- of the task's statuses: 1, 2, ...
+    incarnation integer NOT NULL,
+    kind text NOT NULL,
+    at bigint NOT NULL,
+    data text NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000);
+CREATE INDEX status_of_queue ON {schema}.status (queue, (kind <> 'dropped'), no);
+CREATE INDEX status_of_task ON {schema}.status (task_no);
+CREATE INDEX status_old ON {schema}.status (at);
+
+-- Tasks that need a person: opened when a task goes into error, closed when it leaves it.
+CREATE TABLE {schema}.alert (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task_no bigint NOT NULL,
+    incarnation integer NOT NULL,
+    cause text NOT NULL,
+    reason text NOT NULL,
+    step text NOT NULL,
+    code text NOT NULL,
+    opened_at bigint NOT NULL,
+    closed_at bigint,
+    told text NOT NULL,             -- JSON array: sinks that know its present state
+    attempts integer NOT NULL,
+    next_at bigint,                 -- when to tell it (again); null: every sink knows
+    error text NOT NULL
+);
+CREATE INDEX alert_of_task ON {schema}.alert (task_no);
+CREATE INDEX alert_due ON {schema}.alert (next_at) WHERE next_at IS NOT NULL;
+
+-- What workflows are called and how they are supervised, as processes that have their code said last: {schema}.submit
+-- takes it from here.
+CREATE TABLE {schema}.workflow (
+    name text PRIMARY KEY,
+    policy text NOT NULL,
+    complete_within double precision
+);
+
+CREATE TABLE {schema}.migration (
+    number integer PRIMARY KEY,
+    name text NOT NULL,
+    applied_at bigint NOT NULL
+);
+
+-- now_at: the store's clock. It is the server's, and never before what a process has seen: where that goes back, because it
+-- was set or another server took over, an offset lets the store's go on. given: the clock of a test.
+INSERT INTO {schema}.meta (name, value) VALUES ('clock_offset', '0');
+CREATE FUNCTION {schema}.now_at(given bigint) RETURNS bigint LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(given, greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+                                    + (SELECT value::bigint FROM {schema}.meta WHERE name = 'clock_offset'),
+                                    (SELECT max(renewed_at) FROM {schema}.process)))
+$$;
+
+-- keep_task: a new task in the transaction of whoever calls. Nothing is kept if the same id is there already.
+-- It does what core.transitions.new_task does; a test compares.
+-- wanted_store: the id of the store that is meant; null: whichever this is. submission: the fields of commands.Submit, and
+-- given (the clock of a test, else null).
+-- verdict: created; same: the task was there; workflow, body: so it was, and this is what differs; store: another one.
+CREATE FUNCTION {schema}.keep_task(wanted_store text, submission json, OUT task_no bigint, OUT verdict text)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    asked record;
+    known record;
+    at bigint;
+    due bigint;
+    due_by bigint;
+    events text;
+    first_head text;
+    may_wait_for_ever CONSTANT boolean := current_setting('lock_timeout') = '0';
+BEGIN
+    IF wanted_store IS NOT NULL
+       AND wanted_store IS DISTINCT FROM (SELECT m.value FROM {schema}.meta AS m WHERE m.name = 'store_id') THEN
+        verdict := 'store';
+        RETURN;
+    END IF;
+    -- Raised, never lowered: the commit is to be as safe as every other of the store, and to say so if it is not.
+    PERFORM set_config('synchronous_commit', 'on', true)
+      WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write');
+    PERFORM set_config('client_min_messages', 'warning', true) WHERE current_setting('client_min_messages') = 'error';
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
+    SELECT * INTO asked FROM json_to_record(submission) AS fields(
+        task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
+        complete_within double precision, seed bigint, reply_to text, actor text, given bigint);
+    task_no := nextval('{schema}.task_number');
+    at := {schema}.now_at(asked.given);
+    due := at + round(asked.delay * 1000000)::bigint;
+    due_by := due + round(asked.complete_within * 1000000)::bigint;
+    events := '[{"type":"task.submitted","workflow":' || to_json(asked.workflow) || ',"body":' || to_json(asked.body_hash)
+        || ',"priority":' || asked.priority || ',"not_before":' || due
+        || ',"complete_by":' || coalesce(due_by::text, 'null')
+        || coalesce(',"reply_to":' || to_json(asked.reply_to) || '},{"type":"status.published","number":1,"kind":"received"'
+                    || ',"queue":' || to_json(asked.reply_to), '') || '}]';
+    first_head := encode(
+        sha256(convert_to('|' || task_no || '|1|' || at || '|' || asked.actor || '|' || events, 'UTF8')), 'hex');
+    LOOP
+        INSERT INTO {schema}.task AS t (
+            task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
+            lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
+            head, undoing, past_count, reply_to, status_count)
+        VALUES (task_no, asked.task_id, asked.workflow, 'pending', asked.priority, due, 0, 0, 1, 0,
+                0, 0, 0, 0, asked.seed, asked.policy, asked.body_hash, at, due_by, 1,
+                first_head, false, 0, asked.reply_to, CASE WHEN asked.reply_to IS NULL THEN 0 ELSE 1 END)
+        ON CONFLICT ON CONSTRAINT task_task_id_key DO NOTHING;
+        IF FOUND THEN
+            INSERT INTO {schema}.body (task_no, arguments) VALUES (task_no, asked.arguments);
+            INSERT INTO {schema}.history (task_no, link, at, actor, events, hash)
+            VALUES (task_no, 1, at, asked.actor, events, first_head);
+            INSERT INTO {schema}.status (queue, task_no, number, incarnation, kind, at, data)
+            SELECT asked.reply_to, task_no, 1, 1, 'received', at, '{}' WHERE asked.reply_to IS NOT NULL;
+            PERFORM pg_notify('{channel}', '');
+            verdict := 'created';
+            EXIT;
+        END IF;
+        -- Locked, so that the caller's commit confirms what another's lost answer may have left unconfirmed.
+        SELECT t.task_no, t.workflow, t.body_hash, coalesce(b.asked, b.arguments) AS arguments INTO known
+          FROM {schema}.task AS t JOIN {schema}.body AS b ON b.task_no = t.task_no
+         WHERE t.task_id = asked.task_id FOR NO KEY UPDATE OF t;
+        IF FOUND THEN
+            task_no := known.task_no;
+            -- A hash of 64 digits was made by SQL, from arguments in another spelling: their values are compared.
+            verdict := CASE
+                WHEN known.workflow <> asked.workflow THEN 'workflow'
+                WHEN known.body_hash = asked.body_hash THEN 'same'
+                WHEN 64 IN (length(known.body_hash), length(asked.body_hash))
+                    THEN CASE WHEN known.arguments::jsonb = asked.arguments::jsonb THEN 'same' ELSE 'body' END
+                ELSE 'body' END;
+            EXIT;
+        END IF;
+        -- It was purged in between.
+    END LOOP;
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+END
+$$;
+
+-- submit: start a task from any language, in the caller's transaction. Answers its id.
+--   SELECT {schema}.submit('fulfil', '{"order": {"id": "1001", "pieces": 2}}', task_id => '1001');
+-- workflow: a name that a process with its code has made known. arguments: by the names of its parameters. The same id
+-- again with the same arguments changes nothing; with others it is an error, and so is whatever Python refuses too.
+CREATE FUNCTION {schema}.submit(
+    workflow text, arguments jsonb, task_id text DEFAULT NULL, priority integer DEFAULT 5,
+    delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    known {schema}.workflow;
+    verdict text;
+    id text := coalesce(task_id, gen_random_uuid()::text);
+    control CONSTANT text := '[\u0001-\u001f\u007f-\u009f]';
+    refusal CONSTANT text := 'invalid_parameter_value';
+BEGIN
+    SELECT w.* INTO known FROM {schema}.workflow AS w WHERE w.name = workflow;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'workflow % is not known', quote_nullable(workflow) USING ERRCODE = refusal,
+            HINT = 'look at the name, or start a process with its code once (arriero run MODULE:APP); known are '
+                || coalesce((SELECT string_agg(w.name, ', ' ORDER BY w.name) FROM {schema}.workflow AS w), 'none');
+    ELSIF arguments IS NULL OR jsonb_typeof(arguments) <> 'object' THEN
+        RAISE EXCEPTION 'arguments are %, not a JSON object', coalesce('a JSON ' || jsonb_typeof(arguments), 'null')
+            USING ERRCODE = refusal, HINT = 'name each parameter of the workflow, as in {"order": {"id": "1001"}}';
+    ELSIF octet_length(arguments::text) > 1000000 THEN
+        RAISE EXCEPTION 'arguments have % bytes; the limit is 1000000', octet_length(arguments::text)
+            USING ERRCODE = refusal, HINT = 'keep large data elsewhere and pass its address';
+    ELSIF length(id) NOT BETWEEN 1 AND 255 OR id ~ control THEN
+        RAISE EXCEPTION 'task_id % is not 1 to 255 characters without control characters', quote_literal(id)
+            USING ERRCODE = refusal, HINT = 'use a shorter text, such as the key of your own row';
+    ELSIF reply_to IS NOT NULL AND (length(reply_to) NOT BETWEEN 1 AND 255 OR reply_to ~ control) THEN
+        RAISE EXCEPTION 'reply_to % is not 1 to 255 characters without control characters', quote_literal(reply_to)
+            USING ERRCODE = refusal, HINT = 'name a reply queue, or leave it out';
+    ELSIF priority IS NULL OR priority NOT BETWEEN 0 AND 9 THEN
+        RAISE EXCEPTION 'priority is %', coalesce(priority::text, 'null')
+            USING ERRCODE = refusal, HINT = 'use 0 to 9; 9 is claimed first';
+    ELSIF delay_seconds IS NULL OR NOT delay_seconds BETWEEN 0 AND 3162240000 THEN
+        RAISE EXCEPTION 'delay_seconds is %', coalesce(delay_seconds::text, 'null')
+            USING ERRCODE = refusal, HINT = 'use 0 or more, and no more than a century (3162240000)';
+    END IF;
+    SELECT kept.verdict INTO verdict FROM {schema}.keep_task(NULL, json_build_object(
+        'task_id', id, 'workflow', workflow, 'arguments', arguments::text,
+        'body_hash', encode(sha256(convert_to(arguments::text, 'UTF8')), 'hex'), 'policy', known.policy,
+        'priority', priority, 'delay', delay_seconds, 'complete_within', known.complete_within,
+        'seed', ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 15))::bit(60)::bigint,
+        'reply_to', reply_to, 'actor', 'sql')) AS kept;
+    IF verdict NOT IN ('created', 'same') THEN
+        RAISE EXCEPTION 'task % exists with another %', quote_literal(id), verdict
+            USING ERRCODE = 'unique_violation', HINT = 'use another task_id, or submit the same again';
+    END IF;
+    RETURN id;
+END
+$$;

@@ -1,0 +1,311 @@
+"""One connection of a store, used by one thread at a time: transactions, and what is known of them afterwards."""
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg.errors import Diagnostic
+
+from ...errors import ArrieroError, StoreError
+from . import columns
+from .target import Target
+from .translating import CONFLICTS, READ_ONLY, translated, unfit
+from .watchdog import WATCHDOG
+
+T = TypeVar("T")
+CONFLICTS_MAX = 30  # in a row: then somebody else is told
+CONFLICT_SECONDS = 0.005  # the first pause after one, by chance shorter; doubled each time, up to
+CONFLICT_SECONDS_MAX = 0.2
+SERVER_VERSION_MIN = 150000
+ANSWER_SECONDS = 2.0  # on top of the longest statement: then a transaction that is not answered is given up
+CONNECT_SECONDS = 0.05  # the first pause after a refused connection, by chance shorter; doubled each time, up to
+CONNECT_SECONDS_MAX = 1.0  # so that those who poll do not storm a server that comes back
+
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+
+class Undecided(Exception):
+    """The answer to COMMIT was lost, or its wait for the standby was cut short: nobody here knows whether it holds.
+
+    ``result``: what the transaction's work had answered.
+    """
+
+    def __init__(self, result: Any, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.result = result
+        self.error = error
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the server lets a transaction wait: for a lock, in one statement, and for its next statement. Seconds."""
+
+    lock: float
+    statement: float
+    idle: float = 10.0
+
+    def parameters(self) -> dict[str, str]:
+        """As the statement ``settings`` takes them."""
+        return {name: f"{round(getattr(self, name) * 1000)}ms" for name in ("lock", "statement", "idle")}
+
+
+@cache
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath("queries", f"{name}.sql").read_text()
+
+
+class Statements:
+    """The statements in ``queries``, with the schema's name and the columns in them."""
+
+    def __init__(self, schema: str) -> None:
+        self._words = {
+            "{schema}": schema,
+            "{task}": columns.listed(columns.TASK),
+            "{t.task}": columns.listed(columns.TASK, "t"),
+            "{step}": columns.listed(columns.STEP),
+            "{s.step}": columns.listed(columns.STEP, "s"),
+            "{s.t.task}": columns.listed(columns.TASK, "(s.t)"),
+        }
+        self._known: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """The statement in ``queries/<name>.sql``."""
+        if (known := self._known.get(name)) is None:
+            known = self._known[name] = self.filled(_file(name))
+        return known
+
+    def filled(self, sql: str) -> str:
+        """A statement with its words replaced."""
+        for word, text in self._words.items():
+            sql = sql.replace(word, text)
+        return sql
+
+
+def is_direct(connection: psycopg.Connection[Any]) -> bool:
+    """Whether no pooler stands between: one tells its clients another number than the back end's own."""
+    found = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return found is not None and found[0] == connection.info.backend_pid
+
+
+def hang_up(connection: psycopg.Connection[Any]) -> None:
+    """End whatever another thread waits for on it: that thread gets an error, and closes it."""
+    if not connection.closed:
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as peer:
+            peer.shutdown(socket.SHUT_RDWR)
+
+
+class Transaction:
+    """What may be done inside a transaction. Statements travel together until ``arrive``."""
+
+    def __init__(
+        self, connection: psycopg.Connection[tuple[Any, ...]], pipeline: psycopg.Pipeline, statements: Statements
+    ) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+        self._statements = statements
+
+    def ask(self, name: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
+        """Execute ``queries/<name>.sql``."""
+        return self._connection.execute(self._statements(name), parameters)
+
+    def write(self, sql: str, rows: str) -> Cursor:
+        """Execute a set-based statement of ``columns`` with its rows."""
+        return self._connection.execute(self._statements.filled(sql), {"rows": rows})
+
+    def arrive(self) -> None:
+        """Wait for the answers to all that was asked.
+
+        The server counts a transaction as idle, and ends it after the limit, only from here on: whoever stops in the
+        middle of one, with rows locked, must not stop the others.
+        """
+        self._pipeline.sync()
+
+    def plain(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
+        """Execute a statement of somebody else."""
+        return self._connection.execute(self._statements.filled(sql), parameters)
+
+
+class Session:
+    """A connection that is made when it is needed, and made again when it was lost.
+
+    Args:
+        begin: how transactions begin.
+        limits: of each transaction.
+        on_undecided: called before anybody else can read what may not be durable.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        statements: Statements,
+        *,
+        limits: Limits,
+        begin: str = "BEGIN",
+        on_undecided: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._target = target
+        self._statements = statements
+        self._limits = limits.parameters()
+        self._answer_seconds = limits.statement + ANSWER_SECONDS
+        self._begin = begin
+        self._on_undecided = on_undecided
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._refused: StoreError | None = None  # by the last try to connect: until the next one all get this answer
+        self._connect_pause = 0.0
+        self._next_try_at = 0.0
+        self._wait_was_cut = False
+        self._cutting = threading.Lock()
+
+    # --- the connection
+    def connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The connection, in autocommit mode. Raises StoreError."""
+        if self._connection is not None and self._connection.closed:
+            self.close()
+        if self._connection is None:
+            if self._refused is not None and time.monotonic() < self._next_try_at:
+                raise StoreError(str(self._refused)) from self._refused
+            try:
+                self._connection = self._connect()
+            except StoreError as error:
+                self._refused = error
+                self._connect_pause = min(max(self._connect_pause * 2, CONNECT_SECONDS), CONNECT_SECONDS_MAX)
+                self._next_try_at = time.monotonic() + random.uniform(self._connect_pause / 2, self._connect_pause)
+                raise
+            self._refused, self._connect_pause = None, 0.0
+        return self._connection
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        try:
+            self._connection = connection = psycopg.connect(
+                self._target.conninfo, autocommit=True, prepare_threshold=None
+            )
+            with self.watched():
+                if self._target.prepare or (self._target.prepare is None and is_direct(connection)):
+                    connection.prepare_threshold = 0
+        except (psycopg.Error, UnicodeError) as error:
+            self.close()
+            raise self.translated(error) from error
+        if connection.info.server_version < SERVER_VERSION_MIN:
+            version = connection.info.server_version // 10_000
+            self.close()
+            raise StoreError(f"store {self._target.shown}: the server is PostgreSQL {version}; use 15 or newer")
+        connection.add_notice_handler(self._noticed)
+        connection.add_notify_handler(lambda _: None)  # a pooler may bring what others have listened for
+        return connection
+
+    def translated(self, error: Exception) -> StoreError:
+        """An error of the driver as ours."""
+        if isinstance(error, psycopg.Error):
+            return translated(error, self._target.shown)
+        return StoreError(f"store {self._target.shown}: {error}; look at the host's name in the URL")
+
+    def _noticed(self, notice: Diagnostic) -> None:
+        """The server confirms a commit whose wait for the standby was cut short, with only a warning."""
+        if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in ("01000", "57P01"):
+            self._wait_was_cut = True
+
+    def close(self) -> None:
+        """Release it; it may be used again."""
+        with self._cutting:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def cut(self) -> None:
+        """End a wait for a server that does not answer. From another thread."""
+        with self._cutting:
+            if self._connection is not None:
+                hang_up(self._connection)
+
+    # --- transactions
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """All that ``work`` does, or nothing when it raises. It may be run more than once.
+
+        Raises: StoreError, InvalidInput for a value that cannot be kept - surely nothing was written; Undecided - it may
+            have been.
+        """
+        pause = CONFLICT_SECONDS
+        for _ in range(CONFLICTS_MAX):
+            try:
+                return self._once(work)
+            except (psycopg.DataError, UnicodeError) as error:
+                raise unfit(error, self._target.shown) from error
+            except psycopg.Error as error:
+                if error.sqlstate not in CONFLICTS:
+                    raise self.translated(error) from error
+                conflict = error
+            time.sleep(random.uniform(0, pause))
+            pause = min(pause * 2, CONFLICT_SECONDS_MAX)
+        raise self.translated(conflict) from conflict
+
+    def _once(self, work: Callable[[Transaction], T]) -> T:
+        was_there = self._connection
+        connection = self.connected()
+        try:
+            with self.watched():
+                return self._on(connection, work)
+        except (psycopg.Error, StoreError):
+            if connection is not was_there or not connection.closed:
+                raise
+        # It had been ended while nobody used it, and nothing was committed on it: a new one tells what is true.
+        connection = self.connected()
+        with self.watched():
+            return self._on(connection, work)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What is asked of the connection meanwhile is given up when no answer comes."""
+        WATCHDOG.watch(self, self._answer_seconds)
+        try:
+            yield
+        finally:
+            WATCHDOG.forget(self)
+
+    def _on(self, connection: psycopg.Connection[tuple[Any, ...]], work: Callable[[Transaction], T]) -> T:
+        self._wait_was_cut = is_committing = False
+        try:
+            with connection.pipeline() as pipeline:
+                connection.execute(self._begin)
+                connection.execute(self._statements("settings"), self._limits)
+                result = work(Transaction(connection, pipeline, self._statements))
+                is_committing = True
+                commit = connection.execute("COMMIT")
+            if commit.statusmessage != "COMMIT":
+                raise StoreError(f"store {self._target.shown}: COMMIT was answered {commit.statusmessage}")
+        except BaseException as error:
+            lost = connection.closed or connection.broken
+            self._rolled_back(connection, error)
+            if is_committing and lost:
+                self._on_undecided()
+                told = self.translated(error) if isinstance(error, Exception) else StoreError(str(error))
+                raise Undecided(result, told) from error
+            raise
+        if self._wait_was_cut:
+            self._on_undecided()
+            raise Undecided(
+                result,
+                StoreError(
+                    f"store {self._target.shown}: the wait for the synchronous standby was cut short;"
+                    " let the standby catch up, or change synchronous_standby_names"
+                ),
+            )
+        return result
+
+    def _rolled_back(self, connection: psycopg.Connection[tuple[Any, ...]], error: BaseException) -> None:
+        is_ours = isinstance(error, psycopg.Error) and error.sqlstate != READ_ONLY
+        if connection.closed or connection.broken or not (is_ours or isinstance(error, ArrieroError)):
+            self.close()  # whatever it was in the middle of ends with it
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self.close()

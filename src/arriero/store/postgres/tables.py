@@ -1,0 +1,201 @@
+"""Rows of one transaction, as ``core.transitions`` and ``store.batch`` ask for them: read before, written at its end.
+
+Every row of a task is changed only by whoever has locked the task's own row; so what was read stays true.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ...model import STEP_BITS, STEP_OPEN, AlertRow, Instant, StatusRow, StepRow, TaskRow
+from . import columns
+from .rows import step_of, task_of
+from .session import Cursor, Transaction
+
+replace = msgspec.structs.replace
+
+UPDATE_TASKS = columns.update_rows("task", "task_no", columns.TASK_CHANGES)
+REWRITE_TASKS = columns.update_rows("task", "task_no", columns.TASK_REWRITES)
+UPDATE_STEPS = columns.update_rows("step", "step_no", columns.STEP_CHANGES)
+REWRITE_STEPS = columns.update_rows("step", "step_no", columns.STEP_REWRITES)
+INSERT_STEPS = columns.insert_rows("step", columns.STEP)
+SEND_TASKS = columns.sender(("task_no", *columns.TASK_CHANGES))
+SEND_TASKS_REWRITTEN = columns.sender(("task_no", *columns.TASK_REWRITES))
+SEND_STEPS = columns.sender(("step_no", *columns.STEP_CHANGES))
+SEND_STEPS_REWRITTEN = columns.sender(("step_no", *columns.STEP_REWRITES))
+SEND_NEW_STEPS = columns.sender(columns.STEP)
+INSERT_STATUSES = columns.insert_rows("status", columns.STATUS)
+INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT)
+INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY)
+
+
+class Tables:
+    """The Table of ``store.batch`` over one transaction."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._tasks: dict[int, TaskRow] = {}
+        self._steps: dict[int, StepRow] = {}
+        self._open_read: set[int] = set()  # tasks whose open steps are all here
+        self._all_read: set[int] = set()  # tasks whose steps are all here
+        self._terms: dict[str, int] = {}
+        self._retired: dict[int, bool | None] = {}
+        self._head: tuple[int, str] | None = None
+        self._forget_written()
+
+    def _forget_written(self) -> None:
+        self._changed_tasks: dict[int, bool] = {}  # whether it is rewritten
+        self._changed_steps: dict[int, bool] = {}
+        self._added_steps: dict[int, StepRow] = {}
+        self._statuses: list[StatusRow] = []
+        self._alerts: list[AlertRow] = []
+        self._closed: list[tuple[int, Instant]] = []
+        self._arguments: list[dict[str, Any]] = []
+        self._history: list[dict[str, Any]] = []
+        self._head_moved = False
+
+    # --- what was read
+    def keep_tasks(self, rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
+        """Rows of tasks that this transaction has locked."""
+        tasks = [task_of(row) for row in rows]
+        for task in tasks:
+            self._tasks[task.task_no] = task
+        return tasks
+
+    def keep_steps(self, rows: Iterable[tuple[Any, ...]]) -> list[StepRow]:
+        """Rows of steps of tasks that this transaction has locked."""
+        steps = [step_of(row) for row in rows]
+        for step in steps:
+            self._steps[step.step_no] = step
+        return steps
+
+    def open_steps_read(self, task_nos: Iterable[int]) -> None:
+        """All open steps of these tasks were kept."""
+        self._open_read.update(task_nos)
+
+    def steps_read(self, task_nos: Iterable[int]) -> None:
+        """All steps of these tasks were kept."""
+        self._all_read.update(task_nos)
+
+    def keep_process(self, process_no: int, row: tuple[Any, ...] | None) -> None:
+        """A process's row; None: there is none."""
+        self._retired[process_no] = None if row is None else row[3]
+
+    def keep_term(self, lease: str, term: int) -> None:
+        """A lease's term, which stays so until the transaction ends."""
+        self._terms[lease] = term
+
+    # --- rows as they stand
+    def task(self, task_no: int) -> TaskRow | None:
+        return self._tasks.get(task_no)
+
+    def step(self, step_no: int) -> StepRow | None:
+        task_no = step_no >> STEP_BITS
+        if step_no not in self._steps and task_no in self._tasks and task_no not in self._all_read:
+            self.keep_steps(self._transaction.ask("select_named_steps", {"step_nos": [step_no]}).fetchall())
+        return self._steps.get(step_no)
+
+    def open_steps(self, task_no: int) -> list[StepRow]:
+        if task_no not in self._open_read | self._all_read:
+            self._keep_unknown(self._transaction.ask("select_open_steps", {"task_nos": [task_no]}))
+            self._open_read.add(task_no)
+        return [step for step in self._of(task_no) if step.state in STEP_OPEN]
+
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
+        if task_no not in self._all_read:
+            self._keep_unknown(self._transaction.ask("select_steps", {"task_nos": [task_no]}))
+            self._all_read.add(task_no)
+        return tuple(self._of(task_no))
+
+    def _keep_unknown(self, found: Cursor) -> None:
+        """What this transaction has changed and not written yet is newer than what is read now."""
+        for step in map(step_of, found.fetchall()):
+            self._steps.setdefault(step.step_no, step)
+
+    def _of(self, task_no: int) -> list[StepRow]:
+        return sorted((s for s in self._steps.values() if s.task_no == task_no), key=lambda s: s.step_no)
+
+    def process_is_retired(self, process_no: int) -> bool:
+        return self._retired[process_no] is not False
+
+    def process_was_retired(self, process_no: int) -> bool:
+        """A process that is unknown was not."""
+        return self._retired[process_no] is True
+
+    def term(self, lease: str) -> int:
+        return self._terms[lease]
+
+    # --- what is written at the end
+    def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
+        self._changed_tasks[task.task_no] = rewrites or self._changed_tasks.get(task.task_no, False)
+        self._tasks[task.task_no] = task
+
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        self._steps[step.step_no] = step
+        if step.step_no in self._added_steps:
+            self._added_steps[step.step_no] = step
+        else:
+            self._changed_steps[step.step_no] = rewrites or self._changed_steps.get(step.step_no, False)
+
+    def add_step(self, step: StepRow) -> None:
+        self._steps[step.step_no] = self._added_steps[step.step_no] = step
+
+    def put_arguments(self, task_no: int, arguments: str) -> None:
+        self._arguments.append({"task_no": task_no, "arguments": arguments})
+
+    def add_status(self, status: StatusRow) -> None:
+        self._statuses.append(status)
+
+    def add_alert(self, alert: AlertRow) -> None:
+        self._alerts.append(alert)
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        self._closed.append((task_no, at))
+        self._alerts = [
+            replace(alert, closed_at=at, attempts=alert.attempts + 1, next_at=at) if alert.task_no == task_no else alert
+            for alert in self._alerts
+        ]
+
+    def store_head(self) -> tuple[int, str]:
+        if self._head is None:
+            row = self._transaction.ask("select_store_head").fetchone()
+            assert row is not None
+            self._head = (row[0], row[1])
+        return self._head
+
+    def put_store_head(self, link: int, head: str) -> None:
+        self._head, self._head_moved = (link, head), True
+
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None:
+        self._history.append(
+            {"task_no": task_no, "link": link, "at": at, "actor": actor, "events": events, "hash": digest}
+        )
+
+    def flush(self) -> None:
+        """Send what was written, one statement a kind."""
+        write, tasks, steps = self._transaction.write, self._changed_tasks, self._changed_steps
+        for sql, sent, chosen in ((UPDATE_TASKS, SEND_TASKS, False), (REWRITE_TASKS, SEND_TASKS_REWRITTEN, True)):
+            if rows := [self._tasks[number] for number, rewrites in tasks.items() if rewrites is chosen]:
+                write(sql, sent(rows))
+        for sql, sent, chosen in ((UPDATE_STEPS, SEND_STEPS, False), (REWRITE_STEPS, SEND_STEPS_REWRITTEN, True)):
+            if changed := [self._steps[number] for number, rewrites in steps.items() if rewrites is chosen]:
+                write(sql, sent(changed))
+        if self._added_steps:
+            write(INSERT_STEPS, SEND_NEW_STEPS(self._added_steps.values()))
+        if self._statuses:
+            write(INSERT_STATUSES, columns.as_json(self._statuses))
+        for task_no, at in self._closed:
+            self._transaction.ask("close_alert", {"task_no": task_no, "at": at})
+        if self._alerts:
+            write(INSERT_ALERTS, columns.as_json(self._alerts))
+        if self._arguments:
+            self._transaction.ask("update_bodies", {"rows": columns.as_json(self._arguments)})
+        if self._head_moved:
+            assert self._head is not None
+            self._transaction.ask("put_store_head", {"link": self._head[0], "head": self._head[1]})
+        if self._history:
+            write(INSERT_HISTORY, columns.as_json(self._history))
+        self._forget_written()

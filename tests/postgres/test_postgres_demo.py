@@ -1,0 +1,103 @@
+"""`arriero demo` on PostgreSQL: real workers on one database, killed, balanced and checked; nothing is left behind."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.postgres_servers import server, worker
+
+pytestmark = pytest.mark.acceptance
+
+SECONDS_MAX = 240
+PASSWORD = "correct-horse"  # the server trusts everybody; only where it is shown matters
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A database of the test's own."""
+    name = f"demo_{worker()}"
+    running = server(16)
+    yield running.create_database(name)
+    running.drop_database(name)
+
+
+def demo(url: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "arriero", "demo", "--store", url, *options],
+        env={name: value for name, value in os.environ.items() if not name.startswith("ARRIERO_")},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+
+
+def schemas(url: str) -> set[str]:
+    """The schemas that somebody made in the database."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema|public)'"
+        )
+        return {name for (name,) in found.fetchall()}
+
+
+def test_a_storm_over_killed_processes_balances_checks_clean_and_leaves_nothing(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE SCHEMA of_somebody_else")
+    options = ("--orders", "60", "--processes", "3", "--kills", "2", "--faults", "storm", "--json")
+    done = demo(url.replace("@", f":{PASSWORD}@"), *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["ok"]
+    assert figures["books_balanced"]
+    assert figures["history_clean"]
+    assert (figures["processes"], figures["kills"], figures["error"]) == (3, 2, 0)
+    assert figures["processed"] + figures["compensated"] == 60
+    assert ":***@" in done.stderr
+    assert PASSWORD not in done.stdout + done.stderr
+    assert schemas(url) == {"of_somebody_else"}
+
+
+def test_a_worker_that_looks_at_no_fence_is_found_out_by_the_history(url: str) -> None:
+    done = demo(url, "--orders", "40", "--kills", "0", "--faults", "storm", "--break", "fence", "--json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    figures = json.loads(done.stdout)
+    assert not figures["history_clean"]
+    assert "a report of step" in "".join(figures["problems"])
+    assert schemas(url) == set()
+
+
+def test_what_is_kept_is_the_schema_and_the_folder_and_no_file_holds_the_password(url: str, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    named = url.replace("@", f":{PASSWORD}@") + "?schema=looked_at"
+    done = demo(named, "--orders", "10", "--kills", "0", "--faults", "none", "--keep", str(kept))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert schemas(url) == {"looked_at", "looked_at_shop"}
+    with psycopg.connect(url) as connection:
+        pairs = connection.execute(
+            "SELECT count(*), count(o.id), count(t.task_id)"
+            " FROM looked_at_shop.shop_order AS o FULL JOIN looked_at.task AS t ON t.task_id = o.id"
+        ).fetchone()
+    assert pairs == (10, 10, 10)
+    assert {"book.sqlite", "worker.log", "submission.log", "history.jsonl"} <= {path.name for path in kept.iterdir()}
+    assert not [path for path in kept.iterdir() if PASSWORD.encode() in path.read_bytes()]
+
+
+def test_a_schema_that_is_there_is_refused_and_left_alone(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE SCHEMA taken")
+    done = demo(f"{url}?schema=taken", "--orders", "10")
+    assert done.returncode == 2
+    assert 'schema "taken" already exists' in done.stderr
+    assert schemas(url) == {"taken"}
+
+
+def test_a_server_that_does_not_answer_is_told_without_the_password(url: str) -> None:
+    port = url.rpartition("/")[0].rpartition(":")[2]
+    done = demo(url.replace("@", f":{PASSWORD}@").replace(port, "1"), "--orders", "10")
+    assert done.returncode == 2
+    assert "refused" in done.stderr
+    assert PASSWORD not in done.stdout + done.stderr

@@ -1,0 +1,185 @@
+"""What others have open, and what looks at everything, does not hold up the engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from arriero.commands import Applied, Claim, Claimed, Submitted, Take, Taken
+from arriero.model import Instant, TaskState
+from arriero.store.base import SUPERVISOR_LEASE, Busy, Purge
+from arriero.store.postgres.store import PostgresStore
+from bench.growth import AGENT, NAMES, WORKFLOW, Life, new_step, submission, untimed
+from tests.postgres_servers import server, worker
+
+ANSWER_SECONDS_MAX = 4.0  # less than the longest wait for a lock: whoever waits for the lock itself comes later
+ENDED = 20_000
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    name = f"growth_{worker()}"
+    server().drop_database(name)
+    yield server().create_database(name)
+    server().drop_database(name)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    """On a schema of its own."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS arriero CASCADE")
+    store = PostgresStore(f"{url}?listen=off")
+    await store.open()
+    yield store
+    await store.close()
+
+
+@contextmanager
+def opened(url: str, *statements: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another program's transaction that stays open after these statements."""
+    with psycopg.connect(url) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+        yield connection
+        connection.rollback()
+
+
+async def wait_until(url: str, query: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        async with asyncio.timeout(10):
+            while connection.execute(query.encode()).fetchone() != (True,):
+                await asyncio.sleep(0.01)
+
+
+def claim(process_no: int, limit: int = 100) -> Claim:
+    return Claim(actor="p", process_no=process_no, workflows=(WORKFLOW,), limit=limit, probation=True)
+
+
+OLD_SNAPSHOT = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM arriero.task")
+
+
+async def test_a_round_of_life_goes_on_beside_an_old_snapshot(store: PostgresStore, url: str) -> None:
+    life = Life(store)
+    await life.begin()
+    with psycopg.connect(url) as joining, opened(url, *OLD_SNAPSHOT):
+        for _ in range(3):
+            await life.round(untimed, joining)
+
+
+async def test_what_is_due_is_claimed_behind_thousands_of_claimed_ones_that_an_old_snapshot_keeps(
+    store: PostgresStore, url: str
+) -> None:
+    process_no = await store.register("p", 60.0)
+    for first in range(0, ENDED, 5000):
+        await store.submit([submission(f"before-{first + number}") for number in range(5000)])
+    with opened(url, *OLD_SNAPSHOT):
+        with psycopg.connect(url, autocommit=True) as others:  # as if they had been claimed and ended
+            others.execute("UPDATE arriero.task SET locked_by = 1000, state = 'processing'")
+            others.execute(
+                "UPDATE arriero.task SET locked_by = NULL, not_before = NULL, state = 'processed', ended_at = 1"
+            )
+        await store.submit([submission(f"after-{number}") for number in range(100)])
+        assert (await store.due((WORKFLOW,), ())).tasks
+        claimed: list[str] = []
+        for _ in range(5):
+            (answer,) = await store.apply([claim(process_no, 20)])
+            assert isinstance(answer, Claimed)
+            claimed += [loaded.task.task_id for loaded in answer.tasks]
+    assert sorted(claimed) == sorted(f"after-{number}" for number in range(100))
+
+
+async def test_a_task_whose_row_somebody_has_locked_is_passed_over_and_all_others_go_on(
+    store: PostgresStore, url: str
+) -> None:
+    life = Life(store)
+    process_no = await store.register("p", 60.0)
+    await store.submit([submission("held-1"), submission("held-2")])
+    (answer,) = await store.apply([claim(process_no)])
+    assert isinstance(answer, Claimed)
+    held = [loaded.task for loaded in answer.tasks]
+    requests = [life.advance(task, opened=[new_step("charge")]) for task in held]
+    tasks = [one.task for one in await store.apply(requests) if isinstance(one, Applied)]
+    await store.submit([submission("free-1"), submission("free-2")])
+    locked = "SELECT 1 FROM arriero.task WHERE task_id IN ('held-1', 'free-1') FOR UPDATE"
+    with opened(url, locked):
+        (answer,) = await store.apply([claim(process_no)])
+        assert isinstance(answer, Claimed)
+        assert [loaded.task.task_id for loaded in answer.tasks] == ["free-2"]
+        take = Take(actor="p", process_no=process_no, room=((AGENT, 10),), names=NAMES, probation=None)
+        (taken,) = await store.apply([take])
+        assert isinstance(taken, Taken)
+        assert [dispatch.task_id for dispatch in taken.dispatches] == ["held-2"]
+        found = [await store.load(task.task_no) for task in tasks]
+        advances = [life.advance(loaded.task, opened=[new_step("ship")]) for loaded in found if loaded]
+        first, second = await store.apply(advances)
+        assert isinstance(first, Busy)
+        assert isinstance(second, Applied)
+        again = [submission("free-1"), submission("new"), submission("held-2")]
+        busy, new, known = await store.submit(again)
+        assert isinstance(busy, Busy)
+        assert isinstance(new, Submitted)
+        assert new.created
+        assert known == Submitted(tasks[1].task_no, False)
+        assert (await store.renew(process_no, 60.0)).renewed
+        await store.load_overdue(10, 60.0)
+        await store.survey()
+    (answer,) = await store.apply([claim(process_no)])
+    assert isinstance(answer, Claimed)
+    assert {loaded.task.task_id for loaded in answer.tasks} == {"free-1", "new"}
+
+
+async def test_a_purge_passes_over_an_ended_task_that_somebody_has_locked(store: PostgresStore, url: str) -> None:
+    await store.register("p", 60.0)
+    await store.submit([submission("locked"), submission("other")])
+    with psycopg.connect(url, autocommit=True) as others:
+        others.execute("UPDATE arriero.task SET state = 'processed', ended_at = 1, not_before = NULL")
+    which = Purge(states=(TaskState.PROCESSED,), ended_before=Instant(2))
+    with opened(url, "SELECT 1 FROM arriero.task WHERE task_id = 'locked' FOR UPDATE"):
+        assert (await store.purge(which, actor="p", limit=10)).count == 1
+    assert [task.task_id for task in await store.list_tasks()] == ["locked"]
+
+
+@pytest.mark.parametrize("looking", [PostgresStore.survey, PostgresStore.counts, PostgresStore.list_tasks])
+async def test_the_engine_goes_on_while_somebody_looks_at_everything(
+    store: PostgresStore, url: str, looking: Callable[[PostgresStore], Coroutine[Any, Any, object]]
+) -> None:
+    """The look is made to take long by a lock on a table that the engine's question does not read."""
+    with opened(url, "LOCK TABLE arriero.task IN ACCESS EXCLUSIVE MODE"):
+        look = asyncio.create_task(looking(store))
+        await wait_until(url, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            await store.known_processes()
+    await look
+
+
+async def test_a_leader_renews_its_lease_while_a_purge_takes_long(store: PostgresStore, url: str) -> None:
+    process_no = await store.register("p", 60.0)
+    lease = await store.acquire_lease(SUPERVISOR_LEASE, process_no, "p", 60.0)
+    which = Purge(states=(TaskState.PROCESSED,), ended_before=Instant(1))
+    with opened(url, "LOCK TABLE arriero.task IN ACCESS EXCLUSIVE MODE"):
+        purging = asyncio.create_task(store.purge(which, actor="p", limit=10))
+        await wait_until(url, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            assert await store.renew_lease(SUPERVISOR_LEASE, process_no, lease.term, 60.0)
+    await purging
+
+
+async def test_the_tables_that_change_are_vacuumed_after_so_many_changes_however_large_they_are(
+    store: PostgresStore, url: str
+) -> None:
+    query = "SELECT relname, reloptions FROM pg_class WHERE relnamespace = 'arriero'::regnamespace AND relkind = 'r'"
+    with psycopg.connect(url) as connection:
+        options = {
+            name: dict(option.split("=") for option in given or ())
+            for name, given in connection.execute(query.encode()).fetchall()
+        }
+    for table in ("task", "step", "process", "writer", "status"):
+        assert float(options[table]["autovacuum_vacuum_scale_factor"]) == 0
+        assert int(options[table]["autovacuum_vacuum_threshold"]) <= 20_000
+    for table in ("task", "step"):
+        assert float(options[table]["autovacuum_vacuum_cost_delay"]) == 0
+        assert int(options[table]["fillfactor"]) < 100

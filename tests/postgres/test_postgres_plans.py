@@ -1,0 +1,261 @@
+"""How the engine's statements are executed beside 50,000 finished tasks: by an index, touching what they ask for only.
+
+Every statement that a round of tasks' lives sends is explained with its own parameters, inside its own transaction.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from arriero.commands import Refusal, Submitted
+from arriero.model import StepRow, TaskRow
+from arriero.store.postgres import columns, tables
+from arriero.store.postgres.session import Cursor, Statements, Transaction
+from arriero.store.postgres.store import PostgresStore
+from bench.growth import AGENT, WORKFLOW, Life, fill, submission, untimed
+from tests.postgres_servers import server, worker
+
+FINISHED = 50_000
+GROWING = {"task", "body", "step", "history"}
+LOOKED_AT_MAX = 400  # rows: a round's steps and the tasks in the background
+REMOVED_MAX = 200  # rows that a scan may look at in vain: more mean that an index is missing or the wrong one
+PAGES_MORE_MAX = (
+    4  # times as many pages as without the finished tasks: each row is found through an index that is deeper
+)
+PAGES_FEW = 300  # more than that: what is dead and not vacuumed yet differs
+
+Plan = dict[str, Any]
+
+
+class Executed(msgspec.Struct):
+    """One statement as it was executed."""
+
+    name: str
+    plan: Plan
+
+    @property
+    def pages(self) -> int:
+        """Pages of shared buffers that it looked at."""
+        return int(self.plan["Shared Hit Blocks"] + self.plan["Shared Read Blocks"])
+
+    def scans(self) -> Iterator[Plan]:
+        """Its scans of tables."""
+        return (node for node in _nodes(self.plan) if "Relation Name" in node and "Scan" in node["Node Type"])
+
+
+def _nodes(plan: Plan) -> Iterator[Plan]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from _nodes(below)
+
+
+class Explaining:
+    """Explains what transactions ask, then has them ask it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.executed: list[Executed] = []
+        ask, write = Transaction.ask, Transaction.write
+
+        def explained_ask(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
+            self._explain(transaction, name, transaction._statements(name), parameters)
+            return ask(transaction, name, parameters)
+
+        def explained_write(transaction: Transaction, sql: str, rows: str) -> Cursor:
+            filled = transaction._statements.filled(sql)
+            self._explain(transaction, " ".join(filled.split()[:3]), filled, {"rows": rows})
+            return write(transaction, sql, rows)
+
+        monkeypatch.setattr(Transaction, "ask", explained_ask)
+        monkeypatch.setattr(Transaction, "write", explained_write)
+
+    def _explain(self, transaction: Transaction, name: str, sql: str, parameters: Mapping[str, Any] | None) -> None:
+        connection = transaction._connection
+        connection.execute("SAVEPOINT explained")
+        self.executed.append(Executed(name, _explained(connection, sql, parameters)))
+        connection.execute("ROLLBACK TO SAVEPOINT explained")
+
+    def taken(self) -> list[Executed]:
+        """What was executed since the last call."""
+        executed, self.executed = self.executed, []
+        return executed
+
+
+def _explained(connection: psycopg.Connection[Any], sql: str, parameters: Mapping[str, Any] | None) -> Plan:
+    row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}".encode(), parameters).fetchone()
+    assert row is not None
+    plan: Plan = row[0][0]["Plan"]
+    return plan
+
+
+def faults(executed: Executed) -> list[str]:
+    """What is wrong with how a statement was executed."""
+    found = []
+    for scan in executed.scans():
+        table, loops = scan["Relation Name"], scan["Actual Loops"]
+        where = f"{executed.name}: {scan['Node Type']} of {table} by {scan.get('Index Name')}"
+        removed = (scan.get("Rows Removed by Filter", 0) + scan.get("Rows Removed by Index Recheck", 0)) * loops
+        looked_at = scan["Actual Rows"] * loops + removed
+        if table in GROWING and scan["Node Type"] == "Seq Scan":
+            found.append(f"{where}, {looked_at} rows")
+        elif looked_at > LOOKED_AT_MAX or removed > REMOVED_MAX:
+            found.append(f"{where} looked at {looked_at} rows, {removed} in vain")
+    return found
+
+
+class Grown:
+    """A store's database: some tasks alive, ``finished`` ones besides, and statistics from before those were there."""
+
+    def __init__(self, finished: int, kind: str = "") -> None:
+        name = f"plans_{kind or finished}_{worker()}"
+        server().drop_database(name)
+        self.url = server().create_database(name)
+        self.store = PostgresStore(f"{self.url}?listen=off&prepare=off")
+        self.life = Life(self.store)
+        asyncio.run(self._make(finished))
+
+    async def _make(self, finished: int) -> None:
+        await self.store.open()
+        for table in sorted(GROWING):  # its statistics are the test's
+            self.execute(f"ALTER TABLE arriero.{table} SET (autovacuum_enabled = off)")
+        await self.life.begin()
+        await self.round()
+        self.execute("ANALYZE")
+        if finished:
+            fill(self.url, finished, with_history=False, vacuum=False)
+        await self.store.close()
+
+    async def round(self) -> None:
+        with psycopg.connect(self.url) as joining:
+            await self.life.round(untimed, joining)
+
+    def execute(self, sql: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(sql.encode())
+
+    def statistics_of(self, when: str) -> None:
+        """Statistics as they are ``never`` made, made of ``empty`` tables, or made ``now``."""
+        tables = "(SELECT oid FROM pg_class WHERE relnamespace = 'arriero'::regnamespace)"
+        match when:
+            case "now":
+                self.execute("ANALYZE")
+            case "empty" | "never":
+                density = 0 if when == "empty" else -1
+                self.execute(f"DELETE FROM pg_statistic WHERE starelid IN {tables}")
+                self.execute(f"UPDATE pg_class SET reltuples = {density}, relpages = 0 WHERE oid IN {tables}")
+
+
+@pytest.fixture(scope="module")
+def grown() -> Iterator[Grown]:
+    made = Grown(FINISHED)
+    yield made
+    server().drop_database(made.url.rpartition("/")[2])
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Grown]:
+    made = Grown(0)
+    yield made
+    server().drop_database(made.url.rpartition("/")[2])
+
+
+async def test_every_statement_of_the_engine_has_its_index_whatever_the_statistics_are_of(
+    grown: Grown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explaining = Explaining(monkeypatch)
+    await grown.store.open()
+    found = []
+    for when in ("of few", "never", "empty", "now"):
+        grown.statistics_of(when)
+        await grown.round()
+        executed = explaining.taken()
+        assert {"select_claimable", "select_takeable", "select_due", "select_held"} <= {one.name for one in executed}
+        found += [f"statistics {when}: {fault}" for one in executed for fault in faults(one)]
+    await grown.store.close()
+    assert found == []
+
+
+async def test_no_statement_of_the_engine_touches_more_pages_for_all_the_finished_tasks(
+    grown: Grown, small: Grown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explaining = Explaining(monkeypatch)
+    pages: list[dict[str, int]] = []
+    for database in (small, grown):
+        database.statistics_of("now")
+        await database.store.open()
+        await database.round()
+        explaining.taken()
+        await database.round()
+        await database.store.close()
+        most: dict[str, int] = {}
+        for one in explaining.taken():
+            most[one.name] = max(most.get(one.name, 0), one.pages)
+        pages.append(most)
+    of_small, of_grown = pages
+    assert of_small.keys() == of_grown.keys()
+    more = {
+        name: (of_small[name], count)
+        for name, count in of_grown.items()
+        if count > of_small[name] * PAGES_MORE_MAX + PAGES_FEW
+    }
+    assert more == {}
+
+
+@pytest.mark.parametrize("when", ["never", "empty", "now"])
+def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> None:
+    grown.statistics_of(when)
+    statements = Statements("arriero")
+    with psycopg.connect(grown.url) as connection:
+        connection.execute(statements("settings"), {"lock": "1s", "statement": "60s", "idle": "60s"})
+        for names, kind, table, key, sqls in (
+            (columns.TASK, TaskRow, "task", "task_no", (tables.UPDATE_TASKS, tables.REWRITE_TASKS)),
+            (columns.STEP, StepRow, "step", "step_no", (tables.UPDATE_STEPS, tables.REWRITE_STEPS)),
+        ):
+            last = f"SELECT {columns.listed(names)} FROM arriero.{table} WHERE state <> 'pending' ORDER BY {key} DESC"
+            found = connection.execute(f"{last} LIMIT 1000".encode()).fetchall()
+            rows = columns.as_json(kind(*row) for row in found)
+            for sql in sqls:
+                plan = _explained(connection, statements.filled(sql), {"rows": rows})
+                (scan,) = Executed("", plan).scans()
+                assert (scan["Index Name"], scan["Actual Rows"] * scan["Actual Loops"]) == (f"{table}_pkey", 1000)
+
+
+async def test_a_joined_submission_reads_no_table_as_a_whole(grown: Grown) -> None:
+    read = (
+        "SELECT coalesce(sum(seq_tup_read), 0) FROM pg_stat_xact_user_tables"
+        " WHERE relname = ANY(%s) AND schemaname = 'arriero'"
+    )
+    await grown.store.open()
+    for when in ("never", "empty", "now"):
+        grown.statistics_of(when)
+        with psycopg.connect(grown.url) as connection:
+            for _ in range(10):  # its plans are made for good after some
+                for task_id in ("joined", "joined-too", "asleep-1"):
+                    answer = grown.store.submit_joined(submission(task_id, delay=1.0), connection)
+                    assert isinstance(answer, Submitted | Refusal)
+            assert connection.execute(read, (list(GROWING),)).fetchone() == (0,)
+            connection.rollback()
+    await grown.store.close()
+
+
+async def test_a_process_asks_what_is_due_without_reading_through_the_backlog_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = await asyncio.to_thread(Grown, 0, "backlog")
+    explaining = Explaining(monkeypatch)
+    await made.store.open()
+    backlog = [submission(f"others-{number}", workflow="others", delay=1.0 * (number % 2)) for number in range(5000)]
+    await made.store.submit(backlog)
+    found = []
+    for when in ("of few", "never", "empty", "now"):
+        made.statistics_of(when)
+        for workflows in ((), (WORKFLOW,), (WORKFLOW, "more")):
+            explaining.taken()
+            await made.store.due(workflows, (AGENT,))
+            found += [f"statistics {when}, {workflows}: {fault}" for one in explaining.taken() for fault in faults(one)]
+    await made.store.close()
+    server().drop_database(made.url.rpartition("/")[2])
+    assert found == []

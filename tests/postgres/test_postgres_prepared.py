@@ -1,0 +1,59 @@
+"""Statements are prepared where that is safe: on a connection of one's own to the server, not through a pooler."""
+
+import psycopg
+import pytest
+
+from arriero.store.postgres.session import Limits, Session, Statements
+from arriero.store.postgres.target import target_of
+from tests.postgres_servers import database, emptied, pooled
+
+LIMITS = Limits(lock=1.0, statement=5.0)
+COUNT = "SELECT count(*) FROM pg_prepared_statements"
+
+
+def _prepared(url: str) -> int:
+    target = target_of(url)
+    session = Session(target, Statements(target.schema), limits=LIMITS)
+    try:
+        for _ in range(3):
+            session.transact(lambda transaction: transaction.ask("select_now", {"given": None}).fetchone())
+        row = session.connected().execute(COUNT, prepare=False).fetchone()
+        assert row is not None
+        return int(row[0])
+    finally:
+        session.close()
+
+
+@pytest.fixture
+def url() -> str:
+    return emptied(database())
+
+
+def test_statements_are_prepared_on_a_connection_to_the_server(url: str) -> None:
+    assert _prepared(url) > 0
+
+
+def test_none_is_prepared_where_the_url_says_so(url: str) -> None:
+    assert _prepared(f"{url}?prepare=off") == 0
+
+
+def test_a_pooler_in_between_is_noticed_and_nothing_is_prepared(url: str) -> None:
+    assert _prepared(pooled(url)) == 0
+
+
+def test_a_prepared_statement_survives_a_schema_that_another_release_extends(url: str) -> None:
+    target = target_of(url)
+    session = Session(target, Statements(target.schema), limits=LIMITS)
+
+    def look() -> object:
+        return session.transact(lambda transaction: transaction.ask("select_existing", {"task_nos": [1]}).fetchone())
+
+    look()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE arriero.task ADD COLUMN of_a_later_release text")
+        try:
+            look()
+        finally:
+            connection.execute("ALTER TABLE arriero.task DROP COLUMN of_a_later_release")
+    look()
+    session.close()

@@ -1,0 +1,279 @@
+"""SELECT arriero.submit(...): a task from any language, by plain SQL."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from psycopg.rows import scalar_row
+
+from arriero import Agent, App, Attempt, InvalidInput, Supervision, TaskFailed, workflow
+from arriero.policies import SECONDS_MAX, TaskPolicy
+from arriero.store.postgres.store import PostgresStore
+from arriero.testing.postgres.binaries import binaries_of
+from tests.postgres_servers import USUAL, database, emptied
+from tests.store.store_checks import broken_links, disagreements, history_violations
+
+PATIENCE = 30.0
+
+payments = Agent("payments")
+
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+    pieces: int
+    due: date | None = None
+
+
+@payments.step
+async def charge(attempt: Attempt, order: Order) -> str:
+    return f"charged {order.pieces} of {order.id}"
+
+
+@workflow(complete_within=3_600.5, supervision=Supervision(attempts=2, then="hold"))
+async def fulfil(order: Order, note: str = "none") -> str:
+    return f"{await charge(order)}, {note}"
+
+
+@workflow
+async def other(order: Order, note: str = "none") -> None: ...
+
+
+def shop(url: str) -> App:
+    return App("shop", agents=[payments], workflows=[fulfil, other], store=url)
+
+
+_made_known: list[str] = []  # what the process with the code wrote, as JSON: the same for every test
+
+
+@pytest.fixture
+async def url(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """A store on which a process with the code has run once; at the end of every test its history is clean."""
+    monkeypatch.delenv("ARRIERO_STORE", raising=False)
+    found = emptied(database(kind="joined"))
+    if not _made_known:
+        async with shop(found).running():
+            pass
+        _made_known.extend(run(found, "SELECT row_to_json(w)::text FROM arriero.workflow AS w"))
+        emptied(found)
+    for row in _made_known:
+        run(
+            found, "INSERT INTO arriero.workflow SELECT * FROM json_populate_record(NULL::arriero.workflow, %s)", (row,)
+        )
+    yield found
+    store = PostgresStore(found)
+    await store.open()
+    assert await history_violations(store) == []
+    assert await disagreements(store) == []
+    assert await broken_links(store) == []
+    await store.close()
+
+
+def run(url: str, sql: str, parameters: Any = None) -> list[Any]:
+    """What a client of any language would send; the first column."""
+    with psycopg.connect(url, row_factory=scalar_row) as connection:
+        done = connection.execute(sql.encode(), parameters)
+        return done.fetchall() if done.description else []
+
+
+def tasks(url: str) -> list[str]:
+    return run(url, "SELECT task_id FROM arriero.task ORDER BY task_no")
+
+
+SUBMIT = "SELECT arriero.submit('fulfil', %s, task_id => %s)"
+BODY = '{"order": {"pieces": 2, "id": "größer \\"1\\" \'x\'"}}'
+
+
+def test_a_process_with_the_code_makes_its_workflows_known(url: str) -> None:
+    rows = run(url, "SELECT json_build_array(name, policy, complete_within) FROM arriero.workflow ORDER BY name")
+    fulfilling = TaskPolicy(3_600.5, Supervision(attempts=2, then="hold"))
+    plain = TaskPolicy(None, Supervision())
+    assert [row[::2] for row in rows] == [["fulfil", 3_600.5], ["other", None]]
+    assert [msgspec.json.decode(row[1], type=TaskPolicy) for row in rows] == [fulfilling, plain]
+
+
+async def test_a_process_that_runs_no_code_makes_nothing_known(url: str) -> None:
+    emptied(url)
+    async with shop(url).running(roles=["agents", "supervisor"]):
+        pass
+    assert run(url, "SELECT name FROM arriero.workflow") == []
+
+
+async def test_a_task_submitted_by_sql_runs_to_its_end_and_its_submitter_is_told(url: str) -> None:
+    app = shop(url)
+    async with app.running():
+        answered = run(
+            url,
+            "SELECT arriero.submit('fulfil', %s, task_id => 'a', priority => 9, delay_seconds => 0.01, reply_to => 'web')",
+            (BODY,),
+        )
+        assert answered == ["a"]
+        assert await app.task("a", fulfil).result(PATIENCE) == "charged 2 of größer \"1\" 'x', none"
+        assert (await app.task("a").view()).priority == 9
+        async with asyncio.timeout(PATIENCE):
+            told = []
+            async for status in app.replies("web"):
+                told.append((status.task_id, status.kind))
+                if len(told) == 3:
+                    break
+        assert told == [("a", "received"), ("a", "started"), ("a", "completed")]
+
+
+async def test_the_policy_of_the_workflow_is_in_the_task_s_row(url: str) -> None:
+    run(url, SUBMIT, (BODY, "sql"))
+    async with shop(url) as app:
+        await app.submit(fulfil(Order("1", 2)), task_id="python")
+    policies = run(url, "SELECT policy FROM arriero.task")
+    assert policies[0] == policies[1]
+    assert run(url, "SELECT DISTINCT complete_by - submitted_at FROM arriero.task") == [3_600_500_000]
+
+
+def test_without_an_id_each_submission_is_a_task_of_its_own(url: str) -> None:
+    ids = [run(url, "SELECT arriero.submit('fulfil', %s)", (BODY,))[0] for _ in range(2)]
+    assert tasks(url) == ids
+    assert len(set(ids)) == 2
+    assert run(url, "SELECT count(DISTINCT seed) FROM arriero.task WHERE seed >= 0") == [2]
+
+
+def test_a_rollback_leaves_nothing_of_it(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(SUBMIT, (BODY, "a"))
+        connection.rollback()
+    assert tasks(url) == []
+
+
+def test_psql_can_do_it_without_any_library_of_ours(url: str) -> None:
+    sql = """SELECT arriero.submit('fulfil', '{"order": {"id": "1001", "pieces": 2}}', task_id => '1001')"""
+    psql = binaries_of(USUAL) / "psql"
+    if not psql.exists():
+        pytest.skip("psql is not among the binaries")
+    done = subprocess.run(
+        [psql, url, "--no-psqlrc", "-At", "-c", sql], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
+    assert done.stdout == "1001\n"
+    assert tasks(url) == ["1001"]
+
+
+# --- the same id again
+async def test_the_same_arguments_in_another_order_are_the_same_task_whoever_submitted_first(url: str) -> None:
+    order = Order("é", 2, date(2026, 1, 2))
+    body = '{"note":"n", "order": {"pieces": 2.0, "due": "2026-01-02", "id": "\\u00e9"}}'
+    async with shop(url) as app:
+        await app.submit(fulfil(order, note="n"), task_id="python first")
+        assert run(url, SUBMIT, (body, "python first")) == ["python first"]
+        for _ in range(2):
+            assert run(url, SUBMIT, (body, "sql first")) == ["sql first"]
+        await app.submit(fulfil(order, note="n"), task_id="sql first")
+        with psycopg.connect(url) as connection:
+            await app.submit(fulfil(order, note="n"), task_id="sql first", connection=connection)
+        assert tasks(url) == ["python first", "sql first"]
+        for refused in (fulfil(order, note="m"), fulfil(order)):
+            with pytest.raises(InvalidInput, match="'sql first' exists with another body"):
+                await app.submit(refused, task_id="sql first")
+            with (
+                psycopg.connect(url) as connection,
+                pytest.raises(InvalidInput, match="'sql first' exists with another body"),
+            ):
+                await app.submit(refused, task_id="sql first", connection=connection)
+        with pytest.raises(InvalidInput, match="'sql first' exists with another workflow"):
+            await app.submit(other(order, note="n"), task_id="sql first")
+    assert tasks(url) == ["python first", "sql first"]
+
+
+@pytest.mark.parametrize(
+    ("workflow_name", "body", "what"), [("fulfil", '{"order": {}}', "body"), ("other", BODY, "workflow")]
+)
+@pytest.mark.parametrize("by_python", [True, False])
+async def test_another_body_or_workflow_under_a_known_id_is_a_unique_violation(
+    url: str, workflow_name: str, body: str, what: str, by_python: bool
+) -> None:
+    if by_python:
+        async with shop(url) as app:
+            await app.submit(fulfil(Order("größer \"1\" 'x'", 2)), task_id="a")
+        assert msgspec.json.decode(run(url, "SELECT arguments FROM arriero.body")[0])["order"].pop("due", None) is None
+    else:
+        run(url, SUBMIT, (BODY, "a"))
+    with pytest.raises(psycopg.errors.UniqueViolation, match=f"task 'a' exists with another {what}") as raised:
+        run(url, f"SELECT arriero.submit('{workflow_name}', %s, task_id => 'a')", (body,))
+    assert raised.value.diag.message_hint == "use another task_id, or submit the same again"
+    assert tasks(url) == ["a"]
+
+
+# --- what is refused
+WRONG = [
+    ("'nope', '{}'", "workflow 'nope' is not known", "known are fulfil, other"),
+    ("NULL, '{}'", "workflow NULL is not known", "arriero run MODULE:APP"),
+    ("'fulfil', '[]'", "arguments are a JSON array, not a JSON object", "name each parameter"),
+    ("'fulfil', '1'", "arguments are a JSON number", "name each parameter"),
+    ("'fulfil', NULL", "arguments are null", "name each parameter"),
+    ("'fulfil', jsonb_build_object('a', repeat('x', 1000000))", "arguments have 1000009 bytes", "pass its address"),
+    ("'fulfil', '{}', task_id => ''", "task_id '' is not 1 to 255 characters", "shorter"),
+    ("'fulfil', '{}', task_id => repeat('x', 256)", "task_id 'x+' is not 1 to 255 characters", "shorter"),
+    ("'fulfil', '{}', task_id => E'a\\nb'", "without control characters", "shorter"),
+    ("'fulfil', '{}', task_id => E'a\\u0085'", "without control characters", "shorter"),
+    ("'fulfil', '{}', reply_to => ''", "reply_to '' is not 1 to 255 characters", "leave it out"),
+    ("'fulfil', '{}', reply_to => E'\\u007f'", "reply_to .* without control characters", "leave it out"),
+    ("'fulfil', '{}', priority => 10", "priority is 10", "use 0 to 9"),
+    ("'fulfil', '{}', priority => -1", "priority is -1", "use 0 to 9"),
+    ("'fulfil', '{}', priority => NULL", "priority is null", "use 0 to 9"),
+    ("'fulfil', '{}', delay_seconds => -0.1", "delay_seconds is -0.1", "use 0 or more"),
+    ("'fulfil', '{}', delay_seconds => 'NaN'", "delay_seconds is NaN", "use 0 or more"),
+    ("'fulfil', '{}', delay_seconds => 'Infinity'", "delay_seconds is Infinity", "a century"),
+    (f"'fulfil', '{{}}', delay_seconds => {SECONDS_MAX + 1}", "delay_seconds is 3162240001", "a century"),
+    ("'fulfil', '{}', delay_seconds => NULL", "delay_seconds is null", "use 0 or more"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), WRONG, ids=[wrong[0][:60] for wrong in WRONG])
+def test_what_python_refuses_is_refused_with_a_hint(url: str, arguments: str, message: str, hint: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message) as raised:
+        run(url, f"SELECT arriero.submit({arguments})")
+    assert hint in (raised.value.diag.message_hint or "")
+    assert tasks(url) == []
+
+
+@pytest.mark.parametrize("task_id", ["x" * 255, "\N{GRINNING FACE}" * 255, "a b", "\N{NO-BREAK SPACE}", "'; --", "%s"])
+def test_an_id_that_python_takes_is_taken(url: str, task_id: str) -> None:
+    assert run(url, SUBMIT, (BODY, task_id)) == [task_id]
+    assert tasks(url) == [task_id]
+
+
+@pytest.mark.parametrize("priority", range(10))
+def test_every_priority_and_the_longest_delay_are_taken(url: str, priority: int) -> None:
+    run(url, f"SELECT arriero.submit('fulfil', '{{}}', priority => {priority}, delay_seconds => {SECONDS_MAX})")
+    assert run(url, "SELECT not_before - submitted_at FROM arriero.task") == [SECONDS_MAX * 1_000_000]
+    assert run(url, "SELECT priority FROM arriero.task") == [priority]
+
+
+UNFIT = {
+    '{"order": {"id": "1", "pieces": "many"}}': "Expected `int`, got `str`",
+    '{"order": {"id": "1"}}': "missing required field `pieces`",
+    '{"order": {"id": "1", "pieces": 2}, "colour": 1}': "unknown field `colour`",
+}
+INCOMPLETE = {'{"note": "no order"}': "missing order", "{}": "missing order"}
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [UNFIT, INCOMPLETE],
+    ids=["of another type", "not there"],
+)
+async def test_arguments_that_do_not_fit_put_their_task_in_error_and_stop_nothing_else(
+    url: str, bodies: dict[str, str]
+) -> None:
+    app = shop(url)
+    async with app.running():
+        for number, body in enumerate(bodies):
+            run(url, SUBMIT, (body, f"bad {number}"))
+            run(url, SUBMIT, (BODY, f"good {number}"))
+        for number, reason in enumerate(bodies.values()):
+            with pytest.raises(TaskFailed, match=reason):
+                await app.task(f"bad {number}").result(PATIENCE)
+            assert (await app.task(f"bad {number}").view()).state == "error"
+            assert (await app.task(f"good {number}", fulfil).result(PATIENCE)).startswith("charged 2")

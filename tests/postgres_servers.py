@@ -1,0 +1,87 @@
+"""Servers and databases for tests: one server of a kind in each worker, started when first asked for, ended with it."""
+
+import os
+from functools import cache
+
+import psycopg
+import pytest
+
+from arriero.store.postgres.migrating import migrate
+from arriero.store.postgres.target import target_of
+from arriero.testing.postgres import NotInstalled, Server, installations
+from arriero.testing.postgres.bouncer import PgBouncer
+
+USUAL = 16
+_TABLES = ("task", "body", "step", "history", "process", "writer", "lease", "status", "alert", "workflow")
+_SEQUENCES = ("task_number", "history_no_seq", "process_process_no_seq", "status_no_seq", "alert_no_seq")
+
+
+def server(version: int = USUAL) -> Server:
+    """The worker's server of a version; a commit of it survives any kill. Skips where it cannot be had."""
+    if version not in installations():
+        pytest.skip(f"PostgreSQL {version} is not on this machine")
+    return _started(version)
+
+
+@cache
+def _started(version: int) -> Server:
+    return Server.start(version, durable=False, settings={"max_connections": "300"})
+
+
+def worker() -> str:
+    """The name of this test worker, for the names of its databases."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+def database(version: int = USUAL, kind: str = "plain") -> str:
+    """URL of the worker's own database with arriero's tables, made from a template. ``kind``: plain or serializable."""
+    return _database(version, kind)
+
+
+@cache
+def _database(version: int, kind: str) -> str:
+    running = server(version)
+    _template(version)
+    name = f"test_{worker()}_{kind}"
+    url = running.create_database(name, template="arriero_template")
+    if kind == "serializable":
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'".encode())
+    return url
+
+
+@cache
+def _template(version: int) -> None:
+    url = server(version).create_database("arriero_template")
+    target = target_of(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        migrate(connection, target.schema, target.channel)
+
+
+def emptied(url: str) -> str:
+    """A test's database as it was when it was made; its URL."""
+    statements = (
+        "SET search_path TO arriero",
+        *(f"DELETE FROM {table}" for table in _TABLES),
+        *(f"SELECT setval('{sequence}', 1, false)" for sequence in _SEQUENCES),
+        "UPDATE store_head SET link = 0, head = ''",
+        "DELETE FROM meta WHERE name NOT IN ('store_id', 'epoch', 'clock_offset')",
+        "UPDATE meta SET value = '1' WHERE name = 'epoch'",
+        "UPDATE meta SET value = '0' WHERE name = 'clock_offset'",
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("; ".join(statements).encode())
+    return url
+
+
+@cache
+def _pooler() -> PgBouncer:
+    try:
+        return PgBouncer.start(server(USUAL))
+    except NotInstalled as error:
+        pytest.skip(str(error))
+
+
+def pooled(url: str) -> str:
+    """The same database behind PgBouncer in transaction mode. Skips where it cannot be had."""
+    return _pooler().url(url.rpartition("/")[2])
