@@ -590,10 +590,25 @@ def test_the_secret_is_masked_wherever_values_are_shown(folder: Path) -> None:
     assert SECRET not in str(found)
 
 
-def test_the_password_of_a_store_is_masked_and_what_only_looks_like_one_is_not() -> None:
-    setting = BY_NAME["store"]
-    assert written(setting, "postgresql://anna:ses@me@here/shop") == "postgresql://***@here/shop"
-    assert written(setting, "sqlite:////srv/anna:a@b.db") == "sqlite:////srv/anna:a@b.db"
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("postgresql://anna:ses@me@here/shop", "postgresql://***@here/shop"),
+        ("postgresql://anna:ses/a#me@here/shop", "postgresql://***@here/shop"),
+        ("postgresql://anna:ses?a me@here/shop", "postgresql://***@here/shop"),
+        ("postgresql://here/shop?user=anna&password=sesame&x=y", "postgresql://here/shop?user=anna&password=***&x=y"),
+        ("postgresql://here/shop?sslpassword=sesame", "postgresql://here/shop?sslpassword=***"),
+        (
+            "postgresql://here/shop?listen_url=postgresql%3A%2F%2Fanna%3Asesame%40here&listen=on",
+            "postgresql://here/shop?listen_url=***&listen=on",
+        ),
+        ("host=here password='sesame street' user=anna", "host=here password=*** user=anna"),
+        ("postgresql://here,there:5433/shop?schema=tasks", "postgresql://here,there:5433/shop?schema=tasks"),
+        ("sqlite:////srv/anna:a@b.db", "sqlite:////srv/anna:a@b.db"),
+    ],
+)
+def test_the_password_of_a_store_is_masked_and_what_only_looks_like_one_is_not(url: str, text: str) -> None:
+    assert written(BY_NAME["store"], url) == text
 
 
 # --- as it is written

@@ -370,7 +370,7 @@ CONFLICTS = (
         "roles",
         lambda has: has.store == MEMORY and set(has.roles) != set(ROLES),
         "this store lives inside one process, where the other roles could never reach it; "
-        "run all roles, or name a file, sqlite:///PATH",
+        "run all roles, or name a file, sqlite:///PATH, or a server, postgresql://USER@HOST/DATABASE",
     ),
 )
 

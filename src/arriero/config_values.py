@@ -4,7 +4,6 @@ A check that refuses raises Unfit, without the value: who calls it names the set
 it must be, and hides it when it is a secret.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,13 +12,13 @@ import msgspec
 from .errors import InvalidInput
 from .policies import SECONDS_MAX
 from .runtime.settings import ROLES, checked_roles
+from .store.masking import masked
 
 COUNT_MAX = 1_000_000  # more than any process holds, and than one transaction should touch
 TEXT_SHOWN_MAX = 200
 SECRET_MASKED = "whsec_..."
 LOCAL_NAME = "localhost"
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
-USER_OF_URL = r"(?<=://)[^/?#]*@"
 
 
 class Unfit(ValueError):
@@ -46,7 +45,7 @@ def shown(value: object, kind: Kind) -> Any:
     """A value of the kind as people and programs may see it: no secret, and nobody's name and password in a URL."""
     if kind.is_secret:
         return SECRET_MASKED if value else value
-    return re.sub(USER_OF_URL, "***@", value) if isinstance(value, str) else value
+    return masked(value) if isinstance(value, str) else value
 
 
 def shown_wrong(value: object, kind: Kind) -> str:
@@ -190,7 +189,10 @@ def _is_secret(text: str) -> bool:
 SECONDS = Kind("a number of seconds above 0, a century at most", _seconds, float)
 COUNT = Kind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
 FLAG = Kind("true or false", _flag, _flag_of)
-STORE = Kind("the URL of a state store, like sqlite:///PATH (four slashes for an absolute path)", _store)
+STORE = Kind(
+    "the URL of a state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE",
+    _store,
+)
 APP = Kind("MODULE:APP, like shop:app", _app)
 ROLE_NAMES = Kind(f"a list of some of {', '.join(ROLES)}", _role_names, _role_names_of)
 PROGRAM = Kind('a list of texts, a program and its arguments, like ["notify", "--urgent"]', _program, _program_of)

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from cli_calls import APP, Call, order
 
+from arriero import __version__
+
 FINE = ("--arguments", order("1"))
 
 
@@ -21,7 +23,7 @@ FINE = ("--arguments", order("1"))
         (["task", "list", "--workflow", ""], "workflow has 0 characters"),
         (["task", "list", "--store", ""], "it is empty"),
         (["task", "list", "--store", "mysql://here"], "store 'mysql://here' is not known"),
-        (["task", "list", "--store", "postgresql://here"], "later release"),
+        (["task", "list", "--store", "postgresql://127.0.0.1:1/shop"], "nobody listens there: start the server"),
         (["task", "list", "--store", "memory://"], "dies with it"),
         (["task", "list", "--store", "sqlite:///shopfront.py"], "not a SQLite file"),
         (["task", "list", "--store", "sqlite:///."], "it is not a file"),
@@ -105,4 +107,4 @@ def test_an_unknown_task_is_named_with_its_store(sold: Call, shop: Path) -> None
 def test_without_a_command_the_help_is_shown(call: Call) -> None:
     assert "check" in call().stdout
     assert "show" in call("task").stdout
-    assert call("--version").stdout == "arriero 0.2.0\n"
+    assert call("--version").stdout == f"arriero {__version__}\n"

@@ -35,6 +35,8 @@ def test_its_options_and_its_exit_code_are_passed_on(call: Call, fake: Path) -> 
         "storm",
         "--kills",
         "3",
+        "--processes",
+        "4",
         "--seed",
         "9",
         "--break",
@@ -53,6 +55,7 @@ def test_its_options_and_its_exit_code_are_passed_on(call: Call, fake: Path) -> 
         "kills": 3,
         "ledger": Path("ledger.csv"),
         "orders": 7,
+        "processes": 4,
         "seed": 9,
         "store": "sqlite:///x.db",
     }

@@ -36,12 +36,20 @@ ROOTS = (PACKAGE / "_examples", PACKAGE.parents[1])  # in an installed wheel; in
     help="How much the services fail.",
 )
 @click.option(
+    "--processes",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Worker processes that share the tasks.",
+)
+@click.option(
     "--kills",
     metavar="N",
     type=click.IntRange(0),
     default=2,
     show_default=True,
-    help="SIGKILLs while work is in flight.",
+    help="SIGKILLs of a worker with work in flight.",
 )
 @click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Decides the ledger and every fault.")
 @click.option(
@@ -53,16 +61,20 @@ ROOTS = (PACKAGE / "_examples", PACKAGE.parents[1])  # in an installed wheel; in
 @click.option(
     "--store",
     metavar="URL",
-    help="A fresh store, sqlite:///PATH; a temporary one by default, whatever ARRIERO_STORE says.",
+    help="A new file, sqlite:///PATH, or a database on PostgreSQL, postgresql://..., in which a schema of the demo's own "
+    "is made and dropped; by default a temporary file, whatever ARRIERO_STORE says.",
 )
 @click.option(
-    "--keep", type=click.Path(file_okay=False, path_type=Path), help="A fresh folder in which everything is left."
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A fresh folder in which all is left; a schema stays too.",
 )
 @json_option
 def demo(
     orders: int,
     ledger: Path | None,
     faults: str,
+    processes: int,
     kills: int,
     seed: int,
     broken: str | None,
@@ -82,6 +94,7 @@ def demo(
             orders=orders,
             ledger=ledger,
             faults=faults,
+            processes=processes,
             kills=kills,
             seed=seed,
             broken=broken,

@@ -11,6 +11,7 @@ import msgspec
 from .. import __version__
 from ..app import App
 from ..core.diagnosis import Finding, Versions, diagnose_file, diagnose_store, in_order, needs_care
+from ..core.server_diagnosis import diagnose_server
 from ..errors import ArrieroError
 from ..model import AlertRow
 from ..store import existing_store
@@ -32,6 +33,13 @@ class Diagnosis(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
+class OfApp(msgspec.Struct, frozen=True):
+    """Steps of the App that cannot be undone, None without an App; and what is wrong with the configured one."""
+
+    not_undoable: list[tuple[str, str]] | None
+    findings: tuple[Finding, ...] = ()
+
+
 @click.command(short_help="Say what needs care in a store and around it.")
 @store_option
 @click.option(
@@ -39,7 +47,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 )
 @json_option
 def doctor(store: str | None, app: str | None, as_json: bool) -> None:
-    """Look a store over: its file, its machine, the processes on it, and the tasks that wait for somebody.
+    """Look a store over: its file or server, its machine, the processes on it, and the tasks that wait for somebody.
 
     Exits with 0 when all is well, with 1 when something needs care, with 2 when the store cannot be looked at.
     """
@@ -53,20 +61,38 @@ def doctor(store: str | None, app: str | None, as_json: bool) -> None:
 
 
 async def _diagnosed(given: str | None, target: str | None) -> Diagnosis:
+    url = _shared(configured(given).store)
+    store = existing_store(url)
+    of_app = _of_app(given, target)
+    path: str | None = getattr(store, "path", None)
+    findings = await (_of_server(url, given, of_app) if path is None else _of_file(path, given, of_app))
+    return Diagnosis(store.url, not needs_care(findings), tuple(in_order(findings)))
+
+
+async def _of_file(path: str, given: str | None, of_app: OfApp) -> list[Finding]:
     from ..store.sqlite import facts
 
-    store = existing_store(_shared(configured(given).store))
-    path: str = store.path  # type: ignore[attr-defined]  # the stores that can be shared are files
     file = await asyncio.to_thread(facts.file_facts, path)
-    steps, app_findings = _steps_of_app(given, target)
     versions = Versions(__version__, platform.python_version(), _sqlite_version())
     if file.schema < file.schema_known:  # to open it would change it
-        findings = [*diagnose_file(file, versions), *app_findings]
-    else:
-        async with reading(given) as opened:
-            file = msgspec.structs.replace(file, synchronous=await asyncio.to_thread(facts.synchronous_of, path))
-            findings = [*diagnose_file(file, versions), *app_findings, *await _of_tasks(opened, steps)]
-    return Diagnosis(store.url, not needs_care(findings), tuple(in_order(findings)))
+        return [*diagnose_file(file, versions), *of_app.findings]
+    async with reading(given) as opened:
+        file = msgspec.structs.replace(file, synchronous=await asyncio.to_thread(facts.synchronous_of, path))
+        return [*diagnose_file(file, versions), *of_app.findings, *await _of_tasks(opened, of_app)]
+
+
+async def _of_server(url: str, given: str | None, of_app: OfApp) -> list[Finding]:
+    import psycopg
+
+    from ..store.postgres import facts
+
+    server = await asyncio.to_thread(facts.server_facts, url)
+    versions = {"arriero": __version__, "python": platform.python_version(), "driver": psycopg.__version__}
+    findings = [*diagnose_server(server, **versions), *of_app.findings]
+    if server.schema < server.schema_known:
+        return findings
+    async with reading(given) as opened:
+        return [*findings, *await _of_tasks(opened, of_app)]
 
 
 def _sqlite_version() -> tuple[int, int, int]:
@@ -74,14 +100,14 @@ def _sqlite_version() -> tuple[int, int, int]:
     return first, second, third
 
 
-async def _of_tasks(store: StateStore, steps: list[tuple[str, str]] | None) -> list[Finding]:
+async def _of_tasks(store: StateStore, of_app: OfApp) -> list[Finding]:
     survey = await store.survey()
     alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
     return diagnose_store(
         survey,
         oldest_alert=next(iter(alerts), None),
         untold_alert=next(filter(_is_untold, alerts), None),
-        not_undoable=steps,
+        not_undoable=of_app.not_undoable,
     )
 
 
@@ -89,21 +115,21 @@ def _is_untold(alert: AlertRow) -> bool:
     return alert.next_at is not None and bool(alert.error)
 
 
-def _steps_of_app(given: str | None, target: str | None) -> tuple[list[tuple[str, str]] | None, list[Finding]]:
-    """Steps of the App that cannot be undone, None without an App; and what is wrong with the configured one.
+def _of_app(given: str | None, target: str | None) -> OfApp:
+    """What the App shows.
 
     Raises: InvalidInput - the App that was named on the command line cannot be loaded.
     """
     if target is not None:
-        return _not_undoable(load_app(target)), []
+        return OfApp(_not_undoable(load_app(target)))
     configuration = configured(given)
     if not configuration.app:
-        return None, []
+        return OfApp(None)
     try:
-        return _not_undoable(configured_app(configuration)), []
+        return OfApp(_not_undoable(configured_app(configuration)))
     except ArrieroError as error:
         remedy = "commands that need its code will not work here: correct the setting, or go to the App's folder"
-        return None, [Finding("care", "app", str(error), remedy)]
+        return OfApp(None, (Finding("care", "app", str(error), remedy),))
 
 
 def _not_undoable(app: App) -> list[tuple[str, str]]:

@@ -13,10 +13,12 @@ from .demo import demo
 from .doctor import doctor
 from .explain import explain_task
 from .history import check, export, history
+from .migrate import migrate
 from .output import one_line, write_no_more
 from .purge import purge
 from .replies import replies
 from .run import run
+from .store import store
 from .submit import submit
 from .task import task
 
@@ -64,7 +66,21 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, submit, task, replies, history, export, check, purge, doctor, config, demo):
+for command in (
+    run,
+    submit,
+    task,
+    replies,
+    history,
+    export,
+    check,
+    purge,
+    doctor,
+    migrate,
+    store,
+    config,
+    demo,
+):
     commands.add_command(command)
 task.add_command(explain_task)
 

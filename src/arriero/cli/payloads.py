@@ -60,7 +60,7 @@ def checked_object(text: str, option: str) -> str:
 
 def typed_arguments(signature: Signature, text: str) -> dict[str, Any]:
     """The arguments that a JSON object names, each as its parameter's type. Raises InvalidInput when one does not fit."""
-    typed = signature.arguments(text)
+    typed = signature.some_arguments(text)
     _fill_in_defaults(list(typed.values()))
     return typed
 

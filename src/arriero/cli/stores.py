@@ -14,6 +14,7 @@ from ..store import existing_store, open_store
 from ..store.base import StateStore
 from .loading import load_app
 
+SHARED = "name a file, sqlite:///PATH, or a server, postgresql://USER@HOST/DATABASE"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -26,8 +27,8 @@ def _given(context: click.Context, parameter: click.Parameter, value: str | None
 def store_option(function: F) -> F:
     """``--store URL``."""
     text = (
-        "The state store, sqlite:///PATH (four slashes for an absolute path); else ARRIERO_STORE, else arriero.toml, "
-        "else the App's, else the default. `arriero config` tells which it is."
+        "The state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE; else "
+        "ARRIERO_STORE, else arriero.toml, else the App's, else the default. `arriero config` tells which it is."
     )
     return click.option("--store", metavar="URL", callback=_given, help=text)(function)
 
@@ -90,5 +91,5 @@ async def client(app: App, given: str | None) -> AsyncIterator[StateStore]:
 
 def _shared(url: str) -> str:
     if url == MEMORY:
-        raise InvalidInput(f"store {url}: it lives inside one process and dies with it; name a file, sqlite:///PATH")
+        raise InvalidInput(f"store {url}: it lives inside one process and dies with it; {SHARED}")
     return url

@@ -1,0 +1,106 @@
+"""``arriero migrate``: bring a store's schema to this release's, or say what that would do."""
+
+import sys
+
+import click
+import msgspec
+
+from ..errors import InvalidInput
+from ..store import schema_of
+from ..store.migrate import Schema, SchemaState
+from .output import one_line, print_json
+from .stores import _shared, configured, json_option, store_option
+
+NOT_CURRENT = 1
+
+
+class Migrated(msgspec.Struct, frozen=True):
+    """What ``migrate --json`` prints: ``applied`` by name, and as which number the schema stands now."""
+
+    store: str
+    number: int
+    applied: list[str]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What ``migrate --check --json`` prints: ``number`` null where there is no schema; ``missing`` by name."""
+
+    store: str
+    number: int | None
+    number_known: int
+    missing: list[str]
+
+
+class Script(msgspec.Struct, frozen=True):
+    """What ``migrate --sql --json`` prints."""
+
+    store: str
+    sql: str
+
+
+@click.command(short_help="Bring a store's schema to this release's.")
+@click.option("--sql", is_flag=True, help="Print the SQL instead, for somebody else to run, all or nothing.")
+@click.option("--check", "checks", is_flag=True, help="Only say what is missing, and exit with 1 if anything is.")
+@click.option(
+    "--role",
+    metavar="NAME",
+    help="On PostgreSQL, grant this role what a process needs that must not change the schema; it must exist.",
+)
+@store_option
+@json_option
+def migrate(sql: bool, checks: bool, role: str | None, store: str | None, as_json: bool) -> None:
+    """Bring a store's schema to this release's, all or nothing; a store that is not there yet is made.
+
+    Do it before the processes of a new release are started; those of the release before go on. On PostgreSQL a process
+    makes a schema that is not there, but changes no older one. On SQLite, opening the file does it.
+    """
+    if checks and (sql or role is not None):
+        raise InvalidInput("--check only looks: leave out --sql and --role")
+    schema = schema_of(_shared(configured(store).store))
+    if checks:
+        _check(schema, as_json)
+    elif sql:
+        text = schema.script(role)
+        if as_json:
+            print_json(Script(schema.url, text))
+        else:
+            click.echo(text, nl=False)
+    else:
+        _migrate(schema, role, as_json)
+
+
+def _migrate(schema: Schema, role: str | None, as_json: bool) -> None:
+    applied = schema.migrate(role)
+    number = schema.state().number or 0
+    if as_json:
+        print_json(Migrated(schema.url, number, applied))
+        return
+    for name in applied:
+        click.echo(f"applied {name}")
+    did = "" if applied else "nothing was to do: "
+    click.echo(one_line(f"{did}the schema of store {schema.url} is number {number}"))
+    if role is not None:
+        click.echo(one_line(f"role {role} may do what a process needs"))
+
+
+def _check(schema: Schema, as_json: bool) -> None:
+    state = schema.state()
+    missing = [migration.name for migration in state.missing]
+    if as_json:
+        print_json(Checked(schema.url, state.number, state.known[-1].number, missing))
+    else:
+        click.echo(one_line(f"store {schema.url}: {_standing(state)}"))
+        for name in missing:
+            click.echo(f"missing {name}")
+    if missing:
+        sys.exit(NOT_CURRENT)
+
+
+def _standing(state: SchemaState) -> str:
+    known = state.known[-1].number
+    if state.number is None:
+        return f"there is no schema yet; arriero migrate makes it, number {known}"
+    if state.missing:
+        return f"the schema is number {state.number}; arriero migrate brings it to number {known}"
+    newer = ", one more than this release knows, which works with it" if state.number > known else ", up to date"
+    return f"the schema is number {state.number}{newer}"
