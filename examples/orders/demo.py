@@ -1,7 +1,7 @@
 """The main job: a shop's orders run, die, recover and balance.
 
 Three kinds of processes beside this one: the remote services, which fail as the seed says; a submission, which turns
-the ledger into tasks; and a worker with Scheduler, Agents and Supervisor, killed while it works and started again.
+the ledger into tasks; and workers with Scheduler, Agents and Supervisor, killed while they work and started again.
 Then the services' own book is held against the tasks' states, and the recorded history is checked.
 """
 
@@ -13,31 +13,39 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
+from arriero.core.lease import HELD_FROM
+
 from .books import balance
 from .effects import read_effects
 from .faults import LEVELS, FaultPlan, planned_faults
 from .generated import write_ledger
 from .ledger import Ledger, LedgerError, read_ledger
+from .places import NotReadable, Place, UnusablePlace, new_place
 from .processes import Process, ProcessFailed, RemoteServices, Worker, check_history, start_submission
-from .progress import SQLITE, Counts, store_path, task_counts, task_states, unpaired
+from .progress import Counts, Held, held, task_counts, task_states, unpaired
 from .summary import Summary, as_figures, show
 from .view import View, open_view
 
 SECONDS_MAX_BASE = 120.0
 SECONDS_MAX_PER_ORDER = 0.12
-"""When a run counts as stuck: several times what it takes on two cores in a storm."""
+SECONDS_MAX_PER_KILL = 20.0
+"""When a run counts as stuck: several times what it takes on two cores in a storm, where a server has to wait for the
+lease of a killed worker, and then for the Supervisor's if it was the leader."""
+BOOK = "book.sqlite"
 BREAKAGES = ("dedup", "refund", "fence")
 LOOKS_PER_SECOND = 20
 ORDERS_PER_LOOK = 2_000
 """A look at the store reads every row once; with more orders than this they are counted less often."""
+SETTLE_SECONDS = 0.02
+"""For what a frozen worker has sent already to be carried out."""
 KILLS_EARLY = 0.8
 """The kills are spread evenly over the orders, drawn together a little so that the last finds work in flight."""
 
@@ -47,10 +55,11 @@ class Plan:
     """What is to be shown: ``run_demo``'s options, with every path absolute."""
 
     folder: Path
-    store_url: str
+    place: Place
     ledger_path: Path
     ledger: Ledger
     faults: FaultPlan
+    processes: int
     kills: int
     broken: str | None
 
@@ -60,7 +69,7 @@ class Plan:
 
     @property
     def seconds_max(self) -> float:
-        return SECONDS_MAX_BASE + SECONDS_MAX_PER_ORDER * self.orders
+        return SECONDS_MAX_BASE + SECONDS_MAX_PER_ORDER * self.orders + SECONDS_MAX_PER_KILL * self.kills
 
 
 @dataclass
@@ -70,7 +79,6 @@ class Course:
     began_at: float = field(default_factory=time.monotonic)
     counts: Counts = field(default_factory=Counts)
     kills: int = 0
-    steps_done_at_kill: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -86,6 +94,7 @@ def run_demo(
     orders: int = 500,
     ledger: Path | None = None,
     faults: str = "some",
+    processes: int = 1,
     kills: int = 2,
     seed: int = 1,
     broken: str | None = None,
@@ -99,21 +108,26 @@ def run_demo(
         orders: lines of the generated ledger; not used with ``ledger``.
         ledger: a file to read instead, gzipped or plain.
         faults: ``none``, ``some`` or ``storm``.
-        kills: how often the worker is killed while work is in flight.
+        processes: how many workers share the tasks.
+        kills: how often one of them is killed while it has work in flight.
         seed: decides the generated ledger and every fault.
         broken: ``dedup``, ``refund`` or ``fence``: break that on purpose, which must be found out.
         as_json: print the figures to standard output and nothing else there.
-        store: a store of the demonstration's own, ``sqlite:///PATH``; a file that does not exist yet.
-        keep: a folder in which everything is left for looking at; otherwise a temporary one is used.
+        store: ``sqlite:///PATH``, a file that does not exist yet; or ``postgresql://...``, a database in which a schema
+            of the demonstration's own is made, ``?schema=NAME`` or one that nobody has.
+        keep: a folder in which everything is left for looking at, as is the schema on a server; otherwise a temporary
+            one is used.
     Returns: the exit code: 0 when the books balance, the history is clean and all that was planned happened; 1 when
         not; 2 when it could not begin.
     """
     progress = Console(stderr=as_json)
     try:
         with _ending_on_sigterm(), _folder(keep) as folder:
-            plan = _plan(folder, orders, ledger, FaultPlan(faults, seed), kills, broken, store)
-            summary = _demonstrate(plan, progress)
-    except (UnusableOptions, LedgerError) as error:
+            place = new_place(store, folder)
+            plan = _plan(folder, place, orders, ledger, FaultPlan(faults, seed), processes, kills, broken)
+            with place.made(keep=keep is not None):
+                summary = _demonstrate(plan, progress)
+    except (UnusableOptions, UnusablePlace, LedgerError) as error:
         print(error, file=sys.stderr)
         return 2
     if as_json:
@@ -124,30 +138,34 @@ def run_demo(
 
 
 def _plan(
-    folder: Path, orders: int, ledger: Path | None, faults: FaultPlan, kills: int, broken: str | None, store: str | None
+    folder: Path,
+    place: Place,
+    orders: int,
+    ledger: Path | None,
+    faults: FaultPlan,
+    processes: int,
+    kills: int,
+    broken: str | None,
 ) -> Plan:
     if faults.level not in LEVELS:
         raise UnusableOptions(f"there are no faults called {faults.level!r}, only {', '.join(LEVELS)}")
     if broken not in (None, *BREAKAGES):
         raise UnusableOptions(f"nothing called {broken!r} can be broken, only {', '.join(BREAKAGES)}")
-    try:
-        path = store_path(store).absolute() if store else folder / "tasks.sqlite"
-    except ValueError as error:
-        raise UnusableOptions(str(error)) from error
-    for own in (path, folder / "book.sqlite"):
-        if own.exists():
-            raise UnusableOptions(f"{own} exists: the demo balances its books from nothing, give it a fresh place")
+    if (book := folder / BOOK).exists():
+        raise UnusableOptions(f"{book} exists: the demo balances its books from nothing, give it a fresh place")
     ledger_path = ledger.absolute() if ledger else folder / "ledger.csv"
     if ledger is None:
         write_ledger(ledger_path, orders, faults.seed)
     read = read_ledger(ledger_path)
     if not read.orders:
         raise UnusableOptions(f"the ledger {ledger_path} holds no order that can be handled")
-    return Plan(folder, f"{SQLITE}{path}", ledger_path, read, faults, kills, broken)
+    return Plan(folder, place, ledger_path, read, faults, processes, kills, broken)
 
 
 def _demonstrate(plan: Plan, console: Console) -> Summary:
     course = Course()
+    if plan.place.announcement is not None:
+        console.out(plan.place.announcement, highlight=False)
     fired: dict[str, int] | None = None
     with ExitStack() as stack:
         try:
@@ -163,29 +181,38 @@ def _demonstrate(plan: Plan, console: Console) -> Summary:
 
 
 def _run(plan: Plan, course: Course, services_url: str, view: View) -> None:
-    """Submit and work until every task has ended, killing the worker on the way.
+    """Submit and work until every task has ended, killing workers on the way.
 
     Raises: ProcessFailed - a process ended that should not have, or could not be stopped.
     """
     with ExitStack() as stack:
-        submission = start_submission(plan.folder, plan.store_url, plan.ledger_path)
+        submission = start_submission(plan.folder, plan.place.url, plan.ledger_path)
         stack.callback(submission.kill)
-        worker = Worker(plan.folder, plan.store_url, services_url, plan.broken)
-        stack.callback(worker.kill)
+        workers = []
+        for name in _worker_names(plan.processes):
+            workers.append(Worker(name, plan.folder, plan.place.url, services_url, plan.broken))
+            stack.callback(workers[-1].kill)
         seconds_per_look = max(1.0, plan.orders / ORDERS_PER_LOOK) / LOOKS_PER_SECOND
         while not _has_ended(plan, course, submission):
             if course.seconds > plan.seconds_max:
                 course.problems.append(f"not every order had ended after {plan.seconds_max:.0f} seconds")
                 break
-            worker.check()
-            course.counts = task_counts(plan.store_url)
-            if _is_kill_due(plan, course):
-                worker.kill()
-                _count_kill(plan, course)
-                worker.start()
+            for worker in workers:
+                worker.check()
+            with suppress(NotReadable):  # the tables are not there yet, or the server is away for a moment
+                course.counts = task_counts(plan.place)
+                if _is_kill_due(plan, course):
+                    _kill_one(plan, course, workers)
             view.show(course.counts, course.kills)
             time.sleep(seconds_per_look)
-        worker.stop()
+        for worker in workers:
+            worker.ask_to_stop()
+        for worker in workers:
+            worker.wait_stopped()
+
+
+def _worker_names(processes: int) -> list[str]:
+    return ["worker"] if processes == 1 else [f"worker-{number}" for number in range(1, processes + 1)]
 
 
 def _has_ended(plan: Plan, course: Course, submission: Process) -> bool:
@@ -200,28 +227,68 @@ def _has_ended(plan: Plan, course: Course, submission: Process) -> bool:
 def _is_kill_due(plan: Plan, course: Course) -> bool:
     if course.kills >= plan.kills or course.counts.steps_running == 0:
         return False
-    # What is running may still be what the last kill left behind: the new worker must have got something done itself.
-    if course.kills and course.counts.steps_done <= course.steps_done_at_kill:
-        return False
     return course.counts.ended >= int(KILLS_EARLY * plan.orders * (course.kills + 1) / (plan.kills + 1))
 
 
-def _count_kill(plan: Plan, course: Course) -> None:
-    """Count a kill that hit work in flight; between the look and the kill it may all have been finished."""
-    left = task_counts(plan.store_url)
-    course.steps_done_at_kill = left.steps_done
-    if left.steps_running:
-        course.kills += 1
+def _kill_one(plan: Plan, course: Course, workers: list[Worker]) -> None:
+    """Kill a worker that has attempts under way, the busiest first, and start the next one in its place.
+
+    It is frozen before the last look, so that what is seen is what is killed. None is killed where a task would lose
+    its last chance: a task that loses one process after the other is suspected of killing them, and held for a person.
+    Raises: NotReadable - before anything was killed.
+    """
+    seen = held(plan.place)
+    for worker in sorted(workers, key=lambda each: _steps_running(each, seen), reverse=True):
+        if not _may_be_killed(worker, workers, seen):
+            continue
+        worker.freeze()
+        try:
+            time.sleep(SETTLE_SECONDS)
+            if _may_be_killed(worker, workers, held(plan.place)):
+                worker.kill()
+                worker.start()
+                course.kills += 1
+                return
+        finally:
+            worker.thaw()
+
+
+def _steps_running(worker: Worker, seen: Sequence[Held]) -> int:
+    return sum(process.steps_running for process in seen if worker.is_named(process.instance))
+
+
+def _may_be_killed(worker: Worker, workers: Sequence[Worker], seen: Sequence[Held]) -> bool:
+    return _steps_running(worker, seen) > 0 and not _would_convict(worker, workers, seen)
+
+
+def _would_convict(worker: Worker, workers: Sequence[Worker], seen: Sequence[Held]) -> bool:
+    """Whether a task of this worker is one loss away from being held. Losses that are not written down yet count: what
+    a killed worker held is freed, and charged, when its lease has run out."""
+    dead = [process for process in seen if not any(each.is_named(process.instance) for each in workers)]
+    mine = [process for process in seen if worker.is_named(process.instance)]
+    return any(
+        lost + sum(task_no in process.tasks for process in dead) + 1 >= HELD_FROM
+        for process in mine
+        for task_no, lost in process.tasks.items()
+    )
 
 
 def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summary:
     seconds = course.seconds
-    states = task_states(plan.store_url)
-    book = plan.folder / "book.sqlite"
-    books = balance(plan.ledger.orders, states, read_effects(book) if book.exists() else ())
-    history = check_history(plan.folder, plan.store_url, plan.seconds_max)
-    planned = planned_faults(plan.faults, plan.ledger.orders)
     problems = list(course.problems)
+    states: dict[str, str] = {}
+    try:
+        states, counts = task_states(plan.place), task_counts(plan.place)
+        rows_alone, tasks_alone = unpaired(plan.place)
+        if rows_alone or tasks_alone:
+            problems.append(f"orders without a task: {rows_alone[:5]}, tasks without an order: {tasks_alone[:5]}")
+    except NotReadable as error:
+        counts = course.counts
+        problems.append(str(error))
+    book = plan.folder / BOOK
+    books = balance(plan.ledger.orders, states, read_effects(book) if book.exists() else ())
+    history = check_history(plan.folder, plan.place.url, plan.seconds_max)
+    planned = planned_faults(plan.faults, plan.ledger.orders)
     # Unknown when a process failed before the services were asked; that is a problem of its own, and listed already.
     if fired is not None and (missing := sorted(kind for kind in planned if not fired.get(kind))):
         problems.append(f"planned faults that never fired: {', '.join(missing)}")
@@ -229,14 +296,12 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         problems.append(f"only {course.kills} of {plan.kills} kills found work in flight")
     if history is not None:
         problems.append(history)
-    rows_alone, tasks_alone = unpaired(plan.store_url) if states else ([], [])
-    if rows_alone or tasks_alone:
-        problems.append(f"orders without a task: {rows_alone[:5]}, tasks without an order: {tasks_alone[:5]}")
     return Summary(
         orders=plan.orders,
         set_aside=plan.ledger.set_aside,
-        counts=task_counts(plan.store_url),
+        counts=counts,
         seconds=seconds,
+        processes=plan.processes,
         kills=course.kills,
         kills_planned=plan.kills,
         faults_planned=planned,

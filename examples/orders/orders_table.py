@@ -1,27 +1,32 @@
-"""The shop's own table of orders, in the same file as the state store, so that a row and its task share a transaction."""
+"""The shop's own table of orders, in the same database as the state store: a row and its task share a transaction."""
 
 from __future__ import annotations
 
-import sqlite3
-
 from .ledger import Order
+from .places import Connection, Place
 
 
-def make_table(database: sqlite3.Connection) -> None:
+def make_table(connection: Connection, place: Place) -> None:
     """Make the table, if it is not there."""
-    database.execute(
-        "CREATE TABLE IF NOT EXISTS shop_order (id TEXT PRIMARY KEY, kind TEXT NOT NULL, pence INTEGER NOT NULL)"
+    for statement in place.space_statements():
+        connection.execute(statement)
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS {shop_order} (id TEXT PRIMARY KEY, kind TEXT NOT NULL, pence BIGINT NOT NULL)".format(
+            **place.tables
+        )
     )
-    database.commit()
 
 
-def keep_order(database: sqlite3.Connection, order: Order) -> None:
+def keep_order(connection: Connection, place: Place, order: Order) -> None:
     """Keep an order's row; one that is there stays as it is."""
-    database.execute("INSERT OR IGNORE INTO shop_order VALUES (?, ?, ?)", (order.id, order.kind.value, order.pence))
+    connection.execute(
+        "INSERT INTO {shop_order} VALUES ({mark}, {mark}, {mark}) ON CONFLICT DO NOTHING".format(**place.tables),
+        (order.id, order.kind.value, order.pence),
+    )
 
 
-def without_partner(database: sqlite3.Connection) -> tuple[list[str], list[str]]:
+def without_partner(connection: Connection, place: Place) -> tuple[list[str], list[str]]:
     """Orders that have no task, and tasks that have no order; both empty, or the transactions were not one."""
-    rows = [id_ for (id_,) in database.execute("SELECT id FROM shop_order ORDER BY id")]
-    tasks = [id_ for (id_,) in database.execute("SELECT task_id FROM arriero_task ORDER BY task_id")]
-    return sorted(set(rows) - set(tasks)), sorted(set(tasks) - set(rows))
+    rows = {id_ for (id_,) in connection.execute("SELECT id FROM {shop_order}".format(**place.tables)).fetchall()}
+    tasks = {id_ for (id_,) in connection.execute("SELECT task_id FROM {task}".format(**place.tables)).fetchall()}
+    return sorted(rows - tasks), sorted(tasks - rows)

@@ -1,7 +1,8 @@
 """The other processes of a demonstration: services, submission and worker, started, killed and stopped.
 
 Each runs in the demonstration's folder, so that nothing in the caller's directory can stand in for one of our modules,
-and finds ``examples`` where this file lies.
+and finds ``examples`` where this file lies. The store's URL is told through the environment: it may hold a password, and
+everybody on the machine can read the command line of a process.
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ class Process:
             raise self.failure("ended before it was ready")
         return line.strip()
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def code(self) -> int | None:
         """Its exit code; None while it runs."""
         return self._child.poll()
@@ -65,9 +70,13 @@ class Process:
         except subprocess.TimeoutExpired:
             raise self.failure(f"did not end within {seconds_max} seconds") from None
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; none is sent when it has ended."""
+        self._child.send_signal(number)
+
     def stop(self) -> int:
-        """Ask it to end, with SIGTERM. Returns: its exit code."""
-        self._child.send_signal(signal.SIGTERM)
+        """Ask it to end, with SIGTERM, and wait for that. Returns: its exit code."""
+        self.send(signal.SIGTERM)
         return self.wait(STOP_SECONDS_MAX)
 
     def kill(self) -> None:
@@ -83,26 +92,43 @@ class Process:
 
 
 class Worker:
-    """The process that runs Scheduler, Agents and Supervisor, or the next one after it was killed."""
+    """A process that runs Scheduler, Agents and Supervisor, or the next one after it was killed."""
 
-    def __init__(self, folder: Path, store_url: str, services_url: str, broken: str | None) -> None:
+    def __init__(self, name: str, folder: Path, store_url: str, services_url: str, broken: str | None) -> None:
+        self._name = name
         self._folder = folder
         module = "examples.orders.unfenced" if broken == "fence" else "arriero"
-        self._command = [module, "run", "examples.orders.shop:app", "--store", store_url]
-        self._variables = {SERVICES_VARIABLE: services_url}
+        self._command = [module, "run", "examples.orders.shop:app"]
+        self._variables = {STORE_VARIABLE: store_url, SERVICES_VARIABLE: services_url}
         if broken == "refund":
             self._variables[BREAK_VARIABLE] = broken
         self.start()
 
     def start(self) -> None:
-        self._process = Process("worker", self._command, self._folder, self._variables)
+        self._process = Process(self._name, self._command, self._folder, self._variables)
+
+    def is_named(self, instance: str) -> bool:
+        """Whether the store knows this process by that name; see ``Ports.new_instance``."""
+        return instance.split("-")[-2:-1] == [str(self._process.pid)]
+
+    def freeze(self) -> None:
+        """Stop it where it stands, with SIGSTOP."""
+        self._process.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.send(signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
 
-    def stop(self) -> None:
-        """Have it drain. Raises: ProcessFailed - it does not end, or not with 0."""
-        code = self._process.stop()
+    def ask_to_stop(self) -> None:
+        """Have it drain."""
+        self._process.send(signal.SIGTERM)
+
+    def wait_stopped(self) -> None:
+        """Raises: ProcessFailed - it does not end, or not with 0."""
+        code = self._process.wait(STOP_SECONDS_MAX)
         if code != 0:
             raise self._process.failure(f"ended with {code} after SIGTERM, where it should drain and end with 0")
 
@@ -141,8 +167,8 @@ def check_history(folder: Path, store_url: str, seconds_max: float) -> str | Non
     history = folder / "history.jsonl"
     with history.open("wb") as file:
         export = subprocess.run(
-            [sys.executable, "-m", "arriero", "export", "--store", store_url],
-            cwd=folder, env=_environment({}), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
+            [sys.executable, "-m", "arriero", "export"],
+            cwd=folder, env=_environment({STORE_VARIABLE: store_url}), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
             timeout=seconds_max, check=False,
         )  # fmt: skip
     if export.returncode != 0:

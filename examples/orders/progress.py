@@ -1,20 +1,20 @@
-"""Reads from the state store how far the tasks are: cheap enough to ask several times a second.
-
-The connection is read-only and short: it can neither hold up the engine nor move a checkpoint.
-"""
+"""Reads from the state store how far the tasks are: cheap enough to ask several times a second."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from .orders_table import without_partner
+from .places import Place
 
-SQLITE = "sqlite:///"
 ENDED = ("processed", "compensated", "error")
+HELD_TASKS = "SELECT instance, task_no, lost_count FROM {task} JOIN {process} ON process_no = locked_by"
+HELD_STEPS = (
+    "SELECT instance, task.task_no, task.lost_count FROM {step} AS step"
+    " JOIN {process} AS process ON process.process_no = step.locked_by JOIN {task} AS task ON task.task_no = step.task_no"
+    " WHERE step.state = 'running'"
+)
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,15 @@ class Counts:
         return sum(self.tasks.get(state, 0) for state in ENDED)
 
 
-def store_path(store_url: str) -> Path:
-    """The file of a SQLite store. Raises: ValueError - another kind of store."""
-    if not store_url.startswith(SQLITE):
-        raise ValueError(f"the demo watches its tasks in a SQLite file, sqlite:///PATH, not in {store_url}")
-    return Path(store_url.removeprefix(SQLITE))
-
-
-def task_counts(store_url: str) -> Counts:
-    """The counts of this moment; all zero before the store's tables are there."""
-    try:
-        with _reading(store_url) as connection:
-            tasks = dict(connection.execute("SELECT state, count(*) FROM arriero_task GROUP BY state").fetchall())
-            steps = connection.execute(
-                "SELECT kind, state, count(*), sum(failure_count) FROM arriero_step"
-                " WHERE kind != 'timer' GROUP BY kind, state"
-            ).fetchall()
-    except sqlite3.OperationalError:
-        return Counts()
+def task_counts(place: Place) -> Counts:
+    """The counts of this moment. Raises: NotReadable."""
+    with place.reading() as connection:
+        asked = "SELECT state, count(*) FROM {task} GROUP BY state".format(**place.tables)
+        tasks = {state: count for state, count in connection.execute(asked).fetchall()}
+        asked = (
+            "SELECT kind, state, count(*), sum(failure_count) FROM {step} WHERE kind <> 'timer' GROUP BY kind, state"
+        ).format(**place.tables)
+        steps = connection.execute(asked).fetchall()
     failed = sum(count for _, state, count, _ in steps if state == "failed")
     return Counts(
         tasks=tasks,
@@ -61,24 +52,39 @@ def task_counts(store_url: str) -> Counts:
     )
 
 
-def task_states(store_url: str) -> dict[str, str]:
-    """``process_state`` by task id, of every task; empty before the store's tables are there."""
-    try:
-        with _reading(store_url) as connection:
-            return dict(connection.execute("SELECT task_id, state FROM arriero_task").fetchall())
-    except sqlite3.OperationalError:
-        return {}
+@dataclass(frozen=True)
+class Held:
+    """A process in the store, and what depends on it."""
+
+    instance: str
+    steps_running: int
+    tasks: Mapping[int, int]
+    """The tasks that it holds or attempts, with how many processes each of them has lost already."""
 
 
-def unpaired(store_url: str) -> tuple[list[str], list[str]]:
-    """Orders of the shop's table without a task, and tasks without an order."""
-    with _reading(store_url) as connection:
-        return without_partner(connection)
+def held(place: Place) -> list[Held]:
+    """What each process holds that holds anything. Raises: NotReadable."""
+    with place.reading() as connection:
+        tasks = connection.execute(HELD_TASKS.format(**place.tables)).fetchall()
+        steps = connection.execute(HELD_STEPS.format(**place.tables)).fetchall()
+    return [
+        Held(
+            instance=instance,
+            steps_running=sum(1 for holder, *_ in steps if holder == instance),
+            tasks={task_no: lost for holder, task_no, lost in [*tasks, *steps] if holder == instance},
+        )
+        for instance in {holder for holder, *_ in [*tasks, *steps]}
+    ]
 
 
-@contextmanager
-def _reading(store_url: str) -> Iterator[sqlite3.Connection]:
-    uri = f"{store_path(store_url).absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=5)) as connection:
-        connection.execute("BEGIN")  # one snapshot for all that is read
-        yield connection
+def task_states(place: Place) -> dict[str, str]:
+    """``process_state`` by task id, of every task. Raises: NotReadable."""
+    with place.reading() as connection:
+        asked = "SELECT task_id, state FROM {task}".format(**place.tables)
+        return {task_id: state for task_id, state in connection.execute(asked).fetchall()}
+
+
+def unpaired(place: Place) -> tuple[list[str], list[str]]:
+    """Orders of the shop's table without a task, and tasks without an order. Raises: NotReadable."""
+    with place.reading() as connection:
+        return without_partner(connection, place)

@@ -3,52 +3,49 @@
     python -m examples.orders.submit LEDGER
 
 A process of its own, as a shop's front would be. It may be run again over the same ledger: an order that is a task
-already stays that task. The store is the one the environment names, as for every client of an App.
+already stays that task. The store is the one that the settings name, as for every client of an App.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import arriero
-from arriero import TransactionConflict
+from arriero.config import load
 
 from .ledger import Kind, LedgerError, Order, read_ledger
 from .orders_table import keep_order, make_table
+from .places import Place, UnusablePlace, place_of
 from .shop import correct, fulfil, shop, take_back
 
 BATCH = 50
 """Orders in one transaction: few enough that the worker's own writes get their turn."""
 
 
-async def submit_orders(orders: Sequence[Order]) -> None:
+async def submit_orders(orders: Sequence[Order], place: Place) -> None:
     """Submit all, in their order, a batch at a time."""
     remaining = iter(orders)
     async with shop:
-        with closing(arriero.connect(shop.store)) as database:
-            make_table(database)
+        with place.connected() as connection:
+            make_table(connection, place)
             while batch := list(islice(remaining, BATCH)):
-                while not await _submitted_together(batch, database):
+                while not await _submitted_together(batch, place, connection):
                     pass  # another transaction came first: ours was rolled back as a whole, and runs again
 
 
-async def _submitted_together(batch: Sequence[Order], database: sqlite3.Connection) -> bool:
+async def _submitted_together(batch: Sequence[Order], place: Place, connection: Any) -> bool:
     """Rows and tasks of a batch, all or none. False: none, because of another transaction."""
     try:
-        with database:  # commits, or rolls back
-            database.execute("BEGIN IMMEDIATE")
+        with place.transaction(connection):
             for order in batch:
-                keep_order(database, order)
-                await shop.submit(_task_of(order), task_id=order.id, connection=database)
-    except TransactionConflict:
+                keep_order(connection, place, order)
+                await shop.submit(_task_of(order), task_id=order.id, connection=connection)
+    except place.conflicts:
         return False
     return True
 
@@ -69,10 +66,11 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         ledger = read_ledger(options.ledger)
-    except LedgerError as error:
+        place = place_of(load().store)
+    except (LedgerError, UnusablePlace) as error:
         print(error, file=sys.stderr)
         return 2
-    asyncio.run(submit_orders(ledger.orders))
+    asyncio.run(submit_orders(ledger.orders, place))
     print(f"submitted {len(ledger.orders)} orders, {len(ledger.set_aside)} lines set aside", flush=True)
     return 0
 

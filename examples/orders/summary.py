@@ -27,6 +27,7 @@ class Summary:
     set_aside: tuple[SetAside, ...]
     counts: Counts
     seconds: float
+    processes: int
     kills: int
     kills_planned: int
     faults_planned: frozenset[Fault]
@@ -53,6 +54,7 @@ def as_figures(summary: Summary) -> dict[str, object]:
         "steps_per_second": round(counts.steps_done / max(summary.seconds, 0.001), 1),
         "retries": counts.retries,
         "undos": counts.undos,
+        "processes": summary.processes,
         "kills": summary.kills,
         "kills_planned": summary.kills_planned,
         "faults_planned": sorted(summary.faults_planned),
@@ -118,10 +120,11 @@ def _facts(summary: Summary) -> Text:
     states, counts = summary.books.states, summary.counts
     fired = ", ".join(f"{kind} {count}" for kind, count in summary.faults_fired.items() if count) or "none"
     history = "clean" if summary.is_history_clean else "NOT clean"
+    by = f" by {summary.processes} processes" if summary.processes > 1 else ""
     return Text(
         f"{summary.orders:,} orders: {states.get('processed', 0):,} processed, {states.get('compensated', 0):,}"
         f" compensated, {states.get('error', 0):,} in error; {len(summary.set_aside):,} lines set aside\n"
-        f"{counts.steps_done:,} steps in {summary.seconds:.1f} seconds, {counts.retries:,} retries,"
+        f"{counts.steps_done:,} steps in {summary.seconds:.1f} seconds{by}, {counts.retries:,} retries,"
         f" {counts.undos:,} undos, {summary.kills} of {summary.kills_planned} kills\n"
         f"faults fired: {fired}\n"
         f"exported history: {history}"

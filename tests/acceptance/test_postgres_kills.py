@@ -1,0 +1,209 @@
+"""Processes, back ends and the postmaster killed under load, in any order: every task ends, nothing acknowledged is lost.
+
+The SIGKILL of a back end makes the server end all its sessions and recover from its log; a postmaster that is killed is
+started again on the same data. So connections are lost in the middle of whatever they were doing.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import caravan
+import pytest
+from processes import Process, check, check_told, end_of
+
+from arriero import App, OutcomeUnknown, StoreError, TaskFailed
+from arriero.store.postgres.store import PostgresStore
+from arriero.testing.postgres import Server, installations
+from tests.postgres_servers import USUAL
+
+pytestmark = pytest.mark.acceptance
+NODES = 3
+LANES = 3  # submissions on their way at once
+WAIT_SECONDS_MAX = 60.0  # for anything here; a hint that it hangs, not a measure
+KILLS = ("node", "back end", "node", "back end", "postmaster")  # in an order that the seed decides
+BETWEEN = 8  # submissions acknowledged between two kills, so that each finds work under way
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ARRIERO_")}
+
+
+class Nodes:
+    """Processes that run the caravan on a server's database; one that is killed is replaced."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        places = os.pathsep.join([str(Path(caravan.__file__).parent), ENVIRONMENT.get("PYTHONPATH", "")])
+        self._environment = {**ENVIRONMENT, "ARRIERO_STORE": url, "PYTHONPATH": places}
+        self._folder = folder
+        self._log = (folder / "nodes.log").open("wb")
+        self.running = [self._started() for _ in range(NODES)]
+
+    def _started(self) -> Process:
+        """It keeps the book of its effects in its working directory."""
+        command = [sys.executable, "-X", "faulthandler", "-m", "arriero", "run", "caravan:caravan"]
+        return subprocess.Popen(
+            command, cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+
+    def wait_ready(self) -> None:
+        for node in self.running:
+            self._wait_ready(node)
+
+    def _wait_ready(self, node: Process) -> None:
+        assert node.stdout is not None
+        assert "ready" in node.stdout.readline(), self.log
+
+    def kill_one(self, chance: random.Random) -> None:
+        """And start another in its place."""
+        killed = self.running.pop(chance.randrange(NODES))
+        killed.kill()
+        assert end_of(killed)[0] == -signal.SIGKILL, self.log
+        self.running.append(self._started())
+        self._wait_ready(self.running[-1])
+
+    def drain(self) -> None:
+        """All of them; each ends with 0."""
+        for node in self.running:
+            node.terminate()
+        assert [end_of(node)[0] for node in self.running] == [0] * NODES, self.log
+
+    def close(self) -> None:
+        for node in self.running:
+            node.kill()
+            node.communicate()
+        self._log.close()
+
+    @property
+    def log(self) -> str:
+        return (self._folder / "nodes.log").read_text()[-5_000:]
+
+
+class Client:
+    """Submits round after round of the caravan, each task again under its id until it is acknowledged."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.acknowledged: list[str] = []
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Until ``stopping``; rounds that were begun are brought to their end."""
+        numbers = count()
+        await asyncio.gather(*(self._lane(numbers) for _ in range(LANES)))
+
+    async def _lane(self, numbers: Iterator[int]) -> None:
+        while not self.stopping:
+            made = caravan.calls_of(next(numbers))
+            for name, call in made.items():
+                await self._until_acknowledged(name, call)
+            await asyncio.gather(*(self._until_ended(name) for name in made))
+
+    async def _until_acknowledged(self, name: str, call: object) -> None:
+        while True:
+            try:
+                await self._app.submit(call, task_id=name, reply_to=caravan.QUEUE)  # type: ignore[arg-type]
+            except (OutcomeUnknown, StoreError):
+                await asyncio.sleep(0.05)
+            else:
+                self.acknowledged.append(name)
+                return
+
+    async def _until_ended(self, name: str) -> None:
+        while True:
+            with contextlib.suppress(TaskFailed):
+                try:
+                    await self._app.task(name).result()
+                except StoreError:
+                    await asyncio.sleep(0.05)
+                    continue
+            return
+
+
+async def wait_for_more(client: Client) -> None:
+    """Until so many more are acknowledged."""
+    wanted, give_up_at = len(client.acknowledged) + BETWEEN, time.monotonic() + WAIT_SECONDS_MAX
+    while len(client.acknowledged) < wanted:
+        assert time.monotonic() < give_up_at, f"no {BETWEEN} submissions acknowledged within {WAIT_SECONDS_MAX} s"
+        await asyncio.sleep(0.01)
+
+
+async def kill(victim: str, server: Server, nodes: Nodes, chance: random.Random) -> None:
+    match victim:
+        case "node":
+            await asyncio.to_thread(nodes.kill_one, chance)
+        case "back end":  # any of those that serve a client; the server recovers by itself
+            os.kill(chance.choice(server.back_ends()), signal.SIGKILL)
+        case "postmaster":
+            server.kill_postmaster()
+            await asyncio.to_thread(server.restart)
+
+
+async def held_after_losses(store: PostgresStore, folder: Path) -> list[str]:
+    """Every task ended as it should, or is held since its processes died too often; of those nothing was done twice."""
+    standing = caravan.standing(folder / "book.db")
+    held = []
+    for task in await store.list_tasks(limit=100_000):
+        state, effects = caravan.EXPECTED[task.task_id.partition("-")[0]]
+        found = standing.get(task.task_id, [])
+        if task.failure is not None and '"code":"lost"' in task.failure:
+            held.append(task.task_id)
+            assert len(found) == len(set(found)), f"{task.task_id} did one thing twice: {found}"
+        else:
+            assert (task.state, found) == (state, effects), f"{task.task_id} is {task.state}: {task.failure}"
+    return held
+
+
+async def killed_in_turn(server: Server, url: str, folder: Path, chance: random.Random) -> list[str]:
+    """Submit, kill in the order that chance decides, wait until every task has ended. Returns: what was acknowledged."""
+    nodes = Nodes(url, folder)
+    try:
+        await asyncio.to_thread(nodes.wait_ready)
+        async with App("client", agents=caravan.caravan.agents, workflows=caravan.caravan.workflows) as app:
+            client = Client(app)
+            submitting = asyncio.create_task(client.run())
+            for victim in chance.sample(KILLS, len(KILLS)):
+                await wait_for_more(client)
+                await kill(victim, server, nodes, chance)
+            await wait_for_more(client)
+            client.stopping = True
+            await asyncio.wait_for(submitting, WAIT_SECONDS_MAX)
+        await asyncio.to_thread(nodes.drain)
+    except BaseException as error:
+        error.add_note(nodes.log)
+        raise
+    finally:
+        nodes.close()
+    return client.acknowledged
+
+
+async def test_processes_back_ends_and_postmaster_killed_under_load_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if USUAL not in installations():
+        pytest.skip(f"PostgreSQL {USUAL} is not on this machine")
+    seed = random.randrange(1_000_000)
+    with Server.start(USUAL) as server:
+        url = server.create_database("caravan")
+        monkeypatch.setenv("ARRIERO_STORE", url)
+        store = PostgresStore(url)
+        await store.open()
+        try:
+            acknowledged = await killed_in_turn(server, url, tmp_path, random.Random(seed))
+            tasks = await store.list_tasks(limit=100_000)
+            assert sorted(acknowledged) == sorted(task.task_id for task in tasks)
+            held = await held_after_losses(store, tmp_path)
+            # Two processes are killed; a task is held after three losses, so another must have lost its lease meanwhile.
+            assert len(held) <= 1, held
+            await check(store)  # type: ignore[arg-type]
+            await check_told(store, caravan.QUEUE)  # type: ignore[arg-type]
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        finally:
+            await store.close()
