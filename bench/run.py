@@ -4,13 +4,16 @@ Every side is a program of its own that prints its raw figures. In each run all 
 disk, so that a noisy neighbour disturbs them alike.
 """
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from subprocess import CalledProcessError
 
@@ -19,6 +22,11 @@ from peers import BENCH, STATE, python_of
 from report import Row, number, print_table, rows_of, write_json
 from works import PEERS, SIDES, STORES, WORKS, Work
 
+from arriero.testing.postgres import Server
+
+URL_VARIABLE = "BENCH_STORE_URL"  # where a side finds its store; see sides/common.py
+SERVER_VERSION = 16
+SERVER_SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "4GB"}
 RUN_SECONDS_MAX = 1_800  # a side that takes longer is stuck: the slowest known one needs a minute
 ERROR_LINES_MAX = 20
 
@@ -72,8 +80,8 @@ def main(
             except CalledProcessError as failed:
                 failures.append(f"{side.name}: not installed\n{failed}")
     for work in (work for work in WORKS if work.name in works):
-        for store in stores:
-            print(f"{work.name}: {work.title}", flush=True)
+        for store in (store for store in stores if store in work.stores):
+            print(f"{work.name} on {store}: {work.title}", flush=True)
             rows += measure(work, store, pythons, runs, failures, (tasks or work.tasks) if work.tasks else 0)
     if rows:
         print_table(rows, runs)
@@ -104,7 +112,7 @@ def measure(
         for side, way in tuple(turns):
             label = f"  run {run}/{runs} {side} {way}".rstrip()
             try:
-                turn = take_turn(pythons[side], programs[side], work, way, tasks)
+                turn = take_turn(pythons[side], programs[side], work, store, way, tasks)
             except SideFailed as failed:
                 print(f"{label}: failed", flush=True)
                 failures.append(f"{work.name}, {side} {way}".rstrip() + f": failed\n{failed}")
@@ -117,16 +125,21 @@ def measure(
     return rows_of(work, store, {key: [turn.figures for turn in taken] for key, taken in turns.items()}, settings)
 
 
-def take_turn(python: Path, program: str, work: Work, way: str, tasks: int) -> Turn:
-    """Run one side once, in an empty folder that is gone afterwards.
+def take_turn(python: Path, program: str, work: Work, store: str, way: str, tasks: int) -> Turn:
+    """Run one side once, in an empty folder or database that is gone afterwards.
 
     Raises: SideFailed - it exited with an error, took too long, or printed no figures.
     """
-    with empty_folder() as folder:
+    with empty_folder() as folder, place(store, folder) as url:
         command: list[str | Path] = [python, BENCH / "sides" / program, work.name, folder, str(tasks), way]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, env=environment(), check=False
+                command,
+                capture_output=True,
+                text=True,
+                timeout=RUN_SECONDS_MAX,
+                env=environment() | {URL_VARIABLE: url},
+                check=False,
             )
         except subprocess.TimeoutExpired as late:
             raise SideFailed(f"no figures within {RUN_SECONDS_MAX} seconds") from late
@@ -138,6 +151,28 @@ def take_turn(python: Path, program: str, work: Work, way: str, tasks: int) -> T
         return Turn({name: float(printed["figures"][name]) for name in work.figures}, printed["settings"])
     except (IndexError, KeyError, TypeError, ValueError) as unreadable:
         raise SideFailed(f"printed no figures but {done.stdout[-500:]!r}") from unreadable
+
+
+@contextmanager
+def place(store: str, folder: str) -> Iterator[str]:
+    """URL of a store that does not exist yet, or of an empty database on the server that all sides share."""
+    if store == "sqlite":
+        yield f"sqlite:///{folder}/store.db"
+        return
+    name = f"bench_{next(_numbers)}"
+    try:
+        yield server().create_database(name)
+    finally:
+        server().drop_database(name)
+
+
+_numbers = itertools.count(1)
+
+
+@cache
+def server() -> Server:
+    """A durable PostgreSQL of our own, with room for the peers' pools; it ends with this program."""
+    return Server.start(SERVER_VERSION, durable=True, settings=SERVER_SETTINGS)
 
 
 def empty_folder() -> tempfile.TemporaryDirectory[str]:

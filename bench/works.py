@@ -7,7 +7,7 @@ measured in every run, and the side is then judged by its best one.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-STORES = ("sqlite",)
+STORES = ("sqlite", "postgres")
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Work:
         figures: name to unit, in the order of the table; the first one says which of a side's ways is its best.
         best: picks the way with the better one of that first figure: ``max`` or ``min``.
         tasks: how many tasks one run does unless the caller says otherwise; 0 when the work runs none.
+        stores: on which it differs; the others need not be measured.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Work:
     figures: Mapping[str, str]
     best: Callable[..., str]
     tasks: int = 0
+    stores: tuple[str, ...] = STORES
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ WORKS = (
     Work("w1", "3 no-op steps a task, as fast as possible", {"throughput": "tasks/s"}, max, tasks=2_000),
     # 500: the 99th percentile is then the sixth slowest, not a single accident.
     Work("w2", "one task at a time, submit to result", {"p50": "ms", "p99": "ms"}, min, tasks=500),
-    Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min),
-    Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, tasks=100_000),
+    Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
+    Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
 
 ONE_WAY = ("",)
@@ -55,14 +57,18 @@ OWN = "arriero"
 CEILING = "ceiling"
 
 SIDES = (
-    Side(OWN, {"sqlite": "arriero_side.py"}, dict.fromkeys(("w1", "w2", "import", "sleeping"), ONE_WAY)),
+    Side(OWN, dict.fromkeys(STORES, "arriero_side.py"), dict.fromkeys(("w1", "w2", "import", "sleeping"), ONE_WAY)),
     # No queue in w2: its worker polls, so it can only add to what a direct call takes.
     Side(
         "dbos",
-        {"sqlite": "dbos_side.py"},
-        {"w1": ("direct", "async", "queue"), "w2": ("direct", "async"), "import": ONE_WAY},
+        dict.fromkeys(STORES, "dbos_side.py"),
+        {"w1": ("direct", "threads", "async", "queue"), "w2": ("direct", "async"), "import": ONE_WAY},
     ),
-    Side(CEILING, {"sqlite": "ceiling_sqlite.py"}, dict.fromkeys(("w1", "w2"), ONE_WAY)),
+    Side(
+        CEILING,
+        {"sqlite": "ceiling_sqlite.py", "postgres": "ceiling_postgres.py"},
+        dict.fromkeys(("w1", "w2"), ONE_WAY),
+    ),
 )
 
 PEERS = tuple(side.name for side in SIDES if side.name not in {OWN, CEILING})

@@ -1,4 +1,4 @@
-"""arriero on SQLite, as its README shows it: everything in one process, defaults but for room for the tasks."""
+"""arriero, as its README shows it: everything in one process, defaults but for room for the tasks."""
 
 import asyncio
 import gc
@@ -56,12 +56,12 @@ def main() -> None:
     if asked.work == "import":
         deliver(import_time("arriero"), {}, "arriero")
         return
-    figures = asyncio.run(run(asked.work, asked.database, asked.tasks))
-    deliver(figures, durability_of(asked.database), "arriero")
+    figures = asyncio.run(run(asked.work, asked.url, asked.tasks))
+    deliver(figures, durability_of(asked), "arriero")
 
 
-async def run(work: str, database: Path, tasks: int) -> dict[str, float]:
-    async with app.running(store=f"sqlite:///{database}"):
+async def run(work: str, url: str, tasks: int) -> dict[str, float]:
+    async with app.running(store=url):
         return await WORKS[work](tasks)
 
 

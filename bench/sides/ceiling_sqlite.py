@@ -40,7 +40,7 @@ def main() -> None:
     else:
         figures = latency([seconds_of(connection, task_no) for task_no in tasks])
     check(connection, tasks.stop)
-    deliver(figures, durability_of(asked.database) | {"in_flight": str(IN_FLIGHT)})
+    deliver(figures, durability_of(asked) | {"in_flight": str(IN_FLIGHT)})
 
 
 def open_store(database: Path) -> sqlite3.Connection:

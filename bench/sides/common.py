@@ -24,18 +24,33 @@ INTERPRETERS = 7  # fresh ones for each import time; the best of them counts
 
 @dataclass(frozen=True)
 class Assignment:
-    """What this program was asked to do; ``database`` does not exist yet."""
+    """What this program was asked to do.
+
+    Attributes:
+        url: of the store: a file that does not exist yet, or an empty database on a server.
+    """
 
     work: str
-    database: Path
+    url: str
     tasks: int
     way: str
+
+    @property
+    def store(self) -> str:
+        """``sqlite`` or ``postgres``."""
+        return "sqlite" if self.url.startswith("sqlite:") else "postgres"
+
+    @property
+    def database(self) -> Path:
+        """The file, on SQLite."""
+        return Path(self.url.removeprefix("sqlite:///"))
 
 
 def assignment() -> Assignment:
     """Read the command line."""
     work, folder, tasks, *way = sys.argv[1:]
-    return Assignment(work, Path(folder) / "store.db", int(tasks), way[0] if way else "")
+    url = os.environ.get("BENCH_STORE_URL", f"sqlite:///{folder}/store.db")
+    return Assignment(work, url, int(tasks), way[0] if way else "")
 
 
 def deliver(figures: dict[str, float], settings: dict[str, str], package: str = "") -> None:
@@ -74,7 +89,14 @@ def _seconds_of(code: str) -> float:
     return time.perf_counter() - started_at
 
 
-def durability_of(database: Path) -> dict[str, str]:
+def durability_of(asked: Assignment) -> dict[str, str]:
+    """Settings by which commits are durable; of a server, those that the harness has given it."""
+    if asked.store == "postgres":
+        return {"fsync": "on", "synchronous_commit": "on"}
+    return _durability_of_file(asked.database)
+
+
+def _durability_of_file(database: Path) -> dict[str, str]:
     """Settings of the file and of the SQLite library as this process has them.
 
     Raises: SystemExit - the file is not in WAL, or the library does not start with FULL: the figures would not compare.
