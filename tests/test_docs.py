@@ -10,6 +10,10 @@ A page may hold, beside its prose:
 Comments, which readers do not see, tell what a reader waits for: ``<!-- until 1001 processed -->`` a task's state,
 ``<!-- until FILE -->`` a file. ``<!-- exits 2 -->`` is the exit code of the next block's last command. After
 ``<!-- not run: WHY -->`` a block must only be right Python.
+
+``<!-- stop -->`` is Ctrl-C in every terminal where something goes on in the background. ``<!-- with PostgreSQL -->``
+starts a server for the page: it answers to the name ``db.example.com``, its superuser is ``postgres``, and its own
+programs (psql, pg_dump) are found first. ``export`` holds for the commands below it.
 """
 
 import ast
@@ -31,16 +35,20 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import click
+import psycopg
 import pytest
 
 from arriero import Agent, App, Attempt, Permanent, Supervision, TaskFailed, workflow
 from arriero.cli.main import commands
+from arriero.testing.postgres import Server, installations
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ALL = [*ROOT.glob("*.md"), *DOCS.glob("**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("bench/*.md")]
 PAGES = sorted(page for page in DOCS.glob("**/*.md") if "adr" not in page.parts and "reference" not in page.parts)
 SECONDS_MAX = 60.0
+POSTGRES = 16
+SERVER_HOST = "db.example.com"  # in the pages
 
 BLOCK = re.compile(r"^<!-- (?P<said>[^\n]*?) -->$|^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# (\S+\.\w+)\n")
@@ -103,6 +111,8 @@ class Reader:
         self.printed = ""  # by the Python block above
         self.exit_code = 0  # of the next console block's last command
         self.is_not_run = False  # the next block
+        self.environment = environment()
+        self.server: Server | None = None
 
     def read(self) -> None:
         for block in blocks(self.page):
@@ -117,7 +127,7 @@ class Reader:
                 case "text":
                     assert_shown(block.text, self.printed, where)
                 case _ if named := FILE_NAME.match(block.text):
-                    (self.folder / named[1]).write_text(block.text, encoding="utf-8")
+                    (self.folder / named[1]).write_text(self.meant(block.text), encoding="utf-8")
                 case "python" if self.is_not_run:
                     ast.parse(block.text)
                 case "python":
@@ -134,6 +144,25 @@ class Reader:
                 self.exit_code = int(code)
             case ["not", "run:", *_]:
                 self.is_not_run = True
+            case ["stop"]:
+                self.stop()
+            case ["with", "PostgreSQL"]:
+                self.start_server()
+
+    def start_server(self) -> None:
+        if POSTGRES not in installations():
+            pytest.skip(f"PostgreSQL {POSTGRES} is not on this machine")
+        self.server = Server.start(POSTGRES)
+        with psycopg.connect(self.server.url(), autocommit=True) as connection:
+            connection.execute("CREATE ROLE postgres SUPERUSER LOGIN")
+        self.environment["PATH"] = f"{installations()[POSTGRES]}{os.pathsep}{self.environment['PATH']}"
+
+    def meant(self, text: str) -> str:
+        """What a page says, with the server's real place."""
+        return text if self.server is None else text.replace(SERVER_HOST, f"127.0.0.1:{self.server.port}")
+
+    def as_shown(self, printed: str) -> str:
+        return printed if self.server is None else printed.replace(f"127.0.0.1:{self.server.port}", SERVER_HOST)
 
     def wait_for(self, task_id: str, state: str) -> None:
         async def wait() -> str:
@@ -145,24 +174,28 @@ class Reader:
         assert asyncio.run(wait()) == state
 
     def type(self, session: str, where: str) -> None:
-        typed = re.split(r"^\$ ", session.replace("\\\n", " "), flags=re.MULTILINE)
+        typed = re.split(r"^\$ ", self.meant(session).replace("\\\n", " "), flags=re.MULTILINE)
         assert typed[0] == "", f"{where}: a console block begins with `$ `"
         for number, one in enumerate(typed[1:], start=1):
             command, _, shown = one.partition("\n")
             if command.startswith("arriero run "):
                 self.run_in_background(command)
                 continue
+            if command.startswith("export "):
+                name, _, value = shlex.split(command, comments=True)[1].partition("=")
+                self.environment[name] = value
+                continue
             told = self.told(["bash", "-c", command])
             code = self.exit_code if number == len(typed) - 1 else 0
             assert told.returncode == code, f"{where}: {command}: exit code {told.returncode}\n{told.stdout}"
             if shown.strip():
-                assert_shown(shown, told.stdout, f"{where}: {command}")
+                assert_shown(self.as_shown(shown), self.as_shown(told.stdout), f"{where}: {command}")
 
     def run_in_background(self, command: str) -> None:
         process = subprocess.Popen(
-            shlex.split(command),
+            shlex.split(command, comments=True),
             cwd=self.folder,
-            env=environment(),
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -180,6 +213,7 @@ class Reader:
 
     def run_python(self, text: str, where: str) -> str:
         body = textwrap.indent(text, "    ")
+        body = self.meant(body)
         program = f"import asyncio\n\nasync def main() -> None:\n{body}\n\nasyncio.run(main())\n"
         told = self.told([sys.executable, "-W", "error", "-c", program])
         assert told.returncode == 0, f"{where}:\n{told.stdout}"
@@ -187,12 +221,20 @@ class Reader:
 
     def told(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=self.folder, env=environment(), timeout=SECONDS_MAX, check=False,
+            command, cwd=self.folder, env=self.environment, timeout=SECONDS_MAX, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 
-    def leave(self) -> list[int]:
-        """End what runs in the background; answers with the exit codes."""
+    def leave(self) -> None:
+        """End everything that the page started."""
+        try:
+            self.stop()
+        finally:
+            if self.server is not None:
+                self.server.stop("immediate")
+
+    def stop(self) -> None:
+        """End what runs in the background, which must end in order."""
         for process in self.in_background:
             process.send_signal(signal.SIGTERM)
         codes = [process.wait(timeout=SECONDS_MAX) for process in self.in_background]
@@ -201,7 +243,8 @@ class Reader:
         for process in self.in_background:
             assert process.stdout is not None
             process.stdout.close()
-        return codes
+        self.in_background, self.drains = [], []
+        assert codes == [0] * len(codes)
 
 
 def lines_of(text: str) -> list[str]:
@@ -231,8 +274,7 @@ def test_a_page_tells_what_happens_when_one_does_what_it_says(page: Path, tmp_pa
     try:
         reader.read()
     finally:
-        codes = reader.leave()
-    assert codes == [0] * len(codes)
+        reader.leave()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))

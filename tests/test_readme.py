@@ -1,9 +1,16 @@
 """The README's front page program is the one in examples/quickstart, and prints what the README says."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import psycopg
+import pytest
+
+from test_docs import Reader
+from test_docs import blocks as blocks_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -39,6 +46,30 @@ def test_the_quickstart_prints_what_the_readme_says(tmp_path: Path) -> None:
 def test_a_second_run_finds_the_same_tasks_and_does_nothing_twice(tmp_path: Path) -> None:
     run_quickstart(tmp_path)
     assert run_quickstart(tmp_path).splitlines() == ["1001 receipt-1001", "1002 undone: out of stock"]
+
+
+@pytest.mark.acceptance
+def test_the_commands_for_postgresql_do_what_the_readme_says(tmp_path: Path) -> None:
+    shutil.copy(QUICKSTART, tmp_path)
+    reader = Reader(ROOT / "README.md", tmp_path)
+    try:
+        reader.start_server()
+        url = reader.meant("postgresql://postgres@db.example.com")
+        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+            connection.execute("CREATE DATABASE arriero")
+        (commands,) = [block for block in blocks_of(ROOT / "README.md") if block.language == "console"]
+        reader.type(commands.text, "README.md")
+        for order in "1001", "1002":
+            reader.type(
+                "$ arriero submit quickstart:shop fulfil --wait --task-id ORDER"
+                """ --arguments '{"order": {"id": "ORDER", "pieces": 2}}'\n""".replace("ORDER", order)
+                + f'task {order} is processed: "receipt-{order}"\n',
+                "README.md",
+            )
+        with psycopg.connect(f"{url}/arriero") as connection:
+            assert connection.execute("SELECT count(*) FROM arriero.task").fetchone() == (2,)
+    finally:
+        reader.leave()
 
 
 def test_every_link_to_a_file_leads_somewhere() -> None:
