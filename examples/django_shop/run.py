@@ -3,20 +3,17 @@
 python examples/django_shop/run.py
 """
 
-import os
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from arriero.testing.postgres import Server  # noqa: E402
-
-ORDERS = (("1001", 2, 4_200), ("1002", 99, 900), ("1003", 1, 999_999))
+from examples.shop_customer import buy, run  # noqa: E402  # found from the repository's root
 
 
 def visit() -> list[str]:
-    """Place and look up orders; answers what went wrong."""
+    """Be the shop's customer; answers what went wrong."""
     from django.db import connections
     from django.test import Client
 
@@ -26,36 +23,14 @@ def visit() -> list[str]:
     with connections["default"].schema_editor() as editor:  # a real project has migrations
         editor.create_model(Order)
     customer = Client()
-    seen: dict[str, tuple[int, int, object]] = {}
-    with app.sync.running():  # or none of it here, and `arriero run` on other hosts
-        for name, pieces, pence in ORDERS:
-            body = {"id": name, "pieces": pieces, "pence": pence}
-            placed = customer.post("/orders", body, content_type="application/json")
-            print(f"POST /orders {name}: {placed.status_code} {placed.json()}")
-            found = customer.get(f"/orders/{name}")
-            print(f"GET  /orders/{name}: {found.status_code} {found.json()}")
-            seen[name] = (placed.status_code, found.status_code, found.json())
-        rows = customer.get("/orders").json()
-        print(f"rows of the shop: {rows}")
-    connections.close_all()
-    expected = {
-        "1001": (202, 200, {"receipt": "receipt-1001-4200"}),
-        "1002": (202, 409, {"detail": "out of stock"}),
-        "1003": (422, 404, {"detail": "no such order"}),  # rolled back: neither row nor task
-    }
-    wrong = [f"order {name}: {seen[name]}, not {expected[name]}" for name in expected if seen[name] != expected[name]]
-    return wrong + ([] if rows == ["1001", "1002"] else [f"rows {rows}"])
-
-
-def main() -> int:
-    with Server.start(durable=False) as server:
-        os.environ["SHOP_DATABASE"] = server.create_database("shop")
-        wrong = visit()
-    for what in wrong:
-        print(f"WRONG: {what}", file=sys.stderr)
-    print("not as promised" if wrong else "as promised: each order has its task, what was rolled back has neither")
-    return 1 if wrong else 0
+    try:
+        with app.sync.running():  # or none of it here, and `arriero run` on other hosts
+            return buy(
+                lambda path, body: customer.post(path, dict(body), content_type="application/json"), customer.get
+            )
+    finally:
+        connections.close_all()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(visit))

@@ -82,7 +82,7 @@ def alerts(transaction: Transaction, open_only: bool, after: int, limit: int) ->
 
 def purge(transaction: Transaction, now: Instant, which: Purge, actor: str, limit: int, after: int) -> list[int]:
     """Remove some ended tasks with all that is kept of them; answers which."""
-    asked = {"states": [str(state) for state in which.states], "ended_before": which.ended_before, "task_nos": None}
+    asked = {"states": [str(state) for state in which.states], "ended_before": which.ended_before}
     heads = transaction.ask("purge_chosen", {**asked, "limit": limit, "after": after}).fetchall()
     if not heads:
         return []

@@ -1,4 +1,4 @@
--- select_known: tasks by their business ids, with what was submitted. lock: ours until the transaction ends, so that our
+-- select_known: tasks by their business ids, with what was submitted; ours until the transaction ends, so that our
 -- commit confirms what another's lost answer may have left unconfirmed.
 -- Params: task_ids.
 SELECT {t.task}, coalesce(body.asked, body.arguments)

@@ -1,5 +1,5 @@
 -- select_loaded: tasks with their arguments.
--- Params: task_nos, task_id (null: by their numbers).
+-- Params: task_nos.
 SELECT {t.task}, body.arguments
   FROM {schema}.task AS t JOIN {schema}.body AS body ON body.task_no = t.task_no
  WHERE t.task_no = ANY(%(task_nos)s)
