@@ -12,8 +12,31 @@ from arriero.testing.postgres import NotInstalled, Server, installations
 from arriero.testing.postgres.bouncer import PgBouncer
 
 USUAL = 16
-_TABLES = ("task", "body", "step", "history", "process", "writer", "lease", "status", "alert", "workflow")
-_SEQUENCES = ("task_number", "history_no_seq", "process_process_no_seq", "status_no_seq", "alert_no_seq")
+_TABLES = (
+    "task",
+    "ledger",
+    "ledger_aside",
+    "body",
+    "step",
+    "history",
+    "process",
+    "writer",
+    "lease",
+    "status",
+    "alert",
+    "workflow",
+    "convoy",
+    "convoy_tail",
+)
+_SEQUENCES = (
+    "task_number",
+    "history_no_seq",
+    "process_process_no_seq",
+    "status_no_seq",
+    "alert_no_seq",
+    "convoy_tail_convoy_no_seq",
+    "ledger_ledger_no_seq",
+)
 
 
 def server(version: int = USUAL) -> Server:

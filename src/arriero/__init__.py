@@ -5,6 +5,7 @@ from .attempt import Attempt, Undo
 from .bulk import Acted, Tasks
 from .calls import StepCall, WorkflowCall
 from .context import convoy_state, keep_convoy_state, now, random, sleep, start, uuid
+from .convoy import Convoy, ConvoyView
 from .core.alerts import Alert
 from .definitions import (
     Agent,
@@ -39,14 +40,15 @@ from .errors import (
     VerbRefused,
 )
 from .joining import connect
-from .later import ConvoyState, Entry, Ledger
+from .later import ConvoyState
+from .ledger import Entry, Ledger
 from .model import Json, ProcessState
 from .policies import ConvoyPolicy, Duration, Retry, Supervision
 from .replies import Status
-from .sync import SyncApp, SyncTask, SyncTasks
+from .sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
 from .task import Task, TaskView
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "Acted",
@@ -57,8 +59,10 @@ __all__ = [
     "AsyncStep",
     "Attempt",
     "CompensationDecorator",
+    "Convoy",
     "ConvoyPolicy",
     "ConvoyState",
+    "ConvoyView",
     "DefinitionError",
     "Duration",
     "Entry",
@@ -83,6 +87,7 @@ __all__ = [
     "StoreError",
     "Supervision",
     "SyncApp",
+    "SyncConvoy",
     "SyncStep",
     "SyncTask",
     "SyncTasks",

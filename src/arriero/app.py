@@ -12,15 +12,16 @@ import msgspec
 from . import codec
 from .bulk import Tasks
 from .calls import StepCall, WorkflowCall
-from .commands import Answer, Operate, Refusal, Submit, Submitted
+from .commands import Answer, Operate, OperateConvoy, Refusal, Submit, Submitted
 from .config import Configuration, load
+from .convoy import Convoy, ConvoyView, checked_state, convoy_views
 from .core.call_policy import policy_of
 from .core.lease import is_alive
 from .definitions import DEFAULT_SUPERVISION, Agent, Step, Workflow
-from .errors import DefinitionError, InvalidInput, NotYetBuilt, OutcomeUnknown, StoreError
+from .errors import DefinitionError, InvalidInput, OutcomeUnknown, StoreError
 from .joining import submit_joined
-from .later import Entry, Ledger
-from .model import TaskState
+from .ledger import Entry, Ledger, LedgerSubmission
+from .model import Loaded, TailRow, TaskState
 from .policies import Duration, TaskPolicy, checked
 from .replies import Acknowledger, Replies
 from .runtime import crash_points
@@ -41,11 +42,12 @@ if TYPE_CHECKING:
     from .runtime.node import Node
     from .sync import SyncApp
 
-__all__ = ["App", "Task", "TaskView", "Tasks"]
+__all__ = ["App", "Convoy", "ConvoyView", "Task", "TaskView", "Tasks"]
 
 R = TypeVar("R")
 T = TypeVar("T")
 OnAlert = TypeVar("OnAlert", bound="Callable[[Alert], Any]")
+SEQUENCE_MAX = 2**53  # so that JSON of any language keeps it exact
 
 
 class App:
@@ -252,29 +254,31 @@ class App:
         Args:
             call: of a workflow or of one step of this App.
             task_id: your business id, 1 to 255 characters; the same id again answers with the same task.
-            priority: 0 to 9; 9 is claimed first.
+            convoy: a key; tasks of one key are handled one after the other, in the order of their submission, each to its end.
+            sequence: the producer's own number in the convoy, 1, 2, ...; then that is the order, whatever order they
+                arrive in. The same number again answers with its task.
+            end_of_sequence: nothing comes after this one in its convoy.
+            priority: 0 to 9; 9 is claimed first; between convoys, never inside one.
             delay: seconds or timedelta before it may start.
             reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
             connection: with a transaction open on the store's database: the task is part of it, and there is none unless
                 you commit. On SQLite a ``sqlite3.Connection``, see ``arriero.connect``; on PostgreSQL one of psycopg, a
                 session or connection of SQLAlchemy, each sync or async, or Django's.
-        Raises: InvalidInput - a bad id, priority or delay, a definition that is not in this App, another workflow or
-            body under a known id, or a connection that is not fit; TransactionConflict - roll back and run your
-            transaction again; StoreError; OutcomeUnknown; NotYetBuilt for convoy and sequence.
+        Raises: InvalidInput - a bad id, key, priority or delay, a definition that is not in this App, another workflow or
+            body under a known id or sequence, a convoy that has ended or is ordered otherwise, or a connection that is not
+            fit; TransactionConflict - roll back and run your transaction again; StoreError; OutcomeUnknown.
         """
-        for name, value in (("convoy", convoy), ("sequence", sequence), ("end_of_sequence", end_of_sequence or None)):
-            if value is not None:
-                raise NotYetBuilt(f"submit({name}=): it comes with a later release; leave it out")
         what: dict[str, Any] = {"task_id": task_id, "priority": priority, "delay": delay, "reply_to": reply_to}
+        what |= {"convoy": convoy, "sequence": sequence, "end_of_sequence": end_of_sequence}
         if connection is not None:
             command, joined = self._submit_joined(call, connection=connection, **what)
-            accepted(await joined if inspect.isawaitable(joined) else joined)
-            return self.task(command.task_id)
+            answer = accepted(await joined if inspect.isawaitable(joined) else joined)
+            return self.task(answer.task_id or command.task_id)
         command = self._submission(call, **what)
         answer = accepted(await self._submit(command))
         if self._node is not None:
             self._node.hint()
-        return Task(self, command.task_id, self._codes[command.workflow], answer.task_no)
+        return Task(self, answer.task_id or command.task_id, self._codes[command.workflow], answer.task_no)
 
     def _submit_joined(
         self, call: WorkflowCall[Any] | StepCall[Any], *, connection: Any, **what: Any
@@ -291,9 +295,13 @@ class App:
         priority: int,
         delay: Duration,
         reply_to: str | None = None,
+        convoy: str | None = None,
+        sequence: int | None = None,
+        end_of_sequence: bool = False,
     ) -> Submit:
         if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
             raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
+        key = checked_key(convoy, sequence, end_of_sequence)
         name, arguments, policy = self._of_call(call)
         task_id = self._ports.new_task_id() if task_id is None else codec.checked_id(task_id, "task_id")
         return Submit(
@@ -308,6 +316,9 @@ class App:
             complete_within=policy.complete_within,
             seed=self._ports.random.getrandbits(62),
             reply_to=None if reply_to is None else codec.checked_id(reply_to, "reply_to"),
+            convoy=key,
+            sequence=sequence,
+            end_of_sequence=end_of_sequence,
         )
 
     def _of_call(self, call: object) -> tuple[str, str, TaskPolicy]:
@@ -346,7 +357,7 @@ class App:
                 raise OutcomeUnknown(command.task_id) from error
             if found is None:
                 raise
-            return same_submission(found.task, command)
+            return same_submission(found.task, command, tail_named(found, command))
 
     async def submit_ledger(
         self,
@@ -355,8 +366,20 @@ class App:
         *,
         bad: Literal["refuse", "set_aside"] = "refuse",
     ) -> Ledger:
-        """Raises NotYetBuilt in this release."""
-        raise NotYetBuilt("submit_ledger: ledgers come with a later release; submit each task with app.submit")
+        """Submit one message with operations on many keys: one task each, in order, all of them or none.
+
+        When this returns, all of them are durable, and what is submitted later to one of their convoys stands behind them.
+        After a crash or an error of the store, submit the same again: it goes on where it stood. Once it is in, the same
+        ledger again changes nothing.
+
+        Args:
+            ledger_id: your name for it, 1 to 235 characters.
+            entries: an iterable, or an asynchronous one where lines come slowly; it may be of any length.
+            bad: ``refuse``: one bad entry, and nothing of the ledger is submitted. ``set_aside``: bad entries are left out
+                and told with their line and reason, up to 10,000 of them.
+        Raises: InvalidInput - a bad entry, told with its line; or a known ledger_id with another content; StoreError.
+        """
+        return await LedgerSubmission(self, ledger_id, bad=bad).run(entries)
 
     # --- asking
     @overload
@@ -407,7 +430,20 @@ class App:
         )
         return Tasks(self, which, None if older_than is None else seconds_or_refuse(older_than, "older_than"))
 
-    async def _operate(self, commands: Sequence[Operate]) -> Sequence[Answer]:
+    def convoy(self, key: str) -> Convoy:
+        """A handle of the convoy of a key; nothing is asked of the store yet. Raises InvalidInput - no fit key."""
+        return Convoy(self, codec.checked_id(key, "convoy"))
+
+    def convoys(self, *, state: str | None = None) -> AsyncIterator[ConvoyView]:
+        """Convoys in the order of their first submission, for ``async for``; read page by page.
+
+        Args:
+            state: ``idle``, ``open``, ``stopped``, ``gap`` or ``parked``; None: all but those that are idle.
+        Raises: InvalidInput - an unknown state, or the App is not open.
+        """
+        return convoy_views(self._store_open(), checked_state(state))
+
+    async def _operate(self, commands: Sequence[Operate | OperateConvoy]) -> Sequence[Answer]:
         """Carry out verbs, each whole or refused, in one transaction."""
         answers = await apply_patiently(self._store_open(), commands, self._ports.clock) if commands else []
         if self._node is not None:
@@ -439,8 +475,34 @@ class App:
 def accepted(answer: Submitted | Refusal) -> Submitted:
     """The answer, if it is none of refusal. Raises InvalidInput."""
     if isinstance(answer, Refusal):
-        raise InvalidInput(f"{answer.detail}; use another task_id, or look at it with `arriero task show`")
+        same_id = "; use another task_id, or look at it with `arriero task show`"
+        raise InvalidInput(answer.detail + ("" if answer.verdict == "no_place" else same_id))
     return answer
+
+
+def checked_key(convoy: str | None, sequence: int | None, end_of_sequence: bool) -> str | None:
+    """The key of a convoy as it was given, if it is fit. Raises InvalidInput."""
+    if not isinstance(end_of_sequence, bool):
+        raise InvalidInput(f"end_of_sequence is {end_of_sequence!r}; it must be True or False")
+    if convoy is None:
+        for name, value in (("sequence", sequence), ("end_of_sequence", end_of_sequence or None)):
+            if value is not None:
+                raise InvalidInput(f"{name} is given without convoy; name the convoy that it numbers")
+        return None
+    is_whole = isinstance(sequence, int) and not isinstance(sequence, bool)
+    if sequence is not None and not (is_whole and 1 <= sequence <= SEQUENCE_MAX):
+        raise InvalidInput(f"sequence is {sequence!r}; it must be a whole number from 1 to {SEQUENCE_MAX}")
+    return codec.checked_id(convoy, "convoy")
+
+
+def tail_named(found: Loaded, command: Submit) -> TailRow | None:
+    """The tail of a task's convoy, as far as it tells whether the command names the same one."""
+    convoy = found.convoy
+    if convoy is None or convoy.key != command.convoy:
+        return None
+    # Whether an end mark was kept is not asked: it was submitted with the task, so it is there as surely as the task.
+    end_rank = (found.task.sequence or found.task.place) if command.end_of_sequence else None
+    return TailRow(convoy_no=convoy.convoy_no, key=convoy.key, ordering=convoy.ordering, end_rank=end_rank)
 
 
 def _all_of(values: Iterable[T], of: type, what: str) -> tuple[T, ...]:

@@ -5,23 +5,36 @@ Every command names what it was decided from (fence, revision, state); the store
 
 import msgspec
 
-from .model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState, Verb
+from .model import (
+    ConvoyOverrides,
+    ConvoyRow,
+    ConvoyVerb,
+    Instant,
+    Loaded,
+    StepFailure,
+    StepKind,
+    StepRow,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    Verb,
+)
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Base of all commands: ``actor`` is the instance id of the process start that asks."""
 
     actor: str
 
 
 # --- outcomes of one attempt
-class Succeeded(msgspec.Struct, frozen=True):
+class Succeeded(msgspec.Struct, frozen=True, gc=False):
     """The step has a result (JSON text)."""
 
     result: str
 
 
-class RetryAsked(msgspec.Struct, frozen=True):
+class RetryAsked(msgspec.Struct, frozen=True, gc=False):
     """The attempt failed or expired; the next may be taken from ``not_before`` on. ``cool_off``: a round was spent."""
 
     failure: StepFailure
@@ -30,7 +43,7 @@ class RetryAsked(msgspec.Struct, frozen=True):
     cool_off: bool = False
 
 
-class GaveUp(msgspec.Struct, frozen=True):
+class GaveUp(msgspec.Struct, frozen=True, gc=False):
     """No attempt is left, or none would help."""
 
     failure: StepFailure
@@ -40,7 +53,7 @@ class GaveUp(msgspec.Struct, frozen=True):
 Outcome = Succeeded | RetryAsked | GaveUp
 
 
-class Reported(msgspec.Struct, frozen=True):
+class Reported(msgspec.Struct, frozen=True, gc=False):
     """What became of an attempt: of step ``step_no`` under the step's ``fence``, after so many tries."""
 
     step_no: int
@@ -50,14 +63,14 @@ class Reported(msgspec.Struct, frozen=True):
     tries: int = 1
 
 
-class Fired(msgspec.Struct, frozen=True):
+class Fired(msgspec.Struct, frozen=True, gc=False):
     """A timer is due."""
 
     step_no: int
     delivered_at: Instant
 
 
-class NewStep(msgspec.Struct, frozen=True, kw_only=True):
+class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A step, timer or compensation to be opened. ``take``: at once by the process that asks; its Agent has room.
 
     ``reopens``: the row of a step that was withdrawn or set back, and that the code of a resubmitted task asks for.
@@ -83,36 +96,37 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # --- where an advance leaves its task
-class Keep(msgspec.Struct, frozen=True):
+class Keep(msgspec.Struct, frozen=True, gc=False):
     """Go on holding it."""
 
 
-class PutDown(msgspec.Struct, frozen=True):
+class PutDown(msgspec.Struct, frozen=True, gc=False):
     """Free it; ``not_before`` None: only news wakes it."""
 
     not_before: Instant | None
 
 
-class Process(msgspec.Struct, frozen=True):
-    """Processed, with its output (JSON text)."""
+class Process(msgspec.Struct, frozen=True, gc=False):
+    """Processed, with its output (JSON text). ``convoy_state``: what its convoy's state is from now on; None: as it was."""
 
     output: str
+    convoy_state: str | None = None
 
 
-class BeginUndo(msgspec.Struct, frozen=True):
+class BeginUndo(msgspec.Struct, frozen=True, gc=False):
     """From now on only undo: requests not taken are withdrawn, taken attempts are waited for."""
 
     failure: TaskFailure
 
 
-class PlanUndo(msgspec.Struct, frozen=True):
+class PlanUndo(msgspec.Struct, frozen=True, gc=False):
     """The undo plan in its order, durable before its first action. Only when no forward step is open."""
 
     failure: TaskFailure
     planned: tuple[NewStep, ...]
 
 
-class NextUndo(msgspec.Struct, frozen=True):
+class NextUndo(msgspec.Struct, frozen=True, gc=False):
     """The turn of one planned compensation. ``take``: at once by the process that asks."""
 
     step_no: int
@@ -121,13 +135,13 @@ class NextUndo(msgspec.Struct, frozen=True):
     wait_within: float | None = None
 
 
-class Compensate(msgspec.Struct, frozen=True):
+class Compensate(msgspec.Struct, frozen=True, gc=False):
     """Everything is undone."""
 
     failure: TaskFailure
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Hold(msgspec.Struct, frozen=True, gc=False):
     """In error until a person acts. ``planned``: compensations that stay open.
 
     ``may_go_forward``: its undo had begun, but nothing is undone and nothing will be: a resubmission goes forward.
@@ -138,11 +152,12 @@ class Hold(msgspec.Struct, frozen=True):
     may_go_forward: bool = False
 
 
+ENDS = Process | Compensate | Hold  # what passes the turn in a convoy on
 Ending = Keep | PutDown | Process | BeginUndo | PlanUndo | NextUndo | Compensate | Hold
 
 
 # --- commands
-class Submit(Command, frozen=True, kw_only=True):
+class Submit(Command, frozen=True, gc=False, kw_only=True):
     """A new task. The same ``task_id`` again answers with the same task; another body under it is refused."""
 
     task_id: str
@@ -155,9 +170,12 @@ class Submit(Command, frozen=True, kw_only=True):
     complete_within: float | None
     seed: int
     reply_to: str | None = None
+    convoy: str | None = None
+    sequence: int | None = None
+    end_of_sequence: bool = False
 
 
-class Claim(Command, frozen=True, kw_only=True):
+class Claim(Command, frozen=True, gc=False, kw_only=True):
     """Take free, due tasks of known workflows, 9 first; at most one on probation, when ``probation`` has room."""
 
     process_no: int
@@ -166,7 +184,7 @@ class Claim(Command, frozen=True, kw_only=True):
     probation: bool
 
 
-class Take(Command, frozen=True, kw_only=True):
+class Take(Command, frozen=True, gc=False, kw_only=True):
     """Take due requests for Agents with room. ``room``: (agent, how many); ``names``: steps whose code is here.
 
     ``probation``: tasks on probation whose steps may be taken here: None any, else only this one (0: none).
@@ -178,8 +196,30 @@ class Take(Command, frozen=True, kw_only=True):
     probation: int | None
 
 
-class Advance(Command, frozen=True, kw_only=True):
-    """The Scheduler's write: results that came, in order, steps they opened, and where that leaves the task."""
+class Ahead(msgspec.Struct, frozen=True, gc=False):
+    """What a task asks for first, found by running its code before its turn: ``task_no`` as it stood at ``link``.
+
+    It counts only if the task still stands so, and its key has the ``convoy_state`` that the code was run with.
+    """
+
+    task_no: int
+    link: int
+    convoy_state: str | None
+    opened: tuple[NewStep, ...]
+
+
+class HandOver(msgspec.Struct, frozen=True, gc=False):
+    """The process that ends a task of a convoy goes on with the next one, if that is of one of these workflows."""
+
+    workflows: tuple[str, ...]
+    ahead: Ahead | None = None
+
+
+class Advance(Command, frozen=True, gc=False, kw_only=True):
+    """The Scheduler's write: results that came, in order, steps they opened, and where that leaves the task.
+
+    ``convoy_no``: of the task; ``hand_over``: whether the next of its convoy is claimed in the same commit.
+    """
 
     task_no: int
     process_no: int
@@ -189,16 +229,18 @@ class Advance(Command, frozen=True, kw_only=True):
     delivered: tuple[Reported | Fired, ...] = ()
     opened: tuple[NewStep, ...] = ()
     ending: Ending = Keep()
+    convoy_no: int | None = None
+    hand_over: HandOver | None = None
 
 
-class Report(Command, frozen=True, kw_only=True):
+class Report(Command, frozen=True, gc=False, kw_only=True):
     """An Agent's report for a task that its own process does not hold."""
 
     process_no: int
     report: Reported
 
 
-class Recover(Command, frozen=True, kw_only=True):
+class Recover(Command, frozen=True, gc=False, kw_only=True):
     """The Supervisor's decision on a step that expired (running) or starved (pending past ``wait_by``)."""
 
     step_no: int
@@ -208,7 +250,7 @@ class Recover(Command, frozen=True, kw_only=True):
     term: int
 
 
-class EndByLimit(Command, frozen=True, kw_only=True):
+class EndByLimit(Command, frozen=True, gc=False, kw_only=True):
     """The task's own limit has passed: undo or hold, whoever holds it."""
 
     task_no: int
@@ -219,7 +261,7 @@ class EndByLimit(Command, frozen=True, kw_only=True):
     term: int
 
 
-class FreeTask(Command, frozen=True, kw_only=True):
+class FreeTask(Command, frozen=True, gc=False, kw_only=True):
     """Free what a lost holder held of one task: the task itself (when ``fence`` is given), and attempts by step fence.
 
     ``lost_by``: the retired process; None: the holder lives but made no progress for too long (``stuck_since``).
@@ -236,7 +278,7 @@ class FreeTask(Command, frozen=True, kw_only=True):
     term: int | None = None
 
 
-class Operate(Command, frozen=True, kw_only=True):
+class Operate(Command, frozen=True, gc=False, kw_only=True):
     """A person's verb on a task.
 
     Args:
@@ -262,11 +304,30 @@ class Operate(Command, frozen=True, kw_only=True):
     within: float = 0.0
 
 
-AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask | Operate
+class OperateConvoy(Command, frozen=True, gc=False, kw_only=True):
+    """A person's verb on a convoy.
+
+    Args:
+        fence: as the person saw it; None: whatever it is doing now.
+        by, reason: who asks, and why; kept in the history.
+        task_no: of ``move_to_head``.
+        policy: of ``set``: what is overridden from now on; a None in it means that the workflow's holds again.
+    """
+
+    verb: ConvoyVerb
+    convoy_no: int
+    fence: int | None
+    by: str
+    reason: str
+    task_no: int | None = None
+    policy: ConvoyOverrides | None = None
+
+
+AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask | Operate | OperateConvoy
 
 
 # --- answers
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, gc=False):
     """The guard did not hold: someone else came first. ``verdict`` says what became of a report.
 
     Of a verb: ``not_allowed`` or ``came_first``, with the task's ``state`` and the verbs ``allowed`` there.
@@ -278,20 +339,21 @@ class Refusal(msgspec.Struct, frozen=True):
     allowed: tuple[str, ...] = ()
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class Submitted(msgspec.Struct, frozen=True, gc=False):
     """The task that now stands under the id; ``created`` is False when it stood there before."""
 
     task_no: int
     created: bool
+    task_id: str = ""  # of the task that stands there, where it is another: it came under the same sequence
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The tasks claimed."""
 
     tasks: tuple[Loaded, ...]
 
 
-class Dispatch(msgspec.Struct, frozen=True):
+class Dispatch(msgspec.Struct, frozen=True, gc=False):
     """One attempt for an Agent of this process to carry out."""
 
     step: StepRow
@@ -300,18 +362,31 @@ class Dispatch(msgspec.Struct, frozen=True):
     lost_count: int
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """The attempts taken."""
 
     dispatches: tuple[Dispatch, ...]
 
 
-class Applied(msgspec.Struct, frozen=True):
-    """Written. ``task`` as it now is; ``steps``: rows changed or opened; ``dispatches``: attempts begun here."""
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """Written. ``task`` as it now is; ``steps``: rows changed or opened; ``dispatches``: attempts begun here.
+
+    ``next``: the next task of its convoy, claimed here; ``begun``: what began of it with the same commit, because its code
+    had run ahead; None: its code is to be run. ``following``: the one that waits behind it, as it stands; a hint.
+    """
 
     task: TaskRow
     steps: tuple[StepRow, ...] = ()
     dispatches: tuple[Dispatch, ...] = ()
+    next: Loaded | None = None
+    begun: tuple[Dispatch, ...] | None = None
+    following: Loaded | None = None
 
 
-Answer = Refusal | Submitted | Claimed | Taken | Applied
+class ConvoyApplied(msgspec.Struct, frozen=True, gc=False):
+    """Written: the convoy as it now is."""
+
+    convoy: ConvoyRow
+
+
+Answer = Refusal | Submitted | Claimed | Taken | Applied | ConvoyApplied

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .calls import WorkflowCall, WorkflowRun, current_run
+from .codec import decoder, encode
 from .errors import ArrieroError, NotYetBuilt
 from .policies import Duration, seconds
 
@@ -53,10 +54,29 @@ async def start(call: WorkflowCall[R]) -> "Task[R]":
 
 
 def convoy_state(of: type[T]) -> T | None:
-    """State of a convoy's key. Raises NotYetBuilt in this release."""
-    raise NotYetBuilt("arriero.convoy_state: convoys come with a later release")
+    """What is kept of this task's convoy, such as a customer's running total; None: nothing yet, or it is in no convoy.
+
+    It is read when the task's turn comes and stays the same until its end, also over crashes: nobody else of the key is at
+    work. A task that a person brought back reads it anew.
+
+    Args:
+        of: the type to read it as; what was kept must fit.
+    Raises: InvalidInput - what is kept does not fit; that holds the task.
+    """
+    text = _run("arriero.convoy_state").convoy_state
+    if text is None:
+        return None
+    value: T = decoder(of, "arriero.convoy_state")(text)
+    return value
 
 
 def keep_convoy_state(value: Any) -> None:
-    """Keep state of a convoy's key. Raises NotYetBuilt in this release."""
-    raise NotYetBuilt("arriero.keep_convoy_state: convoys come with a later release")
+    """Keep something of this task's convoy for the tasks after it. It is written in the commit that makes this one processed.
+
+    A task that is undone or held keeps nothing. In a task without a convoy this does nothing.
+
+    Args:
+        value: anything that has a JSON form; the last one kept counts.
+    Raises: InvalidInput - it cannot be recorded.
+    """
+    _run("arriero.keep_convoy_state").keep_convoy_state(encode(value, "the convoy's state"))

@@ -13,7 +13,17 @@ from . import codec
 from .attempt import Attempt, Undo
 from .calls import StepCall, WorkflowCall, current_run
 from .errors import ArrieroError, DefinitionError, InvalidInput
-from .policies import ConvoyPolicy, Duration, Retry, StepPolicy, Supervision, TaskPolicy, checked, seconds
+from .policies import (
+    DEFAULT_CONVOY_POLICY,
+    ConvoyPolicy,
+    Duration,
+    Retry,
+    StepPolicy,
+    Supervision,
+    TaskPolicy,
+    checked,
+    seconds,
+)
 from .signature import Signature
 
 P = ParamSpec("P")
@@ -342,13 +352,14 @@ class Workflow(Generic[P, R]):
         name: str | None,
         complete_within: float | None,
         supervision: Supervision | None,
+        convoy_policy: ConvoyPolicy | None = None,
     ) -> None:
         self.name = _name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"workflow {self.name} must be an `async def`: it awaits its steps")
         self.signature = Signature(function, f"workflow {self.name}", given=0, scope=_scope())
         self.supervision = supervision or DEFAULT_SUPERVISION
-        self.policy = TaskPolicy(complete_within, self.supervision)
+        self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy or DEFAULT_CONVOY_POLICY)
         self.policy_text = msgspec.json.encode(self.policy).decode()
         self.__doc__ = function.__doc__
         self._function = function
@@ -401,7 +412,7 @@ def workflow(
         name: kept in the store; give it when you rename the function.
         complete_within: seconds the whole task may take, counted from submission.
         supervision: attempts and rounds for steps without their own; ``then`` for the task.
-        convoy_policy: checked today; it takes effect once convoys are built.
+        convoy_policy: what its convoys do when their head fails for good, and when a sequence number is missing.
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)
@@ -411,6 +422,8 @@ def workflow(
         checked(convoy_policy, ConvoyPolicy, "convoy_policy")
 
     def declare(function: Callable[..., Any]) -> Workflow[Any, Any]:
-        return Workflow(function, name=name, complete_within=limit, supervision=supervision)
+        return Workflow(
+            function, name=name, complete_within=limit, supervision=supervision, convoy_policy=convoy_policy
+        )
 
     return WorkflowDecorator(declare) if fn is None else declare(fn)

@@ -71,12 +71,50 @@ class Verb(StrEnum):
     RESUME = "resume"
 
 
+class Turn(StrEnum):
+    """Where a task of a convoy stands in it."""
+
+    WAITING = "waiting"  # its turn has not come: nobody claims it
+    OPEN = "open"  # it is its turn, until it has ended; in error: the key stands still on it
+    ENDED = "ended"  # processed or compensated
+    SET_ASIDE = "set_aside"  # passed over; only a person brings it back
+
+
+class ConvoyState(StrEnum):
+    """What a convoy is doing; a person or a policy may have parked it besides."""
+
+    IDLE = "idle"  # nothing is open; when something arrives it is its turn
+    OPEN = "open"  # a task has its turn
+    STOPPED = "stopped"  # the task whose turn it is needs a person
+    GAP = "gap"  # what comes next in the producer's sequence is missing
+
+
+class ConvoyVerb(StrEnum):
+    """What a person may ask of a convoy; what each does stands in ``core.convoy_verbs``."""
+
+    SET = "set"
+    RELEASE = "release"
+    SKIP = "skip"
+    PARK = "park"
+    MOVE_TO_HEAD = "move_to_head"
+
+
+class ConvoyOverrides(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A convoy's own policy; None: the workflows' holds."""
+
+    head: str | None = None
+    gap: str | None = None
+    gap_within: float | None = None
+
+
+Ordering = Literal["place", "sequence"]
+
 TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING})
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
 
 
-class StepFailure(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why an attempt, or at last the step, has no result."""
 
     cause: Literal["permanent", "transient", "unknown", "expired"]
@@ -85,17 +123,20 @@ class StepFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     details: Any = None
 
 
-class TaskFailure(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why a task is undone or waits for a person.
 
     ``kind``: ``step`` a step failed; ``refused`` the workflow raised Permanent; ``limit`` the task's own time passed;
     ``bug`` any other exception of workflow code; ``replay`` code and record disagree; ``unawaited`` a call value was
     never awaited; ``lost`` processes died with it too often; ``in_doubt`` a step that cannot be undone may have
-    happened; ``undo`` a compensation failed; ``person`` somebody cancelled or compensated it.
+    happened; ``undo`` a compensation failed; ``person`` somebody cancelled or compensated it; ``late`` it arrived after
+    its number in the convoy's sequence had been skipped; ``gap`` (of an alert) it waits for numbers that are missing.
     ``redo``: ordinals of the failed steps that a resubmission does again.
     """
 
-    kind: Literal["step", "refused", "limit", "bug", "replay", "unawaited", "lost", "in_doubt", "undo", "person"]
+    kind: Literal[
+        "step", "refused", "limit", "bug", "replay", "unawaited", "lost", "in_doubt", "undo", "person", "late", "gap"
+    ]
     reason: str
     step: str = ""
     code: str = ""
@@ -105,7 +146,7 @@ class TaskFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     results: int | None = None  # recorded when the task went into error
 
 
-class UndoContext(msgspec.Struct, frozen=True):
+class UndoContext(msgspec.Struct, frozen=True, gc=False):
     """What a compensation is told of the step it undoes. ``result`` is JSON text, None when unknown."""
 
     outcome: Literal["completed", "unknown"]
@@ -113,7 +154,7 @@ class UndoContext(msgspec.Struct, frozen=True):
     result: str | None
 
 
-class TaskRow(msgspec.Struct, frozen=True):
+class TaskRow(msgspec.Struct, frozen=True, gc=False):
     """One task. What each field means stands in DESIGN's words in docs/glossary.md."""
 
     task_no: int
@@ -149,9 +190,94 @@ class TaskRow(msgspec.Struct, frozen=True):
     branched_at: Instant | None = None  # steps opened from here on followed a failure that is done again
     reply_to: str | None = None  # the submitter's reply queue
     status_count: int = 0  # statuses written: the last one's number
+    convoy_no: int | None = None
+    place: int | None = None  # in its convoy, by the order of commits: 1, 2, ...
+    sequence: int | None = None  # the producer's own number
+    rank: int | None = (
+        None  # by which those that wait are taken: the sequence, else the place, unless a person moved it
+    )
+    turn: Turn | None = None
+    due_at: Instant | None = None  # of one whose turn has not come: it does not start before
+    ledger_no: int | None = None  # of the ledger that has not let it go yet: nobody may begin it
 
 
-class StepRow(msgspec.Struct, frozen=True):
+class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a key is doing. Who changes it changes whose turn it is; whoever only adds a task locks ``TailRow``."""
+
+    convoy_no: int
+    key: str
+    ordering: Ordering
+    state: ConvoyState = ConvoyState.IDLE
+    open_task: int | None = None  # whose turn it is
+    fence: int = 0  # grows with every turn that begins or ends
+    number: int = 0  # of its last event
+    from_rank: int = 1  # nothing that waits stands before it
+    reached: int = 0  # the highest rank whose turn has come
+    expected: int = 1  # the next number of the producer's sequence
+    gap_since: Instant | None = None
+    alerted_task: int | None = None  # the task whose alert tells a person of the gap
+    look_at: Instant | None = None  # when it is to be decided anew whose turn it is
+    parked_at: Instant | None = None  # since when nothing begins until a person releases it
+    parked_why: str = ""
+    on_head: str | None = None  # overrides of the workflows' ConvoyPolicy
+    on_gap: str | None = None
+    gap_within: float | None = None
+    value: str | None = None  # the state of the key, as JSON text
+    created_at: Instant = Instant(0)
+    link: int = 0  # of its own stream in the history
+    head: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Its state in one word, as people see it."""
+        return "parked" if self.parked_at is not None else str(self.state)
+
+
+class TailRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The end of a convoy, where new tasks are placed. Locked until the submitter's commit, so places are in its order."""
+
+    convoy_no: int
+    key: str
+    ordering: Ordering
+    placed: int = 0  # the last place
+    last_rank: int = 0  # the greatest place or sequence
+    end_rank: int | None = None  # the producer's end mark: nothing comes behind it
+    asks: bool = True  # nothing can be opened as things stand: a task that comes may change that
+
+
+class LedgerState(StrEnum):
+    """How far a ledger is."""
+
+    WRITING = "writing"  # nothing of it is visible; who submits it again goes on
+    DISCARDING = "discarding"  # what was written of it is being removed
+    OPENED = "opened"  # all its tasks are there; they are let go one after the other
+    DONE = "done"  # all its tasks are let go
+
+
+class LedgerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One message with operations on many keys."""
+
+    ledger_no: int
+    ledger_id: str
+    state: LedgerState = LedgerState.WRITING
+    digest: str = ""  # over the entries written so far, chained
+    written: int = 0  # entries
+    accepted: int = 0  # of them new tasks
+    duplicates: int = 0  # tasks that were there before
+    aside: int = 0  # entries set aside
+    let_go: int = 0  # tasks let go
+    reached: int = 0  # task_no of the last one let go, or removed
+    created_at: Instant = Instant(0)
+    written_at: Instant = Instant(0)  # when the last entries were written
+    opened_at: Instant | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its tasks are there for everybody."""
+        return self.opened_at is not None
+
+
+class StepRow(msgspec.Struct, frozen=True, gc=False):
     """One step, compensation or timer of a task."""
 
     step_no: int
@@ -195,7 +321,7 @@ class StepRow(msgspec.Struct, frozen=True):
         return self.name if self.key == "#1" else f"{self.name}[{self.key}]"
 
 
-class ProcessRow(msgspec.Struct, frozen=True):
+class ProcessRow(msgspec.Struct, frozen=True, gc=False):
     """One start of one process."""
 
     process_no: int
@@ -205,7 +331,7 @@ class ProcessRow(msgspec.Struct, frozen=True):
     about: str = "{}"  # what it runs, as JSON text
 
 
-class ProcessAbout(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a process start says of itself, so that others can tell what has code somewhere.
 
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
@@ -219,7 +345,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, kw_only=True):
     policies: dict[str, str] = {}
 
 
-class LeaseRow(msgspec.Struct, frozen=True):
+class LeaseRow(msgspec.Struct, frozen=True, gc=False):
     """A lease by name, its growing term and its holder."""
 
     name: str
@@ -228,17 +354,23 @@ class LeaseRow(msgspec.Struct, frozen=True):
     until: Instant
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class Loaded(msgspec.Struct, frozen=True, gc=False):
     """A task with all that is recorded of it; steps in the order they were opened."""
 
     task: TaskRow
     arguments: str
     steps: tuple[StepRow, ...]
+    convoy: ConvoyRow | None = None
 
     @property
     def life(self) -> tuple[StepRow, ...]:
         """The steps that count: without those of a life that was undone as a whole before the task was resubmitted."""
         return life_of(self.task, self.steps)
+
+    def as_begun(self, at: Instant, convoy: ConvoyRow) -> "Loaded":
+        """How it will stand when its turn comes: ``at``, with this state of its key."""
+        task = msgspec.structs.replace(self.task, state=TaskState.PROCESSING, started_at=at)
+        return Loaded(task, self.arguments, self.steps, convoy)
 
 
 def life_of(task: TaskRow, steps: tuple[StepRow, ...]) -> tuple[StepRow, ...]:
@@ -249,7 +381,7 @@ def life_of(task: TaskRow, steps: tuple[StepRow, ...]) -> tuple[StepRow, ...]:
 StatusKind = Literal["received", "started", "completed", "failed", "compensated", "needs_attention", "dropped"]
 
 
-class StatusRow(msgspec.Struct, frozen=True):
+class StatusRow(msgspec.Struct, frozen=True, gc=False):
     """A message in a reply queue. ``no`` orders the queue; 0: not kept yet. ``data`` is JSON text.
 
     ``dropped``: a gap mark, for messages nobody acknowledged in time; its ``task_no`` and ``number`` are 0.
@@ -267,7 +399,7 @@ class StatusRow(msgspec.Struct, frozen=True):
     data: str
 
 
-class AlertRow(msgspec.Struct, frozen=True):
+class AlertRow(msgspec.Struct, frozen=True, gc=False):
     """That a task needs a person: opened when it goes into error, closed when it leaves it."""
 
     no: int
@@ -287,7 +419,7 @@ class AlertRow(msgspec.Struct, frozen=True):
     error: str  # why telling it failed last
 
 
-class HistoryRow(msgspec.Struct, frozen=True):
+class HistoryRow(msgspec.Struct, frozen=True, gc=False):
     """One commit's events of one task (or of the store itself: ``task_no`` 0), one link of its hash chain."""
 
     no: int

@@ -120,13 +120,17 @@ class StepPolicy(msgspec.Struct, frozen=True):
         return self.retry.tries * self.supervision.attempts * self.supervision.rounds
 
 
-class TaskPolicy(msgspec.Struct, frozen=True):
+def _keep_seconds(policy: msgspec.Struct, field: str, what: str) -> None:
+    """Replace a duration by its seconds; the struct is frozen for everybody else."""
+    msgspec.structs.force_setattr(policy, field, seconds(getattr(policy, field), what))
+
+
+DEFAULT_CONVOY_POLICY = ConvoyPolicy()
+
+
+class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """The workflow's policy, as it stands in the task's row."""
 
     complete_within: float | None
     supervision: Supervision
-
-
-def _keep_seconds(policy: msgspec.Struct, field: str, what: str) -> None:
-    """Replace a duration by its seconds; the struct is frozen for everybody else."""
-    msgspec.structs.force_setattr(policy, field, seconds(getattr(policy, field), what))
+    convoy: ConvoyPolicy = DEFAULT_CONVOY_POLICY

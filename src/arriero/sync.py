@@ -1,25 +1,27 @@
 """``app.sync``: the front for code without an event loop, like scripts, Flask and Django.
 
 Every call runs on the event loop of one background thread per App, in which the App is open, and is waited for. No rule
-lives here: calls are forwarded to App, Task and Tasks, and so are their errors.
+lives here: calls are forwarded to App, Task, Tasks and Convoy, and so are their errors.
 """
 
 import asyncio
 import concurrent.futures.thread  # for its order: what it does at the interpreter's exit must follow what we do there
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, suppress
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from .app import App, accepted
 from .bulk import Tasks
 from .calls import StepCall, WorkflowCall
 from .commands import Refusal, Submitted
+from .convoy import Convoy, ConvoyView, checked_state, convoy_views
 from .definitions import Workflow
 from .errors import InvalidInput
+from .ledger import Entry, Ledger
 from .policies import Duration
 from .replies import Replies, Status
 from .task import Task, TaskView, seconds_or_refuse
@@ -145,6 +147,25 @@ class SyncTasks(_Handle):
 
     def __iter__(self) -> Iterator[TaskView]:
         return self._front._each(_Place(self._front._app, lambda: aiter(self._to)), None)
+
+
+class SyncConvoy(_Handle):
+    """A convoy's handle for code without an event loop; see Convoy for each method."""
+
+    @property
+    def key(self) -> str:
+        """The convoy's key."""
+        return str(self._to.key)
+
+    view = _forwarded(Convoy.view)
+    set = _forwarded(Convoy.set)
+    release = _forwarded(Convoy.release)
+    skip = _forwarded(Convoy.skip)
+    park = _forwarded(Convoy.park)
+    move_to_head = _forwarded(Convoy.move_to_head)
+
+    def __repr__(self) -> str:
+        return f"<convoy {self.key}>"
 
 
 class SyncApp:
@@ -292,6 +313,19 @@ class SyncApp:
         while (item := self._call(place.following, limit)) is not _END:
             yield item
 
+    def submit_ledger(
+        self,
+        ledger_id: str,
+        entries: Iterable[Entry] | AsyncIterable[Entry],
+        *,
+        bad: Literal["refuse", "set_aside"] = "refuse",
+    ) -> Ledger:
+        """Submit a message with operations on many keys; arguments and errors are those of App.submit_ledger.
+
+        The entries are read in the background thread.
+        """
+        return self._call(self._app.submit_ledger, ledger_id, entries, bad=bad)
+
     # --- submitting and asking
     def submit(
         self,
@@ -307,19 +341,26 @@ class SyncApp:
         connection: Any = None,
     ) -> SyncTask[R]:
         """Start a task; arguments and errors are those of App.submit. With ``connection``, in the calling thread."""
-        if connection is not None and convoy is None and sequence is None and not end_of_sequence:
+        if connection is not None:
             self._refuse_on_a_loop()
             with _lock:
                 self._opened()
             command, joined = self._app._submit_joined(
-                call, task_id=task_id, priority=priority, delay=delay, reply_to=reply_to, connection=connection
+                call,
+                task_id=task_id,
+                convoy=convoy,
+                sequence=sequence,
+                end_of_sequence=end_of_sequence,
+                priority=priority,
+                delay=delay,
+                reply_to=reply_to,
+                connection=connection,
             )
             if isinstance(joined, Coroutine):
                 joined.close()
                 raise InvalidInput("submit(connection=): this is an async connection; await App.submit with it")
             assert isinstance(joined, Submitted | Refusal)
-            accepted(joined)
-            return self.task(command.task_id)
+            return self.task(accepted(joined).task_id or command.task_id)
         task = self._call(
             self._app.submit,
             call,
@@ -330,7 +371,6 @@ class SyncApp:
             priority=priority,
             delay=delay,
             reply_to=reply_to,
-            connection=connection,
         )
         return SyncTask(self, task)
 
@@ -366,6 +406,15 @@ class SyncApp:
             paused=paused,
         )
         return SyncTasks(self, found)
+
+    def convoy(self, key: str) -> SyncConvoy:
+        """A handle of the convoy of a key; nothing is asked of the store yet."""
+        return SyncConvoy(self, self._app.convoy(key))
+
+    def convoys(self, *, state: str | None = None) -> Iterator[ConvoyView]:
+        """Convoys in the order of their first submission; arguments and errors are those of App.convoys."""
+        shown = checked_state(state)
+        return self._each(_Place(self._app, lambda: convoy_views(self._app._store_open(), shown)), None)
 
     def replies(self, queue: str, *, timeout: Duration | None = None) -> Iterator[Status]:
         """The messages of a reply queue; taking the next one acknowledges the one before.

@@ -10,16 +10,18 @@ import msgspec
 from . import operating
 from .attempt import as_datetime
 from .commands import Refusal
+from .core.convoy_words import Ahead, ahead_of, person_waited_for, turn_waited_for
 from .errors import DefinitionError, InvalidInput, TaskCompensated, TaskFailed, UnknownTask
-from .model import STEP_OPEN, Loaded, StepKind, TaskFailure, TaskState, Verb
+from .model import STEP_OPEN, Loaded, StepKind, TaskFailure, TaskState, Turn, Verb
 from .policies import Duration, seconds
 from .runtime.code import Code
-from .store.base import Ended
+from .store.base import Ended, StateStore
 
 if TYPE_CHECKING:
     from .app import App
 
 R_co = TypeVar("R_co", covariant=True)
+AHEAD_COUNTED_MAX = 100  # of those that come before a task in its convoy
 logger = logging.getLogger("arriero")
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
@@ -33,7 +35,7 @@ def seconds_or_refuse(duration: Duration, what: str) -> float:
 
 
 class TaskView(msgspec.Struct, frozen=True):
-    """A task as people see it."""
+    """A task as people see it. ``convoy``: the key, ``place`` and ``sequence`` in it; None: it is in no convoy."""
 
     id: str
     workflow: str
@@ -47,11 +49,14 @@ class TaskView(msgspec.Struct, frozen=True):
     ended_at: datetime | None
     incarnation: int = 1
     paused: bool = False
+    convoy: str | None = None
+    place: int | None = None
+    sequence: int | None = None
 
 
-def view_of(loaded: Loaded) -> TaskView:
-    """A task's rows as people see them."""
-    task = loaded.task
+def view_of(loaded: Loaded, ahead: Ahead | None = None) -> TaskView:
+    """A task's rows as people see them. ``ahead``: who comes before it in its convoy; None: nobody asked."""
+    task, convoy = loaded.task, loaded.convoy
     failure = None if task.failure is None else _read_failure(task.failure)
     return TaskView(
         task.task_id,
@@ -60,24 +65,40 @@ def view_of(loaded: Loaded) -> TaskView:
         task.failure_count,
         task.lost_count,
         task.priority,
-        waiting_for(loaded),
+        waiting_for(loaded, ahead),
         "" if failure is None else failure.reason,
         as_datetime(task.submitted_at),
         None if task.ended_at is None else as_datetime(task.ended_at),
         task.incarnation,
         task.paused_at is not None,
+        None if convoy is None else convoy.key,
+        task.place,
+        task.sequence,
     )
 
 
-def waiting_for(loaded: Loaded) -> str:
-    """What moves the task next, in a few words; empty when it has ended."""
+async def asked_ahead(loaded: Loaded, store: StateStore) -> Ahead | None:
+    """Who comes before a task in its convoy, asked of the store; None: its turn has come, or it is in none."""
+    if loaded.convoy is None or loaded.task.turn is not Turn.WAITING:
+        return None
+    convoy = await store.find_convoy(loaded.convoy.key, AHEAD_COUNTED_MAX)
+    return None if convoy is None else ahead_of(loaded.task.task_no, convoy.members)
+
+
+def waiting_for(loaded: Loaded, ahead: Ahead | None = None) -> str:
+    """What moves the task next, in a few words; empty when it has ended.
+
+    ``ahead``: who comes before it in its convoy; None: nobody asked.
+    """
     task = loaded.task
     if task.state is TaskState.ERROR:
-        return "a person"
+        return person_waited_for(task, loaded.convoy)
     if task.ended_at is not None:
         return ""
     if task.paused_at is not None:
         return "a person who resumes it"
+    if task.turn is Turn.WAITING and loaded.convoy is not None:
+        return turn_waited_for(task, loaded.convoy, ahead)
     for step in loaded.life:
         if step.state in STEP_OPEN and step.kind is StepKind.TIMER and step.not_before is not None:
             return f"the time {as_datetime(step.not_before).isoformat(timespec='seconds')}"
@@ -155,7 +176,8 @@ class Task(Generic[R_co]):
 
     async def view(self) -> TaskView:
         """The task as it stands. Raises UnknownTask."""
-        return view_of(await self._load())
+        loaded = await self._load()
+        return view_of(loaded, await asked_ahead(loaded, self._app._store_open()))
 
     # --- what a person may do; which verb a state allows stands in core.verbs
     async def resubmit(

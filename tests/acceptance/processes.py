@@ -13,11 +13,12 @@ from pathlib import Path
 import caravan
 
 from arriero.core.export import export_lines, read_export
-from arriero.core.history import History, differences
+from arriero.core.history import History, convoy_differences, differences
 from arriero.runtime.crash_points import VARIABLE
 from arriero.store.sqlite.store import SqliteStore
 
 KILLED = -signal.SIGKILL
+CONVOYS_MAX = 10_000
 SECONDS_MAX = 30  # for one process; a hint that it hangs, not a measure
 Process = subprocess.Popen[str]
 ENDS = {  # by the state of a task: what its submitter was told
@@ -106,6 +107,8 @@ async def check(store: SqliteStore) -> None:
         loaded = await store.load(number)
         assert loaded is not None
         assert differences(fold, loaded) == []
+    for one in (*await store.list_convoys(limit=CONVOYS_MAX), *await store.list_convoys("idle", limit=CONVOYS_MAX)):
+        assert convoy_differences(history, one.convoy) == []
 
 
 async def balance(folder: Path, rounds: int = 1) -> list[str]:

@@ -12,13 +12,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from itertools import count
 from pathlib import Path
 
 import caravan
+import procession
 import pytest
 from processes import Process, check, check_told, end_of
+from test_convoy_kills import held_in_order
 
 from arriero import App, OutcomeUnknown, StoreError, TaskFailed
 from arriero.store.postgres.store import PostgresStore
@@ -28,6 +30,7 @@ from tests.postgres_servers import USUAL
 pytestmark = pytest.mark.acceptance
 NODES = 3
 LANES = 3  # submissions on their way at once
+AHEAD = 4  # tasks of one key that have not ended
 WAIT_SECONDS_MAX = 60.0  # for anything here; a hint that it hangs, not a measure
 KILLS = ("node", "back end", "node", "back end", "postmaster")  # in an order that the seed decides
 BETWEEN = 8  # submissions acknowledged between two kills, so that each finds work under way
@@ -35,18 +38,19 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 class Nodes:
-    """Processes that run the caravan on a server's database; one that is killed is replaced."""
+    """Processes that run a program's App on a server's database; one that is killed is replaced."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, program: str) -> None:
         places = os.pathsep.join([str(Path(caravan.__file__).parent), ENVIRONMENT.get("PYTHONPATH", "")])
         self._environment = {**ENVIRONMENT, "ARRIERO_STORE": url, "PYTHONPATH": places}
         self._folder = folder
+        self._program = program
         self._log = (folder / "nodes.log").open("wb")
         self.running = [self._started() for _ in range(NODES)]
 
     def _started(self) -> Process:
         """It keeps the book of its effects in its working directory."""
-        command = [sys.executable, "-X", "faulthandler", "-m", "arriero", "run", "caravan:caravan"]
+        command = [sys.executable, "-X", "faulthandler", "-m", "arriero", "run", self._program]
         return subprocess.Popen(
             command, cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
@@ -85,7 +89,9 @@ class Nodes:
 
 
 class Client:
-    """Submits round after round of the caravan, each task again under its id until it is acknowledged."""
+    """Submits in some lanes at once, each task again under its id until it is acknowledged."""
+
+    program = ""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -98,16 +104,12 @@ class Client:
         await asyncio.gather(*(self._lane(numbers) for _ in range(LANES)))
 
     async def _lane(self, numbers: Iterator[int]) -> None:
-        while not self.stopping:
-            made = caravan.calls_of(next(numbers))
-            for name, call in made.items():
-                await self._until_acknowledged(name, call)
-            await asyncio.gather(*(self._until_ended(name) for name in made))
+        raise NotImplementedError
 
-    async def _until_acknowledged(self, name: str, call: object) -> None:
+    async def _until_acknowledged(self, name: str, call: object, **options: object) -> None:
         while True:
             try:
-                await self._app.submit(call, task_id=name, reply_to=caravan.QUEUE)  # type: ignore[arg-type]
+                await self._app.submit(call, task_id=name, **options)  # type: ignore[arg-type]
             except (OutcomeUnknown, StoreError):
                 await asyncio.sleep(0.05)
             else:
@@ -123,6 +125,37 @@ class Client:
                     await asyncio.sleep(0.05)
                     continue
             return
+
+
+class OfCaravan(Client):
+    """Round after round of the caravan."""
+
+    program = "caravan:caravan"
+
+    async def _lane(self, numbers: Iterator[int]) -> None:
+        while not self.stopping:
+            made = caravan.calls_of(next(numbers))
+            for name, call in made.items():
+                await self._until_acknowledged(name, call, reply_to=caravan.QUEUE)
+            await asyncio.gather(*(self._until_ended(name) for name in made))
+
+
+class OfProcession(Client):
+    """Each lane has a key of its own and is always some tasks ahead of what has ended."""
+
+    program = "procession:procession"
+
+    async def _lane(self, numbers: Iterator[int]) -> None:
+        key = f"k{next(numbers)}"
+        for number in count(1):
+            if self.stopping:
+                break
+            name = procession.task_id_of(key, number)
+            await self._until_acknowledged(name, procession.walk(key, number), convoy=key)
+            if number > AHEAD:
+                await self._until_ended(procession.task_id_of(key, number - AHEAD))
+        for before in range(max(1, number - AHEAD), number):
+            await self._until_ended(procession.task_id_of(key, before))
 
 
 async def wait_for_more(client: Client) -> None:
@@ -159,13 +192,15 @@ async def held_after_losses(store: PostgresStore, folder: Path) -> list[str]:
     return held
 
 
-async def killed_in_turn(server: Server, url: str, folder: Path, chance: random.Random) -> list[str]:
+async def killed_in_turn(
+    server: Server, url: str, folder: Path, chance: random.Random, program: App, kind: type[Client]
+) -> list[str]:
     """Submit, kill in the order that chance decides, wait until every task has ended. Returns: what was acknowledged."""
-    nodes = Nodes(url, folder)
+    nodes = Nodes(url, folder, kind.program)
     try:
         await asyncio.to_thread(nodes.wait_ready)
-        async with App("client", agents=caravan.caravan.agents, workflows=caravan.caravan.workflows) as app:
-            client = Client(app)
+        async with App("client", agents=program.agents, workflows=program.workflows) as app:
+            client = kind(app)
             submitting = asyncio.create_task(client.run())
             for victim in chance.sample(KILLS, len(KILLS)):
                 await wait_for_more(client)
@@ -182,8 +217,29 @@ async def killed_in_turn(server: Server, url: str, folder: Path, chance: random.
     return client.acknowledged
 
 
+Looks = Callable[[PostgresStore, Path], Awaitable[Collection[str]]]
+
+
+async def standing_after_losses(store: PostgresStore, folder: Path) -> Collection[str]:
+    held = await held_after_losses(store, folder)
+    await check_told(store, caravan.QUEUE)  # type: ignore[arg-type]
+    return held
+
+
+async def in_order_after_losses(store: PostgresStore, folder: Path) -> Collection[str]:
+    return await held_in_order(store, folder / "steps.db")
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "looks"),
+    [
+        (caravan.caravan, OfCaravan, standing_after_losses),
+        (procession.procession, OfProcession, in_order_after_losses),
+    ],
+    ids=["caravan", "convoys"],
+)
 async def test_processes_back_ends_and_postmaster_killed_under_load_lose_nothing_that_was_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: App, kind: type[Client], looks: Looks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if USUAL not in installations():
         pytest.skip(f"PostgreSQL {USUAL} is not on this machine")
@@ -194,14 +250,13 @@ async def test_processes_back_ends_and_postmaster_killed_under_load_lose_nothing
         store = PostgresStore(url)
         await store.open()
         try:
-            acknowledged = await killed_in_turn(server, url, tmp_path, random.Random(seed))
+            acknowledged = await killed_in_turn(server, url, tmp_path, random.Random(seed), program, kind)
             tasks = await store.list_tasks(limit=100_000)
             assert sorted(acknowledged) == sorted(task.task_id for task in tasks)
-            held = await held_after_losses(store, tmp_path)
             # Two processes are killed; a task is held after three losses, so another must have lost its lease meanwhile.
+            held = await looks(store, tmp_path)
             assert len(held) <= 1, held
             await check(store)  # type: ignore[arg-type]
-            await check_told(store, caravan.QUEUE)  # type: ignore[arg-type]
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise

@@ -537,16 +537,3 @@ async def test_what_is_not_built_yet_is_a_typed_refusal() -> None:
         fulfil(1).options(task_id="t")
     with pytest.raises(NotYetBuilt, match="child tasks"):
         await arriero.start(fulfil(1))
-    with pytest.raises(NotYetBuilt, match="convoys"):
-        arriero.convoy_state(int)
-    with pytest.raises(NotYetBuilt, match="convoys"):
-        arriero.keep_convoy_state(1)
-    shop = App("shop", agents=[remote], workflows=[fulfil])
-    given: list[dict[str, Any]] = [{"convoy": "c"}, {"sequence": 1}, {"end_of_sequence": True}]
-    for options in given:
-        with pytest.raises(NotYetBuilt, match=next(iter(options))):
-            await shop.submit(fulfil(1), **options)
-    with pytest.raises(NotYetBuilt, match="ledgers"):
-        await shop.submit_ledger("l", [])
-    with pytest.raises(NotYetBuilt, match="ledgers"):
-        arriero.Entry(fulfil(1), convoy="c")

@@ -14,7 +14,7 @@ AT = datetime(2026, 1, 5, 8, 0)
 PURCHASE = Order("1", Kind.PURCHASE, "7", "Spain", AT, pieces=4, pence=1000)
 GIFT = Order("1", Kind.PURCHASE, "7", "Spain", AT, pieces=4, pence=0)
 CANCELLATION = Order("C2", Kind.CANCELLATION, "7", "Spain", AT, pieces=-4, pence=-1000)
-CORRECTION = Order("3", Kind.CORRECTION, "unknown-3", "Spain", AT, pieces=-9, pence=0)
+CORRECTION = Order("3", Kind.CORRECTION, None, "Spain", AT, pieces=-9, pence=0)
 
 
 def effect(operation: str, amount: int, *, order_id: str = "1", key: str = "", undone_key: str | None = None) -> Effect:

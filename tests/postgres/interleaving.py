@@ -5,6 +5,7 @@ given its turn. A side that waits for a lock of the other has no turns until it 
 server. Where a side could go on and the other too, both are tried: a search through the whole tree of such choices.
 """
 
+import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -159,6 +160,9 @@ class Ran(msgspec.Struct):
     waits: int  # how often a side waited for a lock
 
 
+STEPS_OF_BOTH = 64  # more than two sides ever have
+
+
 class Pair:
     """Both sides, and a connection that asks the server who waits."""
 
@@ -202,6 +206,13 @@ class Pair:
             if not choices:
                 return
             begun = [taken for taken, _ in choices[:-1]] + [choices[-1][0] + 1]
+
+    def some_schedules(self, operations: Callable[[int], tuple[Operation, Operation]], count: int) -> Iterator[Ran]:
+        """So many of all there are: first one side before the other, both ways, then by chance, the same each time."""
+        chance = random.Random(count)
+        for number in range(count):
+            begun = [number] * STEPS_OF_BOTH if number < 2 else [chance.randrange(2) for _ in range(STEPS_OF_BOTH)]
+            yield self._run(operations(number), begun)
 
     def _run(self, operations: tuple[Operation, Operation], begun: list[int]) -> Ran:
         ran = Ran([], (None, None), [], 0)

@@ -214,7 +214,7 @@ def test_migrate_makes_the_schema_once_and_checks_it(call: Call, monkeypatch: py
     known = [*migrating.known_migrations(), later]
     monkeypatch.setattr(migrating, "known_migrations", lambda: known)
     (checked,) = json_lines(call("migrate", "--check", "--json").stdout)
-    assert (checked["number"], checked["number_known"], checked["missing"]) == (1, 99, ["0099_later"])
+    assert (checked["number"], checked["number_known"], checked["missing"]) == (known[-2].number, 99, ["0099_later"])
     assert "run arriero migrate" in call("task", "list").stderr
 
 

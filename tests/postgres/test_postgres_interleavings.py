@@ -38,7 +38,7 @@ from arriero.commands import (
     Taken,
 )
 from arriero.model import AlertRow, HistoryRow, Instant, Loaded, StepRow, TaskRow, Verb, later
-from arriero.store.base import SUPERVISOR_LEASE, Busy, StateStore
+from arriero.store.base import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import processes, reading, submitting
 from arriero.store.postgres.applying import Applying
@@ -381,6 +381,9 @@ class World:
         for row in history:
             told = [event["type"] for event in msgspec.json.decode(row.events)]
             self.events[row.task_no].append((row.link, row.actor, told))
+
+    async def list_convoys(self, shown: object = None, *, limit: int) -> list[ConvoyLoaded]:
+        return []  # its tasks are in none
 
     async def list_tasks(self, *, limit: int) -> list[TaskRow]:
         return [one.task for one in self.rows.values()][:limit]

@@ -11,11 +11,11 @@ import msgspec
 import psycopg
 import pytest
 
-from arriero.commands import Refusal, Submitted
+from arriero.commands import HandOver, Process, Refusal, Submitted
 from arriero.model import StepRow, TaskRow
 from arriero.store.postgres import columns, tables
-from arriero.store.postgres.session import Cursor, Statements, Transaction
-from arriero.store.postgres.store import PostgresStore
+from arriero.store.postgres.session import Cursor, Limits, Statements, Transaction
+from arriero.store.postgres.store import ENGINE, PostgresStore
 from bench.growth import AGENT, WORKFLOW, Life, fill, submission, untimed
 from tests.postgres_servers import server, worker
 
@@ -178,6 +178,71 @@ async def test_every_statement_of_the_engine_has_its_index_whatever_the_statisti
     assert found == []
 
 
+async def test_what_was_planned_on_an_empty_store_finds_its_rows_by_an_index_for_good() -> None:
+    made = await asyncio.to_thread(Grown, 0, "empty")
+    made.statistics_of("never")
+    store = PostgresStore(f"{made.url}?listen=off")
+    made.life.store = store
+    await store.open()
+    for number in range(3):
+        await made.round()
+        await _handle_a_convoy(made.life, f"key-{number}")
+    found: list[str] = []
+    for lane in ("engine", "submissions"):
+        connection = store._lanes[lane][0].connected()
+        plans = _plans_kept(connection)
+        assert len(plans) >= 8
+        for statement, plan in plans:
+            scans = [
+                node for node in _nodes(plan) if node.get("Relation Name") in GROWING and "Scan" in node["Node Type"]
+            ]
+            found += [f"{statement}: {scan}" for scan in scans if not _is_bounded(scan)]
+            found += [
+                f"{statement}: {n['Node Type']}" for n in _nodes(plan) if n["Node Type"] in ("Hash Join", "Merge Join")
+            ]
+    await store.close()
+    server().drop_database(made.url.rpartition("/")[2])
+    assert found == []
+
+
+async def _handle_a_convoy(life: Life, key: str) -> None:
+    await life.store.submit([submission(f"{key}-{number}", convoy=key) for number in range(3)])
+    (task,) = await life._claim(life.process_no, 10)
+    while True:
+        command = life.advance(task, ending=Process('"done"'))
+        handed = msgspec.structs.replace(command, convoy_no=task.convoy_no, hand_over=HandOver((WORKFLOW,)))
+        (applied,) = await life._apply([handed])
+        if applied.next is None:
+            return
+        task = applied.next.task
+
+
+def _plans_kept(connection: psycopg.Connection[Any]) -> list[tuple[str, Plan]]:
+    """The plans of the statements that the connection has prepared, each made for whatever parameters come."""
+    connection.execute("BEGIN", prepare=False)
+    connection.execute(Statements("arriero")("settings"), ENGINE.parameters(), prepare=False)
+    kept = (
+        "SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement !~ '^[A-Z]+$'"
+    )
+    plans = []
+    for name, statement, count in connection.execute(kept, prepare=False).fetchall():
+        nulls = f"({', '.join(['NULL'] * count)})" if count else ""
+        asked = f"EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE {name}{nulls}"
+        row = connection.execute(asked.encode(), prepare=False).fetchone()
+        assert row is not None
+        plans.append((" ".join(statement.split()[:6]), row[0][0]["Plan"]))
+    connection.execute("ROLLBACK", prepare=False)
+    return plans
+
+
+def _is_bounded(scan: Plan) -> bool:
+    """By a condition on an index, or through an index that holds only what is not finished."""
+    index = scan.get("Index Name", "")
+    if scan["Node Type"] == "Bitmap Heap Scan":
+        return all(_is_bounded(below) for below in scan["Plans"])
+    return "Index Cond" in scan or index.startswith(("task_claimable", "step_takeable"))
+
+
 async def test_no_statement_of_the_engine_touches_more_pages_for_all_the_finished_tasks(
     grown: Grown, small: Grown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +274,7 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
     grown.statistics_of(when)
     statements = Statements("arriero")
     with psycopg.connect(grown.url) as connection:
-        connection.execute(statements("settings"), {"lock": "1s", "statement": "60s", "idle": "60s"})
+        connection.execute(statements("settings"), Limits(lock=1.0, statement=60.0, idle=60.0).parameters())
         for names, kind, table, key, sqls in (
             (columns.TASK, TaskRow, "task", "task_no", (tables.UPDATE_TASKS, tables.REWRITE_TASKS)),
             (columns.STEP, StepRow, "step", "step_no", (tables.UPDATE_STEPS, tables.REWRITE_STEPS)),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from arriero import App, Workflow
-from arriero.core.history import History, differences
+from arriero.core.history import History, convoy_differences, differences
 from arriero.definitions import Agent
 from arriero.runtime.node import Session
 from arriero.runtime.settings import Settings
@@ -16,6 +16,7 @@ from arriero.store.base import StateStore
 from arriero.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
+CONVOYS_MAX = 10_000
 SECONDS_MAX = 20.0  # until a test gives up; never waited out by a test that passes
 
 # Short enough for a test, long enough for a busy machine.
@@ -72,6 +73,11 @@ class Machine:
                 loaded = await store.load(number)
                 assert loaded is not None
                 assert differences(fold, loaded) == []
+            for one in (
+                *await store.list_convoys(limit=CONVOYS_MAX),
+                *await store.list_convoys("idle", limit=CONVOYS_MAX),
+            ):
+                assert convoy_differences(history, one.convoy) == []
         finally:
             await store.close()
 

@@ -22,7 +22,7 @@ from arriero import (
     testing,
     workflow,
 )
-from arriero.core.history import History, differences
+from arriero.core.history import History, convoy_differences, differences
 from arriero.model import Loaded, StepRow
 from arriero.testing.world import World
 
@@ -166,6 +166,8 @@ def check(world: World) -> None:
     assert history.end() == []
     for task_no in store.tasks:
         assert differences(history.tasks[task_no], store.loaded(task_no)) == []
+    for convoy in store.convoys.values():
+        assert convoy_differences(history, convoy) == []
 
 
 async def held(task: Task[Any], match: str | None = None) -> TaskFailed:

@@ -3,11 +3,12 @@
 from collections import defaultdict
 
 from arriero.core.chain import START, fits_link
-from arriero.core.history import History, Violation, check, differences
+from arriero.core.history import History, Violation, check, convoy_differences, differences
 from arriero.model import STEP_OPEN, TASK_OPEN, Loaded, StepKind, StepState, TaskRow, TaskState
 from arriero.store.base import StateStore
 
 TASKS_MAX = 100_000
+CONVOYS_MAX = 10_000
 
 
 async def history_violations(store: StateStore) -> list[Violation]:
@@ -50,6 +51,8 @@ async def disagreements(store: StateStore) -> list[str]:
         found += _wrong_counts(loaded)
     if set(history.tasks) != {task.task_no for task in tasks}:
         found.append(f"the history tells of the tasks {sorted(history.tasks)}, not of {[t.task_no for t in tasks]}")
+    for one in (*await store.list_convoys(limit=CONVOYS_MAX), *await store.list_convoys("idle", limit=CONVOYS_MAX)):
+        found += convoy_differences(history, one.convoy)
     return found + await _wrong_alerts(store, tasks)
 
 
@@ -84,6 +87,7 @@ def _wrong_counts(loaded: Loaded) -> list[str]:
 
 
 async def _wrong_alerts(store: StateStore, tasks: list[TaskRow]) -> list[str]:
-    opened = sorted((alert.task_no, alert.incarnation) for alert in await store.alerts(limit=TASKS_MAX))
+    found = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause != "gap"]  # those are its convoy's
+    opened = sorted((alert.task_no, alert.incarnation) for alert in found)
     wanted = sorted((task.task_no, task.incarnation) for task in tasks if task.state is TaskState.ERROR)
     return [] if opened == wanted else [f"alerts are open of (task, incarnation) {opened}, in error are {wanted}"]

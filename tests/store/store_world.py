@@ -209,6 +209,7 @@ class World:
             "delivered": tuple(delivered),
             "opened": tuple(opened),
             "ending": ending,
+            "convoy_no": task.convoy_no,
         }
         return Advance(**(fields | changes))
 

@@ -402,7 +402,7 @@ class SqliteAgainstMemory:
             return
         copy = MemoryStore(self.clock)
         copy.tasks[command.task_no] = loaded.task
-        copy.arguments[command.task_no] = loaded.arguments
+        copy.bodies[command.task_no] = loaded.arguments
         copy.steps[command.task_no] = {one.step_no: one for one in loaded.steps}
         (happened,) = await copy.apply([command])
         assert (happened if isinstance(happened, Refusal) else None) == foretold

@@ -22,6 +22,7 @@ from arriero.commands import (
 )
 from arriero.core import transitions
 from arriero.core.changes import Change
+from arriero.core.placing import Spot
 from arriero.errors import ArrieroError
 from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskFailure, TaskRow, Verb
 from arriero.store.base import StateStore
@@ -333,10 +334,10 @@ async def test_of_a_batch_of_submissions_that_fails_nothing_is_told(
 
     make = transitions.new_task
 
-    def fails_at_b(command: Submit, task_no: int, now: Instant) -> Change:
+    def fails_at_b(command: Submit, task_no: int, now: Instant, spot: Spot | None = None) -> Change:
         if command.task_id == "b":
             raise ZeroDivisionError
-        return make(command, task_no, now)
+        return make(command, task_no, now, spot)
 
     monkeypatch.setattr(transitions, "new_task", fails_at_b)
     with pytest.raises(ZeroDivisionError):

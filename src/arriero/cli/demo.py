@@ -55,7 +55,7 @@ ROOTS = (PACKAGE / "_examples", PACKAGE.parents[1])  # in an installed wheel; in
 @click.option(
     "--break",
     "broken",
-    type=click.Choice(["dedup", "refund", "fence"]),
+    type=click.Choice(["dedup", "refund", "fence", "order"]),
     help="Break it on purpose: it must be found out.",
 )
 @click.option(
@@ -84,7 +84,8 @@ def demo(
 ) -> None:
     """Run a shop whose services fail and whose processes are killed, and balance its books.
 
-    Exits with 0 when every order happened as a whole or left no trace, and the recorded history is clean.
+    Exits with 0 when every order happened as a whole or left no trace, each customer's in the ledger's order, and the
+    recorded history is clean.
     """
     _need_extras()
     sys.path.insert(0, str(_root()))

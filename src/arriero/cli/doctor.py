@@ -4,24 +4,29 @@ import asyncio
 import platform
 import sqlite3
 import sys
+from typing import Literal
 
 import click
 import msgspec
 
 from .. import __version__
 from ..app import App
-from ..core.diagnosis import Finding, Versions, diagnose_file, diagnose_store, in_order, needs_care
+from ..convoy import convoy_view
+from ..core.convoy_words import gap_until, policy_shown, still_since
+from ..core.diagnosis import Finding, Standstill, Versions, diagnose_file, diagnose_store, in_order, needs_care
 from ..core.server_diagnosis import diagnose_server
 from ..errors import ArrieroError
 from ..model import AlertRow
 from ..store import existing_store
-from ..store.base import StateStore
+from ..store.base import ConvoyLoaded, StateStore
 from .loading import load_app
 from .output import one_line, print_json
 from .stores import _shared, configured, configured_app, json_option, reading, store_option
 
 NEEDS_CARE = 1
 ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be told
+CONVOYS_MAX = 1_000  # of those in one state, counted; and
+GAPS_MAX = 100  # of those that wait at a gap, looked at for one past its limit
 _MARKS = {"care": "CARE", "information": "note", "fine": "ok"}
 
 
@@ -108,6 +113,43 @@ async def _of_tasks(store: StateStore, of_app: OfApp) -> list[Finding]:
         oldest_alert=next(iter(alerts), None),
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=of_app.not_undoable,
+        standstills=await _standstills(store),
+    )
+
+
+async def _standstills(store: StateStore) -> list[Standstill]:
+    stopped = await store.list_convoys("stopped", limit=CONVOYS_MAX)
+    parked = await store.list_convoys("parked", limit=CONVOYS_MAX)
+    gaps = await store.list_convoys("gap", limit=GAPS_MAX)
+    found = [await store.find_convoy(listed.convoy.key, 1) for listed in gaps]
+    overdue = [convoy for convoy in found if convoy is not None and _is_overdue(convoy, store)]
+    told = [
+        await _standstill("stopped", stopped, store, more=len(stopped) == CONVOYS_MAX),
+        await _standstill("parked", parked, store, more=len(parked) == CONVOYS_MAX),
+        await _standstill("gap", overdue, store, more=bool(overdue) and len(gaps) == GAPS_MAX),
+    ]
+    return [still for still in told if still is not None]
+
+
+def _is_overdue(loaded: ConvoyLoaded, store: StateStore) -> bool:
+    until = gap_until(loaded.convoy, policy_shown(loaded.convoy, next(iter(loaded.members), None)))
+    return until is not None and until <= store.now()
+
+
+async def _standstill(
+    state: Literal["stopped", "parked", "gap"], listed: list[ConvoyLoaded], store: StateStore, *, more: bool
+) -> Standstill | None:
+    first = await store.find_convoy(listed[0].convoy.key, 1) if listed else None
+    if first is None:
+        return None
+    return Standstill(
+        state=state,
+        count=len(listed),
+        more=more,
+        waiting=sum(convoy.waiting for convoy in listed),
+        key=first.convoy.key,
+        since=still_since(first.convoy, next(iter(first.members), None)),
+        waits_for=convoy_view(first, store.now()).waiting_for,
     )
 
 

@@ -14,6 +14,7 @@ from ..core.moves import Move
 from ..core.wording import relative, told
 from ..model import AlertRow, Instant, Loaded, TaskState
 from ..store.base import StateStore
+from ..task import asked_ahead
 from .output import one_line, print_json, time_of
 from .stores import configured, json_option, reading, store_option
 from .task import find_task
@@ -89,7 +90,8 @@ async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation
         rows = [row async for row in store.history(task_no)]
         alert = await _alert_of(task_no, store) if loaded.task.state is TaskState.ERROR else None
         now, processes = await store.known_processes()
-        return loaded, explain(loaded, now, processes, history=rows, alert=alert), now
+        ahead = await asked_ahead(loaded, store)
+        return loaded, explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead), now
 
 
 async def _alert_of(task_no: int, store: StateStore) -> AlertRow | None:

@@ -56,7 +56,8 @@ def _as_json(row: HistoryRow) -> Iterator[bytes]:
 def _events(row: HistoryRow) -> Iterator[bytes]:
     for event in _read_events(row.events):
         fields = [f"{name}={_value(name, value)}" for name, value in event.items() if name not in _NOT_SHOWN]
-        head = [shown_exactly(row.at), row.task_id or "-", event["type"]]
+        name = row.task_id if row.task_no > 0 else f"convoy:{row.task_id}" if row.task_no < 0 else "-"
+        head = [shown_exactly(row.at), name, event["type"]]
         yield _line(" ".join([*head, *fields, "by", row.actor]))
 
 
@@ -153,7 +154,7 @@ def _checked(file: str) -> Verdict:
     except MutilatedExport as error:
         return Verdict(False, 0, 0, mutilated=str(error))
     violations = check_history(rows)
-    return Verdict(not violations, len(rows), len({row.task_no for row in rows} - {0}), tuple(violations))
+    return Verdict(not violations, len(rows), len({row.task_no for row in rows if row.task_no > 0}), tuple(violations))
 
 
 def _rows(file: str) -> list[HistoryRow]:

@@ -9,10 +9,12 @@ import click
 from .. import __version__
 from ..errors import ArrieroError
 from .config import config
+from .convoy import convoy
 from .demo import demo
 from .doctor import doctor
 from .explain import explain_task
 from .history import check, export, history
+from .ledger import ledger
 from .migrate import migrate
 from .output import one_line, write_no_more
 from .purge import purge
@@ -70,6 +72,8 @@ for command in (
     run,
     submit,
     task,
+    convoy,
+    ledger,
     replies,
     history,
     export,

@@ -6,6 +6,7 @@ import msgspec
 
 from ..attempt import as_datetime
 from ..core.compensation import open_compensations
+from ..core.convoy_words import Ahead
 from ..core.supervision import step_policy
 from ..model import Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
 from ..task import waiting_for
@@ -81,7 +82,7 @@ class ShownStep(msgspec.Struct, frozen=True):
 
 
 class ShownTask(msgspec.Struct, frozen=True):
-    """``task show``."""
+    """``task show``. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside."""
 
     no: int
     id: str
@@ -107,6 +108,10 @@ class ShownTask(msgspec.Struct, frozen=True):
     paused_at: datetime | None
     reply_to: str | None
     steps: tuple[ShownStep, ...]
+    convoy: str | None = None
+    place: int | None = None
+    sequence: int | None = None
+    turn: str | None = None
 
 
 def listed(task: TaskRow) -> ListedTask:
@@ -129,8 +134,8 @@ def listed(task: TaskRow) -> ListedTask:
     )
 
 
-def shown(loaded: Loaded) -> ShownTask:
-    """A task's rows as one value."""
+def shown(loaded: Loaded, ahead: Ahead | None = None) -> ShownTask:
+    """A task's rows as one value. ``ahead``: who comes before it in its convoy, if its turn has not come."""
     task = loaded.task
     failure = None if task.failure is None else _read_task_failure(task.failure)
     return ShownTask(
@@ -142,7 +147,7 @@ def shown(loaded: Loaded) -> ShownTask:
         incarnation=task.incarnation,
         failure_count=task.failure_count,
         lost_count=task.lost_count,
-        waiting_for=waiting_for(loaded),
+        waiting_for=waiting_for(loaded, ahead),
         reason="" if failure is None else failure.reason,
         failure=failure,
         open_compensations=_still_open(loaded),
@@ -158,6 +163,10 @@ def shown(loaded: Loaded) -> ShownTask:
         paused_at=time_of(task.paused_at),
         reply_to=task.reply_to,
         steps=tuple(_step(step, loaded) for step in loaded.steps),
+        convoy=None if loaded.convoy is None else loaded.convoy.key,
+        place=task.place,
+        sequence=task.sequence,
+        turn=None if task.turn is None else str(task.turn),
     )
 
 

@@ -45,6 +45,9 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.option(
     "--reply-to", metavar="QUEUE", help="A reply queue that is told what becomes of it; see `arriero replies`."
 )
+@click.option("--convoy", metavar="KEY", help="Its convoy: tasks of one key are handled one after the other, in order.")
+@click.option("--sequence", metavar="N", type=int, help="The producer's own number in the convoy: 1, 2, ...")
+@click.option("--end-of-sequence", is_flag=True, help="Nothing comes after it in its convoy.")
 @click.option("--wait", is_flag=True, help="Wait for the end; exit with 1 when it is not processed.")
 @store_option
 @json_option
@@ -56,6 +59,9 @@ def submit(
     priority: int,
     delay: float,
     reply_to: str | None,
+    convoy: str | None,
+    sequence: int | None,
+    end_of_sequence: bool,
     wait: bool,
     store: str | None,
     as_json: bool,
@@ -64,6 +70,7 @@ def submit(
     loaded = load_app(app)
     call = _call(loaded, name, given_or_read(arguments, "--arguments"))
     options = {"task_id": task_id, "priority": priority, "delay": delay, "reply_to": reply_to}
+    options |= {"convoy": convoy, "sequence": sequence, "end_of_sequence": end_of_sequence}
     submission = asyncio.run(_submit(loaded, call, store, wait=wait, **options))
     if as_json:
         print_json(submission)

@@ -5,10 +5,12 @@ import asyncio
 import click
 
 from .. import codec
+from ..core.convoy_words import Ahead, place_told
 from ..core.supervision import task_policy
 from ..errors import UnknownTask
-from ..model import Loaded, TaskRow
+from ..model import Loaded, TaskRow, Turn
 from ..store.base import StateStore
+from ..task import asked_ahead
 from .filters import Which, filter_options
 from .output import one_line, print_json, print_table, shown_span, shown_time
 from .shapes import ListedTask, ShownStep, listed, shown
@@ -76,16 +78,17 @@ def _cells(task: ListedTask) -> tuple[str, ...]:
 @json_option
 def show_task(task_id: str, store: str | None, as_json: bool) -> None:
     """Show one task: its steps, attempts and failures, what it waits for, what is still to be undone."""
-    loaded = asyncio.run(_show(task_id, store))
+    loaded, ahead = asyncio.run(_show(task_id, store))
     if as_json:
-        print_json(shown(loaded))
+        print_json(shown(loaded, ahead))
     else:
-        _print(loaded)
+        _print(loaded, ahead)
 
 
-async def _show(task_id: str, store: str | None) -> Loaded:
+async def _show(task_id: str, store: str | None) -> tuple[Loaded, Ahead | None]:
     async with reading(store) as opened:
-        return await find_task(task_id, opened)
+        loaded = await find_task(task_id, opened)
+        return loaded, await asked_ahead(loaded, opened)
 
 
 async def find_task(task_id: str, store: StateStore) -> Loaded:
@@ -96,12 +99,13 @@ async def find_task(task_id: str, store: StateStore) -> Loaded:
     return loaded
 
 
-def _print(loaded: Loaded) -> None:
-    one = shown(loaded)
+def _print(loaded: Loaded, ahead: Ahead | None) -> None:
+    one = shown(loaded, ahead)
     lines = {
         "task": f"{one.id} (number {one.no})",
         "workflow": one.workflow,
         "state": one.state,
+        "convoy": _convoy(loaded),
         "waits for": one.waiting_for,
         "reason": one.reason,
         "still to undo": ", ".join(one.open_compensations),
@@ -129,6 +133,19 @@ def _print(loaded: Loaded) -> None:
             list(map(_step_cells, one.steps)),
         )
         click.echo("calls at most: tries x attempts x rounds")
+
+
+def _convoy(loaded: Loaded) -> str:
+    task, convoy = loaded.task, loaded.convoy
+    if convoy is None or task.turn is None:
+        return ""
+    turn = {
+        Turn.WAITING: "its turn has not come",
+        Turn.OPEN: "it is its turn",
+        Turn.ENDED: "its turn is over",
+        Turn.SET_ASIDE: "it was set aside",
+    }[task.turn]
+    return f"{convoy.key!r}, {place_told(task, convoy.ordering)}: {turn}"
 
 
 def _task_policy(row: TaskRow) -> str:

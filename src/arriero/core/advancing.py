@@ -43,6 +43,7 @@ def on_code_ended(
     loaded: Loaded,
     open_steps: Iterable[StepRow],
     unseen: Iterable[Identity] = (),
+    convoy_state: str | None = None,
 ) -> Ending | None:
     """Decide what becomes of a task whose code has ended.
 
@@ -52,11 +53,12 @@ def on_code_ended(
         loaded: task and steps as recorded.
         open_steps: steps that are still pending or running.
         unseen: steps whose results came after the code had ended.
+        convoy_state: what the code wants to be kept of its convoy, as JSON text.
     Returns: None while a step the code did not wait for is open; else Process, BeginUndo or Hold by the policies.
     """
     if isinstance(end, Returned):
         assert output is not None
-        return None if any(True for _ in open_steps) else Process(output)
+        return None if any(True for _ in open_steps) else Process(output, convoy_state)
     failed = {identity_of(step): step for step in loaded.life if step.state is StepState.FAILED}
     left_by = [failed[identity] for identity in end.steps if identity in failed]
     again = {*end.steps, *end.behind, *unseen}

@@ -32,15 +32,18 @@ from ..model import (
     TASK_FORWARD,
     TASK_OPEN,
     AlertRow,
+    ConvoyRow,
     Instant,
     StatusKind,
     StatusRow,
     StepKind,
     StepRow,
     StepState,
+    TailRow,
     TaskFailure,
     TaskRow,
     TaskState,
+    Turn,
     later,
 )
 from .chain import payload_hash
@@ -71,6 +74,29 @@ class Rows(Protocol):
     def process_is_retired(self, process_no: int) -> bool: ...
     def term(self, lease: str) -> int: ...
 
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        """What a key is doing; ours to change."""
+        ...
+
+    def member(self, task_no: int) -> TaskRow | None:
+        """A task of a convoy that is ours; it is ours to change, too. Raises: core.convoys.Held."""
+        ...
+
+    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
+        """The task of a convoy that waits for its turn and stands first after a (rank, place); ours to change.
+
+        Raises: core.convoys.Held - it is another transaction's just now.
+        """
+        ...
+
+    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
+        """How many tasks a convoy has with a sequence from ``start`` up to but without ``end``."""
+        ...
+
+    def seal(self, convoy_no: int) -> TailRow | None:
+        """The convoy's tail, so that nobody adds to it until this transaction ends; None: somebody is just doing so."""
+        ...
+
 
 class Change(msgspec.Struct):
     """Rows to write and events to append, all for one task."""
@@ -85,6 +111,17 @@ class Change(msgspec.Struct):
     closes_alert: bool = False
     arguments: str | None = None  # the workflow's, as a person edited them
     rewrites: bool = False  # also fields change that no other command changes
+    convoy: "ConvoyChange | None" = None
+
+
+class ConvoyChange(msgspec.Struct):
+    """What becomes of a convoy in a commit: its row and its tail if they changed, other tasks of it, events of its own."""
+
+    convoy: ConvoyRow | None
+    tail: TailRow | None
+    follows: list[Change] = []
+    events: list[Event] = []
+    begins: bool = False  # the last of ``follows`` has begun: its code had run ahead
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -108,6 +145,31 @@ def begun(step: StepRow, process_no: int, now: Instant, complete_within: float) 
     )
 
 
+def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
+    """A free, due task becomes the process's."""
+    claimed = replace(
+        task,
+        state=advance_task(task.state, TaskEvent.CLAIMED),
+        locked_by=process_no,
+        fence=task.fence + 1,
+        revision=task.revision + 1,
+        started_at=task.started_at or now,
+        unseen_since=now,
+    )
+    event: Event = {
+        "type": "task.claimed",
+        "fence": claimed.fence,
+        "process": process_no,
+        "state": claimed.state,
+        "revision": claimed.revision,
+    }
+    events: list[Event] = [event]
+    statuses: list[StatusRow] = []
+    if task.started_at is None and task.state is TaskState.PENDING:
+        claimed = published(claimed, "started", now, events, statuses)
+    return Change(claimed, [], [], events, [], statuses)
+
+
 class Writer:
     """Collects what one command changes."""
 
@@ -125,6 +187,7 @@ class Writer:
         self.closes_alert = False
         self.arguments: str | None = None
         self.rewrites = False
+        self.convoy: ConvoyChange | None = None
 
     def change(self) -> Change:
         return Change(
@@ -138,12 +201,15 @@ class Writer:
             self.closes_alert,
             self.arguments,
             self.rewrites,
+            self.convoy,
         )
 
     def step(self, step_no: int) -> StepRow | None:
         return self.changed.get(step_no) or self.rows.step(step_no)
 
     def set(self, **fields: Any) -> None:
+        if fields.get("turn", self.task.turn) is Turn.WAITING:
+            fields["not_before"] = None  # whose turn in its convoy has not come is due for nobody, whatever wakes it
         self.task = replace(self.task, **fields)
 
     def put(self, step: StepRow) -> None:
@@ -246,6 +312,8 @@ class Writer:
         return at if self.task.paused_at is None else None
 
     def may_run_again(self, step: StepRow) -> bool:
+        if self.task.turn is Turn.WAITING:
+            return False  # in its convoy another is at work: whatever it still needs it asks for in its turn
         return self.task.state in (TASK_FORWARD if step.kind is StepKind.STEP else TASK_OPEN)
 
     def closed(self, step: StepRow) -> StepRow:
@@ -356,6 +424,8 @@ class Writer:
 
     def withdraw_pending(self) -> None:
         """Requests that nobody has taken, and timers, will not be; attempts that run go on to their end."""
+        if self.task.incarnation == 1 and self.task.opened_count == self.task.result_count:
+            return  # each has its result
         for step in self.rows.open_steps(self.task.task_no):
             now_as = self.changed.get(step.step_no, step)
             if now_as.state is StepState.PENDING:
@@ -373,7 +443,8 @@ class Writer:
 
     def release(self, not_before: Instant | None, why: str) -> None:
         self.set(locked_by=None, fence=self.task.fence + 1, not_before=not_before, unseen_since=None)
-        self.events.append({"type": "task.released", "fence": self.task.fence, "not_before": not_before, "why": why})
+        due = self.task.not_before
+        self.events.append({"type": "task.released", "fence": self.task.fence, "not_before": due, "why": why})
 
     def end(self, state: TaskState, *, output: str | None = None, failure: TaskFailure | None = None) -> None:
         if failure is not None and state is TaskState.ERROR:
@@ -398,10 +469,11 @@ class Writer:
         self.events.append(event)
         if state is TaskState.ERROR:
             assert failure is not None
-            self._open_alert(failure)
+            self.open_alert(failure)
         self.publish(STATUS_OF_END[state], failure=failure, output=output)
 
-    def _open_alert(self, failure: TaskFailure) -> None:
+    def open_alert(self, failure: TaskFailure) -> None:
+        """Tell a person."""
         self.events.append({"type": "alert.opened", "cause": failure.kind})
         task = self.task
         self.alert = AlertRow(
@@ -442,6 +514,13 @@ class Writer:
         self.set(state=advance_task(self.task.state, TaskEvent.UNDO_BEGUN), failure=text, undoing=True, ended_at=None)
         self.events.append({"type": "undo.begun", "failure": failure})
         self.publish("failed", failure=failure)
+
+    def undo_or_end(self, failure: TaskFailure) -> None:
+        """Begin the undo. A task that waits for its turn in a convoy and has done nothing is at its end with that."""
+        if self.task.turn is Turn.WAITING and self.task.opened_count == self.task.past_count:
+            self.finish(Compensate(failure))
+        else:
+            self.begin_undo(failure)
 
     def plan_undo(self, failure: TaskFailure, planned: tuple[NewStep, ...]) -> None:
         if self.task.state is not TaskState.COMPENSATING:

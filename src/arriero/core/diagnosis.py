@@ -97,6 +97,25 @@ class Versions(msgspec.Struct, frozen=True):
     sqlite: tuple[int, int, int]
 
 
+class Standstill(msgspec.Struct, frozen=True, kw_only=True):
+    """Convoys that stand still in one way.
+
+    Args:
+        state: ``stopped``, ``parked``, or ``gap`` for those past the limit of theirs.
+        count: how many; with ``more`` only those that were looked at.
+        waiting: tasks that wait in them.
+        key: of the first one; ``since`` when, and what it waits for, as it goes on after "it waits for ".
+    """
+
+    state: Literal["stopped", "parked", "gap"]
+    count: int
+    more: bool = False
+    waiting: int
+    key: str
+    since: Instant | None
+    waits_for: str
+
+
 class QueueSurveyed(Protocol):
     """What is needed of ``store.base.QueueSurvey``."""
 
@@ -247,6 +266,7 @@ def diagnose_store(
     oldest_alert: AlertRow | None = None,
     untold_alert: AlertRow | None = None,
     not_undoable: Sequence[tuple[str, str]] | None = None,
+    standstills: Sequence[Standstill] = (),
 ) -> list[Finding]:
     """What tasks, steps, queues and processes show.
 
@@ -254,6 +274,7 @@ def diagnose_store(
         oldest_alert: the open one opened first.
         untold_alert: an open one that some sink does not know of.
         not_undoable: (agent, step) of an App without compensation and not effect_free; None: those recorded.
+        standstills: what stands still among convoys, once for each state.
     """
     running = Running(survey.processes, survey.now)
     return [
@@ -261,6 +282,7 @@ def diagnose_store(
         *_without_code(survey, running),
         *_waiting(survey),
         *_errors(survey, oldest_alert),
+        *(_standstill(still, survey.now) for still in standstills),
         *_untold(survey, untold_alert),
         *_probation(survey),
         *_paused(survey),
@@ -358,6 +380,27 @@ def _errors(survey: Surveyed, oldest: AlertRow | None) -> list[Finding]:
         since = wording.told(oldest.opened_at, survey.now)
         says += f", waiting for a person; the first is {oldest.task_id} since {since}: {oldest.reason}"
     return [Finding("care", "error", says, "arriero task list --state error, then arriero task explain ID")]
+
+
+_STANDS_STILL = {
+    "stopped": ("on a task in error", "mend that task, or set it aside with `arriero convoy skip KEY`"),
+    "parked": ("until a person releases it", "`arriero convoy release KEY`"),
+    "gap": ("for a number that has not come in time", "submit what is missing, or `arriero convoy skip KEY`"),
+}
+
+
+def _standstill(still: Standstill, now: Instant) -> Finding:
+    why, remedy = _STANDS_STILL[still.state]
+    verb = "stands" if still.count == 1 and not still.more else "stand"
+    since = "" if still.since is None else f" since {wording.told(still.since, now)}"
+    says = (
+        f"{wording.counted(still.count, 'convoy')}{' or more' * still.more} {verb} still {why}, with"
+        f" {wording.counted(still.waiting, 'task')} waiting; the first is {still.key!r}{since}: it waits for"
+        f" {still.waits_for}"
+    )
+    is_wanted = still.state == "parked" and not still.waiting  # by whoever parked it, as far as anybody can tell
+    level: Level = "information" if is_wanted else "care"
+    return Finding(level, "convoys", says, f"arriero convoy list --state {still.state}; {remedy}")
 
 
 def _untold(survey: Surveyed, untold: AlertRow | None) -> list[Finding]:

@@ -8,6 +8,7 @@ from ..model import (
     STEP_OPEN,
     TASK_FORWARD,
     AlertRow,
+    ConvoyVerb,
     HistoryRow,
     Instant,
     Loaded,
@@ -17,12 +18,14 @@ from ..model import (
     StepState,
     TaskFailure,
     TaskState,
+    Turn,
     Verb,
     seconds_between,
 )
-from . import wording
+from . import convoy_words, wording
 from .alive import Running, code_named, process_named, runs
 from .compensation import stuck_in_doubt
+from .convoy_words import Ahead
 from .fold import Event
 from .lease import HELD_FROM, is_on_probation
 from .moves import UNDO_PREFIX, Move, moves
@@ -72,6 +75,7 @@ def explain(
     *,
     history: Iterable[HistoryRow] = (),
     alert: AlertRow | None = None,
+    ahead: Ahead | None = None,
 ) -> Explanation:
     """Explain a task as it was read.
 
@@ -81,10 +85,11 @@ def explain(
         processes: those not retired, with what they say they run.
         history: of the task, in commit order.
         alert: its open one.
+        ahead: who comes before it in its convoy, if its turn has not come.
     """
     past = Past(history)
     return Explanation(
-        tuple(_Explained(loaded, now, Running(processes, now), past, alert).reasons()),
+        tuple(_Explained(loaded, now, Running(processes, now), past, alert, ahead).reasons()),
         tuple(past.acts),
         tuple(moves(loaded, now)),
     )
@@ -133,8 +138,18 @@ def _listed(names: Iterable[str]) -> str:
 class _Explained:
     """One task, looked at from all sides."""
 
-    def __init__(self, loaded: Loaded, now: Instant, running: Running, past: Past, alert: AlertRow | None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        now: Instant,
+        running: Running,
+        past: Past,
+        alert: AlertRow | None,
+        ahead: Ahead | None,
+    ) -> None:
         self.task = loaded.task
+        self.convoy = loaded.convoy
+        self.ahead = ahead
         self.life = loaded.life
         self.now = now
         self.running = running
@@ -145,7 +160,7 @@ class _Explained:
     def reasons(self) -> list[Reason]:
         match self.task.state:
             case TaskState.ERROR:
-                return [*self._error(), *self._pivot()]
+                return [*self._error(), *self._key_stands_still(), *self._pivot()]
             case TaskState.PROCESSED:
                 return [*self._processed(), *self._pivot()]
             case TaskState.COMPENSATED:
@@ -160,11 +175,54 @@ class _Explained:
     def _under_way(self) -> list[Reason]:
         holder = self._holder()
         stopped = [reason for reason in holder if reason.kind != "held"]  # a step tells more than who drives the task
-        found = [*self._paused(), *self._undo(), *self._limit_passed(), *stopped, *self._open_steps()]
+        turn = self._turn()
+        found = [*self._paused(), *turn, *self._undo(), *self._limit_passed(), *stopped, *self._open_steps()]
         found += [reason for reason in holder if reason.kind == "held"]
         if not found:
             found.append(Reason("nothing_wakes_it", "it is free, and only news of a step would wake it"))
-        return [*found, *self._nobody_later(found), *self._probation(), *self._limit_ahead(), *self._pivot()]
+        told = [*found, *self._nobody_later(found), *self._probation(), *self._limit_ahead(), *self._pivot()]
+        return [*told, *self._has_the_turn()]
+
+    def _turn(self) -> list[Reason]:
+        """What it waits for in its convoy; nothing once its turn has come."""
+        task, convoy = self.task, self.convoy
+        if convoy is None or task.turn is not Turn.WAITING:
+            return []
+        where = convoy_words.place_told(task, convoy.ordering)
+        says = f"it waits for {convoy_words.turn_waited_for(task, convoy, self.ahead)}; it has {where}"
+        found = [Reason("waits_for_turn", says)]
+        if task.due_at is not None and task.due_at > self.now:
+            says = f"also when its turn comes it does not start before {self._at(task.due_at)}, as submitted"
+            found.append(Reason("waits_for_start", says, until=task.due_at))
+        return found
+
+    def _has_the_turn(self) -> list[Reason]:
+        task, convoy = self.task, self.convoy
+        if convoy is None or task.turn is not Turn.OPEN:
+            return []
+        where = convoy_words.place_told(task, convoy.ordering)
+        says = f"it has the turn in convoy {convoy.key!r}, with {where}: the others of the convoy wait for its end"
+        return [Reason("has_the_turn", says)]
+
+    def _key_stands_still(self) -> list[Reason]:
+        """What an error means for the convoy of the task."""
+        task, convoy = self.task, self.convoy
+        if convoy is None or task.turn not in (Turn.OPEN, Turn.WAITING, Turn.SET_ASIDE):
+            return []
+        name = f"convoy {convoy.key!r}"
+        if task.turn is Turn.WAITING:
+            says = f"its turn in {name} has not come; the convoy's head policy is followed when it does"
+            return [Reason("waits_for_turn", says)]
+        if task.turn is Turn.SET_ASIDE:
+            says = f"{name} has set it aside and goes on without it; resubmit brings it back, to wait for its turn"
+            lost = "; its place is lost then: others that came after it have gone before"
+            return [Reason("set_aside", says + lost * convoy_words.would_lose_its_place(task, convoy))]
+        says = f"it has the turn in {name}, which stands still until it is mended"
+        if convoy.parked_at is not None:
+            release = convoy_words.typed(ConvoyVerb.RELEASE, convoy.key)
+            says += f"; the convoy is parked besides ({convoy.parked_why}) until {release}"
+        says += f"; to go on without it: {convoy_words.typed(ConvoyVerb.SKIP, convoy.key)}"
+        return [Reason("convoy_stopped", says)]
 
     def _paused(self) -> list[Reason]:
         since = self.task.paused_at

@@ -5,7 +5,8 @@ One line for each row, in the order of the history, with the events exactly as t
     {"no":1,"task_no":1,"task":"order-1001","link":1,"at":1700000000000000,"actor":"client","events":[...],"hash":"..."}
     {"trailer":{"rows":1,"tasks":1,"heads":"...","store_id":"..."}}
 
-``task`` is empty for the store's own rows, whose ``task_no`` is 0. A line changed or missing inside a task breaks that
+``task`` is empty for the store's own rows, whose ``task_no`` is 0. Rows of a convoy's own stream have its number below zero
+for ``task_no``, and its key for ``task``. A line changed or missing inside a task breaks that
 task's hash chain; a task's last lines, or all of them, are missed by the trailer, and a cut trailer misses itself.
 """
 
@@ -36,7 +37,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Trailer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last line's content.
 
-    ``tasks`` counts business tasks, ``heads`` is one hash over the last link of each of them and of the store itself.
+    ``tasks`` counts business tasks, ``heads`` is one hash over the last link of each of them, of each convoy and of the store.
     """
 
     rows: int
@@ -80,7 +81,7 @@ class Summed:
         """The trailer of what was added."""
         heads = "\n".join(sorted(f"{task_no}:{link}:{digest}" for task_no, (link, digest) in self._last.items()))
         digest = hashlib.blake2b(heads.encode(), digest_size=16).hexdigest()
-        return Trailer(self.rows, len(self._last.keys() - {0}), digest, store_id)
+        return Trailer(self.rows, sum(task_no > 0 for task_no in self._last), digest, store_id)
 
 
 def trailer_line(trailer: Trailer) -> bytes:
@@ -123,7 +124,7 @@ class _Reader:
         self.summed = Summed()
         self.trailer: Trailer | None = None
         self._task_ids: dict[int, str] = {0: ""}
-        self._task_nos: dict[str, int] = {"": 0}
+        self._task_nos: dict[tuple[bool, str], int] = {(False, ""): 0}  # by whether it is a convoy's, and name
 
     def read(self, number: int, data: bytes) -> None:
         if self.trailer is not None:
@@ -139,13 +140,14 @@ class _Reader:
     def _row(self, number: int, line: _Line) -> None:
         if self.rows and line.no <= self.rows[-1].no:
             raise MutilatedExport(number, f"row {line.no} stands after row {self.rows[-1].no}")
-        if line.task_no < 0 or self._task_ids.setdefault(line.task_no, line.task) != line.task:
+        kind = "convoy" if line.task_no < 0 else "task"
+        if self._task_ids.setdefault(line.task_no, line.task) != line.task:
+            known = self._task_ids[line.task_no]
+            raise MutilatedExport(number, f"{kind} number {abs(line.task_no)} is named {line.task!r}, not {known!r}")
+        known_no = self._task_nos.setdefault((line.task_no < 0, line.task), line.task_no)
+        if known_no != line.task_no:
             raise MutilatedExport(
-                number, f"task number {line.task_no} is named {line.task!r}, not {self._task_ids.get(line.task_no)!r}"
-            )
-        if self._task_nos.setdefault(line.task, line.task_no) != line.task_no:
-            raise MutilatedExport(
-                number, f"task {line.task!r} has the number {line.task_no}, not {self._task_nos[line.task]}"
+                number, f"{kind} {line.task!r} has the number {abs(line.task_no)}, not {abs(known_no)}"
             )
         self._link(number, line)
         row = HistoryRow(
@@ -162,7 +164,7 @@ class _Reader:
         self.summed.add(row)
 
     def _link(self, number: int, line: _Line) -> None:
-        whose = f"task {line.task!r}" if line.task_no else "the store"
+        whose = "the store" if line.task_no == 0 else f"{'convoy' if line.task_no < 0 else 'task'} {line.task!r}"
         link, head = self.summed.last(line.task_no)
         if line.link != link + 1:
             raise MutilatedExport(

@@ -1,18 +1,21 @@
 """What the events of a history say of one task, and what they should not say.
 
-Handlers of the single events stand in ``fold_task``, ``fold_steps`` and ``fold_people``; ``history`` joins them.
+Handlers of the single events stand in ``fold_task``, ``fold_steps``, ``fold_undo``, ``fold_people`` and ``fold_convoys``;
+``history`` joins them.
 """
 
 import msgspec
 
-from ..model import StepState, TaskState
+from ..errors import ArrieroError
+from ..model import StepState, TaskState, Turn
 from ..policies import StepPolicy
 from .telling import Event
 
-__all__ = ["ENDED", "STEP_IS_OPEN", "Event", "StepFold", "TaskFold", "Violation"]
+__all__ = ["ENDED", "STEP_IS_OPEN", "UNREADABLE", "Event", "StepFold", "TaskFold", "Violation"]
 
 ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
 STEP_IS_OPEN = (StepState.PENDING, StepState.RUNNING)
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError, ArrieroError)  # by an event
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -83,6 +86,14 @@ class TaskFold:
         self.reply_to: str | None = None
         self.status_count = 0
         self.last_status = ""
+        self.convoy_no: int | None = None
+        self.place: int | None = None
+        self.sequence: int | None = None
+        self.rank: int | None = None
+        self.turn: Turn | None = None
+        self.is_stopped = False  # its key stands still on it, in error
+        self.turn_fits = True  # to its state, as of the last commit
+        self.gap_alert = False  # a person was told that it waits for numbers that are missing
         self.violations: list[Violation] = []
         self.at = 0
 
@@ -113,6 +124,8 @@ class TaskFold:
                 self.convict("I31", f"{what} although the pivot {step.ordinal} ({step.name}) has or may have happened")
 
     def news(self) -> None:
-        """Something was recorded that wakes the task, if nobody holds it."""
+        """Something was recorded that wakes the task, if nobody holds it and its turn in a convoy has come."""
+        if self.turn is Turn.WAITING:
+            return
         if self.holder is None and self.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
             self.not_before = self.at

@@ -1,7 +1,8 @@
 """What the events of people say: their verbs, the messages to submitters, the alerts; and the invariants they show."""
 
-from ..model import StepState, TaskState, Verb
+from ..model import StepState, TaskState, Turn, Verb
 from .fold import ENDED, STEP_IS_OPEN, Event, StepFold, TaskFold
+from .fold_convoys import judge_turn
 from .verb_rules import VERB_RULES
 
 _TERMINAL_STATUS = {
@@ -119,16 +120,21 @@ def _complete(task: TaskFold, step: StepFold, fence: int) -> None:
     task.lost_count = 0
 
 
-def alert_opened(task: TaskFold, _event: Event) -> None:
-    """The task needs a person."""
+def alert_opened(task: TaskFold, event: Event) -> None:
+    """The task needs a person; or it waits in its convoy for numbers that somebody must see to."""
     task.open_alerts += 1
-    if task.state is not TaskState.ERROR:
+    if event.get("cause") == "gap":
+        if task.turn is not Turn.WAITING:
+            task.convict("I26", f"an alert of a gap was opened while the task's turn was {task.turn}")
+        task.gap_alert = True
+    elif task.state is not TaskState.ERROR:
         task.convict("I26", f"an alert was opened while the task was {task.state}")
 
 
 def alert_closed(task: TaskFold, _event: Event) -> None:
-    """The task left its error."""
+    """The task left its error, or what it waited for is there."""
     task.open_alerts -= 1
+    task.gap_alert = False
 
 
 def published(task: TaskFold, event: Event) -> None:
@@ -174,10 +180,14 @@ def judge_commit(task: TaskFold, events: list[Event]) -> None:
             task.convict(
                 "I59", f"{event.get('verb')} is recorded to lead to {event.get('after')}, the task is {task.state}"
             )
-    due = int(task.state is TaskState.ERROR)
+    due = int(task.state is TaskState.ERROR or task.gap_alert)
     if task.open_alerts != due:
         task.convict("I26", f"the task is {task.state} with {task.open_alerts} open alerts")
         task.open_alerts = due  # said once
+    if task.gap_alert and task.turn is not Turn.WAITING and task.state is not TaskState.ERROR:
+        task.convict("I26", "the alert of a gap is open, but the task does not wait any more")
+        task.gap_alert = False
+    judge_turn(task)
 
 
 def judge_end(task: TaskFold, *, complete: bool) -> None:

@@ -1,6 +1,6 @@
 """What the events of steps and compensations say, and the invariants they show."""
 
-from ..model import StepState, TaskState
+from ..model import StepState, TaskState, Turn
 from .fold import Event, StepFold, TaskFold
 
 
@@ -30,6 +30,8 @@ def dispatched(task: TaskFold, event: Event) -> None:
         )
     if task.paused:
         task.convict("I10", f"step {step.ordinal} was dispatched while a person kept the task paused")
+    if task.turn is Turn.WAITING:
+        task.convict("I40", f"step {step.ordinal} was dispatched while the task waited for its turn")
     if step.not_before is not None and task.at < step.not_before:
         task.convict("I10", f"step {step.ordinal} was dispatched at {task.at}, due at {step.not_before}")
     if event["attempt"] != step.attempt:

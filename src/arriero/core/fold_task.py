@@ -1,6 +1,6 @@
 """What the events of a task's claims and ends say, and the invariants they show."""
 
-from ..model import StepState, TaskState
+from ..model import StepState, TaskState, Turn
 from .fold import STEP_IS_OPEN, Event, TaskFold
 
 
@@ -19,7 +19,9 @@ def claimed(task: TaskFold, event: Event) -> None:
         task.convict("I9", f"claimed by process {event['process']} while process {task.holder} held it")
     if task.paused:
         task.convict("I10", "claimed while a person kept it paused")
-    if task.not_before is None or task.at < task.not_before:
+    if task.turn not in (None, Turn.OPEN):
+        task.convict("I10", f"claimed while its turn in the convoy was {task.turn}")
+    elif task.not_before is None or task.at < task.not_before:
         task.convict("I10", f"claimed at {task.at}, due at {task.not_before}")
     task.grow_fence(event["fence"], "claimed")
     task.holder = event["process"]

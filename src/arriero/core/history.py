@@ -4,29 +4,29 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ..errors import ArrieroError
-from ..model import HistoryRow, Loaded, StepKind, StepState
-from . import fold_people, fold_steps, fold_task, fold_undo
+from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
+from . import fold_convoys, fold_people, fold_steps, fold_task, fold_undo
 from .chain import START, fits_link
 from .epoch import FIRST
-from .fold import Event, TaskFold, Violation
+from .fold import UNREADABLE, Event, TaskFold, Violation
+from .fold_ledger import LedgerFold
+from .fold_stream import ConvoyStream
 
-__all__ = ["CHECKED", "History", "StoreFold", "TaskFold", "Violation", "check", "differences"]
+__all__ = ["CHECKED", "History", "StoreFold", "TaskFold", "Violation", "check", "convoy_differences", "differences"]
 
 _read_events = msgspec.json.Decoder(list[Event]).decode
 _STORE_STREAM = 0
-_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError, ArrieroError)
 
 CHECKED: dict[str, str] = {
     "I1": "every task ends (asked for with --complete)",
     "I2": "an end never changes; only a person's verb opens the next incarnation",
     "I3": "a task is submitted once",
-    "I5": "nothing happens to a task that was never submitted",
+    "I5": "nothing happens to a task that was never submitted; tasks of a ledger come after it was opened, and no more than it accepted",
     "I6": "fences strictly increase",
     "I7": "what is dispatched was waiting",
     "I8": "a report counts only under the highest fence",
     "I9": "one holder at a time",
-    "I10": "no claim before its time, nor while the task is paused",
+    "I10": "no claim before its time, nor while the task is paused, nor before its turn in its convoy",
     "I11": "only the current claim of a step dispatches it",
     "I12": "every process start has a fresh name",
     "I13": "a late or refused report changes nothing",
@@ -49,6 +49,9 @@ CHECKED: dict[str, str] = {
     "I33": "terms of a lease strictly increase, one holder each",
     "I34": "a leader writes only under the current term",
     "I35": "a lease is given back only by its holder under its term",
+    "I39": "places in a convoy are given in the order of commits, and nothing stands behind its end mark",
+    "I40": "of a convoy one task at a time has its turn, always the first that waits; no place and no number is left out silently",
+    "I41": "a convoy goes past a failed task, or on when parked, only where that is told; who comes back learns whether its place is lost",
     "I43": "statuses of a task are numbered 1, 2, ... without gaps",
     "I44": "a status never contradicts its task",
     "I45": "the last status of an incarnation tells its end, in the queue that the submission named",
@@ -88,6 +91,7 @@ _HANDLERS: dict[str, Callable[[TaskFold, Event], None]] = {
     "timer.fired": fold_steps.fired,
     "undo.begun": fold_undo.undo_begun,
     "undo.planned": fold_undo.undo_planned,
+    **fold_convoys.HANDLERS,
 }
 
 
@@ -117,7 +121,7 @@ def _fold_event(task: TaskFold, event: Event, terms: dict[str, int]) -> bool:
         return False
     try:
         handler(task, event)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         task.convict("I53", f"{kind} cannot be read: {type(error).__name__} {error}")
     if "term" in event and event["term"] is not None and terms.get("supervisor") != event["term"]:
         task.convict("I34", f"{kind} under term {event['term']}, current is {terms.get('supervisor', 0)}")
@@ -132,6 +136,8 @@ class StoreFold:
         self.holders: dict[str, tuple[int, int]] = {}  # term and process, by lease
         self.instances: set[str] = set()
         self.epoch = FIRST
+        self.ledgers = LedgerFold()
+        self.purged = False  # tasks were removed, and their histories with them
         self.violations: list[Violation] = []
 
     def row(self, actor: str, events: list[Event]) -> None:
@@ -139,7 +145,7 @@ class StoreFold:
         for event in events:
             try:
                 self._event(actor, event)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 self._convict("I53", f"{event.get('type')} cannot be read: {type(error).__name__} {error}")
 
     def _event(self, actor: str, event: Event) -> None:
@@ -158,7 +164,13 @@ class StoreFold:
                     )
             case "epoch.opened":
                 self._epoch_opened(event["epoch"])
-            case "process.retired" | "statuses.dropped" | "tasks.purged":
+            case "tasks.purged":
+                self.purged = True
+            case "ledger.opened":
+                self.ledgers.opened(event)
+            case "ledger.discarded":
+                self.ledgers.discarded(event)
+            case "process.retired" | "statuses.dropped":
                 pass
             case kind:
                 self._convict("I53", f"unknown event {kind!r}")
@@ -183,39 +195,59 @@ class History:
 
     def __init__(self) -> None:
         self.tasks: dict[int, TaskFold] = {}
+        self.convoys: dict[int, ConvoyStream] = {}
         self.store = StoreFold()
         self.violations: list[Violation] = []
         self._heads: dict[int, tuple[int, str]] = {}
 
     def add(self, row: HistoryRow) -> None:
         """Fold one row and check its link."""
-        link, head = self._heads.get(row.task_no, (0, START))
+        link, head = self.last_link(row.task_no)
+        named = f"convoy {row.task_id}" if row.task_no < 0 else row.task_id
         text = bytes(row.events).decode()
         if row.link != link + 1:
-            self.violations.append(Violation("I53", row.task_id, f"link {row.link} follows {link}"))
+            self.violations.append(Violation("I53", named, f"link {row.link} follows {link}"))
         if not fits_link(row.hash, head, row.task_no, row.link, row.at, row.actor, text):
-            self.violations.append(
-                Violation("I53", row.task_id, f"link {row.link} does not carry the hash of its content")
-            )
+            self.violations.append(Violation("I53", named, f"link {row.link} does not carry the hash of its content"))
         self._heads[row.task_no] = (row.link, row.hash)
         try:
             events = _read_events(text)
         except msgspec.MsgspecError as error:
-            self.violations.append(Violation("I53", row.task_id, f"link {row.link} cannot be read: {error}"))
+            self.violations.append(Violation("I53", named, f"link {row.link} cannot be read: {error}"))
             return
         if row.task_no == _STORE_STREAM:
             self.store.row(row.actor, events)
             return
+        if row.task_no < 0:
+            self._convoy(-row.task_no).own_row(row.task_id, row.at, events)
+            return
         if row.task_no not in self.tasks:
             self.tasks[row.task_no] = TaskFold(row.task_no, row.task_id)
-        fold_commit(self.tasks[row.task_no], row.at, events, self.store.terms)
+        task = self.tasks[row.task_no]
+        fold_commit(task, row.at, events, self.store.terms)
+        if events and "ledger" in events[0]:
+            self.store.ledgers.submitted(row.task_id, events[0])
+        for convoy_no in {event["convoy"] for event in events if isinstance(event.get("convoy"), int)}:
+            self._convoy(convoy_no).row_of_task(task, row.at, events)
+
+    def _convoy(self, convoy_no: int) -> ConvoyStream:
+        if convoy_no not in self.convoys:
+            self.convoys[convoy_no] = ConvoyStream(convoy_no)
+        return self.convoys[convoy_no]
+
+    def last_link(self, task_no: int) -> tuple[int, str]:
+        """Link and hash of the last row of a stream; of a convoy's own under its number below zero."""
+        return self._heads.get(task_no, (0, START))
 
     def end(self, *, complete: bool = False) -> list[Violation]:
-        """All violations, in the order of the tasks."""
-        found = self.violations + self.store.violations
+        """All violations: of the chains, of the store, of the tasks, of the convoys."""
+        found = self.violations + self.store.violations + self.store.ledgers.violations
         for task in self.tasks.values():
             fold_people.judge_end(task, complete=complete)
             found += task.violations
+        for convoy in self.convoys.values():
+            convoy.end(purged=self.store.purged)
+            found += convoy.fold.violations
         return found
 
 
@@ -237,7 +269,8 @@ def differences(fold: TaskFold, loaded: Loaded) -> list[str]:
     """Where the state tables say something else than the fold of the history (I52); empty when they agree."""
     task = loaded.task
     fields: tuple[str, ...] = ("state", "fence", "failure_count", "lost_count", "incarnation", "past_count")
-    found = _differing(f"task {task.task_id}", fold, task, (*fields, "complete_by", "reply_to", "status_count"))
+    fields += ("complete_by", "reply_to", "status_count", "convoy_no", "place", "sequence", "rank", "turn")
+    found = _differing(f"task {task.task_id}", fold, task, fields)
     if fold.paused != (task.paused_at is not None):
         found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")
     if fold.holder != task.locked_by:
@@ -251,6 +284,19 @@ def differences(fold: TaskFold, loaded: Loaded) -> list[str]:
                 continue  # a timer that is no longer waited for leaves no event of its own
             fields = ("state",)
         found += _differing(f"task {task.task_id} step {step.ordinal}", fold.steps[step.ordinal], step, fields)
+    return found
+
+
+def convoy_differences(history: History, row: ConvoyRow) -> list[str]:
+    """Where a convoy's row says something else than the history (I52), or would let its tasks wait for ever."""
+    stream = history.convoys.get(row.convoy_no)
+    if stream is None:
+        is_silent = row.number == 0 or history.store.purged
+        return [] if is_silent else [f"convoy {row.key}: its history says nothing of it"]
+    stream.end(purged=history.store.purged)
+    found = stream.differences(row, purged=history.store.purged)
+    if (row.link, row.head) != history.last_link(-row.convoy_no):
+        found.append(f"convoy {row.key}: its row names another last link than its history")
     return found
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from ..commands import Operate
-from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, seconds_between
-from . import wording
+from ..model import TASK_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Turn, Verb, seconds_between
+from . import convoy_words, wording
 from .compensation import stuck_in_doubt
 from .supervision import may_have_happened, pivot_of
 from .verbs import VERB_RULES, allowed_verbs, judged, to_be_redone
@@ -55,19 +55,19 @@ def _plain(verb: Verb, does: str, loaded: Loaded, now: Instant) -> list[Move]:
 def _resubmit(loaded: Loaded, now: Instant) -> list[Move]:
     task, redo = loaded.task, to_be_redone(loaded.task, loaded.life)
     if task.state is TaskState.COMPENSATED:
-        does = "runs it again from the beginning, in a new incarnation, under new keys"
+        does = f"runs it again from the beginning, in a new incarnation, under new keys{_turn_after(loaded)}"
         first = _plain(Verb.RESUBMIT, does, loaded, now)
         return [*first, Move(Verb.RESUBMIT, "the same with other arguments", options=("--arguments", "JSON"))]
     if task.undoing:
         still_open = _still_to_undo(loaded)
         does = f"goes on with the undo: {', '.join(still_open)}" if still_open else "goes on with the undo"
-        return _plain(Verb.RESUBMIT, does, loaded, now)
+        return _plain(Verb.RESUBMIT, does + _turn_after(loaded), loaded, now)
     again = (
         f"does again: {', '.join(step.label for step in redo)}"
         if redo
         else "runs its code again, over what is recorded"
     )
-    found = _plain(Verb.RESUBMIT, f"{again}; recorded results stay", loaded, now)
+    found = _plain(Verb.RESUBMIT, f"{again}; recorded results stay{_turn_after(loaded)}", loaded, now)
     for step in redo:
         if not _trial(Verb.RESUBMIT, loaded, now, step=step.ordinal, arguments=step.arguments):
             at_step = ("--at-step", step.label) if len(redo) > 1 else ()
@@ -76,6 +76,16 @@ def _resubmit(loaded: Loaded, now: Instant) -> list[Move]:
                 Move(Verb.RESUBMIT, f"the same, {step.label} with other arguments under a new key", options=options)
             )
     return found
+
+
+def _turn_after(loaded: Loaded) -> str:
+    """What a task that has ended waits for in its convoy when it comes back."""
+    task, convoy = loaded.task, loaded.convoy
+    if convoy is None or task.state in TASK_OPEN or (task.turn is Turn.OPEN and convoy.parked_at is None):
+        return ""
+    lost = ", and its place is lost: others that came after it have gone before"
+    is_lost = convoy_words.would_lose_its_place(task, convoy)
+    return f"; it waits for its turn in convoy {convoy.key!r} first{lost * is_lost}"
 
 
 def _still_to_undo(loaded: Loaded) -> list[str]:
@@ -93,7 +103,7 @@ def _undone(loaded: Loaded) -> str:
 
 
 def _compensate(loaded: Loaded, now: Instant) -> list[Move]:
-    return _plain(Verb.COMPENSATE, _undone(loaded), loaded, now)
+    return _plain(Verb.COMPENSATE, _undone(loaded) + _turn_after(loaded), loaded, now)
 
 
 def _cancel(loaded: Loaded, now: Instant) -> list[Move]:

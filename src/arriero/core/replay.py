@@ -69,12 +69,21 @@ class Execution:
         start: makes the coroutine.
         seed: of the task, for ``random`` and ``uuid``.
         now: when the task was started, by the store's clock.
+        convoy_state: of the task's convoy, as JSON text, when its turn came.
     """
 
-    def __init__(self, start: Callable[[], Coroutine[Any, Any, Any]], *, seed: int, now: Instant) -> None:
+    def __init__(
+        self,
+        start: Callable[[], Coroutine[Any, Any, Any]],
+        *,
+        seed: int,
+        now: Instant,
+        convoy_state: str | None = None,
+    ) -> None:
         self._start = start
         self._seed = seed
         self.now = now
+        self.looked_at_time = False  # whether the code has asked what time it is, or when a timer is due
         self._loop = WorkflowLoop(self, seed)  # type: ignore[abstract]  # its refusals are set in a loop
         self._main: asyncio.Task[Any] | None = None
         self._waiting: dict[Identity, asyncio.Future[Any]] = {}
@@ -87,6 +96,12 @@ class Execution:
         self._aside: dict[tuple[Identity, str], _Aside] = {}
         self.unseen: list[Identity] = []  # whose results came after the code had ended
         self.end: Returned | Raised | None = None
+        self.convoy_state = convoy_state
+        self.kept_convoy_state: str | None = None
+
+    def keep_convoy_state(self, text: str) -> None:
+        """What the convoy's state is to be once the task is processed."""
+        self.kept_convoy_state = text
 
     # --- driving
     def begin(self) -> list[Asked]:
@@ -153,11 +168,14 @@ class Execution:
 
     def _stop(self, end: Returned | Raised) -> None:
         self.end = end
-        self._loop.close()
+        self.close()
 
     def close(self) -> None:
         """Drop the code where it stands."""
         self._loop.close()
+        self._main = None
+        self._waiting.clear()
+        self._loop.workflow_run = None  # else each keeps the other alive until the garbage collector comes by
 
     def _judge(self, main: asyncio.Task[Any], just_asked: list[Asked]) -> Returned | Raised:
         if main.cancelled():
@@ -199,6 +217,7 @@ class Execution:
 
     def open_timer(self, seconds: float) -> asyncio.Future[Any]:
         """The code sleeps."""
+        self.looked_at_time = True
         self._occurrences[""] += 1
         identity = (StepKind.TIMER, TIMER_NAME, f"#{self._occurrences['']}")
         text = msgspec.json.encode({"seconds": seconds}).decode()
@@ -219,6 +238,7 @@ class Execution:
     # --- recorded time and chance
     def current_time(self) -> datetime:
         """When the result delivered last was recorded; at first, when the task was started."""
+        self.looked_at_time = True
         return as_datetime(self.now)
 
     def random(self) -> random.Random:
@@ -363,6 +383,8 @@ def replay(
     Returns: what the code asks for beyond the record, in order, also what was withdrawn or set back; and how code and
         record disagree, None if they agree.
     """
+    if not steps:
+        return execution.begin(), None
     record = Record(steps, branched_at)
     asked = list(execution.begin())
     for step in sorted((s for s in steps if s.result_number is not None), key=lambda s: s.result_number or 0):

@@ -10,6 +10,7 @@ import msgspec
 from ..model import HistoryRow, Instant, StepFailure, TaskFailure, seconds_between
 from . import wording
 from .fold import Event
+from .story_convoys import CONVOY_SENTENCES
 
 _read_events = msgspec.json.Decoder(list[Event]).decode
 
@@ -289,6 +290,10 @@ def _planned(story: Story, event: Event) -> str:
     return f"the undo is planned: {order or 'there is nothing to undo'}"
 
 
+def _of_convoy(say: Callable[[Event], str]) -> Callable[[Story, Event], str]:
+    return lambda _story, event: say(event)
+
+
 SENTENCES: dict[str, Callable[[Story, Event], str]] = {
     "task.submitted": _submitted,
     "task.claimed": _claimed,
@@ -323,4 +328,5 @@ SENTENCES: dict[str, Callable[[Story, Event], str]] = {
     "timer.fired": lambda story, event: f"{story.step(event)} has fired",
     "undo.begun": lambda story, event: f"the undo begins: {_task_failure(event['failure'])}",
     "undo.planned": _planned,
+    **{kind: _of_convoy(say) for kind, say in CONVOY_SENTENCES.items()},
 }

@@ -4,6 +4,8 @@ The reporter of a failed attempt and the Supervisor that finds an expired one de
 policy in the row; so a decision never waits for the leader, and the leader needs no user code.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from ..commands import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
@@ -15,11 +17,20 @@ _read_step_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_task_policy = msgspec.json.Decoder(TaskPolicy).decode
 
 
+POLICIES_KEPT = 4_096  # as read from the text in a row: thousands of rows have the same few
+
+
 def step_policy(step: StepRow) -> StepPolicy:
     """The policy in the step's row."""
-    return _read_step_policy(step.policy)
+    return _step_policy(step.policy)
 
 
+@lru_cache(POLICIES_KEPT)
+def _step_policy(text: str) -> StepPolicy:
+    return _read_step_policy(text)
+
+
+@lru_cache(POLICIES_KEPT)
 def task_policy(text: str) -> TaskPolicy:
     """The policy in the task's row."""
     return _read_task_policy(text)

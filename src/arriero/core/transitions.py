@@ -39,14 +39,18 @@ from ..model import (
     later,
 )
 from .chain import START, payload_hash
-from .changes import STEPS_PER_TASK_MAX, Change, Refused, Rows, Writer, begun
+from .changes import STEPS_PER_TASK_MAX, Change, ConvoyChange, Refused, Rows, Writer, begun, claim
+from .convoys import settle
 from .lease import HELD_FROM
-from .states import StepEvent, TaskEvent, advance_step, advance_task
+from .placing import Spot, placed
+from .states import StepEvent, advance_step
 from .telling import Event, dispatched, published
 
+__all__ = ["advance", "claim", "end_by_limit", "free", "new_task", "recover", "report", "report_verdict", "take"]
 
-def new_task(command: Submit, task_no: int, now: Instant) -> Change:
-    """The rows of a submitted task."""
+
+def new_task(command: Submit, task_no: int, now: Instant, spot: Spot | None = None) -> Change:
+    """The rows of a submitted task. ``spot``: the convoy it is submitted to, which has been found to take it."""
     due = later(now, command.delay)
     limit = None if command.complete_within is None else later(due, command.complete_within)
     task = TaskRow(
@@ -91,33 +95,14 @@ def new_task(command: Submit, task_no: int, now: Instant) -> Change:
         event["reply_to"] = command.reply_to
     events: list[Event] = [event]
     statuses: list[StatusRow] = []
-    task = published(task, "received", now, events, statuses)
-    return Change(task, [], [], events, [], statuses)
-
-
-def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
-    """A free, due task becomes the process's."""
-    claimed = replace(
-        task,
-        state=advance_task(task.state, TaskEvent.CLAIMED),
-        locked_by=process_no,
-        fence=task.fence + 1,
-        revision=task.revision + 1,
-        started_at=task.started_at or now,
-        unseen_since=now,
-    )
-    event: Event = {
-        "type": "task.claimed",
-        "fence": claimed.fence,
-        "process": process_no,
-        "state": claimed.state,
-        "revision": claimed.revision,
-    }
-    events: list[Event] = [event]
-    statuses: list[StatusRow] = []
-    if task.started_at is None and task.state is TaskState.PENDING:
-        claimed = published(claimed, "started", now, events, statuses)
-    return Change(claimed, [], [], events, [], statuses)
+    change = Change(task, [], [], events, [], statuses)
+    if spot is not None:
+        place = placed(task, command, spot, now)
+        change.task = place.task
+        events += place.events
+        change.convoy = ConvoyChange(place.convoy, place.tail)
+    change.task = published(change.task, "received", now, events, statuses)
+    return change
 
 
 def take(task: TaskRow, step: StepRow, process_no: int, now: Instant, complete_within: float) -> Change:
@@ -196,6 +181,8 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
         writer.finish(command.ending)
     writer.set(revision=task.revision + 1)
+    convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
+    settle(writer, task, hand_over=command.hand_over, convoy_state=convoy_state)
     return writer.change()
 
 
@@ -257,11 +244,13 @@ def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> C
     writer = Writer(task, rows, now, None)
     writer.events.append({"type": "task.expired", "term": command.term})
     if isinstance(command.ending, BeginUndo):
-        writer.begin_undo(command.ending.failure)
-        writer.release(now, "limit")
+        writer.undo_or_end(command.ending.failure)
+        if writer.task.state in TASK_OPEN:
+            writer.release(now, "limit")
     else:
         writer.hold(command.ending.failure)
     writer.set(revision=task.revision + 1)
+    settle(writer, task)
     return writer.change()
 
 
@@ -290,6 +279,7 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
     elif holds:
         writer.release(now, "lost" if command.lost_by is not None else "stuck")
     writer.set(revision=task.revision + 1)
+    settle(writer, task)
     return writer.change()
 
 

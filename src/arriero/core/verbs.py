@@ -12,11 +12,13 @@ from ..commands import Operate, Refusal
 from ..model import (
     STEP_OPEN,
     TASK_OPEN,
+    ConvoyRow,
     Instant,
     Loaded,
     StepKind,
     StepRow,
     StepState,
+    TailRow,
     TaskFailure,
     TaskRow,
     TaskState,
@@ -27,6 +29,7 @@ from ..model import (
 from .chain import payload_hash
 from .changes import Change, Refused, Rows, Writer
 from .compensation import idempotency_key, stuck_in_doubt
+from .convoys import settle
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import pivot_of, step_policy, stopped_by_pivot, task_policy
 from .telling import Event
@@ -55,6 +58,9 @@ def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
             f"somebody else came first: task {task.task_id!r} is {task.state} in incarnation {task.incarnation},"
             f" you saw incarnation {command.incarnation}; look at it again"
         )
+        return Refused(_refusal("came_first", said, task))
+    if task.ledger_no is not None:
+        said = f"task {task.task_id!r} came with a ledger that is just letting its tasks go: ask again in a moment"
         return Refused(_refusal("came_first", said, task))
     try:
         return _Operation(command, task, rows, now).carried_out()
@@ -89,6 +95,21 @@ class _LoadedRows:
 
     def term(self, lease: str) -> int:
         return 0
+
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        return self._loaded.convoy or ConvoyRow(convoy_no=convoy_no, key="", ordering="place")
+
+    def member(self, task_no: int) -> TaskRow | None:
+        return self._loaded.task
+
+    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
+        return None
+
+    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
+        return 0
+
+    def seal(self, convoy_no: int) -> TailRow | None:
+        return None
 
 
 def judged(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
@@ -130,6 +151,7 @@ class _Operation:
             not_before=task.not_before if task.locked_by is None else writer.now,
         )
         _CARRY_OUT[command.verb](self)
+        settle(writer, task)
         after = writer.task
         self.event |= {
             "after": after.state,
@@ -311,8 +333,9 @@ class _Operation:
         self._begin_undo(failure)
 
     def _begin_undo(self, failure: TaskFailure) -> None:
-        self.writer.begin_undo(failure)
-        self.writer.set(not_before=self.writer.now, paused_at=None)
+        self.writer.undo_or_end(failure)
+        if self.writer.task.state in TASK_OPEN:
+            self.writer.set(not_before=self.writer.now, paused_at=None)
 
     def cancel(self) -> None:
         failure = TaskFailure("person", self._said("cancelled"), code="cancelled")

@@ -176,6 +176,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if self._closed:
             return
         self._closed = True
+        if all(task.done() for task in self._tasks):  # as after most runs: there is nothing to drop
+            self._tasks.clear()
+            self._ready.clear()
+            return
         outer = self._enter()
         try:
             for task in self._tasks:  # grows when a `finally` block makes tasks; they are dropped as well

@@ -379,10 +379,11 @@ class _AttemptRun:
         if code is None:
             return None
         signature, is_async = code.signature, code.is_async
-        signature.arguments(self._step.arguments)
+        checked = [signature.arguments(self._step.arguments)]
 
         async def call() -> Any:
-            arguments = signature.arguments(self._step.arguments)  # made anew for each try: a step may change them
+            # Made anew for each further try: a step may change them.
+            arguments = checked.pop() if checked else signature.arguments(self._step.arguments)
             if (around := self._host._around) is not None:
                 instead = around(definition, self._step, first, arguments)
                 if instead is not None:

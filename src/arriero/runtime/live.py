@@ -28,6 +28,10 @@ class LiveTask:
     def __init__(self, loaded: Loaded, code: Code | None) -> None:
         self.task: TaskRow = loaded.task
         self.arguments = loaded.arguments
+        self.convoy = loaded.convoy
+        self.key_since = 0.0  # since when this process has had the key of its convoy, on its own clock
+        self.behind: Loaded | None = None  # who waits for the next turn in its convoy, as far as that is known
+        self.ahead: LiveTask | None = None  # that one, while its code has run ahead and the commit is on its way
         self.steps: dict[int, StepRow] = {step.step_no: step for step in loaded.life}
         self.code = code
         self.inbox: deque[Reported | Fired] = deque()
@@ -47,7 +51,26 @@ class LiveTask:
     @property
     def loaded(self) -> Loaded:
         """The rows as last written or read."""
-        return Loaded(self.task, self.arguments, tuple(sorted(self.steps.values(), key=lambda step: step.ordinal)))
+        steps = tuple(sorted(self.steps.values(), key=lambda step: step.ordinal))
+        return Loaded(self.task, self.arguments, steps, self.convoy)
+
+    @property
+    def looked_at_time(self) -> bool:
+        """Whether what the code did so far depends on when the task was started."""
+        return self.execution is not None and self.execution.looked_at_time
+
+    def begin(self, loaded: Loaded) -> None:
+        """What the code asked for ahead of its turn is recorded: this is how the task stands now."""
+        assert self.execution is not None
+        assert loaded.task.started_at is not None
+        self.task, self.convoy = loaded.task, loaded.convoy
+        self.steps = {step.step_no: step for step in loaded.steps}
+        self.execution.now = loaded.task.started_at
+
+    @property
+    def kept_convoy_state(self) -> str | None:
+        """What the code wants to be kept of its convoy."""
+        return None if self.execution is None or self.convoy is None else self.execution.kept_convoy_state
 
     @property
     def unseen(self) -> list[Identity]:
@@ -65,7 +88,10 @@ class LiveTask:
         except InvalidInput as error:
             self.broken = TaskFailure("replay", str(error), code="refused_arguments")
             return
-        self.execution = Execution(lambda: started, seed=self.task.seed, now=self.task.started_at)
+        convoy_state = None if self.convoy is None else self.convoy.value
+        self.execution = Execution(
+            lambda: started, seed=self.task.seed, now=self.task.started_at, convoy_state=convoy_state
+        )
         try:
             steps = forward_of(self.steps.values())
             if self.task.incarnation > 1:
@@ -137,5 +163,8 @@ class LiveTask:
 
     def close(self) -> None:
         """Drop the code."""
+        if self.ahead is not None:
+            self.ahead.close()
+            self.ahead = None
         if self.execution is not None:
             self.execution.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..commands import Answer, AnyCommand, Applied
-from ..core.lease import may_retire, on_process_lost, trusted_until
+from ..core.lease import is_alive, may_retire, on_process_lost, trusted_until
 from ..errors import StoreError
 from ..model import ProcessRow
 from ..store.base import Renewal, StateStore
@@ -53,6 +53,7 @@ class Membership:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: Keeper | None = None
         self._freeing: set[int] = set()
+        self.other_schedulers = 0  # alive at the last renewal
 
     async def register(self, about: str = "{}") -> None:
         """Enter the store as a new process start; ``about`` says what it runs, as JSON text."""
@@ -112,6 +113,7 @@ class Membership:
             self._on_lost()
             return
         self._trust_from(left_at)
+        self.other_schedulers = sum(is_alive(other, "scheduler", renewal.now) for other in renewal.others)
         for other in renewal.others:
             if other.process_no in self._freeing:
                 continue

@@ -114,6 +114,7 @@ class Session:
             on_end=self._on_end,
             spawn=self._spawn,
             is_trusted=self.membership.is_trusted,
+            others=lambda: self.membership.other_schedulers,
         )
         self.supervisor = Supervisor(**common)
         self.leader = Leader(

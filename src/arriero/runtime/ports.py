@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -128,6 +128,7 @@ class SystemPorts:
     def __init__(self) -> None:
         self.clock: Clock = LoopClock()
         self.random = random.Random(secrets.randbits(64))
+        self._pid = os.getpid()
         self._pools: dict[str, ThreadPoolExecutor] = {}
 
     def new_instance(self) -> str:
@@ -135,9 +136,11 @@ class SystemPorts:
         return f"{host}-{os.getpid()}-{secrets.token_hex(6)}"
 
     def new_task_id(self) -> str:
-        from time import time_ns
-
-        return f"{time_ns() // 1000:013x}{secrets.token_hex(5)}"
+        if os.getpid() != self._pid:  # a forked process must not draw what its parent draws
+            self._pid = os.getpid()
+            self.random.seed(secrets.randbits(64))
+        # Not from the system's source: asking that gives up the interpreter's lock, thousands of times a second.
+        return f"{time_ns() // 1000:013x}{self.random.getrandbits(40):010x}"
 
     async def in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
         if pool not in self._pools:

@@ -2,12 +2,14 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from ..commands import (
+    ENDS,
     Advance,
+    Ahead,
     Answer,
     AnyCommand,
     Applied,
@@ -17,6 +19,7 @@ from ..commands import (
     Dispatch,
     Ending,
     Fired,
+    HandOver,
     Hold,
     Keep,
     NewStep,
@@ -39,7 +42,9 @@ from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, 
 from ..store.base import StateStore
 from ..store.committer import Committer
 from .agent_host import AgentHost
+from .ahead import run_ahead
 from .code import Code
+from .courtesy import Courtesy
 from .live import LiveTask
 from .ports import Ports
 from .settings import Settings
@@ -57,6 +62,7 @@ class Scheduler:
         codes: what this process can run, by the name in the task's row.
         on_end: told of each task that ended here.
         is_trusted: whether this process may still believe in its lease.
+        others: how many other processes claim tasks.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Scheduler:
         on_end: Callable[[TaskRow, LiveTask], None],
         spawn: Callable[..., None],
         is_trusted: Callable[[], bool],
+        others: Callable[[], int],
     ) -> None:
         self._codes = codes
         self._store = store
@@ -85,7 +92,9 @@ class Scheduler:
         self._on_end = on_end
         self._spawn = spawn
         self._is_trusted = is_trusted
+        self._others = others
         self._names = tuple(codes)
+        self._courtesy = Courtesy(ports, others)
         self._claiming = False
         self._claim_again = False
         self._draining = False
@@ -98,7 +107,9 @@ class Scheduler:
         if self._claiming:
             self._claim_again = True
             return
-        room = min(self._settings.tasks_max - len(self.live), CLAIM_MAX)
+        if self._courtesy.asks_for_patience(self.claim_soon):
+            return
+        room = min(self._settings.tasks_max - len(self.live), max(CLAIM_MAX // (1 + self._others()), 1))
         if self._draining or room <= 0 or not self._is_trusted():  # what a lapsed process claims is only lost again
             return
         self._claiming = True
@@ -112,20 +123,32 @@ class Scheduler:
         self._claiming = False
         tasks = answer.tasks if isinstance(answer, Claimed) else ()
         for loaded in tasks:
-            if loaded.task.task_no in self.live or loaded.task.task_no in self._reloading:
-                self._reload_soon(
-                    loaded.task.task_no, ()
-                )  # we knew it before this answer came: what is recorded counts
-            else:
-                self._adopt(loaded)
+            self._take_over(loaded)
         again, self._claim_again = self._claim_again, False
         if again or len(tasks) == room:
             self.claim_soon()
 
-    def _adopt(self, loaded: Loaded, reports: tuple[Reported, ...] = ()) -> None:
+    def _take_over(self, loaded: Loaded, *, before: LiveTask | None = None, behind: Loaded | None = None) -> None:
+        """Drive what the store says is ours now. ``before``: had its turn before it; ``behind``: waits for the next one."""
+        task_no = loaded.task.task_no
+        if self._is_known_here(task_no):
+            self._reload_soon(task_no, ())  # we knew it before this answer came: what is recorded counts
+        else:
+            self._adopt(loaded, before=before, behind=behind)
+
+    def _adopt(
+        self,
+        loaded: Loaded,
+        reports: tuple[Reported, ...] = (),
+        *,
+        before: LiveTask | None = None,
+        behind: Loaded | None = None,
+    ) -> None:
         """Drive a task that is ours, from its record; ``reports`` came for it and are not recorded yet."""
         task = loaded.task
         live = LiveTask(loaded, self._codes.get(task.workflow))
+        live.key_since = self._ports.clock.monotonic() if before is None else before.key_since
+        live.behind = behind
         self.live[task.task_no] = live
         for step in loaded.steps:
             self._adopt_attempt(step, task, {report.step_no for report in reports})
@@ -228,7 +251,7 @@ class Scheduler:
             live.close()
             reports += tuple(item for item in live.inbox if isinstance(item, Reported))
         if loaded is not None and loaded.task.locked_by == self._process_no:
-            self._adopt(loaded, reports)
+            self._adopt(loaded, reports, before=live, behind=None if live is None else live.behind)
             return
         for report in reports:
             self.report_alone(report)
@@ -278,7 +301,7 @@ class Scheduler:
             return self._advance(live, delivered)  # first the results, then the decision from what is recorded
         just_ended = {item.step_no for item in delivered if not _is_retry(item)}
         still_open = [step for step in live.open_steps() if step.step_no not in just_ended]
-        ending = on_code_ended(end, live.output, live.loaded, still_open, live.unseen)
+        ending = on_code_ended(end, live.output, live.loaded, still_open, live.unseen, live.kept_convoy_state)
         return self._advance(live, delivered, (), ending or Keep())
 
     def _deliver(self, live: LiveTask, item: Reported | Fired) -> None:
@@ -375,7 +398,78 @@ class Scheduler:
             delivered=delivered,
             opened=opened,
             ending=ending,
+            convoy_no=task.convoy_no,
+            hand_over=self._hand_over(live, ending),
         )
+
+    # --- the next task of a convoy
+    def _hand_over(self, live: LiveTask, ending: Ending) -> HandOver | None:
+        """Whether this process goes on with the next task of the convoy, and what that asks for first, if that is known.
+
+        A process that is full goes on with none: what has a higher priority elsewhere comes first.
+        """
+        if live.task.convoy_no is None or not isinstance(ending, ENDS):
+            return None
+        if self._draining or len(self.live) >= self._settings.tasks_max or not self._is_trusted():
+            return None
+        if self._courtesy.lets_go(live.key_since):
+            return None
+        try:
+            return HandOver(self._names, self._run_ahead(live, ending))
+        except Exception:  # the end that is on its way must not be lost with it; by its turn it meets the same again
+            logger.exception("the code of the task behind %s could not be run ahead of its turn", live.task.task_id)
+            return HandOver(self._names)
+
+    def _run_ahead(self, live: LiveTask, ending: Ending) -> Ahead | None:
+        """What the task behind asks for first, with places taken for it; None: it begins by itself."""
+        ahead = run_ahead(live, ending, self._codes, self._store.now())
+        if ahead is None or ahead.convoy is None:
+            return None
+        opened = self._open(ahead)
+        if ahead.broken is not None:
+            ahead.close()
+            return None
+        live.ahead = ahead
+        return Ahead(ahead.task.task_no, ahead.task.link, ahead.convoy.value, opened)
+
+    def _go_on(self, live: LiveTask, ahead: LiveTask | None, command: Advance, answer: Applied) -> None:
+        """With the next task of the convoy, if that is ours: from where its code has run to, or from its record."""
+        if ahead is not None:
+            if (
+                answer.next is not None
+                and answer.begun is not None
+                and not self._is_known_here(answer.next.task.task_no)
+            ):
+                ahead.key_since, ahead.behind = live.key_since, answer.following
+                self._begin(ahead, answer.next, answer.begun)
+                return
+            self._drop_ahead(ahead, command)
+        if answer.next is not None:
+            self._take_over(answer.next, before=live, behind=answer.following)
+
+    def _begin(self, ahead: LiveTask, loaded: Loaded, begun: tuple[Dispatch, ...]) -> None:
+        """What its code asked for ahead of its turn is recorded."""
+        ahead.begin(loaded)
+        self.live[loaded.task.task_no] = ahead
+        for dispatch in begun:
+            self._agents.dispatch(dispatch, reserved=True)
+        self._rest(ahead)
+
+    def _is_known_here(self, task_no: int) -> bool:
+        return task_no in self.live or task_no in self._reloading
+
+    def _drop_ahead(self, ahead: LiveTask, command: Advance) -> None:
+        ahead.close()
+        if command.hand_over is not None and command.hand_over.ahead is not None:
+            self._give_back(command.hand_over.ahead.opened)
+
+    def _give_back(self, opened: Iterable[NewStep]) -> None:
+        """Places that were taken for requests which are not made after all."""
+        for new in opened:
+            if new.take:
+                self._agents.give_back(new.agent)
+
+    # --- what was written
 
     def _send(self, live: LiveTask, command: Advance) -> None:
         live.busy = live.in_flight = True
@@ -384,15 +478,19 @@ class Scheduler:
     def _answered(self, live: LiveTask, command: Advance, answer: Answer | BaseException) -> None:
         live.in_flight = False
         outdated, live.outdated = live.outdated, None
+        ahead, live.ahead = live.ahead, None
         if isinstance(answer, Applied):
             self._give_back_unused(live, command, answer)
             live.busy = outdated is not None
             self._written(live, command, answer)
+            self._go_on(live, ahead, command, answer)
             if outdated is not None:
                 self._reload_soon(command.task_no, outdated)
             return
         for agent in _reserved(live, command):
             self._agents.give_back(agent)
+        if ahead is not None:
+            self._drop_ahead(ahead, command)
         reports = tuple(item for item in command.delivered if isinstance(item, Reported)) + (outdated or ())
         if isinstance(answer, Refusal):
             self._reload_soon(command.task_no, reports)
@@ -432,6 +530,8 @@ class Scheduler:
             self._agents.dispatch(dispatch, reserved=True)
         if answer.task.locked_by != self._process_no:
             self._let_go(live)
+            if command.convoy_no is not None and answer.next is None and answer.task.ended_at is not None:
+                self.claim_soon()  # the next of its convoy is free for whoever comes first
             return
         if isinstance(command.ending, BeginUndo | PlanUndo):
             live.close()
@@ -456,20 +556,24 @@ class Scheduler:
         live.idle_since = self._ports.clock.monotonic()
         if live.task.state is not TaskState.PROCESSING:
             return
+        timers = _timers(live)
+        if not timers:
+            return
         if self._fire_due(live):
             self._pump(live)
             return
         now = self._store.now()
-        waits = [seconds_between(now, timer.not_before) for timer in _timers(live) if timer.not_before is not None]
+        waits = [seconds_between(now, timer.not_before) for timer in timers if timer.not_before is not None]
         if waits and min(waits) <= self._settings.linger_seconds * 2:
             self._ports.clock.call_later(min(waits), lambda: self._wake(live))
 
     def _fire_due(self, live: LiveTask) -> bool:
         """Put timers whose time has come into the inbox, earliest first; answers whether there were any."""
-        now = self._store.now()
-        if live.task.state is not TaskState.PROCESSING:
+        timers = _timers(live)
+        if not timers or live.task.state is not TaskState.PROCESSING:
             return False
-        due = [timer for timer in _timers(live) if timer.not_before is not None and timer.not_before <= now]
+        now = self._store.now()
+        due = [timer for timer in timers if timer.not_before is not None and timer.not_before <= now]
         for timer in sorted(due, key=lambda step: (step.not_before or 0, step.ordinal)):
             live.inbox.append(Fired(timer.step_no, now))
         return bool(due)

@@ -14,6 +14,7 @@ from .ports import Ports
 ASK_SECONDS = 0.02
 ASK_SECONDS_MAX = 0.25
 ASK_TASKS_MAX = 500
+IDLE_PER_ASKED = 4.0  # seconds of rest for each second that asking about all took
 
 
 class Waiting:
@@ -25,6 +26,8 @@ class Waiting:
         self._waiters: defaultdict[int, set[asyncio.Future[Ended]]] = defaultdict(set)
         self._poller: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()  # somebody new waits: the task may have ended long ago
+        self._new: list[int] = []
+        self._all_asked = False
 
     def ended_here(self, task: TaskRow, loaded: Loaded) -> None:
         """A task ended in this process."""
@@ -38,6 +41,7 @@ class Waiting:
 
     def look(self) -> None:
         """Another process may have ended something: ask the store now, not only at the next poll."""
+        self._all_asked = True
         self._asked.set()
 
     def awaited(self) -> frozenset[int]:
@@ -60,6 +64,7 @@ class Waiting:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Ended] = loop.create_future()
         self._waiters[task_no].add(waiter)
+        self._new.append(task_no)
         self._asked.set()
         if self._poller is None or self._poller.done():
             self._poller = loop.create_task(self._poll(), name="arriero-waiting")
@@ -82,23 +87,39 @@ class Waiting:
                 del self._waiters[task_no]
 
     async def _poll(self) -> None:
+        """Ask about those who have just come at once, about all of them now and then."""
+        clock = self._ports().clock
         wait = ASK_SECONDS
+        all_at = clock.monotonic()
         while self._waiters:
             if self._asked.is_set():
                 self._asked.clear()
                 wait = ASK_SECONDS
-            numbers = list(self._waiters)
-            for start in range(0, len(numbers), ASK_TASKS_MAX):
-                try:
-                    for ended in await self._store().ended(numbers[start : start + ASK_TASKS_MAX]):
-                        self._settle(ended)
-                        wait = ASK_SECONDS
-                except StoreError:
-                    pass  # asked again below; whoever waits has a timeout of their own
-            if wait >= ASK_SECONDS_MAX:
-                await self._tell_of_one_gone()
-            await self._ports().clock.idle(self._asked, wait)
-            wait = min(wait * 1.5, ASK_SECONDS_MAX)
+            new, self._new = self._new, []
+            began_at = clock.monotonic()
+            if new and began_at < all_at and not self._all_asked:
+                await self._ask(new)
+            else:
+                self._all_asked = False
+                if await self._ask(list(self._waiters)):
+                    wait = ASK_SECONDS
+                elif wait >= ASK_SECONDS_MAX:
+                    await self._tell_of_one_gone()
+                # With thousands who wait, asking takes its time: it must not take most of the process's.
+                spent = clock.monotonic() - began_at
+                all_at = began_at + spent + max(wait, spent * IDLE_PER_ASKED)
+                wait = min(wait * 1.5, ASK_SECONDS_MAX)
+            await clock.idle(self._asked, max(all_at - clock.monotonic(), 0.0))
+
+    async def _ask(self, numbers: list[int]) -> bool:
+        """Tell those whose tasks have ended; answers whether there were any."""
+        any_ended = False
+        for start in range(0, len(numbers), ASK_TASKS_MAX):
+            with suppress(StoreError):  # asked again; whoever waits has a timeout of their own
+                for ended in await self._store().ended(numbers[start : start + ASK_TASKS_MAX]):
+                    self._settle(ended)
+                    any_ended = True
+        return any_ended
 
     async def _tell_of_one_gone(self) -> None:
         """A task that was purged never ends: look whether the one awaited longest is still there, then at the next."""

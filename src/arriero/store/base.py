@@ -11,7 +11,21 @@ import msgspec
 
 from ..commands import Answer, AnyCommand, Refusal, Submit, Submitted
 from ..errors import ArrieroError, StoreError
-from ..model import AlertRow, HistoryRow, Instant, LeaseRow, Loaded, ProcessRow, StatusRow, StepRow, TaskRow, TaskState
+from ..model import (
+    AlertRow,
+    ConvoyRow,
+    HistoryRow,
+    Instant,
+    LeaseRow,
+    Loaded,
+    ProcessRow,
+    StatusRow,
+    StepRow,
+    TailRow,
+    TaskRow,
+    TaskState,
+)
+from .ledger_contract import LedgerStore
 
 SUPERVISOR_LEASE = "supervisor"
 
@@ -147,7 +161,26 @@ class Survey(msgspec.Struct, frozen=True):
     rows: dict[str, int]
 
 
-class StateStore(Protocol):
+class ConvoyLoaded(msgspec.Struct, frozen=True):
+    """A convoy as a person looks at it.
+
+    Args:
+        waiting, set_aside: how many tasks wait for their turn, and were passed over.
+        members: the task whose turn it is, if there is one, then those that wait, in their order; at most so many.
+        passed_over: tasks that were set aside and are still in error, the oldest first; at most so many.
+        missing: ranges of sequence numbers (first, last) that have not come, up to the last one known; at most so many.
+    """
+
+    convoy: ConvoyRow
+    tail: TailRow
+    waiting: int
+    set_aside: int
+    members: tuple[TaskRow, ...] = ()
+    passed_over: tuple[TaskRow, ...] = ()
+    missing: tuple[tuple[int, int], ...] = ()
+
+
+class StateStore(LedgerStore, Protocol):
     """A state store."""
 
     url: str
@@ -283,6 +316,26 @@ class StateStore(Protocol):
 
     async def counts(self) -> dict[TaskState, int]:
         """Tasks by state."""
+        ...
+
+    # --- convoys
+    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
+        """A convoy by its key, with the first of its members."""
+        ...
+
+    async def look_at_forgotten(self) -> int:
+        """Have those convoys looked at whose open task has ended without passing its turn on; answers how many.
+
+        Only a process of a release that knows no convoys leaves one so.
+        """
+        ...
+
+    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
+        """Convoys in the order of their numbers, after a convoy_no, without members.
+
+        Args:
+            shown: ``idle``, ``open``, ``stopped``, ``gap`` or ``parked``; None: all but those that are idle.
+        """
         ...
 
     async def survey(self) -> Survey:

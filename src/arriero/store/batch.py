@@ -1,8 +1,7 @@
 """Writing what a command changes: rows, and one link of history for each task and commit. Shared by all stores."""
 
 import hashlib
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,9 +11,11 @@ from ..commands import (
     Answer,
     AnyCommand,
     Applied,
+    ConvoyApplied,
     EndByLimit,
     FreeTask,
     Operate,
+    OperateConvoy,
     Recover,
     Refusal,
     Report,
@@ -23,16 +24,17 @@ from ..commands import (
 )
 from ..core import transitions, verbs
 from ..core.chain import link_hash
-from ..core.changes import Change, Refused, Rows
+from ..core.changes import Change, ConvoyChange, Refused, Rows
+from ..core.convoy_verbs import operate_convoy
+from ..core.convoys import Held, look
+from ..core.supervision import step_policy
 from ..core.telling import Event
-from ..model import AlertRow, Instant, StatusRow, StepRow, TaskRow
-from ..policies import StepPolicy
+from ..model import AlertRow, ConvoyRow, Instant, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from .base import SUPERVISOR_LEASE
 
 UPKEEP = "upkeep"  # the actor of what a store drops by its own rules
 STORE_STREAM = 0  # the task_no under which the store's own events stand: processes, leases
 _encode = msgspec.json.Encoder().encode
-_read_policy = msgspec.json.Decoder(StepPolicy).decode
 
 
 class Table(Rows, Protocol):
@@ -48,6 +50,22 @@ class Table(Rows, Protocol):
 
     def add_step(self, step: StepRow) -> None:
         """Keep a new step's row."""
+        ...
+
+    def put_convoy(self, convoy: ConvoyRow) -> None:
+        """Keep a convoy's row."""
+        ...
+
+    def put_tail(self, tail: TailRow) -> None:
+        """Keep a convoy's tail."""
+        ...
+
+    def arguments(self, task_no: int) -> str:
+        """The arguments of a task's workflow."""
+        ...
+
+    def following(self, task: TaskRow) -> Loaded | None:
+        """The task that waits behind one whose turn has just come, as far as that is known; not ours: a hint."""
         ...
 
     def put_arguments(self, task_no: int, arguments: str) -> None:
@@ -100,6 +118,8 @@ class Batch:
                 result = transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
             case Operate():
                 result = verbs.operate(command, self._table, self.now)
+            case OperateConvoy():
+                return self._operate_convoy(command)
             case _:
                 raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
         if isinstance(result, Refused):
@@ -107,16 +127,54 @@ class Batch:
                 self.note(result.task_no, command.actor, list(result.events))
             return result.refusal
         self.write(result, command.actor)
-        return Applied(result.task, (*result.steps, *result.opened), tuple(result.dispatches))
+        applied = Applied(result.task, (*result.steps, *result.opened), tuple(result.dispatches))
+        return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
-    def write(self, change: Change, actor: str) -> None:
-        """Keep a change's rows and its link of history. ``change.task`` is updated to the row as kept."""
+    def _operate_convoy(self, command: OperateConvoy) -> ConvoyApplied | Refusal:
+        result = operate_convoy(command, self._table, self.now)
+        if isinstance(result, Refused):
+            return result.refusal
+        self._write_convoy(result, command.actor)
+        assert result.convoy is not None
+        return ConvoyApplied(result.convoy)
+
+    def _with_next(self, applied: Applied, change: ConvoyChange, command: AnyCommand) -> Applied:
+        """With the next task of the convoy, if the process that asked has claimed it with the same commit."""
+        last = change.follows[-1] if change.follows else None
+        if last is None or last.task.locked_by is None or not isinstance(command, Advance):
+            return applied
+        task, steps = last.task, tuple(last.opened)
+        if task.opened_count and not change.begins:
+            steps = self._table.steps_of(task.task_no)
+        return msgspec.structs.replace(
+            applied,
+            next=Loaded(task, self._table.arguments(task.task_no), steps, change.convoy),
+            begun=tuple(last.dispatches) if change.begins else None,
+            following=self._table.following(task),
+        )
+
+    def look(self, convoy: ConvoyRow, actor: str) -> None:
+        """Decide anew whose turn it is in a convoy."""
+        try:
+            change = look(convoy, self._table, self.now)
+        except Held:
+            return
+        self._write_convoy(change, actor)
+
+    def write(self, change: Change, actor: str, add: Callable[[TaskRow], None] | None = None) -> None:
+        """Keep a change's rows and its link of history. ``change.task`` is updated to the row as kept.
+
+        ``add``: keeps the row of a new task.
+        """
         task = change.task
         events = _encode(change.events).decode()
         link = task.link + 1
         head = link_hash(task.head, task.task_no, link, self.now, actor, events)
         change.task = msgspec.structs.replace(task, link=link, head=head)
-        self._table.put_task(change.task, rewrites=change.rewrites)
+        if add is None:
+            self._table.put_task(change.task, rewrites=change.rewrites)
+        else:
+            add(change.task)
         for step in change.steps:
             self._table.put_step(step, rewrites=change.rewrites)
         for step in change.opened:
@@ -130,6 +188,25 @@ class Batch:
         if change.arguments is not None:
             self._table.put_arguments(task.task_no, change.arguments)
         self._table.add_history(task.task_no, task.task_id, link, self.now, actor, events, head)
+        if change.convoy is not None:
+            self._write_convoy(change.convoy, actor)
+
+    def _write_convoy(self, change: ConvoyChange, actor: str) -> None:
+        for follow in change.follows:
+            self.write(follow, actor)
+        if change.convoy is not None:
+            if change.events:
+                change.convoy = self._linked(change.convoy, change.events, actor)
+            self._table.put_convoy(change.convoy)
+        if change.tail is not None:
+            self._table.put_tail(change.tail)
+
+    def _linked(self, convoy: ConvoyRow, events: list[Event], actor: str) -> ConvoyRow:
+        """A convoy's own events stand in a stream of their own, under its number below zero."""
+        text, link, stream = _encode(events).decode(), convoy.link + 1, -convoy.convoy_no
+        head = link_hash(convoy.head, stream, link, self.now, actor, text)
+        self._table.add_history(stream, convoy.key, link, self.now, actor, text, head)
+        return msgspec.structs.replace(convoy, link=link, head=head)
 
     def note(self, task_no: int, actor: str, events: list[Event]) -> None:
         """Append events that change no state: of a task, or with STORE_STREAM of the store itself."""
@@ -170,21 +247,49 @@ def purged(heads_of: Sequence[tuple[int, int, str]]) -> Event:
     return {"type": "tasks.purged", "count": len(heads_of), "heads": digest}
 
 
-def same_submission(task: TaskRow, command: Submit) -> Submitted | Refusal:
-    """The answer to a ``task_id`` that is known: the same task, or a refusal when workflow or body differ."""
+def same_submission(task: TaskRow, command: Submit, tail: TailRow | None = None) -> Submitted | Refusal:
+    """The answer to a ``task_id`` that is known: the same task, or a refusal when workflow, body or convoy differ.
+
+    ``tail``: of the convoy that the command names; None: there is no such convoy, or it names none.
+    """
     if (task.workflow, task.body_hash) == (command.workflow, command.body_hash):
-        return Submitted(task.task_no, False)
+        return _same_place(task, command, tail) or Submitted(task.task_no, False)
     return Refusal(
         "conflict",
         f"task {task.task_id!r} exists with another {'body' if task.workflow == command.workflow else 'workflow'}",
     )
 
 
-@lru_cache(maxsize=4096)
-def _complete_within(policy: str) -> float:
-    return _read_policy(policy).complete_within
+def _same_place(task: TaskRow, command: Submit, tail: TailRow | None) -> Refusal | None:
+    """That the task was submitted to another convoy, or to another place of its producer's sequence."""
+    if task.convoy_no != (None if tail is None or command.convoy is None else tail.convoy_no):
+        there = "in no convoy" if task.convoy_no is None else "in another convoy" if command.convoy else "in a convoy"
+        return Refusal("conflict", f"task {task.task_id!r} exists {there}")
+    if task.sequence != command.sequence:
+        return Refusal(
+            "conflict", f"task {task.task_id!r} exists with sequence {task.sequence}, not {command.sequence}"
+        )
+    return _same_end(task, command, tail)
+
+
+def _same_end(task: TaskRow, command: Submit, tail: TailRow | None) -> Refusal | None:
+    """That the end mark comes too late: the task is there without it."""
+    if not command.end_of_sequence or (tail is not None and tail.end_rank == (task.sequence or task.place)):
+        return None
+    return Refusal("conflict", f"task {task.task_id!r} exists, and not as the end of its convoy")
+
+
+def same_sequence(task: TaskRow, command: Submit, tail: TailRow) -> Submitted | Refusal:
+    """The answer to a sequence that is used: its task, whatever its id, or a refusal when that is another operation."""
+    if (task.workflow, task.body_hash) == (command.workflow, command.body_hash):
+        return _same_end(task, command, tail) or Submitted(task.task_no, False, task.task_id)
+    what = "body" if task.workflow == command.workflow else "workflow"
+    return Refusal(
+        "conflict",
+        f"sequence {command.sequence} of convoy {command.convoy!r} is task {task.task_id!r}, which has another {what}",
+    )
 
 
 def complete_within(step: StepRow) -> float:
     """Seconds an attempt of the step may take, by the policy in its row."""
-    return _complete_within(step.policy)
+    return step_policy(step).complete_within

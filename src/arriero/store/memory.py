@@ -14,6 +14,8 @@ from ..model import (
     TASK_FORWARD,
     TASK_OPEN,
     AlertRow,
+    ConvoyRow,
+    ConvoyState,
     HistoryRow,
     Instant,
     LeaseRow,
@@ -26,18 +28,34 @@ from ..model import (
     TaskFailure,
     TaskRow,
     TaskState,
+    Turn,
     later,
 )
-from .base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, QueueSurvey, Renewal, Survey, TaskFilter, folded
+from .base import (
+    ANY_TASK,
+    ConvoyLoaded,
+    Due,
+    Ended,
+    Overdue,
+    Purge,
+    Purged,
+    QueueSurvey,
+    Renewal,
+    Survey,
+    TaskFilter,
+    folded,
+)
 from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purged, same_submission
-from .memory_tables import MemoryTables
+from .convoys import LOOKS_MAX, missing_of, spot_for
+from .ledgers import reserved
+from .memory_ledgers import MemoryLedgers
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-class MemoryStore(MemoryTables):
+class MemoryStore(MemoryLedgers):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 
     url = "memory://"
@@ -63,7 +81,8 @@ class MemoryStore(MemoryTables):
         return
 
     def loaded(self, task_no: int) -> Loaded:
-        return Loaded(self.tasks[task_no], self.arguments[task_no], self.steps_of(task_no))
+        task = self.tasks[task_no]
+        return Loaded(task, self.bodies[task_no], self.steps_of(task_no), self.convoy_of(task))
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
@@ -71,13 +90,17 @@ class MemoryStore(MemoryTables):
 
     def _submit(self, command: Submit) -> Submitted | Refusal:
         known = self.numbers.get(command.task_id)
+        tail = None if command.convoy is None else self.tail_of(command.convoy)
         if known is not None:
-            return same_submission(self.tasks[known], command)
-        task_no = self.next_number("task")
+            return reserved(self.tasks[known], self) or same_submission(self.tasks[known], command, tail)
         now = self.now()
-        change = transitions.new_task(command, task_no, now)
+        spot = spot_for(command, tail, self, now)
+        if isinstance(spot, Submitted | Refusal):
+            return spot
+        task_no = self.next_number("task")
+        change = transitions.new_task(command, task_no, now, spot)
         self._put(self.numbers, command.task_id, task_no)
-        self._put(self.arguments, task_no, command.arguments)
+        self._put(self.bodies, task_no, command.arguments)
         Batch(self, now).write(change, command.actor)
         return Submitted(task_no, True)
 
@@ -100,6 +123,8 @@ class MemoryStore(MemoryTables):
 
     def _claim(self, command: Claim, work: Batch) -> Claimed:
         probation_room = 1 if command.probation else 0
+        for convoy in self._due_convoys(work.now)[:LOOKS_MAX]:
+            work.look(convoy, command.actor)
         claimed: list[Loaded] = []
         for task in self._claimable(work.now, command.workflows):
             if len(claimed) >= command.limit:
@@ -111,6 +136,10 @@ class MemoryStore(MemoryTables):
             work.write(transitions.claim(task, command.process_no, work.now), command.actor)
             claimed.append(self.loaded(task.task_no))
         return Claimed(tuple(claimed))
+
+    def _due_convoys(self, now: Instant) -> list[ConvoyRow]:
+        due = [(c.look_at, c) for c in self.convoys.values() if c.look_at is not None and c.look_at <= now]
+        return [convoy for _, convoy in sorted(due, key=lambda one: (one[0], one[1].convoy_no))]
 
     def _claimable(self, now: Instant, workflows: Iterable[str]) -> list[TaskRow]:
         known = set(workflows)
@@ -265,6 +294,7 @@ class MemoryStore(MemoryTables):
             if t.state in TASK_OPEN and t.locked_by is None and t.not_before is not None and t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
         ]
+        tasks += [convoy.look_at for convoy in self.convoys.values() if convoy.look_at is not None]
         steps = [
             s.not_before
             for s in self._all_steps()
@@ -299,7 +329,7 @@ class MemoryStore(MemoryTables):
 
     async def find(self, task_id: str) -> Loaded | None:
         task_no = self.numbers.get(task_id)
-        return None if task_no is None else self.loaded(task_no)
+        return None if task_no is None or self.is_hidden(self.tasks[task_no]) else self.loaded(task_no)
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         tasks = [self.tasks[no] for no in sorted(set(task_nos)) if no in self.tasks]
@@ -316,7 +346,8 @@ class MemoryStore(MemoryTables):
         failure = None if task.failure is None else _read_failure(task.failure)
         code, reason = ("", "") if failure is None else (failure.code, failure.reason)
         return (
-            which.state in (None, task.state)
+            not self.is_hidden(task)
+            and which.state in (None, task.state)
             and which.workflow in (None, task.workflow)
             and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
             and which.code in (None, code)
@@ -330,8 +361,50 @@ class MemoryStore(MemoryTables):
         return [s for s in self.steps_of(task.task_no) if s.state is not StepState.COMPLETED]
 
     async def counts(self) -> dict[TaskState, int]:
-        states = [t.state for t in self.tasks.values()]
+        states = [t.state for t in self.tasks.values() if not self.is_hidden(t)]
         return {state: states.count(state) for state in TaskState}
+
+    # --- convoys
+    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
+        tail = self.tail_of(key)
+        if tail is None or not tail.placed:  # a ledger that is not opened has the key, nobody else
+            return None
+        loaded = self._convoy_loaded(self.convoys[tail.convoy_no])
+        members = self.members(tail.convoy_no)
+        first = [task for task in members if task.turn is Turn.OPEN]
+        waiting = [task for task in members if task.turn is Turn.WAITING]
+        aside = [task for task in members if _is_set_aside(task)]
+        return msgspec.structs.replace(
+            loaded,
+            members=tuple((*first, *waiting)[:limit]),
+            passed_over=tuple(sorted(aside, key=lambda task: task.place or 0)[:limit]),
+            missing=missing_of(sorted(t.sequence for t in members if t.sequence), loaded.convoy.expected, tail, limit),
+        )
+
+    def _convoy_loaded(self, convoy: ConvoyRow) -> ConvoyLoaded:
+        members = self.members(convoy.convoy_no)
+        waiting = sum(task.turn is Turn.WAITING for task in members)
+        return ConvoyLoaded(convoy, self.tails[convoy.convoy_no], waiting, sum(_is_set_aside(task) for task in members))
+
+    async def look_at_forgotten(self) -> int:
+        found = [c for c in self.convoys.values() if c.state is ConvoyState.OPEN and self._is_forgotten(c)]
+        for convoy in found:
+            self.convoys[convoy.convoy_no] = msgspec.structs.replace(convoy, look_at=self.now())
+        return len(found)
+
+    def _is_forgotten(self, convoy: ConvoyRow) -> bool:
+        task = None if convoy.open_task is None else self.tasks.get(convoy.open_task)
+        return task is not None and task.state not in TASK_OPEN and convoy.look_at is None
+
+    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
+        found = [
+            convoy
+            for convoy in sorted(self.convoys.values(), key=lambda convoy: convoy.convoy_no)
+            if convoy.convoy_no > after
+            and self.tails[convoy.convoy_no].placed
+            and (convoy.shown != "idle" if shown is None else convoy.shown == shown)
+        ]
+        return [self._convoy_loaded(convoy) for convoy in found[:limit]]
 
     async def survey(self) -> Survey:
         now = self.now()
@@ -437,16 +510,23 @@ class MemoryStore(MemoryTables):
             and task.ended_at is not None
             and task.ended_at <= which.ended_before
             and task.open_count == 0
+            and task.turn not in (Turn.WAITING, Turn.OPEN)
+            and not self._is_still_counted(task)
             and is_told
             and not any(status.task_no == task.task_no for status in self.statuses.values())
         )
+
+    def _is_still_counted(self, task: TaskRow) -> bool:
+        """Its number stands behind the next one of its convoy's sequence: without it there would be a gap."""
+        convoy = self.convoy_of(task)
+        return convoy is not None and task.sequence is not None and task.sequence >= convoy.expected
 
     def _purge(self, tasks: list[TaskRow], actor: str) -> int:
         numbers = {task.task_no for task in tasks}
         for task in tasks:
             for table, key in (
                 (self.tasks, task.task_no),
-                (self.arguments, task.task_no),
+                (self.bodies, task.task_no),
                 (self.numbers, task.task_id),
             ):
                 self._remove(table, key)
@@ -462,6 +542,10 @@ class MemoryStore(MemoryTables):
         for row in list(self.log):
             if task_no in (None, row.task_no):
                 yield row
+
+
+def _is_set_aside(task: TaskRow) -> bool:
+    return task.turn is Turn.SET_ASIDE and task.state is TaskState.ERROR
 
 
 def _passed(deadlines: list[tuple[Instant, T]], now: Instant, limit: int) -> list[T]:

@@ -10,14 +10,18 @@ from msgspec.structs import replace
 from ..model import (
     STEP_BITS,
     AlertRow,
+    ConvoyRow,
     HistoryRow,
     Instant,
     LeaseRow,
+    Loaded,
     ProcessRow,
     StatusRow,
     StepRow,
     StepState,
+    TailRow,
     TaskRow,
+    Turn,
 )
 
 T = TypeVar("T")
@@ -28,7 +32,7 @@ class MemoryTables:
 
     def __init__(self) -> None:
         self.tasks: dict[int, TaskRow] = {}
-        self.arguments: dict[int, str] = {}
+        self.bodies: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
         self.steps: dict[int, dict[int, StepRow]] = defaultdict(dict)
         self.log: list[HistoryRow] = []
@@ -36,6 +40,8 @@ class MemoryTables:
         self.leases: dict[str, LeaseRow] = {}
         self.statuses: dict[int, StatusRow] = {}
         self.alert_rows: dict[int, AlertRow] = {}
+        self.convoys: dict[int, ConvoyRow] = {}
+        self.tails: dict[int, TailRow] = {}
         self._numbers: dict[str, int] = {}  # the last one given, by kind of row
         self._store_link, self._store_head = 0, ""
         self._written: list[tuple[dict[Any, Any], Any, Any]] = []  # of this transaction: table, key, value before
@@ -120,7 +126,60 @@ class MemoryTables:
         self._numbers[what] = max(self._numbers.get(what, 0), first - 1)
 
     def put_arguments(self, task_no: int, arguments: str) -> None:
-        self._put(self.arguments, task_no, arguments)
+        self._put(self.bodies, task_no, arguments)
+
+    def arguments(self, task_no: int) -> str:
+        return self.bodies[task_no]
+
+    # --- convoys
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        return self.convoys[convoy_no]
+
+    def tail_of(self, key: str) -> TailRow | None:
+        return next((tail for tail in self.tails.values() if tail.key == key), None)
+
+    def next_convoy_no(self) -> int:
+        return self.next_number("convoy")
+
+    def expected(self, convoy_no: int) -> int:
+        return self.convoy(convoy_no).expected
+
+    def convoy_of(self, task: TaskRow) -> ConvoyRow | None:
+        return None if task.convoy_no is None else self.convoys[task.convoy_no]
+
+    def put_convoy(self, convoy: ConvoyRow) -> None:
+        self._put(self.convoys, convoy.convoy_no, convoy)
+
+    def put_tail(self, tail: TailRow) -> None:
+        self._put(self.tails, tail.convoy_no, tail)
+
+    def members(self, convoy_no: int) -> list[TaskRow]:
+        """All tasks of a convoy, in their order."""
+        found = (t for t in self.tasks.values() if t.convoy_no == convoy_no and t.turn is not None)
+        return sorted(found, key=lambda task: (task.rank or 0, task.place or 0))
+
+    def member(self, task_no: int) -> TaskRow | None:
+        return self.task(task_no)
+
+    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
+        waiting = (task for task in self.members(convoy_no) if task.turn is Turn.WAITING)
+        return next((task for task in waiting if (task.rank or 0, task.place or 0) > after), None)
+
+    def following(self, task: TaskRow) -> Loaded | None:
+        assert task.convoy_no is not None
+        behind = self.next_waiting(task.convoy_no, (task.rank or 0, task.place or 0))
+        return None if behind is None else Loaded(behind, self.arguments(behind.task_no), ())
+
+    def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
+        """Also one that a ledger keeps."""
+        found = (t for t in self.tasks.values() if t.convoy_no == convoy_no and t.sequence == sequence)
+        return next(found, None)
+
+    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
+        return sum(task.sequence is not None and start <= task.sequence < end for task in self.members(convoy_no))
+
+    def seal(self, convoy_no: int) -> TailRow | None:
+        return self.tails[convoy_no]
 
     # --- statuses and alerts
     def add_status(self, status: StatusRow) -> None:

@@ -194,6 +194,7 @@ class World:
                     instants += [step.not_before, step.wait_by]
                 elif step.state is StepState.RUNNING:
                     instants.append(step.complete_by)
+        instants += [convoy.look_at for convoy in self._store.convoys.values()]
         wanted = [at for at in instants if at is not None and (at > now or not after_now)]
         store_next = None if not wanted else START_SECONDS + (min(wanted) - START) / 1_000_000
         both = [at for at in (store_next, self._virtual.next_timer()) if at is not None]

@@ -1,7 +1,7 @@
 """A batch of commands in one transaction: rows locked in key order, judged by the core, written set-based."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from ...commands import (
     Applied,
     Claim,
     Claimed,
+    ConvoyApplied,
     Dispatch,
     EndByLimit,
     Fired,
@@ -19,6 +20,8 @@ from ...commands import (
     Keep,
     NextUndo,
     Operate,
+    OperateConvoy,
+    Process,
     PutDown,
     Recover,
     Report,
@@ -27,16 +30,19 @@ from ...commands import (
     Taken,
 )
 from ...core import transitions
+from ...core.convoys import Held
 from ...core.lease import PROBATION_FROM
 from ...errors import ArrieroError
-from ...model import STEP_BITS, Instant, Loaded, StepRow, TaskRow
+from ...model import STEP_BITS, ConvoyRow, Instant, Loaded, StepRow, TaskRow
 from ..base import SUPERVISOR_LEASE, Busy
 from ..batch import Batch, complete_within
+from ..convoys import LOOKS_MAX, passed_on
 from . import columns
-from .rows import step_of, task_of
+from .rows import convoy_in, step_of, task_of
 from .session import Cursor, Transaction
-from .tables import Tables
+from .tables import ReadLate, Tables
 
+T = TypeVar("T")
 TASK_WIDTH, STEP_WIDTH = len(columns.TASK), len(columns.STEP)
 
 
@@ -48,17 +54,21 @@ class Named(msgspec.Struct):
     open_of: set[int]  # tasks whose open steps decide
     all_of: set[int]  # tasks whose steps all may matter
     processes: set[int]
+    convoys: set[int]  # of tasks that may end
+    convoys_of: set[int]  # tasks whose convoys may change, whichever those are
     by_term: bool = False  # whether a leader speaks
+    claims: bool = False
 
 
 def named_by(batch: Iterable[AnyCommand]) -> Named:
     """See ``Named``. What is forgotten here is read later, one row at a time."""
-    named = Named(set(), set(), set(), set(), set())
+    named = Named(set(), set(), set(), set(), set(), set(), set())
     for command in batch:
         named.by_term = named.by_term or getattr(command, "term", None) is not None
         match command:
             case Claim(process_no=process_no) | Take(process_no=process_no):
                 named.processes.add(process_no)
+                named.claims = named.claims or isinstance(command, Claim)
             case Advance():
                 _name_advance(command, named)
             case Report(report=Reported(step_no=step_no)) | Recover(step_no=step_no):
@@ -66,17 +76,24 @@ def named_by(batch: Iterable[AnyCommand]) -> Named:
                 named.steps.add(step_no)
             case EndByLimit(task_no=task_no):
                 named.tasks.add(task_no)
+                named.convoys_of.add(task_no)
                 named.open_of.add(task_no)
             case FreeTask(task_no=task_no, steps=steps):
                 named.tasks.add(task_no)
                 named.steps.update(step_no for step_no, _ in steps)
                 if command.hold is not None:
                     named.open_of.add(task_no)
+                    named.convoys_of.add(task_no)
                 if command.lost_by is not None:
                     named.processes.add(command.lost_by)
             case Operate(task_no=task_no):
                 named.tasks.add(task_no)
                 named.all_of.add(task_no)
+                named.convoys_of.add(task_no)
+            case OperateConvoy(convoy_no=convoy_no):
+                named.convoys.add(convoy_no)
+                if command.task_no is not None:
+                    named.tasks.add(command.task_no)
             case _:
                 pass
     return named
@@ -88,8 +105,11 @@ def _name_advance(command: Advance, named: Named) -> None:
     named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
     if isinstance(command.ending, NextUndo):
         named.steps.add(command.ending.step_no)
-    elif not isinstance(command.ending, Keep | PutDown):
+    elif not isinstance(command.ending, Keep | PutDown | Process):  # at its end hardly any task has a step open
         named.open_of.add(command.task_no)
+    named.convoys.update(passed_on((command,)))
+    if command.hand_over is not None:
+        named.processes.add(command.process_no)  # one that is retired is given no next task
 
 
 class Applying:
@@ -101,6 +121,7 @@ class Applying:
         self._tables = Tables(transaction)
         self._now = Instant(0)
         self._term_is_held = False
+        self._due_convoys: list[ConvoyRow] = []
 
     @property
     def now(self) -> Instant:
@@ -116,6 +137,7 @@ class Applying:
         tasks, steps = sorted(named.tasks), sorted(named.steps)
         ask = self._transaction.ask
         locked = ask("lock_tasks", {"task_nos": tasks}) if tasks else None
+        of_convoys = self._ask_convoys(named)
         clock = self._ask_now()
         of_steps = ask("select_named_steps", {"step_nos": steps}) if steps else None
         all_of = sorted(named.all_of)
@@ -131,6 +153,7 @@ class Applying:
             self._tables.keep_process(number, process.fetchone())
         self._term_is_held = term is not None and not self._keep_term(term.fetchone())
         self._now = _instant(clock)
+        self._keep_convoys(named, of_convoys)
         held = {task.task_no for task in self._tables.keep_tasks(locked.fetchall())} if locked is not None else set()
         for found in (of_steps, of_all, of_open):
             if found is not None:
@@ -141,6 +164,31 @@ class Applying:
         answers = [self._apply(command, busy) for command in batch]
         self._tables.flush()
         return answers
+
+    def _ask_convoys(self, named: Named) -> dict[str, Cursor]:
+        """What keys are doing whose tasks may end, and which task comes next; and what keys are to be looked at."""
+        ask, asked = self._transaction.ask, {}
+        if named.convoys or named.convoys_of:
+            numbers = {"convoy_nos": sorted(named.convoys), "task_nos": sorted(named.convoys_of)}
+            asked["locked"] = ask("lock_convoys", numbers)
+        if named.convoys:
+            numbers = {"convoy_nos": sorted(named.convoys)}
+            for name in ("lock_next_waiting", "select_behind", "seal_drained", "select_drained"):
+                asked[name] = ask(name, numbers)
+        if named.claims:
+            asked["due"] = ask("lock_due_convoys", {"given": self._given, "limit": LOOKS_MAX})
+        return asked
+
+    def _keep_convoys(self, named: Named, asked: dict[str, Cursor]) -> None:
+        if "locked" in asked:
+            self._tables.keep_convoys(asked["locked"].fetchall(), at_the_start=True)
+        if named.convoys:
+            self._tables.keep_next(asked["lock_next_waiting"].fetchall())
+            self._tables.keep_behind(asked["select_behind"].fetchall())
+            drained = (number for (number,) in asked["select_drained"].fetchall())
+            self._tables.keep_sealed(asked["seal_drained"].fetchall(), drained)
+        if named.claims:
+            self._due_convoys = self._tables.keep_convoys(asked["due"].fetchall())
 
     def _keep_term(self, row: tuple[Any, ...] | None) -> bool:
         """False: another transaction is just changing the lease."""
@@ -168,12 +216,30 @@ class Applying:
             case _:
                 if busy and not named_by((command,)).tasks.isdisjoint(busy):
                     return Busy("another transaction has its task open")
-                return Batch(self._tables, self._now).apply(command)
+                try:
+                    return self._decided(lambda: Batch(self._tables, self._now).apply(command))
+                except (Busy, Held) as held:
+                    return Busy(str(held) or "another transaction has the next task of its convoy open")
+
+    def _decided(self, decide: Callable[[], T]) -> T:
+        """What ``decide`` answers, by a clock that was read after all rows that it looked at were locked."""
+        while True:
+            try:
+                return decide()
+            except ReadLate:
+                clock = self._ask_now()
+                self._transaction.arrive()
+                self._now = _instant(clock)
 
     # --- taking what is due
     def _claim(self, command: Claim) -> Claimed:
         claimed: list[TaskRow] = []
         arguments: dict[int, str] = {}
+        convoys: dict[int, ConvoyRow | None] = {}
+        due, self._due_convoys = self._due_convoys, []
+        for convoy in due:
+            if self._tables.convoy(convoy.convoy_no) is convoy:  # no command of this batch has touched it
+                self._decided(lambda due=convoy: Batch(self._tables, self._now).look(due, command.actor))  # type: ignore[misc]
         probation = command.probation
         while len(claimed) < command.limit:
             found, now = self._due(
@@ -182,6 +248,7 @@ class Applying:
             for row in found:
                 (task,) = self._tables.keep_tasks((row[:TASK_WIDTH],))
                 arguments[task.task_no] = row[TASK_WIDTH]
+                convoys[task.task_no] = convoy_in(row[TASK_WIDTH + 1])
                 change = transitions.claim(task, command.process_no, now)
                 Batch(self._tables, now).write(change, command.actor)
                 claimed.append(change.task)
@@ -194,7 +261,11 @@ class Applying:
         if begun:
             self._tables.keep_steps(self._transaction.ask("select_steps", {"task_nos": begun}).fetchall())
         self._tables.steps_read(task.task_no for task in claimed)
-        return Claimed(tuple(Loaded(t, arguments[t.task_no], self._tables.steps_of(t.task_no)) for t in claimed))
+        return Claimed(
+            tuple(
+                Loaded(t, arguments[t.task_no], self._tables.steps_of(t.task_no), convoys[t.task_no]) for t in claimed
+            )
+        )
 
     def _take(self, command: Take) -> Taken:
         dispatches: list[Dispatch] = []
@@ -248,9 +319,13 @@ def _instant(clock: Cursor) -> Instant:
 def is_news_for_others(answers: Sequence[Answer | ArrieroError], process_no: int | None) -> bool:
     """Whether a batch left something that another process may be waiting for: a free or foreign task, an untaken request."""
     return any(
-        isinstance(answer, Applied)
-        and (
-            answer.task.locked_by != process_no or any(step.not_before and not step.locked_by for step in answer.steps)
+        isinstance(answer, ConvoyApplied)
+        or (
+            isinstance(answer, Applied)
+            and (
+                answer.task.locked_by != process_no
+                or any(step.not_before and not step.locked_by for step in answer.steps)
+            )
         )
         for answer in answers
     )

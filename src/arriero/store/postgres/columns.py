@@ -1,4 +1,4 @@
-"""Which columns the tables have, in the order of the model's fields, and the set-based statements made of them.
+"""Set-based statements for PostgreSQL, made of the columns that tables have.
 
 A batch of rows travels as one JSON text: the fastest way psycopg has for a handful and for a thousand of them (docs/adr/0016).
 """
@@ -10,59 +10,60 @@ from typing import Any
 import msgspec
 
 from ...model import AlertRow, StatusRow, StepRow, TaskRow
+from ..columns import (
+    ALERT,
+    BODY,
+    CONVOY,
+    CONVOY_CHANGES,
+    HISTORY,
+    STATUS,
+    STEP,
+    STEP_CHANGES,
+    STEP_REWRITES,
+    TAIL,
+    TAIL_CHANGES,
+    TASK,
+    TASK_CHANGES,
+    TASK_REWRITES,
+    TRUTH_VALUES,
+    listed,
+)
+
+__all__ = [
+    "ALERT",
+    "BODY",
+    "CONVOY",
+    "CONVOY_CHANGES",
+    "HISTORY",
+    "STATUS",
+    "STEP",
+    "STEP_CHANGES",
+    "STEP_REWRITES",
+    "TAIL",
+    "TAIL_CHANGES",
+    "TASK",
+    "TASK_CHANGES",
+    "TASK_REWRITES",
+    "as_json",
+    "insert_rows",
+    "listed",
+    "sender",
+    "update_rows",
+]
 
 _TEXTS = frozenset(
     (
         "task_id", "workflow", "state", "policy", "body_hash", "output", "failure", "head", "reply_to", "kind", "name", "key",
         "agent", "arguments", "idempotency_key", "compensation", "undo", "result", "asked", "queue", "data", "cause", "reason",
-        "step", "code", "told", "error", "actor", "events", "hash",
+        "step", "code", "told", "error", "actor", "events", "hash", "turn", "ordering", "parked_why", "on_head", "on_gap", "value",
     )
 )  # fmt: skip
-_TRUTH_VALUES = frozenset(("undoing", "pivot", "effect_free", "taken", "in_doubt"))
-
-TASK = TaskRow.__struct_fields__
-STEP = StepRow.__struct_fields__
-STATUS = ("queue", "task_no", "number", "incarnation", "kind", "at", "data")
-ALERT = (
-    "task_no",
-    "incarnation",
-    "cause",
-    "reason",
-    "step",
-    "code",
-    "opened_at",
-    "closed_at",
-    "told",
-    "attempts",
-    "next_at",
-    "error",
-)
-HISTORY = ("task_no", "link", "at", "actor", "events", "hash")
-BODY = ("task_no", "arguments")
-
-# What any command may change, and what only a person's verb does.
-TASK_CHANGES = (
-    "state", "not_before", "locked_by", "fence", "revision", "failure_count", "lost_count", "opened_count", "open_count",
-    "result_count", "unseen_since", "started_at", "ended_at", "output", "failure", "link", "head", "paused_at", "undoing",
-    "status_count",
-)  # fmt: skip
-TASK_REWRITES = (*TASK_CHANGES, "incarnation", "seed", "complete_by", "past_count", "branched_at")
-STEP_CHANGES = (
-    "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",
-    "complete_by", "wait_by", "result", "failure", "result_number", "delivered_at", "finished_at",
-)  # fmt: skip
-STEP_REWRITES = (
-    *STEP_CHANGES, "agent", "arguments", "asked", "policy", "idempotency_key", "pivot", "effect_free", "compensation",
-)  # fmt: skip
-
-
-def listed(columns: Iterable[str], table: str = "") -> str:
-    """Column names for a SELECT, qualified with a table's alias if one is given."""
-    return ", ".join(f"{table}.{column}" if table else column for column in columns)
 
 
 def _type_of(column: str) -> str:
-    return "text" if column in _TEXTS else "boolean" if column in _TRUTH_VALUES else "bigint"
+    if column == "gap_within":
+        return "double precision"
+    return "text" if column in _TEXTS else "boolean" if column in TRUTH_VALUES else "bigint"
 
 
 def _given(columns: Iterable[str]) -> str:

@@ -18,8 +18,9 @@ from psycopg.rows import tuple_row
 from psycopg.types.string import StrDumper
 
 from ...commands import Refusal, Submit, Submitted
+from ...core.placing import refused_place
 from ...errors import InvalidInput, TransactionConflict
-from ...model import Instant
+from ...model import Instant, TailRow
 from .translating import CONFLICTS, LOCK_NOT_AVAILABLE, NO_TABLES, READ_ONLY, translated
 
 Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
@@ -114,25 +115,42 @@ class _Joining:
         except psycopg.Error as error:
             self._raise(error)
 
-    def _answer(self, row: tuple[str | None, str] | None, driver: Driver) -> Submitted | Refusal:
+    def _answer(
+        self, row: tuple[str | None, str, str | None, str | None] | None, driver: Driver
+    ) -> Submitted | Refusal:
         assert row is not None
-        task_no, verdict = row
+        task_no, verdict, known_id, tail = row
         if verdict == "store":
             raise InvalidInput(
                 f"submit(connection=): it is open on the database {driver.info.dbname!r} of {driver.info.host}, which has"
                 f" another store than {self._shown}; connect to the store's own database"
             )
         assert task_no is not None
+        command = self._command
         if verdict in ("created", "same"):
-            return Submitted(int(task_no), verdict == "created")
-        return Refusal("conflict", f"task {self._command.task_id!r} exists with another {verdict}")
+            return Submitted(int(task_no), verdict == "created", known_id or "")
+        if verdict == "refused":
+            assert tail is not None
+            refused = refused_place(command, msgspec.json.decode(tail, type=TailRow))
+            assert refused is not None
+            return refused
+        if verdict == "ledger":
+            kept = f"task {known_id or command.task_id!r} belongs to a ledger that is not complete"
+            return Refusal("conflict", f"{kept}: submit that again, or discard it with `arriero ledger discard`")
+        if verdict == "end":
+            return Refusal("conflict", f"task {known_id or command.task_id!r} exists, and not as the end of its convoy")
+        if verdict == "used":
+            used = f"sequence {command.sequence} of convoy {command.convoy!r} is task {known_id!r}, another operation"
+            return Refusal("conflict", used)
+        return Refusal("conflict", f"task {command.task_id!r} exists with another {verdict}")
 
     def _raise(self, error: psycopg.Error) -> NoReturn:
         state, told = error.sqlstate, error.diag.message_primary or _one_line(error)
         if state in CONFLICTS or state == LOCK_NOT_AVAILABLE:
-            waited = (
-                f"another transaction has the task {self._command.task_id!r} open, " if state not in CONFLICTS else ""
-            )
+            convoy = "" if self._command.convoy is None else f" or its convoy {self._command.convoy!r}"
+            waited = f"another transaction has the task {self._command.task_id!r}{convoy} open, "
+            if state in CONFLICTS:
+                waited = ""
             raise TransactionConflict(
                 f"store {self._shown}: {waited}{told}; roll your transaction back and run it again"
             ) from error

@@ -9,7 +9,7 @@ from ...core.lease import PROBATION_FROM
 from ...model import MICROSECONDS, Instant, Loaded, ProcessRow, StepRow, TaskFailure, TaskRow, TaskState
 from ..base import Due, Ended, Overdue, QueueSurvey, Survey, TaskFilter, folded
 from . import columns
-from .rows import step_of, task_of
+from .rows import convoy_in, step_of, task_of
 from .session import Transaction
 
 TASK_WIDTH = len(columns.TASK)
@@ -19,9 +19,10 @@ _read_failure = msgspec.json.Decoder(TaskFailure).decode
 def due(transaction: Transaction, now: Instant, workflows: Sequence[str], agents: Sequence[str]) -> Due:
     """See ``StateStore.due``."""
     asked = {"now": now, "workflows": list(workflows), "agents": list(agents)}
-    tasks, steps, *later_on = transaction.ask("select_due", asked).fetchone() or (None,) * 4
-    next_at = min((at for at in later_on if at is not None), default=None)
-    return Due(now, tasks is not None and tasks <= now, steps is not None and steps <= now, next_at)
+    tasks, steps, next_task, next_step, look_at = transaction.ask("select_due", asked).fetchone() or (None,) * 5
+    next_at = min((at for at in (next_task, next_step, look_at) if at is not None and at > now), default=None)
+    is_due = any(at is not None and at <= now for at in (tasks, look_at))
+    return Due(now, is_due, steps is not None and steps <= now, next_at)
 
 
 def overdue(transaction: Transaction, now: Instant, limit: int, progress_seconds: float) -> Overdue:
@@ -48,7 +49,9 @@ def load(transaction: Transaction, task_nos: Sequence[int]) -> list[Loaded]:
     transaction.arrive()
     of_task = _by_task(map(step_of, steps.fetchall()))
     loaded = {
-        row[0]: Loaded(task_of(row[:TASK_WIDTH]), row[TASK_WIDTH], tuple(of_task.get(row[0], ())))
+        row[0]: Loaded(
+            task_of(row[:TASK_WIDTH]), row[TASK_WIDTH], tuple(of_task.get(row[0], ())), convoy_in(row[TASK_WIDTH + 1])
+        )
         for row in tasks.fetchall()
     }
     return [loaded[task_no] for task_no in task_nos if task_no in loaded]

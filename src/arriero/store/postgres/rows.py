@@ -1,40 +1,41 @@
 """Rows of PostgreSQL to model values. Column order is that of the model's fields."""
 
-from typing import Any
-
 import msgspec
 
-from ...model import AlertRow, HistoryRow, StepKind, StepRow, StepState, TaskRow, TaskState
+from ...model import ConvoyRow, StepRow, TaskRow
+from ..rows import (
+    STEP_KINDS,
+    STEP_STATES,
+    TASK_STATES,
+    TURN,
+    TURNS,
+    Row,
+    alert_of,
+    convoy_of,
+    history_of,
+    ledger_of,
+    tail_of,
+)
 
-Row = tuple[Any, ...]
-_read_told = msgspec.json.Decoder(tuple[str, ...]).decode
-_TASK_STATES = {str(state): state for state in TaskState}
-_STEP_STATES = {str(state): state for state in StepState}
-_STEP_KINDS = {str(kind): kind for kind in StepKind}
-_TOLD = AlertRow.__struct_fields__.index("told")
+__all__ = ["alert_of", "convoy_in", "convoy_of", "history_of", "ledger_of", "step_of", "tail_of", "task_of"]
+
+_read_convoy = msgspec.json.Decoder(ConvoyRow).decode
 
 
 def task_of(row: Row) -> TaskRow:
     """A task's row."""
     fields = list(row)
-    fields[3] = _TASK_STATES[row[3]]
+    fields[3], fields[TURN] = TASK_STATES[row[3]], TURNS[row[TURN]]
     return TaskRow(*fields)
 
 
 def step_of(row: Row) -> StepRow:
     """A step's row."""
     fields = list(row)
-    fields[3], fields[7] = _STEP_KINDS[row[3]], _STEP_STATES[row[7]]
+    fields[3], fields[7] = STEP_KINDS[row[3]], STEP_STATES[row[7]]
     return StepRow(*fields)
 
 
-def alert_of(row: Row) -> AlertRow:
-    """An alert; ``told`` is kept as a JSON array."""
-    fields = list(row)
-    fields[_TOLD] = _read_told(row[_TOLD])
-    return AlertRow(*fields)
-
-
-def history_of(row: Row) -> HistoryRow:
-    """A row of the history."""
-    return HistoryRow(row[0], row[1], row[2], row[3], row[4], row[5], msgspec.Raw(row[6].encode()), row[7])
+def convoy_in(text: str | None) -> ConvoyRow | None:
+    """What a key is doing, as the server tells a row in JSON; None: of a task in no convoy."""
+    return None if text is None else _read_convoy(text)

@@ -46,15 +46,21 @@ class Undecided(Exception):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the server lets a transaction wait: for a lock, in one statement, and for its next statement. Seconds."""
+    """How long the server lets a transaction wait: for a lock, in one statement, and for its next statement. Seconds.
+
+    ``by_index``: its statements find every row by an index, however few or many there are. So they are planned once.
+    """
 
     lock: float
     statement: float
     idle: float = 10.0
+    by_index: bool = False
 
     def parameters(self) -> dict[str, str]:
         """As the statement ``settings`` takes them."""
-        return {name: f"{round(getattr(self, name) * 1000)}ms" for name in ("lock", "statement", "idle")}
+        waits = {name: f"{round(getattr(self, name) * 1000)}ms" for name in ("lock", "statement", "idle")}
+        plans, others = ("force_generic_plan", "off") if self.by_index else ("force_custom_plan", "on")
+        return {**waits, "plans": plans, "others": others}
 
 
 @cache
@@ -72,6 +78,13 @@ class Statements:
             "{t.task}": columns.listed(columns.TASK, "t"),
             "{step}": columns.listed(columns.STEP),
             "{s.step}": columns.listed(columns.STEP, "s"),
+            "{convoy}": columns.listed(columns.CONVOY),
+            "{c.convoy}": columns.listed(columns.CONVOY, "c"),
+            "{tail}": columns.listed(columns.TAIL),
+            # Of a task under the name t, as JSON; null: it is in no convoy.
+            "{t.convoy}": "(SELECT row_to_json(c)::text FROM "
+            + schema
+            + ".convoy AS c WHERE c.convoy_no = t.convoy_no)",
             "{s.t.task}": columns.listed(columns.TASK, "(s.t)"),
         }
         self._known: dict[str, str] = {}

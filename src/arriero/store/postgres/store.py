@@ -18,6 +18,7 @@ from ...model import AlertRow, HistoryRow, Instant, LeaseRow, Loaded, ProcessRow
 from ..base import (
     ANY_TASK,
     Busy,
+    ConvoyLoaded,
     Due,
     Ended,
     Overdue,
@@ -30,9 +31,10 @@ from ..base import (
     Unwritten,
 )
 from ..threads import ConnectionThread
-from . import mail, processes, reading, submitting
+from . import convoys, mail, processes, reading, submitting
 from .applying import Applying, is_news_for_others
 from .clock import ServerClock
+from .ledgers import PostgresLedgers
 from .listening import Listener
 from .migrating import applied, migrate, refuse_unfit
 from .pages import Pages
@@ -50,8 +52,8 @@ TOOK_TOO_LONG = "57014"
 CULPRITS = (LOCK_NOT_AVAILABLE, TOOK_TOO_LONG, "23", "54", "XX")
 TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
 
-ENGINE = Limits(lock=2.0, statement=10.0, idle=5.0)
-SUBMISSIONS = Limits(lock=0.15, statement=10.0, idle=5.0)
+ENGINE = Limits(lock=2.0, statement=10.0, idle=5.0, by_index=True)
+SUBMISSIONS = Limits(lock=0.15, statement=10.0, idle=5.0, by_index=True)
 RENEWALS = Limits(lock=2.0, statement=2.5, idle=5.0)
 OTHERS = Limits(lock=5.0, statement=10.0, idle=10.0)
 LONG = Limits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
@@ -67,7 +69,7 @@ class Writer:
         self.batch_no = 0
 
 
-class PostgresStore:
+class PostgresStore(PostgresLedgers):
     """A store at a URL. ``clock``: microseconds, for tests; else the server's."""
 
     def __init__(self, url: str, *, clock: Callable[[], Instant] | None = None) -> None:
@@ -258,7 +260,8 @@ class PostgresStore:
             if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise Unwritten(str(error)) from error
         if len(batch) == 1:
-            return [Busy(f"store {self.url}: another transaction has the task {batch[0].task_id!r} open; end it")]
+            what = "" if batch[0].convoy is None else f" or its convoy {batch[0].convoy!r}"
+            return [Busy(f"store {self.url}: another transaction has the task {batch[0].task_id!r}{what} open; end it")]
         middle = len(batch) // 2
         return self._submit_half(session, batch[:middle]) + self._submit_half(session, batch[middle:])
 
@@ -276,6 +279,10 @@ class PostgresStore:
             undecided = self._undecided
             try:
                 answers, now = session.transact(partial(submitting.submit, batch=batch, given=self._given(), mine=mine))
+            except submitting.Again as error:  # as below, but what came in between had a place in a convoy
+                if time.monotonic() > given_up_at:
+                    raise Unwritten(str(error)) from error
+                continue
             except Undecided as error:
                 mine = frozenset(command.seed for command in batch)
                 if time.monotonic() > given_up_at:
@@ -488,6 +495,18 @@ class PostgresStore:
 
     async def counts(self) -> dict[TaskState, int]:
         return await self._survey(reading.counts)
+
+    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
+        return await self._read(lambda t: convoys.find(t, key, limit))
+
+    async def look_at_forgotten(self) -> int:
+        def work(transaction: Transaction, now: Instant) -> int:
+            return len(transaction.ask("look_at_forgotten", {"now": now}).fetchall())
+
+        return await self._write_at(work, lane="upkeep")
+
+    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
+        return await self._survey(lambda t: convoys.listed(t, shown, after, limit))
 
     async def survey(self) -> Survey:
         return await self._survey(self._at(reading.survey))

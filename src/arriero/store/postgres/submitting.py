@@ -9,9 +9,13 @@ from ...commands import Refusal, Submit, Submitted
 from ...core import transitions
 from ...core.chain import SQL_HASH_LENGTH, link_hash
 from ...core.changes import Change
-from ...model import Instant, TaskRow
+from ...core.placing import Spot
+from ...model import Instant, TailRow, TaskRow
 from ..batch import same_submission
+from ..convoys import spot_for
+from ..ledgers import reserved
 from . import columns
+from .places import Places
 from .rows import task_of
 from .session import Cursor, Transaction
 
@@ -28,41 +32,79 @@ INSERT_FIRST_LINKS = columns.insert_rows("history", columns.HISTORY, suffix=_KEP
 INSERT_FIRST_STATUSES = columns.insert_rows("status", columns.STATUS, suffix=_KEPT)
 
 
+class Again(Exception):  # no error: the transaction is rolled back and run again
+    """Somebody else brought a task_id meanwhile, and the place that it was given here must not stay empty."""
+
+
+class Known(msgspec.Struct):
+    """What a batch found as it began: the rows are ours until the transaction ends."""
+
+    tasks: dict[str, tuple[TaskRow, str]]  # by business id, with what was submitted
+    numbers: list[int]  # for new tasks, the last one first
+    now: Instant
+    places: Places
+
+
 def submit(
     transaction: Transaction, batch: Sequence[Submit], given: Instant | None, mine: frozenset[int]
 ) -> tuple[list[Submitted | Refusal | None], Instant]:
     """Answers in order, and the store's clock. None: somebody else brought the id meanwhile; ask again.
 
     ``mine``: seeds of submissions that this batch may have kept before, without an answer: those are new.
+    Raises: Again.
     """
-    known, numbers, now = _read(transaction, batch, given)
+    known = _read(transaction, batch, given)
     answers: list[Submitted | Refusal | None] = []
     changes: dict[str, tuple[Submit, Change]] = {}
     for command in batch:
-        if (found := known.get(command.task_id)) is not None:
-            answers.append(_answer_known(command, *found, mine))
-        elif (before := changes.get(command.task_id)) is not None:  # twice in one batch
-            answers.append(same_submission(before[1].task, command))
-        else:
-            change = _with_first_link(transitions.new_task(command, numbers.pop(), now), command.actor, now)
-            changes[command.task_id] = (command, change)
-            answers.append(Submitted(change.task.task_no, True))
+        tail = known.places.tail_of(command.convoy)
+        if (found := known.tasks.get(command.task_id)) is not None:
+            answers.append(reserved(found[0], known.places) or _answer_known(command, *found, mine, tail))
+            continue
+        if (before := changes.get(command.task_id)) is not None:  # twice in one batch
+            answers.append(same_submission(before[1].task, command, tail))
+            continue
+        spot = _spot(command, tail, known)
+        if isinstance(spot, Submitted | Refusal):
+            answers.append(spot)
+            continue
+        change = transitions.new_task(command, known.numbers.pop(), known.now, spot)
+        if change.convoy is not None:
+            known.places.keep(change.convoy, change.task, command)
+        changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))
+        answers.append(Submitted(change.task.task_no, True))
     if not changes:
-        return answers, now
-    kept = _write(transaction, list(changes.values()), now)
-    return [_if_kept(answer, known, kept) for answer in answers], now
+        return answers, known.now
+    made = list(changes.values())
+    kept = _write(transaction, made, known.now)
+    if any(change.task.task_no not in kept and change.convoy is not None for _, change in made):
+        raise Again("somebody else submitted a task of the same id just now")
+    known.places.flush()
+    return [_if_kept(answer, known.tasks, kept) for answer in answers], known.now
 
 
-def _read(
-    transaction: Transaction, batch: Sequence[Submit], given: Instant | None
-) -> tuple[dict[str, tuple[TaskRow, str]], list[int], Instant]:
+def _spot(command: Submit, tail: TailRow | None, known: Known) -> Spot | Submitted | Refusal | None:
+    """See ``store.convoys.spot_for``; what was submitted by SQL is compared by its value."""
+    spot = spot_for(command, tail, known.places, known.now)
+    if isinstance(spot, Refusal) and tail is not None and command.sequence is not None:
+        used = known.places.submitted_by_sequence(tail.convoy_no, command.sequence)
+        if used is not None and used[0].workflow == command.workflow and not reserved(used[0], known.places):
+            task, asked = used
+            if is_same_by_sql(command, task.body_hash, asked):
+                return Submitted(task.task_no, False, task.task_id)
+    return spot
+
+
+def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | None) -> Known:
+    places = Places(transaction, batch, given)
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
     clock = transaction.ask("select_now", {"given": given})
     numbers = transaction.ask("take_numbers", {"count": len(batch)})
     transaction.arrive()
+    places.arrived()
     found = {row[1]: (task_of(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
     (now,) = clock.fetchone() or (0,)
-    return found, [number for (number,) in reversed(numbers.fetchall())], Instant(now)
+    return Known(found, [number for (number,) in reversed(numbers.fetchall())], Instant(now), places)
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:
@@ -107,21 +149,24 @@ def _if_kept(
     return answer if any(answer.task_no == task.task_no for task, _ in known.values()) else None
 
 
-def _answer_known(command: Submit, task: TaskRow, asked: str, mine: frozenset[int]) -> Submitted | Refusal:
-    answer = answer_known(command, task, asked)
+def _answer_known(
+    command: Submit, task: TaskRow, asked: str, mine: frozenset[int], tail: TailRow | None
+) -> Submitted | Refusal:
+    answer = answer_known(command, task, asked, tail)
     if isinstance(answer, Submitted) and task.seed == command.seed and command.seed in mine:
         return Submitted(answer.task_no, True)
     return answer
 
 
-def answer_known(command: Submit, task: TaskRow, asked: str) -> Submitted | Refusal:
+def answer_known(command: Submit, task: TaskRow, asked: str, tail: TailRow | None = None) -> Submitted | Refusal:
     """As ``same_submission``; what was submitted by SQL is compared by its value, whatever the order of its fields."""
-    if task.workflow == command.workflow and _is_same_by_sql(command, task.body_hash, asked):
-        return Submitted(task.task_no, False)
-    return same_submission(task, command)
+    if task.workflow == command.workflow and is_same_by_sql(command, task.body_hash, asked):
+        return same_submission(msgspec.structs.replace(task, body_hash=command.body_hash), command, tail)
+    return same_submission(task, command, tail)
 
 
-def _is_same_by_sql(command: Submit, body_hash: str, asked: str) -> bool:
+def is_same_by_sql(command: Submit, body_hash: str, asked: str) -> bool:
+    """Whether a task that was submitted by SQL has the arguments of a submission."""
     return len(body_hash) == SQL_HASH_LENGTH and bool(
         msgspec.json.decode(asked) == msgspec.json.decode(command.arguments)
     )

@@ -8,9 +8,23 @@ from typing import Any
 
 import msgspec
 
-from ...model import STEP_BITS, STEP_OPEN, AlertRow, Instant, StatusRow, StepRow, TaskRow
+from ...core.convoys import Held
+from ...model import (
+    STEP_BITS,
+    STEP_OPEN,
+    AlertRow,
+    ConvoyRow,
+    Instant,
+    Loaded,
+    StatusRow,
+    StepRow,
+    TailRow,
+    TaskRow,
+    Turn,
+)
+from ..base import Busy
 from . import columns
-from .rows import step_of, task_of
+from .rows import convoy_of, step_of, tail_of, task_of
 from .session import Cursor, Transaction
 
 replace = msgspec.structs.replace
@@ -25,9 +39,17 @@ SEND_TASKS_REWRITTEN = columns.sender(("task_no", *columns.TASK_REWRITES))
 SEND_STEPS = columns.sender(("step_no", *columns.STEP_CHANGES))
 SEND_STEPS_REWRITTEN = columns.sender(("step_no", *columns.STEP_REWRITES))
 SEND_NEW_STEPS = columns.sender(columns.STEP)
+UPDATE_CONVOYS = columns.update_rows("convoy", "convoy_no", columns.CONVOY_CHANGES)
+UPDATE_TAILS = columns.update_rows("convoy_tail", "convoy_no", columns.TAIL_CHANGES)
+SEND_CONVOYS = columns.sender(("convoy_no", *columns.CONVOY_CHANGES))
+SEND_TAILS = columns.sender(("convoy_no", *columns.TAIL_CHANGES))
 INSERT_STATUSES = columns.insert_rows("status", columns.STATUS)
 INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT)
 INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY)
+
+
+class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now
+    """A row was locked after the clock was read: its last commit may be later than that."""
 
 
 class Tables:
@@ -42,6 +64,13 @@ class Tables:
         self._terms: dict[str, int] = {}
         self._retired: dict[int, bool | None] = {}
         self._head: tuple[int, str] | None = None
+        self._convoys: dict[int, ConvoyRow] = {}
+        self._next: dict[int, TaskRow] = {}  # that waits and stands first in its convoy, as was read at the start
+        self._behind: dict[int, Loaded] = {}  # that waits behind that one, not locked
+        self._touched: set[int] = set()  # convoys that have changed since
+        self._sealed: dict[int, TailRow] = {}
+        self._drained: set[int] = set()  # convoys where nothing waits, as was seen after they were sealed
+        self._bodies: dict[int, str] = {}
         self._forget_written()
 
     def _forget_written(self) -> None:
@@ -54,6 +83,8 @@ class Tables:
         self._arguments: list[dict[str, Any]] = []
         self._history: list[dict[str, Any]] = []
         self._head_moved = False
+        self._changed_convoys: dict[int, ConvoyRow] = {}
+        self._changed_tails: dict[int, TailRow] = {}
 
     # --- what was read
     def keep_tasks(self, rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
@@ -85,6 +116,39 @@ class Tables:
     def keep_term(self, lease: str, term: int) -> None:
         """A lease's term, which stays so until the transaction ends."""
         self._terms[lease] = term
+
+    def keep_convoys(self, rows: Iterable[tuple[Any, ...]], *, at_the_start: bool = False) -> list[ConvoyRow]:
+        """What keys are doing that this transaction has locked. Of one that was not locked at the start of the batch, what
+        was read of its next task then is not to be trusted: whoever had it locked may have changed that."""
+        convoys = [convoy_of(row) for row in rows]
+        late = set() if at_the_start else {convoy.convoy_no for convoy in convoys} - self._convoys.keys()
+        self._touched |= late
+        self._drained -= late
+        self._convoys.update({convoy.convoy_no: convoy for convoy in convoys})
+        return convoys
+
+    def keep_next(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Tasks with their arguments that stand first in their convoys; this transaction has locked them."""
+        for row in rows:
+            task = task_of(row[:-1])
+            assert task.convoy_no is not None
+            self._tasks.setdefault(task.task_no, task)
+            self._next[task.convoy_no] = task
+            self._bodies[task.task_no] = row[-1]
+            if not task.opened_count:
+                self._all_read.add(task.task_no)
+
+    def keep_behind(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Tasks with their arguments that stand second; nobody has locked them for us."""
+        for row in rows:
+            task = task_of(row[:-1])
+            assert task.convoy_no is not None
+            self._behind[task.convoy_no] = Loaded(task, row[-1], ())
+
+    def keep_sealed(self, rows: Iterable[tuple[Any, ...]], drained: Iterable[int]) -> None:
+        """Ends of convoys that this transaction has locked; and in which convoys nothing waited after that."""
+        self._sealed = {tail.convoy_no: tail for tail in map(tail_of, rows)}
+        self._drained = self._sealed.keys() & set(drained)
 
     # --- rows as they stand
     def task(self, task_no: int) -> TaskRow | None:
@@ -126,7 +190,83 @@ class Tables:
     def term(self, lease: str) -> int:
         return self._terms[lease]
 
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        if convoy_no not in self._convoys:
+            asked = {"convoy_nos": [convoy_no], "task_nos": []}
+            if not self.keep_convoys(self._transaction.ask("lock_convoys", asked).fetchall()):
+                raise Busy("another transaction has its convoy open")
+            raise ReadLate
+        return self._convoys[convoy_no]
+
+    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
+        first = self._next.pop(convoy_no, None)
+        if first is not None and self._is_fresh(first, after):
+            return first
+        if convoy_no in self._drained:
+            return None
+        self.flush()  # what this batch has changed in the convoy counts
+        asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1]}
+        found = self._transaction.ask("select_next_waiting", asked).fetchone()
+        return None if found is None else self._lock_waiting(found[0])
+
+    def following(self, task: TaskRow) -> Loaded | None:
+        assert task.convoy_no is not None
+        behind = self._behind.get(task.convoy_no)
+        return None if behind is None or behind.task.task_no == task.task_no else behind
+
+    def _is_fresh(self, task: TaskRow, after: tuple[int, int]) -> bool:
+        is_untouched = self._tasks[task.task_no] is task and task.convoy_no not in self._touched
+        return is_untouched and task.turn is Turn.WAITING and (task.rank or 0, task.place or 0) > after
+
+    def member(self, task_no: int) -> TaskRow | None:
+        if task_no not in self._tasks:
+            asked = {"task_nos": [task_no]}
+            self.keep_tasks(self._transaction.ask("lock_tasks", asked).fetchall())
+            if task_no in self._tasks:
+                raise ReadLate
+            if self._transaction.ask("select_existing", asked).fetchone() is not None:
+                raise Held
+        return self._tasks.get(task_no)
+
+    def _lock_waiting(self, task_no: int) -> TaskRow:
+        task = self.member(task_no)
+        if task is None or task.turn is not Turn.WAITING:
+            raise Held
+        return task
+
+    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
+        """None while somebody may add one: it may have come since the next to open was read. Who asks seals and reads again."""
+        if convoy_no not in self._sealed:
+            return 0
+        asked = {"convoy_no": convoy_no, "start": start, "stop": end}
+        row = self._transaction.ask("count_sequences", asked).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def seal(self, convoy_no: int) -> TailRow | None:
+        if convoy_no not in self._sealed:
+            row = self._transaction.ask("seal", {"convoy_no": convoy_no}).fetchone()
+            if row is None:
+                return None
+            self._sealed[convoy_no] = tail_of(row)
+        return self._sealed[convoy_no]
+
+    def arguments(self, task_no: int) -> str:
+        if task_no not in self._bodies:
+            row = self._transaction.ask("select_body", {"task_no": task_no}).fetchone()
+            assert row is not None
+            self._bodies[task_no] = row[0]
+        return self._bodies[task_no]
+
     # --- what is written at the end
+    def put_convoy(self, convoy: ConvoyRow) -> None:
+        self._convoys[convoy.convoy_no] = self._changed_convoys[convoy.convoy_no] = convoy
+        self._touched.add(convoy.convoy_no)
+        self._drained.discard(convoy.convoy_no)
+
+    def put_tail(self, tail: TailRow) -> None:
+        self._sealed[tail.convoy_no] = self._changed_tails[tail.convoy_no] = tail
+
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
         self._changed_tasks[task.task_no] = rewrites or self._changed_tasks.get(task.task_no, False)
         self._tasks[task.task_no] = task
@@ -183,6 +323,10 @@ class Tables:
         for sql, sent, chosen in ((UPDATE_STEPS, SEND_STEPS, False), (REWRITE_STEPS, SEND_STEPS_REWRITTEN, True)):
             if changed := [self._steps[number] for number, rewrites in steps.items() if rewrites is chosen]:
                 write(sql, sent(changed))
+        if self._changed_convoys:
+            write(UPDATE_CONVOYS, SEND_CONVOYS(self._changed_convoys.values()))
+        if self._changed_tails:
+            write(UPDATE_TAILS, SEND_TAILS(self._changed_tails.values()))
         if self._added_steps:
             write(INSERT_STEPS, SEND_NEW_STEPS(self._added_steps.values()))
         if self._statuses:

@@ -21,11 +21,11 @@ def acknowledge(connection: Executes, acknowledged: Sequence[tuple[str, int]]) -
         connection.execute(query("delete_status"), {"queue": queue, "no": number})
 
 
-def drop(connection: Executes, now: Instant, before: Instant, limit: int) -> int:
+def drop(tables: Tables, now: Instant, before: Instant, limit: int) -> int:
     """Drop old statuses, leaving one gap mark a queue."""
+    connection = tables.connection
     rows = connection.execute(query("select_old_statuses"), {"before": before, "limit": limit}).fetchall()
     old = list(map(status_of, rows))
-    tables = Tables(connection)
     for queue in sorted({status.queue for status in old}):
         row = connection.execute(query("select_gap_mark"), {"queue": queue}).fetchone()
         mark = None if row is None else status_of(row)

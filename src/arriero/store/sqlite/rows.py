@@ -4,24 +4,34 @@ from typing import Any
 
 import msgspec
 
-from ...model import (
-    AlertRow,
-    HistoryRow,
-    ProcessRow,
-    StatusRow,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskRow,
-    TaskState,
+from ...model import AlertRow, LedgerRow, ProcessRow, StatusRow, StepRow, TaskRow
+from ..rows import (
+    STEP_KINDS,
+    STEP_STATES,
+    TASK_STATES,
+    TURN,
+    TURNS,
+    Row,
+    alert_of,
+    convoy_of,
+    history_of,
+    ledger_of,
+    tail_of,
 )
 
-Row = tuple[Any, ...]
-_read_told = msgspec.json.Decoder(tuple[str, ...]).decode
-_TASK_STATES = {str(state): state for state in TaskState}
-_STEP_STATES = {str(state): state for state in StepState}
-_STEP_KINDS = {str(kind): kind for kind in StepKind}
-_TOLD = AlertRow.__struct_fields__.index("told")
+__all__ = [
+    "alert_of",
+    "convoy_of",
+    "history_of",
+    "ledger_of",
+    "parameters_of",
+    "process_of",
+    "status_of",
+    "step_of",
+    "tail_of",
+    "task_of",
+]
+
 _UNDOING = TaskRow.__struct_fields__.index("undoing")
 _TRUTH_VALUES = tuple(StepRow.__struct_fields__.index(name) for name in ("pivot", "effect_free", "taken", "in_doubt"))
 
@@ -29,22 +39,17 @@ _TRUTH_VALUES = tuple(StepRow.__struct_fields__.index(name) for name in ("pivot"
 def task_of(row: Row) -> TaskRow:
     """A task's row."""
     fields = list(row)
-    fields[3], fields[_UNDOING] = _TASK_STATES[row[3]], bool(row[_UNDOING])
+    fields[3], fields[TURN], fields[_UNDOING] = TASK_STATES[row[3]], TURNS[row[TURN]], bool(row[_UNDOING])
     return TaskRow(*fields)
 
 
 def step_of(row: Row) -> StepRow:
     """A step's row; SQLite keeps truth values as 0 and 1."""
     fields = list(row)
-    fields[3], fields[7] = _STEP_KINDS[row[3]], _STEP_STATES[row[7]]
+    fields[3], fields[7] = STEP_KINDS[row[3]], STEP_STATES[row[7]]
     for at in _TRUTH_VALUES:
         fields[at] = bool(row[at])
     return StepRow(*fields)
-
-
-def history_of(row: Row) -> HistoryRow:
-    """A row of the history."""
-    return HistoryRow(row[0], row[1], row[2], row[3], row[4], row[5], msgspec.Raw(row[6].encode()), row[7])
 
 
 def status_of(row: Row) -> StatusRow:
@@ -52,18 +57,11 @@ def status_of(row: Row) -> StatusRow:
     return StatusRow(*row)
 
 
-def alert_of(row: Row) -> AlertRow:
-    """An alert; ``told`` is kept as a JSON array."""
-    fields = list(row)
-    fields[_TOLD] = _read_told(row[_TOLD])
-    return AlertRow(*fields)
-
-
 def process_of(row: Row) -> ProcessRow:
     """A process start."""
     return ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4])
 
 
-def parameters_of(row: TaskRow | StepRow | StatusRow | AlertRow) -> dict[str, Any]:
+def parameters_of(row: AlertRow | LedgerRow) -> dict[str, Any]:
     """Named parameters for the queries."""
     return msgspec.structs.asdict(row)

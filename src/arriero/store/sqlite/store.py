@@ -30,15 +30,19 @@ from ...model import (
     TaskState,
     later,
 )
-from ..base import ANY_TASK, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter, folded
+from ..base import ANY_TASK, ConvoyLoaded, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter, folded
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
+from ..convoys import LOOKS_MAX, passed_on, spot_for
+from ..ledgers import reserved
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
 from ..threads import ConnectionThread
-from . import mail, upkeep
+from . import convoys, mail, upkeep
 from .clock import boot_id, fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
 from .joined import in_callers_transaction
+from .ledgers import SqliteLedgers
 from .life import Lives
+from .remembered import Remembered
 from .rows import history_of, process_of, step_of, task_of
 from .tables import Executes, Tables, query
 
@@ -52,7 +56,7 @@ CHECKPOINT_ROWS = (
 _json = msgspec.json.encode
 
 
-class SqliteStore:
+class SqliteStore(SqliteLedgers):
     """A store in the file at ``path``. ``clock``: microseconds, for tests; else the machine's time since boot."""
 
     def __init__(self, path: str, *, clock: Callable[[], Instant] | None = None) -> None:
@@ -64,6 +68,7 @@ class SqliteStore:
         self._speaks_in: int | None = None  # the epoch in which this process was registered
         self._commits = 0
         self._rows_checkpointed = 0
+        self._remembered = Remembered()
         self._lives = Lives(self.path)
         self._writer: ConnectionThread[sqlite3.Connection] | None = None
         self._reader: ConnectionThread[sqlite3.Connection] | None = None
@@ -77,6 +82,7 @@ class SqliteStore:
         if self._writer is not None:
             return
         self._refuse_what_is_no_file()
+        self._remembered = Remembered()  # a new connection counts anew what others wrote
         self._writer = ConnectionThread("arriero-writer", lambda: connect(self.path), self._upkeep)
         self._reader = ConnectionThread("arriero-reader", lambda: connect(self.path, query_only=True))
         try:
@@ -141,23 +147,34 @@ class SqliteStore:
         self._lives.close()
 
     # --- transactions
-    def _transact(self, connection: sqlite3.Connection, work: Callable[[Tables], T]) -> T:
+    def _transact(self, connection: sqlite3.Connection, work: Callable[[Tables], T], *, by_rows: bool = False) -> T:
+        """``by_rows``: ``work`` changes tasks, steps and convoys only through ``tables``, or not at all."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            result = work(Tables(connection))
+            self._remembered.compare(connection)
+            tables = Tables(connection, self._remembered)
+            result = work(tables)
+            tables.flush()
             connection.execute("COMMIT")
         except BaseException:
+            self._remembered.forget()
             if connection.in_transaction:  # a full disk has rolled back already
                 connection.execute("ROLLBACK")
             raise
         self._commits += 1
+        if by_rows:
+            self._remembered.tidy()
+        else:
+            self._remembered.forget()
         return result
 
-    async def _write(self, work: Callable[[Tables], T], *, urgent: bool = False) -> T:
+    async def _write(self, work: Callable[[Tables], T], *, urgent: bool = False, by_rows: bool = False) -> T:
         if self._writer is None:
             raise StoreError(f"store {self.path}: it is not open")
         with translating(self.path):
-            return await self._writer.run(lambda connection: self._transact(connection, work), urgent=urgent)
+            return await self._writer.run(
+                lambda connection: self._transact(connection, work, by_rows=by_rows), urgent=urgent
+            )
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._reader is None:
@@ -187,19 +204,22 @@ class SqliteStore:
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
         def work(tables: Tables) -> list[Submitted | Refusal]:
             now = self.now()
+            tables.look_up([command.task_id for command in batch])
             return [self._submit(command, tables, now) for command in batch]
 
-        return await self._write(work)
+        return await self._write(work, by_rows=True)
 
     def _submit(self, command: Submit, tables: Tables, now: Instant) -> Submitted | Refusal:
         known = tables.task_by_id(command.task_id)
+        tail = None if command.convoy is None else tables.tail_of(command.convoy)
         if known is not None:
-            return same_submission(known, command)
-        # The row must be there for its number to be known; the batch then writes its first link.
+            return reserved(known, tables) or same_submission(known, command, tail)
+        spot = spot_for(command, tail, tables, now)
+        if isinstance(spot, Submitted | Refusal):
+            return spot
         task_no = tables.next_task_no()
-        change = transitions.new_task(command, task_no, now)
-        tables.add_task(change.task, command.arguments)
-        Batch(tables, now).write(change, command.actor)
+        change = transitions.new_task(command, task_no, now, spot)
+        Batch(tables, now).write(change, command.actor, lambda task: tables.add_task(task, command.arguments))
         return Submitted(task_no, True)
 
     def submit_joined(self, command: Submit, connection: sqlite3.Connection) -> Submitted | Refusal:
@@ -217,7 +237,9 @@ class SqliteStore:
                     "submit(connection=): a converter changes what is read from it as TEXT;"
                     " open it without detect_types, as arriero.connect does"
                 )
-            return self._submit(command, tables, self.now())
+            answer = self._submit(command, tables, self.now())
+            tables.flush()
+            return answer
 
         return in_callers_transaction(connection, self.path, work)
 
@@ -228,9 +250,10 @@ class SqliteStore:
             now = self.now()
             if speaks_in is not None and (refused := refusal(speaks_in, tables.epoch())):
                 return [Refusal("old_epoch", refused) for _ in batch]
+            tables.look_ahead(passed_on(batch))
             return [self._apply(command, tables, now) for command in batch]
 
-        return await self._write(work)
+        return await self._write(work, by_rows=True)
 
     def _apply(self, command: AnyCommand, tables: Tables, now: Instant) -> Answer:
         work = Batch(tables, now)
@@ -246,6 +269,8 @@ class SqliteStore:
 
     def _claim(self, command: Claim, tables: Tables, work: Batch) -> Claimed:
         workflows = _json(command.workflows).decode()
+        for convoy in tables.due_convoys(work.now, LOOKS_MAX):
+            work.look(convoy, command.actor)
         claimed: list[Loaded] = []
         probation = command.probation
         for priority in PRIORITIES:
@@ -254,7 +279,8 @@ class SqliteStore:
                 for task in found:
                     change = transitions.claim(task, command.process_no, work.now)
                     work.write(change, command.actor)
-                    claimed.append(Loaded(change.task, tables.arguments(task.task_no), tables.steps_of(task.task_no)))
+                    steps = tables.steps_of(task.task_no) if task.opened_count else ()
+                    claimed.append(Loaded(change.task, tables.arguments(task.task_no), steps, tables.convoy_of(task)))
                     if task.lost_count >= PROBATION_FROM:
                         probation = False
                         break  # asked again, for tasks that are not on probation
@@ -330,7 +356,7 @@ class SqliteStore:
             renewed = tables.renew_process(process_no, later(now, lease_seconds))
             return Renewal(now, renewed, nobody_frees_until, tuple(tables.other_processes(process_no)))
 
-        return await self._write(work, urgent=True)
+        return await self._write(work, urgent=True, by_rows=True)
 
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         return await self._read(
@@ -348,7 +374,7 @@ class SqliteStore:
             self._lives.forget(row.instance)
             return True
 
-        return await self._write(work)
+        return await self._write(work, by_rows=True)
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         return await self._read(lambda c: _loaded(c, "select_held", {"process_no": process_no, "limit": limit}))
@@ -371,7 +397,7 @@ class SqliteStore:
             tables.put_lease(row)
             return row
 
-        return await self._write(work)
+        return await self._write(work, by_rows=True)
 
     async def renew_lease(self, name: str, process_no: int, term: int, seconds: float) -> bool:
         def work(tables: Tables) -> bool:
@@ -381,7 +407,7 @@ class SqliteStore:
             tables.put_lease(msgspec.structs.replace(row, until=later(self.now(), seconds)))
             return True
 
-        return await self._write(work)
+        return await self._write(work, by_rows=True)
 
     async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
         def work(tables: Tables) -> None:
@@ -391,16 +417,17 @@ class SqliteStore:
                 event = {"type": "lease.lost", "lease": name, "term": term, "process": process_no}
                 Batch(tables, self.now()).note(STORE_STREAM, actor, [event])
 
-        await self._write(work)
+        await self._write(work, by_rows=True)
 
     # --- reading
     async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
         def work(connection: sqlite3.Connection) -> Due:
             now = self.now()
             asked = {"now": now, "workflows": _json(workflows).decode(), "agents": _json(agents).decode()}
-            tasks, steps, *later_on = connection.execute(query("select_due"), asked).fetchone()
-            next_at = min((at for at in later_on if at is not None), default=None)
-            return Due(now, tasks is not None and tasks <= now, steps is not None and steps <= now, next_at)
+            tasks, steps, next_task, next_step, look_at = connection.execute(query("select_due"), asked).fetchone()
+            next_at = min((at for at in (next_task, next_step, look_at) if at is not None and at > now), default=None)
+            is_due = any(at is not None and at <= now for at in (tasks, look_at))
+            return Due(now, is_due, steps is not None and steps <= now, next_at)
 
         return await self._read(work)
 
@@ -422,7 +449,12 @@ class SqliteStore:
         return await self._read(lambda connection: _load(Tables(connection), Tables(connection).task(task_no)))
 
     async def find(self, task_id: str) -> Loaded | None:
-        return await self._read(lambda connection: _load(Tables(connection), Tables(connection).task_by_id(task_id)))
+        def work(connection: sqlite3.Connection) -> Loaded | None:
+            tables = Tables(connection)
+            task = tables.task_by_id(task_id)
+            return None if task is None or reserved(task, tables) else _load(tables, task)
+
+        return await self._read(work)
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         def work(connection: sqlite3.Connection) -> list[Ended]:
@@ -441,6 +473,19 @@ class SqliteStore:
         found: dict[str, int] = await self._read(lambda c: dict(c.execute(query("count_tasks")).fetchall()))
         return {state: found.get(state, 0) for state in TaskState}
 
+    # --- convoys
+    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
+        return await self._read(lambda connection: convoys.find(connection, key, limit))
+
+    async def look_at_forgotten(self) -> int:
+        if not await self._read(lambda c: c.execute(query("select_forgotten")).fetchone()):
+            return 0
+        asked = {"now": self.now()}
+        return await self._write(lambda tables: tables.connection.execute(query("look_at_forgotten"), asked).rowcount)
+
+    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
+        return await self._read(lambda connection: convoys.listed(connection, shown, after, limit))
+
     async def survey(self) -> Survey:
         counts = await self.counts()
         return await self._read(lambda connection: upkeep.survey(connection, self.now(), counts))
@@ -453,7 +498,7 @@ class SqliteStore:
         await self._mail(lambda connection: mail.acknowledge(connection, acknowledged))
 
     async def drop_statuses(self, before: Instant, limit: int) -> int:
-        return await self._mail(lambda connection: mail.drop(connection, self.now(), before, limit))
+        return await self._write(lambda tables: mail.drop(tables, self.now(), before, limit), by_rows=True)
 
     async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
         return await self._mail(lambda connection: mail.take_alerts(connection, self.now(), limit, hold_seconds))
@@ -469,7 +514,7 @@ class SqliteStore:
         return await self._read(lambda connection: mail.alerts(connection, open_only, after, limit))
 
     async def _mail(self, work: Callable[[Executes], T]) -> T:
-        return await self._write(lambda tables: work(tables.connection))
+        return await self._write(lambda tables: work(tables.connection), by_rows=True)
 
     # --- purging
     async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
@@ -498,7 +543,9 @@ def _last_seen(tables: Tables) -> Instant:
 
 
 def _load(tables: Tables, task: TaskRow | None) -> Loaded | None:
-    return None if task is None else Loaded(task, tables.arguments(task.task_no), tables.steps_of(task.task_no))
+    if task is None:
+        return None
+    return Loaded(task, tables.arguments(task.task_no), tables.steps_of(task.task_no), tables.convoy_of(task))
 
 
 def _loaded(connection: sqlite3.Connection, name: str, asked: dict[str, int]) -> list[Loaded]:

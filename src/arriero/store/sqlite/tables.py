@@ -1,15 +1,37 @@
 """Rows of the file inside one transaction, as ``core.transitions`` and ``store.batch`` ask for them."""
 
 import sqlite3
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
+from operator import attrgetter
 from typing import Any, Protocol
+
+import msgspec
 
 from ...core.epoch import FIRST, first_number
 from ...core.lease import PROBATION_FROM
-from ...model import STEP_BITS, AlertRow, Instant, LeaseRow, ProcessRow, StatusRow, StepRow, TaskRow
-from .rows import parameters_of, process_of, step_of, task_of
+from ...model import (
+    STEP_BITS,
+    AlertRow,
+    ConvoyRow,
+    Instant,
+    LeaseRow,
+    LedgerRow,
+    Loaded,
+    ProcessRow,
+    StatusRow,
+    StepRow,
+    TailRow,
+    TaskRow,
+)
+from .. import columns
+from .columns import insert_rows, sender, update_rows
+from .remembered import Remembered
+from .rows import convoy_of, ledger_of, parameters_of, process_of, step_of, tail_of, task_of
+from .waiting import READ_AT_ONCE, WaitingLine
 
+_json = msgspec.json.encode
 STORE_LINK, STORE_HEAD = "history_link", "history_head"
 
 
@@ -24,88 +46,333 @@ def step_range(task_no: int) -> dict[str, int]:
     return {"first": task_no << STEP_BITS, "end": (task_no + 1) << STEP_BITS}
 
 
+# What says where a task stands: a command that leaves all of it as it was need not touch the indexes on it.
+_where_it_is = attrgetter(*(column for column in columns.TASK_CHANGES if column not in columns.TASK_COUNTS))
+
+INSERT_TASK = insert_rows("task", columns.TASK)
+INSERT_BODY = insert_rows("body", columns.BODY)
+COUNT_ON = update_rows("task", "task_no", columns.TASK_COUNTS)
+UPDATE_TASK = update_rows("task", "task_no", columns.TASK_CHANGES)
+REWRITE_TASK = update_rows("task", "task_no", columns.TASK_REWRITES)
+INSERT_STEP = insert_rows("step", columns.STEP)
+UPDATE_STEP = update_rows("step", "step_no", columns.STEP_CHANGES)
+REWRITE_STEP = update_rows("step", "step_no", columns.STEP_REWRITES)
+PUT_CONVOY = insert_rows("convoy", columns.CONVOY, or_update=columns.CONVOY_CHANGES)
+PUT_TAIL = insert_rows("convoy_tail", columns.TAIL, or_update=columns.TAIL_CHANGES)
+INSERT_STATUS = insert_rows("status", columns.STATUS)
+INSERT_HISTORY = insert_rows("history", columns.HISTORY)
+_send_task = sender(columns.TASK)
+_send_counts = sender((*columns.TASK_COUNTS, "task_no"))
+_send_changes = sender((*columns.TASK_CHANGES, "task_no"))
+_send_rewritten = sender((*columns.TASK_REWRITES, "task_no"))
+_send_step = sender(columns.STEP)
+_send_step_changes = sender((*columns.STEP_CHANGES, "step_no"))
+_send_step_rewritten = sender((*columns.STEP_REWRITES, "step_no"))
+_send_convoy = sender(columns.CONVOY)
+_send_tail = sender(columns.TAIL)
+_send_status = attrgetter(*columns.STATUS)
+
+
 class Executes(Protocol):
     """A connection, as far as it is needed here."""
 
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor: ...
 
 
 class Tables:
-    """The Table of ``store.batch`` over one connection."""
+    """The Table of ``store.batch`` over one transaction of a connection. Rows are written at its end, many at once.
 
-    def __init__(self, connection: Executes) -> None:
+    What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
+    """
+
+    def __init__(self, connection: Executes, remembered: Remembered | None = None) -> None:
         self.connection = connection
-        self._execute = connection.execute
+        self._known = Remembered() if remembered is None else remembered
+        self._by_id: dict[str, TaskRow | None] = {}
+        self._last_task_no: int | None = None
+        self._last_convoy_no: int | None = None
+        self._retired: dict[int, bool | None] = {}
+        self._bodies: dict[int, str] = {}
+        self._behind: dict[int, Loaded] = {}  # who waited behind a task, as that was read
+        self._forget_written()
+
+    def _forget_written(self) -> None:
+        self._added_tasks: dict[int, TaskRow] = {}
+        self._added_bodies: list[tuple[int, str]] = []
+        self._changed_tasks: dict[int, tuple[bool, TaskRow | None]] = {}  # whether it is rewritten; how it stood before
+        self._added_steps: dict[int, StepRow] = {}
+        self._changed_steps: dict[int, tuple[bool, StepRow]] = {}
+        self._changed_convoys: dict[int, ConvoyRow] = {}
+        self._changed_tails: dict[str, TailRow] = {}
+        self._statuses: list[StatusRow] = []
+        self._history: list[tuple[int, int, Instant, str, str, str]] = []
+        self._is_written = True
+
+    def _run(self, name: str, asked: Any = ()) -> sqlite3.Cursor:
+        """A statement that finds the file as this transaction has changed it."""
+        if not self._is_written:
+            self.flush()
+        return self.connection.execute(query(name), asked)
+
+    def flush(self) -> None:
+        """Write what was kept back; before the transaction ends."""
+        tasks = self._known.tasks
+        self._many(INSERT_TASK, map(_send_task, self._added_tasks.values()))
+        self._many(INSERT_BODY, self._added_bodies)
+        going_on: list[TaskRow] = []
+        moved: list[TaskRow] = []
+        rewritten: list[TaskRow] = []
+        for number, (rewrites, before) in self._changed_tasks.items():
+            task = tasks[number]
+            (rewritten if rewrites else going_on if _goes_on(task, before) else moved).append(task)
+        self._many(COUNT_ON, map(_send_counts, going_on))
+        self._many(UPDATE_TASK, map(_send_changes, moved))
+        self._many(REWRITE_TASK, map(_send_rewritten, rewritten))
+        self._many(INSERT_STEP, map(_send_step, self._added_steps.values()))
+        steps = self._changed_steps.values()
+        self._many(UPDATE_STEP, (_send_step_changes(step) for rewrites, step in steps if not rewrites))
+        self._many(REWRITE_STEP, (_send_step_rewritten(step) for rewrites, step in steps if rewrites))
+        self._many(PUT_CONVOY, map(_send_convoy, self._changed_convoys.values()))
+        self._many(PUT_TAIL, map(_send_tail, self._changed_tails.values()))
+        self._many(INSERT_STATUS, map(_send_status, self._statuses))
+        self._many(INSERT_HISTORY, self._history)
+        self._forget_written()
+
+    def _many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        if parameters := list(rows):
+            self.connection.executemany(sql, parameters)
 
     def task(self, task_no: int) -> TaskRow | None:
-        row = self._execute(query("select_task"), {"task_no": task_no}).fetchone()
-        return None if row is None else task_of(row)
+        known = self._known.tasks.get(task_no)
+        if known is not None:
+            return known
+        row = self.connection.execute(query("select_task"), {"task_no": task_no}).fetchone()
+        return None if row is None else self._keep(task_of(row))
+
+    def _keep(self, task: TaskRow) -> TaskRow:
+        """A row as it stands in the file, unless this transaction has changed it."""
+        known = self._known.tasks.get(task.task_no)
+        if known is not None:
+            return known
+        self._known.keep_task(task)
+        return task
+
+    def look_up(self, task_ids: Sequence[str]) -> None:
+        """Read which of these ids stand there; what this transaction has added is known already."""
+        missing = [task_id for task_id in task_ids if task_id not in self._by_id]
+        asked = {"task_ids": _json(missing).decode()}
+        self._by_id.update(dict.fromkeys(missing))
+        for row in self.connection.execute(query("select_tasks_by_id"), asked).fetchall():
+            task = task_of(row)
+            self._by_id[task.task_id] = task
 
     def task_by_id(self, task_id: str) -> TaskRow | None:
-        row = self._execute(query("select_task_by_id"), {"task_id": task_id}).fetchone()
-        return None if row is None else task_of(row)
+        if task_id not in self._by_id:
+            self.look_up([task_id])
+        return self._by_id[task_id]
 
     def arguments(self, task_no: int) -> str:
-        text: str = self._execute(query("select_body"), {"task_no": task_no}).fetchone()[0]
-        return text
+        if task_no not in self._bodies:
+            self._bodies[task_no] = self._run("select_body", {"task_no": task_no}).fetchone()[0]
+        return self._bodies[task_no]
 
     def step(self, step_no: int) -> StepRow | None:
-        row = self._execute(query("select_step"), {"step_no": step_no}).fetchone()
-        return None if row is None else step_of(row)
+        known = self._known.step(step_no)
+        if known is not None:
+            return known
+        row = self.connection.execute(query("select_step"), {"step_no": step_no}).fetchone()
+        if row is None:
+            return None
+        step = step_of(row)
+        self._known.keep_step(step)
+        return step
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
-        return tuple(map(step_of, self._execute(query("select_steps"), step_range(task_no))))
+        return tuple(map(step_of, self._run("select_steps", step_range(task_no))))
 
     def open_steps(self, task_no: int) -> list[StepRow]:
-        return [step_of(row) for row in self._execute(query("select_open_steps"), step_range(task_no)).fetchall()]
+        return [step_of(row) for row in self._run("select_open_steps", step_range(task_no)).fetchall()]
 
     def process_is_retired(self, process_no: int) -> bool:
-        row = self._execute(query("select_process"), {"process_no": process_no}).fetchone()
-        return row is None or process_of(row).retired
+        return self._is_retired(process_no) is not False
 
     def process_was_retired(self, process_no: int) -> bool:
-        row = self._execute(query("select_process"), {"process_no": process_no}).fetchone()
-        return row is not None and process_of(row).retired
+        return self._is_retired(process_no) is True
+
+    def _is_retired(self, process_no: int) -> bool | None:
+        """None: there is no such process."""
+        if process_no not in self._retired:
+            row = self._run("select_process", {"process_no": process_no}).fetchone()
+            self._retired[process_no] = None if row is None else process_of(row).retired
+        return self._retired[process_no]
 
     def term(self, lease: str) -> int:
         return self.lease(lease).term
 
     def add_task(self, task: TaskRow, arguments: str) -> None:
-        self._execute(query("insert_task"), parameters_of(task))
-        self._execute(query("insert_body"), {"task_no": task.task_no, "arguments": arguments})
+        self._is_written = False
+        self._known.keep_task(task)
+        self._added_tasks[task.task_no] = self._by_id[task.task_id] = task
+        self._added_bodies.append((task.task_no, arguments))
+        line = self._known.line_of(task)
+        if line is not None and not line.added(task, arguments):
+            self._known.forget_line_of(task)
 
     def next_task_no(self) -> int:
         """The number of the next task; nobody else can take it while the write lock is ours."""
-        number: int = self._execute(query("select_next_task_no")).fetchone()[0]
-        return number
+        if self._last_task_no is None:
+            self._last_task_no = self._run("select_next_task_no").fetchone()[0] - 1
+        self._last_task_no += 1
+        return self._last_task_no
 
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
-        self._execute(query("rewrite_task" if rewrites else "update_task"), parameters_of(task))
+        self._is_written = False
+        before = self._known.tasks.get(task.task_no)
+        if task.task_no in self._added_tasks:
+            self._added_tasks[task.task_no] = task
+        else:
+            rewritten, first = self._changed_tasks.get(task.task_no, (False, before))
+            self._changed_tasks[task.task_no] = (rewrites or rewritten, first)
+        self._known.keep_task(task)
+        line = self._known.line_of(task)
+        if line is not None and not line.changed(task):
+            self._known.forget_line_of(task)
 
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
-        self._execute(query("rewrite_step" if rewrites else "update_step"), parameters_of(step))
+        self._is_written = False
+        self._known.keep_step(step)
+        if step.step_no in self._added_steps:
+            self._added_steps[step.step_no] = step
+        else:
+            rewritten, _ = self._changed_steps.get(step.step_no, (False, step))
+            self._changed_steps[step.step_no] = (rewrites or rewritten, step)
 
     def add_step(self, step: StepRow) -> None:
-        self._execute(query("insert_step"), parameters_of(step))
+        self._is_written = False
+        self._known.keep_step(step)
+        self._added_steps[step.step_no] = step
 
     def put_arguments(self, task_no: int, arguments: str) -> None:
-        self._execute(query("update_body"), {"task_no": task_no, "arguments": arguments})
+        self._run("update_body", {"task_no": task_no, "arguments": arguments})
+        self._bodies.pop(task_no, None)
+        task = self.task(task_no)
+        if task is not None:
+            self._known.forget_line_of(task)
+
+    # --- convoys
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        if convoy_no not in self._known.convoys:
+            row = self.connection.execute(query("select_convoy"), {"convoy_no": convoy_no}).fetchone()
+            self._known.convoys[convoy_no] = convoy_of(row)
+        return self._known.convoys[convoy_no]
+
+    def due_convoys(self, now: Instant, limit: int) -> list[ConvoyRow]:
+        rows = self._run("select_due_convoys", {"now": now, "limit": limit}).fetchall()
+        found = [convoy_of(row) for row in rows]
+        self._known.convoys.update({convoy.convoy_no: convoy for convoy in found})
+        return found
+
+    def put_convoy(self, convoy: ConvoyRow) -> None:
+        self._is_written = False
+        self._known.convoys[convoy.convoy_no] = self._changed_convoys[convoy.convoy_no] = convoy
+
+    def tail_of(self, key: str) -> TailRow | None:
+        if key not in self._known.tails:
+            row = self.connection.execute(query("select_tail_by_key"), {"key": key}).fetchone()
+            if row is None:
+                return None
+            self._known.tails[key] = tail_of(row)
+        return self._known.tails[key]
+
+    def put_tail(self, tail: TailRow) -> None:
+        self._is_written = False
+        self._known.tails[tail.key] = self._changed_tails[tail.key] = tail
+
+    def seal(self, convoy_no: int) -> TailRow | None:
+        """Nobody else can add while the write lock is ours."""
+        return self.tail_of(self.convoy(convoy_no).key)
+
+    def next_convoy_no(self) -> int:
+        if self._last_convoy_no is None:
+            self._last_convoy_no = self._run("select_next_convoy_no").fetchone()[0] - 1
+        self._last_convoy_no += 1
+        return self._last_convoy_no
+
+    def expected(self, convoy_no: int) -> int:
+        return self.convoy(convoy_no).expected
+
+    def convoy_of(self, task: TaskRow) -> ConvoyRow | None:
+        """What the key of a task is doing; None: it is in no convoy."""
+        return None if task.convoy_no is None else self.convoy(task.convoy_no)
+
+    def member(self, task_no: int) -> TaskRow | None:
+        return self.task(task_no)
+
+    def look_ahead(self, convoy_nos: Iterable[int]) -> None:
+        """Read who waits in these convoys while nothing is to be written yet."""
+        for convoy_no in convoy_nos:
+            if convoy_no not in self._known.waiting:
+                self._line_of(convoy_no, (self.convoy(convoy_no).from_rank, 0))
+
+    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
+        line = self._known.waiting.get(convoy_no)
+        if line is None or not line.tells(after):
+            if not self._is_written:
+                self.flush()
+            line = self._line_of(convoy_no, after)
+        first = line.first
+        if first is None:
+            return None
+        self._bodies[first.task.task_no] = first.arguments
+        if line.second is not None:
+            self._behind[first.task.task_no] = line.second
+        return self._keep(first.task)
+
+    def _line_of(self, convoy_no: int, after: tuple[int, int]) -> WaitingLine:
+        asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1], "limit": READ_AT_ONCE}
+        found = self.connection.execute(query("select_waiting_line"), asked).fetchall()
+        line = WaitingLine([Loaded(task_of(row[:-1]), row[-1], ()) for row in found])
+        if after == (
+            self.convoy(convoy_no).from_rank,
+            0,
+        ):  # from its very beginning: true until something changes in it
+            self._known.waiting[convoy_no] = line
+        return line
+
+    def following(self, task: TaskRow) -> Loaded | None:
+        return self._behind.get(task.task_no)
+
+    def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
+        asked = {"convoy_no": convoy_no, "sequence": sequence}
+        row = self._run("select_of_sequence", asked).fetchone()
+        return None if row is None else task_of(row)
+
+    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
+        asked = {"convoy_no": convoy_no, "start": start, "end": end}
+        number: int = self._run("count_sequences", asked).fetchone()[0]
+        return number
+
+    def ledger(self, ledger_no: int) -> LedgerRow | None:
+        row = self._run("select_ledger", {"ledger_no": ledger_no}).fetchone()
+        return None if row is None else ledger_of(row)
 
     # --- statuses and alerts
     def add_status(self, status: StatusRow) -> None:
-        self._execute(query("insert_status"), parameters_of(status))
+        self._is_written = False
+        self._statuses.append(status)
 
     def add_alert(self, alert: AlertRow) -> None:
-        self._execute(query("insert_alert"), parameters_of(alert))
+        self._run("insert_alert", parameters_of(alert))
 
     def close_alert(self, task_no: int, at: Instant) -> None:
-        self._execute(query("close_alert"), {"task_no": task_no, "at": at})
+        self._run("close_alert", {"task_no": task_no, "at": at})
 
     # --- what is due
     def claimable(self, priority: int, now: Instant, workflows: str, probation: bool, limit: int) -> list[TaskRow]:
         asked = {"priority": priority, "now": now, "workflows": workflows, "probation": probation, "limit": limit}
         asked["probation_from"] = PROBATION_FROM
-        return [task_of(row) for row in self._execute(query("select_claimable"), asked).fetchall()]
+        return [self._keep(task_of(row)) for row in self._run("select_claimable", asked).fetchall()]
 
     def takeable(
         self, agent: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
@@ -119,12 +386,12 @@ class Tables:
             "limit": limit,
         }
         asked["probation_from"] = PROBATION_FROM
-        return [step_of(row) for row in self._execute(query("select_takeable"), asked).fetchall()]
+        return [step_of(row) for row in self._run("select_takeable", asked).fetchall()]
 
     # --- processes and leases
     def add_process(self, instance: str, lease_until: Instant, about: str) -> int:
         asked = {"instance": instance, "lease_until": lease_until, "about": about}
-        number = self._execute(query("insert_process"), asked).lastrowid
+        number = self._run("insert_process", asked).lastrowid
         assert number is not None
         return number
 
@@ -137,44 +404,43 @@ class Tables:
         first = first_number(epoch)
         self.put_meta("epoch", epoch)
         self.put_meta("last_task_no", max(self.next_task_no(), first) - 1)
-        self._execute(query("retire_all_processes"))
-        self._execute(query("leave_out_processes"), {"process_no": first - 1, "instance": f"epoch-{epoch}"})
+        self._run("retire_all_processes")
+        self._run("leave_out_processes", {"process_no": first - 1, "instance": f"epoch-{epoch}"})
 
     def process(self, process_no: int) -> ProcessRow:
-        return process_of(self._execute(query("select_process"), {"process_no": process_no}).fetchone())
+        return process_of(self._run("select_process", {"process_no": process_no}).fetchone())
 
     def other_processes(self, process_no: int) -> list[ProcessRow]:
-        rows = self._execute(query("select_other_processes"), {"process_no": process_no}).fetchall()
+        rows = self._run("select_other_processes", {"process_no": process_no}).fetchall()
         return [process_of(row) for row in rows]
 
     def renew_process(self, process_no: int, lease_until: Instant) -> bool:
-        return (
-            self._execute(query("renew_process"), {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
-        )
+        return self._run("renew_process", {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
 
     def retire_process(self, process_no: int) -> None:
-        self._execute(query("retire_process"), {"process_no": process_no})
+        self._retired.clear()
+        self._run("retire_process", {"process_no": process_no})
 
     def lease(self, name: str) -> LeaseRow:
-        row = self._execute(query("select_lease"), {"name": name}).fetchone()
+        row = self._run("select_lease", {"name": name}).fetchone()
         return LeaseRow(name, 0, None, Instant(0)) if row is None else LeaseRow(*row)
 
     def put_lease(self, lease: LeaseRow) -> None:
         asked = {"name": lease.name, "term": lease.term, "holder": lease.holder, "until": lease.until}
-        self._execute(query("put_lease"), asked)
+        self._run("put_lease", asked)
 
     # --- the store's own
     def latest_instant(self) -> Instant:
         """When the last commit of the history was made; 0 when there is none."""
-        instant: Instant = self._execute(query("select_latest_instant")).fetchone()[0]
+        instant: Instant = self._run("select_latest_instant").fetchone()[0]
         return instant
 
     def meta(self, name: str) -> str | None:
-        row = self._execute(query("select_meta"), {"name": name}).fetchone()
+        row = self._run("select_meta", {"name": name}).fetchone()
         return None if row is None else row[0]
 
     def put_meta(self, name: str, value: object) -> None:
-        self._execute(query("put_meta"), {"name": name, "value": str(value)})
+        self._run("put_meta", {"name": name, "value": str(value)})
 
     def store_head(self) -> tuple[int, str]:
         return int(self.meta(STORE_LINK) or 0), self.meta(STORE_HEAD) or ""
@@ -186,7 +452,9 @@ class Tables:
     def add_history(
         self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
     ) -> None:
-        self._execute(
-            query("insert_history"),
-            {"task_no": task_no, "link": link, "at": at, "actor": actor, "events": events, "hash": digest},
-        )
+        self._is_written = False
+        self._history.append((task_no, link, at, actor, events, digest))
+
+
+def _goes_on(task: TaskRow, before: TaskRow | None) -> bool:
+    return before is not None and _where_it_is(before) == _where_it_is(task)

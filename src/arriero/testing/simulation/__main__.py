@@ -7,6 +7,7 @@ from collections import Counter
 import click
 
 from .faults import KINDS
+from .keys import HAPPENING
 from .world import Result, run_seed
 
 
@@ -33,6 +34,7 @@ def main(seeds: str, stop_at_first: bool, twice: bool) -> None:
     """Run simulated worlds and check every invariant they can show."""
     fired: Counter[str] = Counter()
     states: Counter[str] = Counter()
+    happened: Counter[str] = Counter()
     bad = count = 0
     simulated = 0.0
     began = time.monotonic()
@@ -41,6 +43,7 @@ def main(seeds: str, stop_at_first: bool, twice: bool) -> None:
         count += 1
         fired.update(result.fired)
         states.update(result.states)
+        happened.update(result.happened)
         simulated += result.virtual_seconds
         if twice and run_seed(seed).trace != result.trace:
             click.echo(f"seed {seed}: two runs differ")
@@ -52,10 +55,10 @@ def main(seeds: str, stop_at_first: bool, twice: bool) -> None:
                 break
     seconds = time.monotonic() - began
     click.echo(f"{count} seeds, {bad} with violations, {simulated:,.0f} simulated seconds in {seconds:.1f} s")
-    click.echo(f"tasks: {dict(states)}; faults: {dict(fired)}")
-    silent = [kind for kind in KINDS if not fired[kind]]
+    click.echo(f"tasks: {dict(states)}; faults: {dict(fired)}; convoys: {dict(happened)}")
+    silent = [kind for kind in KINDS if not fired[kind]] + sorted(HAPPENING - happened.keys())
     if count >= 50 and silent:
-        click.echo(f"these faults never fired, so nothing was shown about them: {', '.join(silent)}")
+        click.echo(f"these never happened, so nothing was shown about them: {', '.join(silent)}")
         bad += 1
     sys.exit(1 if bad else 0)
 

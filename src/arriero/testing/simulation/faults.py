@@ -17,6 +17,9 @@ KINDS = (
     "operator",
     "reader",
     "purge",
+    "key_operator",
+    "missing_number",
+    "repeated_number",
 )
 
 
@@ -33,12 +36,21 @@ class Faults(msgspec.Struct):
     operator: float = 0.0
     reader: float = 0.0
     purge: float = 0.0
+    key_operator: float = 0.0
+    missing_number: float = 0.0
+    repeated_number: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
     def add_people(self, random: Random) -> None:
         """Draw what people do, each kind left out now and then."""
         for kind, strength in (("operator", 0.9), ("reader", 0.2), ("purge", 0.6)):
+            if random.random() < 0.7:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_keys(self, random: Random) -> None:
+        """Draw what goes wrong in convoys, each kind left out now and then."""
+        for kind, strength in (("key_operator", 0.9), ("missing_number", 0.4), ("repeated_number", 0.4)):
             if random.random() < 0.7:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
 

@@ -49,11 +49,12 @@ class People:
                 continue
             in_error = [no for no in numbers if self._world.store.tasks[no].state is TaskState.ERROR]
             if in_error and self.random.random() < 0.5:
-                await self._try_one(self.random.choice(in_error), self.random.choice(MENDING))
+                await self.ask(self.random.choice(in_error), self.random.choice(MENDING))
             else:
-                await self._try_one(self.random.choice(numbers), self.random.choice(tuple(Verb)))
+                await self.ask(self.random.choice(numbers), self.random.choice(tuple(Verb)))
 
-    async def _try_one(self, task_no: int, verb: Verb) -> None:
+    async def ask(self, task_no: int, verb: Verb) -> None:
+        """Look at a task and ask for the verb on it; whatever keeps that from being done is taken as it comes."""
         try:
             loaded = await self._store.load(task_no)
             if loaded is None:
@@ -96,7 +97,7 @@ class People:
         """Nothing stays paused for ever."""
         while paused := [t.task_no for t in self._world.store.tasks.values() if t.paused_at is not None]:
             for task_no in paused:
-                await self._try_one(task_no, Verb.RESUME)
+                await self.ask(task_no, Verb.RESUME)
             await asyncio.sleep(0.5)
 
     # --- readers
@@ -136,6 +137,7 @@ class People:
 
     async def _purge(self) -> None:
         store = self._world.store
+        rows = list(store.log)
         before = {task.task_id: task.task_no for task in store.tasks.values()}
         published = {task_id: self._kinds(task_no) for task_id, task_no in before.items()}
         violations = {task_id: self._world.books_of(task_no) for task_id, task_no in before.items()}
@@ -144,7 +146,9 @@ class People:
             ended_before=later(store.now(), -PURGE_AFTER_SECONDS),
         )
         await store.purge(which, actor="janitor", limit=3)
-        for task_id in before.keys() - store.numbers.keys():
+        gone = before.keys() - store.numbers.keys()
+        self._world.purged_rows += [row for row in rows if row.task_id in gone]
+        for task_id in gone:
             self.purged.add(task_id)
             self._published[task_id] = published[task_id]
             self._world.violations += violations[task_id]

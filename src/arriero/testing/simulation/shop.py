@@ -1,15 +1,19 @@
 """What the simulated world runs: steps against a remote ledger that can be seen through, and workflows of every shape."""
 
 import asyncio
+import hashlib
 from collections import Counter, defaultdict
 from contextvars import ContextVar
 from random import Random
+from typing import Any
+
+import msgspec
 
 from ... import context
 from ...attempt import Attempt, Undo
-from ...definitions import Agent, workflow
+from ...definitions import Agent, Workflow, workflow
 from ...errors import Permanent, StepFailed, Transient
-from ...policies import Retry, Supervision
+from ...policies import ConvoyPolicy, Retry, Supervision
 from .faults import Faults
 
 
@@ -22,6 +26,7 @@ class Remote:
         self.net: Counter[str] = Counter()  # effects that stand, by forward key
         self.barred: set[str] = set()
         self.keys_of: defaultdict[str, set[str]] = defaultdict(set)
+        self.came: list[str] = []  # ids of tasks, in the order in which their effects came or were taken back
 
     async def do(self, attempt: Attempt, refuse: bool) -> int:
         """One effect under the attempt's key, once."""
@@ -32,6 +37,8 @@ class Remote:
         if refuse:
             raise Permanent("refused", code="refused")
         self.keys_of[attempt.task_id].add(key)
+        if not self.net[key]:
+            self.came.append(attempt.task_id)
         self.net[key] = 1
         await self._answer()
         return len(self.net)
@@ -39,6 +46,8 @@ class Remote:
     async def undo(self, undo: Undo[int]) -> None:
         """Take back whatever stands under the forward key, and keep it from landing later."""
         await self._reach()
+        if self.net[undo.forward_key]:
+            self.came.append(undo.task_id)
         self.take_back(undo.forward_key)
         await self._answer()
 
@@ -186,6 +195,45 @@ async def fragile(n: int, refuse: bool) -> int:
         raise
 
 
+class Tally(msgspec.Struct, frozen=True):
+    """The state of a key: which of its tasks were processed, in their order. ``chain``: of their numbers."""
+
+    count: int = 0
+    total: int = 0
+    chain: str = ""
+
+    def after(self, n: int) -> "Tally":
+        """The state once one more task is processed."""
+        chain = hashlib.blake2b(f"{self.chain} {n}".encode(), digest_size=8).hexdigest()
+        return Tally(self.count + 1, self.total + n, chain)
+
+
+async def _one_of_a_key(n: int, refuse: bool) -> int:
+    """It lets no failed step pass: so what it did is whole, undone or for a person to mend, once its turn has ended."""
+    tally = context.convoy_state(Tally) or Tally()
+    if n % 2:
+        first, second = await asyncio.gather(take(n), reserve(n, refuse))
+    else:
+        first = await take(n)
+        second = await reserve(first, refuse)
+    if n % 4 == 1:
+        await context.sleep(1)
+    context.keep_convoy_state(tally.after(n))
+    return first + second
+
+
+def _in_line(name: str, policy: ConvoyPolicy, **options: Any) -> Workflow[[int, bool], int]:
+    return workflow(name=name, convoy_policy=policy, **options)(_one_of_a_key)
+
+
+_held = Supervision(attempts=2, then="hold")
+IN_LINE = (
+    _in_line("in_line_waiting", ConvoyPolicy(head="wait", gap="wait", gap_within=3), supervision=_held),
+    _in_line("in_line_skipping", ConvoyPolicy(head="skip", gap="skip", gap_within=2), supervision=_held),
+    _in_line("in_line_parking", ConvoyPolicy(head="park", gap="park", gap_within=2.5), supervision=_held),
+    _in_line("in_line_undone", ConvoyPolicy(gap="skip", gap_within=6), complete_within=15),
+    _in_line("in_line_in_time", ConvoyPolicy(gap_within=1), supervision=_held, complete_within=12),
+)
 AGENTS = (left, right)
 WORKFLOWS = (in_a_row, side_by_side, past_the_pivot, another_way, held, in_time)
 FOR_PEOPLE = (*WORKFLOWS, fragile, fragile, held)  # what keeps people busy, more often

@@ -25,6 +25,7 @@ _PASSED_ON = (
     "load_overdue",
     "load",
     "find",
+    "find_convoy",
     "ended",
     "load_statuses",
     "acknowledge",

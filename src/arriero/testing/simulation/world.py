@@ -13,20 +13,23 @@ from typing import Any
 import msgspec
 
 from ...app import App
-from ...core.history import History, Violation, differences
+from ...commands import Answer, Submit, Submitted
+from ...core.history import History, Violation, convoy_differences, differences
 from ...errors import StoreError
-from ...model import Instant, StepState, TaskFailure, TaskState
+from ...model import HistoryRow, Instant, StepState, TaskFailure, TaskRow, TaskState, Turn
 from ...runtime.node import Node, Session
 from ...runtime.ports import Clock, LoopClock
 from ...runtime.settings import Settings, checked_roles
 from ...store.memory import MemoryStore
 from .faults import Faults, drawn
+from .keys import Keys
 from .loop import PROCESS, Deadlock, SimulatedLoop
 from .people import QUEUES, People
-from .shop import AGENTS, FOR_PEOPLE, REMOTE, WORKFLOWS, Remote, fragile
+from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import Network, SimulatedStore
 
 NODES = 3
+KEYS_SHARE = 0.5  # of the seeds that have convoys
 FAULT_SECONDS = 25.0
 HEAL_SECONDS_MAX = 400.0  # every policy of the shop has run out by then, with room to spare
 SETTINGS = Settings(
@@ -50,6 +53,7 @@ class Result(msgspec.Struct, frozen=True):
     states: dict[str, int]
     virtual_seconds: float
     trace: str
+    happened: dict[str, int]  # events of convoys
 
 
 class _TaskKeeper:
@@ -95,9 +99,22 @@ class SimulatedPorts:
 
 
 class World:
-    """See the module. ``people``: whether operators, readers and a janitor are part of it."""
+    """See the module.
 
-    def __init__(self, seed: int, *, tasks: int = 8, faults: Faults | None = None, people: bool = True) -> None:
+    Args:
+        people: whether operators, readers and a janitor are part of it.
+        keys: whether convoys are part of it; None: the seed decides.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        tasks: int = 8,
+        faults: Faults | None = None,
+        people: bool = True,
+        keys: bool | None = None,
+    ) -> None:
         self.seed = seed
         self.random = random_module.Random(seed)
         self.loop = SimulatedLoop(random_module.Random(self.random.getrandbits(64)))
@@ -109,9 +126,15 @@ class World:
         self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
         self.network = Network(self.store, random_module.Random(self.random.getrandbits(64)), self.faults, self._later)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults)
-        self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile))
+        self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
         self.people = People(self, people_random)
-        self._tasks = tasks
+        self.purged_rows: list[HistoryRow] = []
+        keys_random = random_module.Random(f"keys-{seed}")
+        has_keys = keys_random.random() < KEYS_SHARE and people and faults is None if keys is None else keys
+        if has_keys and faults is None:
+            self.faults.add_keys(keys_random)
+        self.keys = Keys(self, keys_random) if has_keys else None
+        self._tasks = tasks // 2 if has_keys else tasks
         self._has_people = people
         self._names: Counter[str] = Counter()
         self._processes = 0
@@ -193,25 +216,31 @@ class World:
         await asyncio.sleep(self.random.uniform(0, 15))
         workflow = self.random.choice(FOR_PEOPLE if self._has_people else WORKFLOWS)
         call = workflow(number, self.random.random() < 0.4)
-        task_id = f"order-{number}"
-        command = self.app._submission(
-            call,
-            task_id=task_id,
-            priority=self.random.randrange(10),
-            delay=self.random.choice((0, 0, 3)),
-            reply_to=QUEUES[number % len(QUEUES)],
-        )
+        delay = self.random.choice((0, 0, 3))
+        await self.submit([self.submission(call, f"order-{number}", self.random, number, delay=delay)])
+
+    def submission(self, call: Any, task_id: str, random: random_module.Random, number: int, **what: Any) -> Submit:
+        """A task as a client submits it."""
+        priority = random.randrange(10)
+        reply_to = QUEUES[number % len(QUEUES)]
+        return self.app._submission(call, task_id=task_id, priority=priority, reply_to=reply_to, **what)
+
+    async def submit(self, commands: list[Submit]) -> list[Answer]:
+        """Submit until there is an answer, and wake a node."""
         store = SimulatedStore(self.network)
         while True:
             try:
-                await store.submit([command])  # type: ignore[attr-defined]  # set in a loop
+                answers: list[Answer] = await store.submit(commands)  # type: ignore[attr-defined]  # set in a loop
                 break
             except StoreError:
                 await asyncio.sleep(0.3)
-        self.acknowledged.add(task_id)
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, Submitted):
+                self.acknowledged.add(answer.task_id or command.task_id)
         _, node = self._nodes[self.random.randrange(NODES)]
         if not self.faults.strikes("lost_wakeup", self.random):
             self._spawn(self._hint(node), 0)
+        return answers
 
     async def _hint(self, node: Node) -> None:
         process = next((p for p, n in self._nodes.values() if n is node), None)
@@ -236,20 +265,39 @@ class World:
         clients += self._spawn(people.purge(FAULT_SECONDS), 0)
         for queue in QUEUES:
             self._spawn(people.read(queue), 0)
+        if self.keys is not None:
+            clients += [task for produced in self.keys.producers() for task in self._spawn(produced, 0)]
+            clients += self._spawn(self.keys.operate(FAULT_SECONDS), 0)
         await self._nemesis()
         await asyncio.gather(*clients)
         self.faults.active = False
         await people.resume_all()
+        await self._heal(self.keys)
+
+    async def _heal(self, keys: Keys | None) -> None:
+        """Every task must end, first without a person but those behind something that stands still, then all."""
+        if await self._ends(lambda task: task.ended_at is not None or (keys is not None and keys.keeps_waiting(task))):
+            if keys is None:
+                return
+            healed = self.loop.time()
+            while not keys.is_at_rest() and self.loop.time() < healed + HEAL_SECONDS_MAX:
+                await keys.mend()
+                await asyncio.sleep(1)
+            await self._ends(lambda task: task.ended_at is not None and task.turn is not Turn.WAITING)
+
+    async def _ends(self, is_over: Callable[[TaskRow], bool]) -> bool:
+        """Whether all that was submitted comes to its end, and everybody has read of it."""
         healed = self.loop.time()
         while self.loop.time() < healed + HEAL_SECONDS_MAX:
             await asyncio.sleep(2)
-            if all(task.ended_at is not None for task in self.store.tasks.values()) and people.has_read_all():
-                return
-        waiting = [task.task_id for task in self.store.tasks.values() if task.ended_at is None]
+            if all(map(is_over, self.store.tasks.values())) and self.people.has_read_all():
+                return True
+        waiting = [task.task_id for task in self.store.tasks.values() if not is_over(task)]
         self.violations += [
             Violation("I46", task_id, f"not ended {HEAL_SECONDS_MAX:g} s after all faults ceased")
             for task_id in waiting
         ]
+        return False
 
     def run(self) -> Result:
         """Run the seed and check."""
@@ -260,6 +308,8 @@ class World:
             self.loop.run_until_complete(self._main())
         except Deadlock:
             self.violations.append(Violation("I46", "", "everybody waits and no timer is set"))
+        except Exception as error:
+            self.violations.append(Violation("bug", "", f"somebody's call raised {error!r}"))
         finally:
             self._drop_everything()
             logging.getLogger("arriero").disabled = False
@@ -272,6 +322,7 @@ class World:
             dict(Counter(str(task.state) for task in self.store.tasks.values())),
             self.loop.time(),
             hashlib.blake2b(heads.encode(), digest_size=8).hexdigest(),
+            {} if self.keys is None else dict(self.keys.happened),
         )
 
     def _broke(self, _loop: Any, context: dict[str, Any]) -> None:
@@ -299,11 +350,17 @@ class World:
             self.violations += [
                 Violation("I52", fold.task_id, text) for text in differences(fold, self.store.loaded(number))
             ]
+        for convoy in self.store.convoys.values():
+            self.violations += [
+                Violation("I52", f"convoy {convoy.key}", text) for text in convoy_differences(history, convoy)
+            ]
         for task_id in self.acknowledged - self.store.numbers.keys() - self.people.purged:
             self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
         for task in self.store.tasks.values():
             self.violations += self.books_of(task.task_no)
         self.violations += self.people.check()
+        if self.keys is not None:
+            self.violations += self.keys.check()
 
     def books_of(self, task_no: int) -> list[Violation]:
         """Whether a task's effects at the remote service are whole, or undone, as its state says."""

@@ -1,6 +1,6 @@
 -- select_due: when the earliest task and request were or will be due, and the earliest after now.
 -- Params: now, workflows (an undo needs no workflow code), agents.
--- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at; each may be null.
+-- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at, look_at (of a convoy); each may be null.
 WITH level (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
      mine (name) AS (SELECT unnest(%(workflows)s::text[])),
      agent (name) AS (SELECT unnest(%(agents)s::text[]))
@@ -30,4 +30,5 @@ SELECT least((SELECT min(of_workflow.not_before) FROM mine, LATERAL (
             SELECT not_before FROM {schema}.step
              WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL
                AND agent = agent.name AND priority = level.priority AND not_before > %(now)s
-             ORDER BY agent, priority, not_before LIMIT 1) AS of_level)
+             ORDER BY agent, priority, not_before LIMIT 1) AS of_level),
+       (SELECT min(look_at) FROM {schema}.convoy WHERE look_at IS NOT NULL)

@@ -3,6 +3,7 @@
 -- Params: after (task_no), limit; state, workflow, submitted_before, code, paused, agent, step, failed (null: any).
 SELECT {task} FROM {schema}.task AS task
  WHERE task_no > %(after)s
+   AND (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM {schema}.ledger WHERE opened_at IS NOT NULL))
    AND (%(state)s::text IS NULL OR state = %(state)s)
    AND (%(workflow)s::text IS NULL OR workflow = %(workflow)s)
    AND (%(submitted_before)s::bigint IS NULL OR submitted_at <= %(submitted_before)s)

@@ -1,5 +1,5 @@
 -- settings: of this transaction only. What was accepted must be on the disk, and on the standby that is waited for.
--- Params: lock, statement, idle (milliseconds).
+-- Params: lock, statement, idle (milliseconds); plans: force_custom_plan, or force_generic_plan with others: off.
 SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout', %(statement)s, true),
        set_config('idle_in_transaction_session_timeout', %(idle)s, true),
        -- functions and operators of nobody else
@@ -9,8 +9,9 @@ SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout
        set_config('tcp_keepalives_count', '3', true), set_config('tcp_user_timeout', '10000', true),
        -- a commit whose wait for the standby was cut short is told of by a warning only
        set_config('client_min_messages', 'warning', true),
-       -- a plan made while a table was small must not be kept
-       set_config('plan_cache_mode', 'force_custom_plan', true),
+       -- a plan made while a table was small must not be kept, unless it is by index and cannot be another
+       set_config('plan_cache_mode', %(plans)s, true), set_config('enable_seqscan', %(others)s, true),
+       set_config('enable_hashjoin', %(others)s, true), set_config('enable_mergejoin', %(others)s, true),
        set_config('synchronous_commit',
                   CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN 'on'
                        ELSE current_setting('synchronous_commit') END, true)

@@ -3,7 +3,8 @@
 SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
        failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
        body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no
   FROM arriero_task INDEXED BY arriero_task_claimable
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND priority = :priority AND not_before <= :now
    AND (state = 'compensating' OR workflow IN (SELECT value FROM json_each(:workflows)))

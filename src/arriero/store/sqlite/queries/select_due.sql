@@ -1,6 +1,6 @@
 -- select_due: when the earliest task and request were or will be due, and the earliest after now.
 -- Params: now, workflows (JSON array; an undo needs no workflow code), agents (JSON array).
--- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at; each may be null.
+-- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at, look_at (of a convoy); each may be null.
 WITH priority (of) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
      agent (name) AS (SELECT value FROM json_each(:agents))
 SELECT (SELECT min((SELECT not_before FROM arriero_task INDEXED BY arriero_task_claimable
@@ -17,4 +17,5 @@ SELECT (SELECT min((SELECT not_before FROM arriero_task INDEXED BY arriero_task_
                      ORDER BY not_before LIMIT 1)) FROM priority),
        (SELECT min((SELECT min(not_before) FROM arriero_step INDEXED BY arriero_step_takeable
                      WHERE state = 'pending' AND kind <> 'timer' AND agent = agent.name AND priority = priority.of
-                       AND not_before > :now)) FROM priority, agent)
+                       AND not_before > :now)) FROM priority, agent),
+       (SELECT min(look_at) FROM arriero_convoy INDEXED BY arriero_convoy_due WHERE look_at IS NOT NULL)

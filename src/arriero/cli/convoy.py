@@ -1,0 +1,343 @@
+"""``arriero convoy``: what keys are doing, and what a person may do to one."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from .. import codec
+from .. import operating as verbs
+from ..convoy import NAMED, NAMED_MAX, SHOWN, WORDS, Convoy, ConvoyView, convoy_view, convoy_views
+from ..core.convoy_verbs import CONVOY_VERB_RULES
+from ..core.convoy_words import ranges, typed
+from ..errors import InvalidInput, VerbRefused
+from ..model import ConvoyVerb
+from .durations import duration, shown_seconds
+from .operators import login_name, note_nobody_runs, operating
+from .output import one_line, print_json, print_table, shown_time
+from .stores import json_option, reading, store_option
+
+TEXT_SHOWN_MAX = 300
+NUMBER_MAX = 2**63 - 1
+WORKFLOW = "workflow"  # what stands for: no policy of its own
+
+Option = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a verb prints with ``--json``; ``convoy``: as it stands now."""
+
+    key: str
+    verb: str
+    outcome: Literal["done"]
+    convoy: ConvoyView
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def convoy(context: click.Context) -> None:
+    """Look at convoys, the tasks of one key that go one after the other, and act on them."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+# --- looking
+@convoy.command("list", short_help="List the keys that are not idle.")
+@click.option("--state", type=click.Choice(SHOWN), help="Only convoys in this state; else all but those that are idle.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 100_000), default=50, show_default=True, help="So many at most."
+)
+@click.option(
+    "--after", metavar="NO", type=click.IntRange(0, NUMBER_MAX), default=0, help="Only convoys after this number."
+)
+@store_option
+@json_option
+def list_convoys(state: str | None, limit: int, after: int, store: str | None, as_json: bool) -> None:
+    """List the keys that are not idle, or those in one state, in the order of their first submission."""
+    found = asyncio.run(_list(store, state, after, limit + 1))
+    views = found[:limit]
+    if as_json:
+        for view in views:
+            print_json(view)
+    else:
+        columns = ("no", "key", "state", "since", "waiting", "set aside", "waits for")
+        print_table(columns, list(map(_cells, views)))
+    if len(found) > limit:
+        click.echo(f"arriero: there are more: --after {views[-1].no}", err=True)
+
+
+async def _list(store: str | None, state: str | None, after: int, limit: int) -> list[ConvoyView]:
+    found: list[ConvoyView] = []
+    async with reading(store) as opened:
+        async for view in convoy_views(opened, state, after=after):
+            found.append(view)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _cells(view: ConvoyView) -> tuple[str, ...]:
+    counts = (f"{view.waiting:,}", f"{view.set_aside:,}")
+    return (str(view.no), view.key, view.state, shown_time(view.since), *counts, _cut(view.waiting_for))
+
+
+@convoy.command("show", short_help="Show one key: what it does, what it waits for, and who comes next.")
+@click.argument("key", metavar="KEY")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, NAMED_MAX),
+    default=NAMED,
+    show_default=True,
+    help="Name so many tasks that wait, and that were set aside, at most.",
+)
+@store_option
+@json_option
+def show_convoy(key: str, limit: int, store: str | None, as_json: bool) -> None:
+    """Show one key: what it does, what it waits for, who comes next, what is missing and what was set aside."""
+    view = asyncio.run(_show(key, limit, store))
+    if as_json:
+        print_json(view)
+    else:
+        _print(view)
+
+
+async def _show(key: str, limit: int, store: str | None) -> ConvoyView:
+    async with reading(store) as opened:
+        loaded = await opened.find_convoy(codec.checked_id(key, "convoy"), limit)
+        if loaded is None:
+            raise InvalidInput(f"there is no convoy {key!r} in the store {opened.url}; see `arriero convoy list`")
+        return convoy_view(loaded, opened.now())
+
+
+def _print(view: ConvoyView) -> None:
+    lines = {
+        "convoy": f"{view.key} (number {view.no}), ordered by {view.ordering}",
+        "state": view.state,
+        "since": shown_time(view.since),
+        "waits for": view.waiting_for,
+        "head": view.open_task or "",
+        "next": _next(view),
+        "missing": f"sequence {ranges(view.missing)}" if view.missing else "",
+        "gap until": shown_time(view.gap_until),
+        "set aside": f"{view.set_aside:,}" if view.set_aside else "",
+        "policy": _policy(view),
+        "value": "" if view.value is None else _cut(msgspec.json.encode(view.value).decode()),
+    }
+    for name, value in lines.items():
+        if value:
+            click.echo(f"{name + ':':17}{one_line(value)}")
+    if view.set_aside_tasks:
+        click.echo()
+        print_table(("set aside", "reason"), [(task_id, _cut(reason)) for task_id, reason in view.set_aside_tasks])
+
+
+def _next(view: ConvoyView) -> str:
+    more = view.waiting - len(view.next_tasks)
+    return ", ".join(view.next_tasks) + (f" and {more:,} more" if view.next_tasks and more > 0 else "")
+
+
+def _policy(view: ConvoyView) -> str:
+    policy = view.policy
+    force = {} if policy is None else {"head": policy.head, "gap": policy.gap, "gap_within": policy.gap_within}
+    told: list[str] = []
+    for name, value in {**force, **view.own_policy}.items():
+        shown = shown_seconds(value) if isinstance(value, float) else str(value)
+        own = " (its own)" if name in view.own_policy else ""
+        told.append(f"{name.replace('_', ' ')} {shown}{own}")
+    return "; ".join([*told, *(["else that of the workflow of each task"] if policy is None else [])])
+
+
+def _cut(text: str) -> str:
+    if len(text) <= TEXT_SHOWN_MAX:
+        return text
+    return f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
+
+
+# --- acting
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks for: a verb, of one key."""
+
+    verb: ConvoyVerb
+    key: str
+    by: str
+    reason: str
+    store: str | None
+    as_json: bool
+
+
+Send = Callable[[Convoy, dict[str, Any]], Any]
+Says = Callable[[ConvoyView, ConvoyView], str]
+
+_KEY: Option = click.argument("key", metavar="KEY")
+_OF_EVERY_VERB: tuple[Option, ...] = (
+    click.option("--by", metavar="NAME", help="Who asks for it; your login name by default."),
+    click.option("--reason", metavar="TEXT", required=True, help="Why; kept in the convoy's history."),
+    store_option,
+    json_option,
+)
+
+
+def _verb(verb: ConvoyVerb, short_help: str, *own: Option) -> Callable[[Callable[..., None]], click.Command]:
+    """Declare a verb's command: its function gets an ``Ask``, and the values of the verb's own options."""
+
+    def declare(function: Callable[..., None]) -> click.Command:
+        def gathered(key: str, by: str | None, **given: Any) -> None:
+            every = {name: given.pop(name) for name in ("reason", "store", "as_json")}
+            function(Ask(verb=verb, key=key, by=login_name() if by is None else by, **every), **given)
+
+        command: Callable[..., None] = gathered
+        for option in reversed((_KEY, *own, *_OF_EVERY_VERB)):
+            command = option(command)
+        states = ", ".join(state for of, state in CONVOY_VERB_RULES if of is verb)
+        name, epilog = str(verb).replace("_", "-"), f"For convoys that are: {states}."
+        return convoy.command(name, short_help=short_help, help=function.__doc__, epilog=epilog)(command)
+
+    return declare
+
+
+@_verb(
+    ConvoyVerb.SET,
+    "Give a key a policy of its own.",
+    click.option("--head", type=click.Choice((*WORDS, WORKFLOW)), help="When its head is in error."),
+    click.option("--gap", type=click.Choice((*WORDS, WORKFLOW)), help="When a number has not come in time."),
+    click.option("--gap-within", metavar="DURATION", help="How long a number is waited for: 90, 15m, 2h; or workflow."),
+)
+def set_policy(ask: Ask, head: str | None, gap: str | None, gap_within: str | None) -> None:
+    """Give a key a policy of its own, also for what it waits for now.
+
+    What is not named stays as it is; workflow: that part is again the one of each task's workflow.
+    """
+    given: dict[str, Any] = {}
+    for name, word in (("head", head), ("gap", gap)):
+        if word is not None:
+            given[name] = None if word == WORKFLOW else word
+    if gap_within is not None:
+        given["gap_within"] = None if gap_within == WORKFLOW else _seconds(gap_within)
+    if not given:
+        raise InvalidInput("set what? Give at least one of --head, --gap and --gap-within")
+
+    def says(before: ConvoyView, now: ConvoyView) -> str:
+        goes_on = f"; {_goes_on(now)}" if before.waiting_for != now.waiting_for else ""
+        return f"convoy {now.key!r} has the policy {_policy(now)}{goes_on}"
+
+    _act(ask, lambda convoy, who: convoy.set(**who, **given), says)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return duration(text)
+    except click.BadParameter as error:
+        raise InvalidInput(f"--gap-within: {error.message}") from error
+
+
+@_verb(ConvoyVerb.RELEASE, "Let a parked key go on.")
+def release(ask: Ask) -> None:
+    """Let a parked key go on; if its head is still in error it waits for that."""
+    _act(
+        ask,
+        lambda convoy, who: convoy.release(**who),
+        lambda _, now: f"convoy {now.key!r} is released; {_goes_on(now)}",
+    )
+
+
+@_verb(
+    ConvoyVerb.SKIP,
+    "Pass over the task in error, or what is missing.",
+    click.option(
+        "--seen",
+        metavar="WHAT",
+        help="The task in error, or the first missing number, as you saw it: no other is skipped.",
+    ),
+)
+def skip(ask: Ask, seen: str | None) -> None:
+    """Pass over what a key stands still on: the task in error is set aside, or what is missing is not waited for.
+
+    What was passed over comes back only by a person: `arriero task resubmit`.
+    """
+
+    def says(before: ConvoyView, now: ConvoyView) -> str:
+        if before.open_task is not None and before.open_task != now.open_task:
+            passed = f"task {before.open_task} is set aside"
+        else:
+            gone = [one for one in before.missing if one not in now.missing]
+            passed = f"sequence {ranges(gone)} is skipped" if gone else "what was missing is skipped"
+        return f"convoy {now.key!r}: {passed}; {_goes_on(now)}"
+
+    _act(ask, lambda convoy, who: convoy.skip(**who, seen=seen), says)
+
+
+@_verb(ConvoyVerb.PARK, "Begin nothing more of a key until it is released.")
+def park(ask: Ask) -> None:
+    """Begin nothing more of a key until it is released; a task that is under way goes to its end."""
+
+    def says(before: ConvoyView, now: ConvoyView) -> str:
+        ends = f"task {before.open_task} goes to its end, and " if before.state == "open" else ""
+        return f"convoy {now.key!r} is parked; {ends}nothing more begins until {typed(ConvoyVerb.RELEASE, now.key)}"
+
+    _act(ask, lambda convoy, who: convoy.park(**who), says)
+
+
+@_verb(
+    ConvoyVerb.MOVE_TO_HEAD,
+    "Let a task that waits come before all others that wait.",
+    click.argument("task_id", metavar="ID"),
+)
+def move_to_head(ask: Ask, task_id: str) -> None:
+    """Let a task that waits come before all others of its key that wait; not where a sequence is the order."""
+
+    def says(before: ConvoyView, now: ConvoyView) -> str:
+        if now.open_task == task_id:
+            return f"convoy {now.key!r}: task {task_id} has its turn"
+        return f"convoy {now.key!r}: task {task_id} comes before all others that wait; it waits for {now.waiting_for}"
+
+    _act(ask, lambda convoy, who: convoy.move_to_head(task_id, **who), says)
+
+
+def _goes_on(view: ConvoyView) -> str:
+    """How a key goes on after a verb."""
+    match view.state:
+        case "open":
+            return f"it goes on with task {view.open_task}"
+        case "parked":
+            return f"it stays parked until {typed(ConvoyVerb.RELEASE, view.key)}"
+        case "idle" if not view.waiting:
+            return "nothing waits in it"
+        case "idle":
+            return f"it waits for {view.waiting_for}"
+        case _:
+            return f"it still waits for {view.waiting_for}"
+
+
+def _act(ask: Ask, send: Send, says: Says) -> None:
+    """Carry the verb out and tell what came of it. Raises: InvalidInput - a refusal; StoreError."""
+    verbs.signed(ask.by, ask.reason)
+    before, now, nobody = asyncio.run(_acted(ask, send))
+    if ask.as_json:
+        print_json(Outcome(now.key, ask.verb, "done", now))
+    else:
+        click.echo(one_line(says(before, now)))
+    note_nobody_runs(nobody)
+
+
+async def _acted(ask: Ask, send: Send) -> tuple[ConvoyView, ConvoyView, str]:
+    """The convoy before and after, and that nobody runs it, if so."""
+    async with operating(None, ask.store) as app:
+        handle = app.convoy(ask.key)
+        before = await handle.view()
+        try:
+            await send(handle, {"by": ask.by, "reason": ask.reason})
+        except VerbRefused as refused:
+            raise InvalidInput(_with_what_is_allowed(refused)) from refused
+        return before, await handle.view(), await app._nobody_runs()
+
+
+def _with_what_is_allowed(refused: VerbRefused) -> str:
+    """The refusal in the words of the command line, and what else the convoy allows, unless it says so itself."""
+    text = str(refused)
+    others = [verb for verb in refused.allowed if verb != refused.verb]
+    if "allowed:" not in text and others:
+        text = f"{text}; also allowed: {', '.join(others)}"
+    return text.replace(ConvoyVerb.MOVE_TO_HEAD, "move-to-head")

@@ -1,0 +1,341 @@
+"""``arriero ledger``: submit a file of operations, and see what became of such files."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from .. import ledger as ledgers
+from .. import operating
+from ..app import App
+from ..errors import ArrieroError, InvalidInput
+from ..ledger import Entry, Ledger, LedgerSubmission
+from ..model import LedgerRow, LedgerState
+from ..store.base import StateStore
+from .loading import _import, _where, load_app
+from .operators import _is_terminal, confirm, login_name, note
+from .output import Progress, one_line, print_json, print_table, shown_time, time_of
+from .stores import client, json_option, reading, store_option
+
+SET_ASIDE = 1  # the exit code when entries were set aside
+TOLD_EVERY_SECONDS = 10.0  # where no terminal shows progress
+PAGE = 100
+UNFINISHED = (LedgerState.WRITING, LedgerState.DISCARDING, LedgerState.OPENED)
+Splitter = Callable[[Path], Iterable[Entry] | AsyncIterable[Entry]]
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """What ``ledger submit --json`` prints."""
+
+    ledger: str
+    accepted: int
+    duplicates: int
+    set_aside: list[str]
+
+
+class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What ``ledger list --json`` and ``ledger show --json`` print; ``set_aside`` only the latter."""
+
+    ledger: str
+    state: str
+    written: int
+    accepted: int
+    duplicates: int
+    aside: int
+    let_go: int
+    begun_at: datetime | None
+    written_at: datetime | None
+    opened_at: datetime | None
+    set_aside: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+@click.group(short_help="Submit a file of operations on many keys.")
+def ledger() -> None:
+    """Submit a file of operations on many keys, all of them or none, and see what became of such files."""
+
+
+# --- submitting
+@ledger.command(short_help="Submit a file: a task for each operation in it.")
+@click.argument("app", metavar="MODULE:APP")
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
+@click.option(
+    "--splitter", metavar="MODULE:FUNCTION", required=True, help="A function from the file's Path to its entries."
+)
+@click.option("--ledger-id", metavar="ID", help="Your name for it; the file's name by default.")
+@click.option(
+    "--bad",
+    type=click.Choice(["refuse", "set_aside"]),
+    default="refuse",
+    show_default=True,
+    help="One bad entry refuses the whole file, or bad entries are left out and told.",
+)
+@store_option
+@json_option
+def submit(
+    app: str,
+    file: Path,
+    splitter: str,
+    ledger_id: str | None,
+    bad: Literal["refuse", "set_aside"],
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Submit each operation of a file as a task, in the order of its lines: all of them or none.
+
+    When this returns, all of them are durable, whether or not anything runs them now. After a crash, do the same again: it
+    goes on where it stood. Exits with 1 when entries were set aside.
+    """
+    loaded = load_app(app)
+    entries = _entries(splitter, file)
+    named = file.name if ledger_id is None else ledger_id
+    result = asyncio.run(_submit(loaded, named, entries, store, bad))
+    if as_json:
+        print_json(Submission(named, result.accepted, result.duplicates, result.set_aside))
+    else:
+        aside = f", {len(result.set_aside):,} set aside" if result.set_aside else ""
+        click.echo(one_line(f"ledger {named}: {result.accepted:,} accepted, {result.duplicates:,} duplicates{aside}"))
+        for line in result.set_aside:
+            click.echo(one_line(line))
+    if result.set_aside:
+        sys.exit(SET_ASIDE)
+
+
+async def _submit(
+    app: App,
+    ledger_id: str,
+    entries: Iterable[Entry] | AsyncIterable[Entry],
+    store: str | None,
+    bad: Literal["refuse", "set_aside"],
+) -> Ledger:
+    async with client(app, store):
+        with _Told() as told:
+            return await LedgerSubmission(app, ledger_id, bad=bad, told=told).run(entries)
+
+
+class _Told(AbstractContextManager["_Told"]):
+    """Says how far it is: on a terminal as it goes, else in a line now and then."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._progress: Progress | None = None
+        self._next = time.monotonic() + TOLD_EVERY_SECONDS
+        self._is_watched = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self, what: str, count: int) -> None:
+        if self._is_watched:
+            if what != self._what or self._progress is None:
+                self._end()
+                self._what, self._progress = what, Progress(what, "entries", beside_data=False)
+            self._progress.reached(count)
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + TOLD_EVERY_SECONDS
+            note(f"{what}: {count:,} entries")
+
+    def _end(self) -> None:
+        if self._progress is not None:
+            self._progress.__exit__(None, None, None)
+            self._progress = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+
+def _entries(target: str, file: Path) -> Iterable[Entry] | AsyncIterable[Entry]:
+    """What the splitter makes of the file. Raises InvalidInput: there is no such function, or it failed."""
+    splitter = _splitter(target)
+    try:
+        entries = splitter(file)
+    except Exception as error:
+        raise _failed(target, 0, error) from error
+    if isinstance(entries, AsyncIterable):
+        return _each_awaited(target, entries)
+    if isinstance(entries, Iterable):
+        return _each(target, entries)
+    raise InvalidInput(f"splitter {target} answered with {entries!r}; it must answer with an iterable of Entry")
+
+
+def _splitter(target: str) -> Splitter:
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise InvalidInput(f"{target!r} does not name a splitter; write MODULE:FUNCTION, like shop:entries")
+    found: Any = _import(module_name)
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise InvalidInput(f"there is no {target}" if found is None else f"{target} is no function")
+    splitter: Splitter = found
+    return splitter
+
+
+def _each(target: str, entries: Iterable[Entry]) -> Iterator[Entry]:
+    count = 0
+    try:
+        for entry in entries:
+            yield entry
+            count += 1
+    except Exception as error:
+        raise _failed(target, count, error) from error
+
+
+async def _each_awaited(target: str, entries: AsyncIterable[Entry]) -> AsyncIterator[Entry]:
+    count = 0
+    try:
+        async for entry in entries:
+            yield entry
+            count += 1
+    except Exception as error:
+        raise _failed(target, count, error) from error
+
+
+def _failed(target: str, count: int, error: Exception) -> InvalidInput:
+    what = str(error) if isinstance(error, ArrieroError) else f"{type(error).__name__}: {error}"
+    return InvalidInput(
+        f"splitter {target} failed after entry {count:,}: {what}{_where(error)}; nothing of the ledger is visible. Answer"
+        " with Entry.bad(reason) for a line that cannot be read"
+    )
+
+
+# --- looking
+@ledger.command("list", short_help="Ledgers that are not finished.")
+@click.option("--all", "all_", is_flag=True, help="Also those whose tasks are all let go.")
+@store_option
+@json_option
+def list_ledgers(all_: bool, store: str | None, as_json: bool) -> None:
+    """List ledgers that somebody began and nobody finished, in the order in which they were begun."""
+    rows = asyncio.run(_listed(store, tuple(LedgerState) if all_ else UNFINISHED))
+    if as_json:
+        for row in rows:
+            print_json(_shown(row))
+        return
+    if not rows:
+        note("there are no ledgers" if all_ else "no ledger is unfinished; --all shows the others")
+        return
+    columns = ("LEDGER", "STATE", "WRITTEN", "ACCEPTED", "DUPLICATES", "ASIDE", "LET GO", "BEGUN", "OPENED")
+    print_table(columns, [_cells(row) for row in rows])
+
+
+async def _listed(given: str | None, states: tuple[LedgerState, ...]) -> list[LedgerRow]:
+    rows: list[LedgerRow] = []
+    async with reading(given) as store:
+        while page := await store.list_ledgers(states, after=rows[-1].ledger_no if rows else 0, limit=PAGE):
+            rows += page
+    return rows
+
+
+def _cells(row: LedgerRow) -> tuple[str, ...]:
+    counts = (row.written, row.accepted, row.duplicates, row.aside, row.let_go)
+    times = (shown_time(time_of(row.created_at)), shown_time(time_of(row.opened_at)))
+    return (row.ledger_id, str(row.state), *map(str, counts), *times)
+
+
+def _shown(row: LedgerRow, aside: list[str] | msgspec.UnsetType = msgspec.UNSET) -> Shown:
+    return Shown(
+        ledger=row.ledger_id,
+        state=str(row.state),
+        written=row.written,
+        accepted=row.accepted,
+        duplicates=row.duplicates,
+        aside=row.aside,
+        let_go=row.let_go,
+        begun_at=time_of(row.created_at),
+        written_at=time_of(row.written_at),
+        opened_at=time_of(row.opened_at),
+        set_aside=aside,
+    )
+
+
+@ledger.command(short_help="What became of a ledger.")
+@click.argument("ledger_id", metavar="LEDGER_ID")
+@store_option
+@json_option
+def show(ledger_id: str, store: str | None, as_json: bool) -> None:
+    """Show how far a ledger is, and which of its entries were set aside."""
+    row, aside = asyncio.run(_found(store, ledger_id))
+    if as_json:
+        print_json(_shown(row, aside))
+        return
+    click.echo(one_line(f"ledger {row.ledger_id} is {row.state}{_meaning(row)}"))
+    click.echo(
+        f"  {row.written:,} entries: {row.accepted:,} accepted, {row.duplicates:,} duplicates, {row.aside:,} set aside"
+    )
+    for name, at in (("begun", row.created_at), ("last written", row.written_at), ("opened", row.opened_at)):
+        if at is not None:
+            click.echo(f"  {name} {shown_time(time_of(at))}")
+    for line in aside:
+        click.echo(one_line(line))
+
+
+def _meaning(row: LedgerRow) -> str:
+    return {
+        LedgerState.WRITING: ": nothing of it is visible; submit it again to go on, or discard it",
+        LedgerState.DISCARDING: ": nothing of it is visible; the Supervisors' leader removes the rest",
+        LedgerState.OPENED: f": {row.let_go:,} of its tasks are let go; the Supervisors' leader goes on",
+        LedgerState.DONE: "",
+    }[row.state]
+
+
+async def _found(given: str | None, ledger_id: str) -> tuple[LedgerRow, list[str]]:
+    async with reading(given) as store:
+        row = await _ledger(store, ledger_id)
+        lines = await store.ledger_aside(row.ledger_no) if row.aside else []
+        return row, [f"line {line}: {reason}" for line, reason in lines]
+
+
+async def _ledger(store: StateStore, ledger_id: str) -> LedgerRow:
+    row = await store.find_ledger(ledger_id)
+    if row is None:
+        raise InvalidInput(
+            f"there is no ledger {ledger_id!r} in the store {store.url}; `arriero ledger list --all` tells which"
+        )
+    return row
+
+
+# --- discarding
+@ledger.command(short_help="Remove what was written of a ledger that nobody finishes.")
+@click.argument("ledger_id", metavar="LEDGER_ID")
+@click.option("--by", metavar="NAME", help="Who asks for it; your login name by default.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; kept in the store's history.")
+@click.option("--yes", is_flag=True, help="Do not ask before it is removed.")
+@store_option
+@json_option
+def discard(ledger_id: str, by: str | None, reason: str, yes: bool, store: str | None, as_json: bool) -> None:
+    """Remove what was written of a ledger that is not opened: none of its tasks was ever visible."""
+    who, why = operating.signed(login_name() if by is None else by, reason)
+    if not yes and not _is_terminal():
+        raise InvalidInput("ledger discard: nobody can be asked here; add --yes to do it")
+    row, _ = asyncio.run(_found(store, ledger_id))
+    _refuse_opened(row)
+    confirm(f"discard the ledger {one_line(ledger_id)}, of which {row.written:,} entries are written", yes=yes)
+    asyncio.run(_discard(store, row, f"{operating.ACTOR} {who}", why))
+    if as_json:
+        print_json({"ledger": ledger_id, "discarded": row.written})
+    else:
+        click.echo(one_line(f"ledger {ledger_id} is discarded, {row.written:,} entries"))
+
+
+def _refuse_opened(row: LedgerRow) -> None:
+    if row.is_open:
+        raise InvalidInput(f"ledger {row.ledger_id!r} is opened: its tasks are there; act on them with `arriero task`")
+
+
+async def _discard(given: str | None, row: LedgerRow, actor: str, reason: str) -> None:
+    async with reading(given) as store:
+        with Progress("discard", "tasks", beside_data=False) as progress:
+            left: LedgerRow | None = row
+            removed = 0
+            while left is not None and not left.is_open:
+                left = await store.discard_ledger(row.ledger_no, ledgers.BATCH, actor, reason)
+                removed += ledgers.BATCH
+                progress.reached(min(removed, row.accepted))
+        if left is not None:
+            _refuse_opened(left)

@@ -1,0 +1,403 @@
+"""Whose turn it is in a convoy: what follows when a task ends, comes back, or when it is time to look again.
+
+One row for each key says whose turn it is (``open_task``). It changes only in the commit that ends that task, in one that
+finds nothing open, or by a person's verb, and always under that row's lock: two tasks of one key are never open at once. The
+lock of a key is therefore the lock of its open task: it is held under the same process lease, guarded by the same fence, and
+lost with it.
+"""
+
+from msgspec.structs import replace
+
+from ..commands import Ahead, HandOver
+from ..model import (
+    TASK_OPEN,
+    ConvoyRow,
+    ConvoyState,
+    Instant,
+    TailRow,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    Turn,
+    later,
+)
+from ..policies import ConvoyPolicy
+from .changes import Change, ConvoyChange, Rows, Writer, claim
+from .lease import PROBATION_FROM
+from .placing import opened_turn
+from .supervision import task_policy
+from .telling import Event
+
+LOOK_AGAIN_SECONDS = 0.05  # while somebody is just adding to the key: then it is known what comes next
+PASSED_OVER_MAX = 100  # tasks set aside in one commit
+
+
+class Held(Exception):  # no error: a store says that another transaction has the row just now
+    """The task that comes next is another transaction's for the moment."""
+
+
+def policy_of(convoy: ConvoyRow, task: TaskRow) -> ConvoyPolicy:
+    """The policy that holds for a task of a convoy: the convoy's own, else that of the task's workflow."""
+    policy = task_policy(task.policy).convoy
+    given = {"head": convoy.on_head, "gap": convoy.on_gap, "gap_within": convoy.gap_within}
+    return replace(policy, **{name: value for name, value in given.items() if value is not None})
+
+
+class Round:
+    """What one commit changes in a convoy: whose turn it is, and of which tasks."""
+
+    def __init__(self, convoy: ConvoyRow, rows: Rows, now: Instant) -> None:
+        self.convoy = convoy
+        self.rows = rows
+        self.now = now
+        self.follows: list[Change] = []
+        self.events: list[Event] = []
+        self.tail: TailRow | None = None
+        self.begins = False
+
+    def change(self) -> ConvoyChange:
+        """What is to be written."""
+        return ConvoyChange(self.convoy, self.tail, self.follows, self.events, self.begins)
+
+    def set(self, **fields: object) -> None:
+        self.convoy = replace(self.convoy, **fields)
+
+    def told(self, kind: str, **what: object) -> Event:
+        """The next event of the convoy; it stands in the history of the task that it is about."""
+        self.set(number=self.convoy.number + 1)
+        return {"type": f"convoy.{kind}", "convoy": self.convoy.convoy_no, "number": self.convoy.number, **what}
+
+    # --- a turn ends
+    def close(self, writer: Writer) -> bool:
+        """The task whose turn it was has ended. False: the key stands still on it, in error."""
+        task = writer.task
+        if task.state is not TaskState.ERROR:
+            writer.set(turn=Turn.ENDED)
+            self._closed(writer)
+            return True
+        word = policy_of(self.convoy, task).head
+        if word == "skip":
+            self.set_aside(writer, "skip")
+            return True
+        self.stop(writer, word)
+        return False
+
+    def _closed(self, writer: Writer, **what: object) -> None:
+        self.set(state=ConvoyState.IDLE, open_task=None, fence=self.convoy.fence + 1)
+        writer.events.append(self.told("closed", turn=writer.task.turn, fence=self.convoy.fence, **what))
+
+    def set_aside(self, writer: Writer, why: str) -> None:
+        """Pass over a task in error; only a person brings it back."""
+        writer.set(turn=Turn.SET_ASIDE)
+        if self.convoy.open_task == writer.task.task_no:
+            self._closed(writer, why=why)
+        else:
+            writer.events.append(self.told("set_aside", why=why))
+
+    def stop(self, writer: Writer, word: str) -> None:
+        """The key stands still on a task in error: until that is mended, or under ``park`` until it is released."""
+        task = writer.task
+        writer.set(turn=Turn.OPEN)
+        assert task.rank is not None
+        self.set(
+            state=ConvoyState.STOPPED,
+            open_task=task.task_no,
+            fence=self.convoy.fence + 1,
+            from_rank=min(self.convoy.from_rank, task.rank),  # one that came back may wait before it
+            reached=max(self.convoy.reached, task.rank),
+            expected=self.convoy.expected if task.sequence is None else max(self.convoy.expected, task.sequence + 1),
+            gap_since=None,
+            look_at=None,
+        )
+        if self.tail is not None:
+            self.tail = replace(self.tail, asks=False)
+        if word == "park" and self.convoy.parked_at is None:
+            self.set(parked_at=self.now, parked_why=f"task {task.task_id} is in error")
+        writer.events.append(
+            self.told(
+                "stopped",
+                fence=self.convoy.fence,
+                rank=task.rank,
+                expected=self.convoy.expected,
+                parked=self.convoy.parked_at is not None,
+            )
+        )
+
+    def close_forgotten(self) -> None:
+        """The open task has ended and its turn was not passed on: a process of a release before convoys ended it."""
+        number = self.convoy.open_task
+        task = None if number is None else self.rows.member(number)
+        if task is None or task.state in TASK_OPEN:
+            return
+        writer = Writer(task, self.rows, self.now, None)
+        goes_on = self.close(writer)
+        self.follows.append(writer.change())
+        if goes_on:
+            self.pass_on()
+
+    # --- a task comes back
+    def give_back(self, writer: Writer) -> None:
+        """A person has reopened a task: it goes on if the key stood still on it, else it waits for its turn."""
+        task = writer.task
+        assert task.rank is not None
+        stood_on_it = self.convoy.open_task == task.task_no
+        if stood_on_it and self.convoy.parked_at is None:
+            self.set(state=ConvoyState.OPEN, fence=self.convoy.fence + 1)
+            writer.events.append(self.told("mended", fence=self.convoy.fence))
+            return
+        if stood_on_it:
+            self.set(state=ConvoyState.IDLE, open_task=None, fence=self.convoy.fence + 1)
+        has_lost_its_place = not stood_on_it and self.convoy.reached > task.rank
+        writer.set(turn=Turn.WAITING)
+        self.set(from_rank=min(self.convoy.from_rank, task.rank))
+        if self.convoy.state in (ConvoyState.IDLE, ConvoyState.GAP) and self.convoy.parked_at is None:
+            self.set(look_at=self.now)
+        writer.events.append(
+            self.told("returned", rank=task.rank, fence=self.convoy.fence, place_lost=has_lost_its_place)
+        )
+
+    def tell_of_lost_place(self, writer: Writer) -> None:
+        """A task that failed while it waited waits again. Others may have gone before it meanwhile."""
+        rank = writer.task.rank
+        if rank is not None and self.convoy.reached > rank:
+            writer.events.append(self.told("returned", rank=rank, fence=self.convoy.fence, place_lost=True))
+
+    # --- whose turn is next
+    def pass_on(self, hand_over: HandOver | None = None, process_no: int | None = None) -> None:
+        """Open the next task, or say what the key waits for. Nothing is open when this is called."""
+        if self.convoy.parked_at is not None:
+            self.set(look_at=None)
+            return
+        after = (self.convoy.from_rank, 0)
+        try:
+            while len(self.follows) < PASSED_OVER_MAX:
+                task = self.rows.next_waiting(self.convoy.convoy_no, after)
+                if task is None or self._misses_some(task):
+                    if self.tail is None:
+                        self.tail = self.rows.seal(self.convoy.convoy_no)
+                        if self.tail is None:
+                            break
+                        continue  # nobody adds from here on: what is there now is all there is
+                    if task is None:
+                        self._rest()
+                        return
+                    if not self._pass_gap(task):
+                        return
+                if self._is_late(task):
+                    self._refuse_late(task)
+                elif task.state is TaskState.ERROR:
+                    if not self._pass_failed(task):
+                        return
+                else:
+                    self._open(task, hand_over, process_no)
+                    return
+                assert task.rank is not None
+                assert task.place is not None
+                after = (task.rank, task.place)
+        except Held:
+            pass
+        self.set(state=ConvoyState.IDLE, look_at=later(self.now, LOOK_AGAIN_SECONDS))
+
+    def _rest(self) -> None:
+        assert self.tail is not None
+        self.tail = replace(self.tail, asks=True)
+        self.set(state=ConvoyState.IDLE, gap_since=None, look_at=None)
+
+    def _is_late(self, task: TaskRow) -> bool:
+        """Its number was skipped before it came. What a person brought back is not late: that was asked for."""
+        return task.sequence is not None and task.incarnation == 1 and task.sequence < self.convoy.expected
+
+    def _refuse_late(self, task: TaskRow) -> None:
+        writer = Writer(task, self.rows, self.now, None)
+        self.close_alert(writer)
+        if task.state in TASK_OPEN:
+            reason = (
+                f"it arrived after sequence {task.sequence} of convoy {self.convoy.key!r} had been passed (skipped, or handled"
+                " and purged): it was set aside; resubmit it to have it handled now, out of order"
+            )
+            writer.hold(TaskFailure("late", reason, code="late"))
+            writer.set(revision=task.revision + 1)
+        self.set_aside(writer, "late")
+        self.follows.append(writer.change())
+
+    def _pass_failed(self, task: TaskRow) -> bool:
+        """It failed while it waited, by its own limit. False: the key stands still on it."""
+        writer = Writer(task, self.rows, self.now, None)
+        word = policy_of(self.convoy, task).head
+        if word == "skip":
+            self.set_aside(writer, "skip")
+        else:
+            self.stop(writer, word)
+        self.follows.append(writer.change())
+        return word == "skip"
+
+    def _open(self, task: TaskRow, hand_over: HandOver | None, process_no: int | None) -> None:
+        alerted = self.convoy.alerted_task == task.task_no
+        task, self.convoy, event = opened_turn(task, self.convoy, self.now)
+        change = Change(task, [], [], [event], [], closes_alert=alerted)
+        if alerted:
+            change.events.append({"type": "alert.closed"})
+        if self.tail is not None:
+            self.tail = replace(self.tail, asks=False)  # who submits now need not look at what the key is doing
+        may_go_on = hand_over is not None and process_no is not None and not self.rows.process_is_retired(process_no)
+        if may_go_on and hand_over is not None and process_no is not None and _fits(task, hand_over, self.now):
+            claimed = claim(task, process_no, self.now)
+            change.task, change.statuses = claimed.task, claimed.statuses
+            change.events += claimed.events
+            ahead = hand_over.ahead
+            if ahead is not None and _still_counts(ahead, task, self.convoy, self.now):
+                self._begin(change, ahead, process_no)
+        self.follows.append(change)
+
+    def _begin(self, change: Change, ahead: Ahead, process_no: int) -> None:
+        """Open what the code of a task just claimed has asked for, as its first advance would."""
+        writer = Writer(change.task, self.rows, self.now, process_no)
+        for new in ahead.opened:
+            writer.open(new)
+        writer.set(revision=writer.task.revision + 1, unseen_since=None)
+        change.task, change.opened, change.dispatches = writer.task, writer.opened, writer.dispatches
+        change.events += writer.events
+        self.begins = True
+
+    # --- gaps
+    def _misses_some(self, task: TaskRow) -> bool:
+        """Whether numbers before the task's have not come. One that came and has ended since is not missing."""
+        if task.sequence is None or task.sequence <= self.convoy.expected:
+            return False
+        known = self.rows.count_sequences(self.convoy.convoy_no, self.convoy.expected, task.sequence)
+        return known < task.sequence - self.convoy.expected
+
+    def _pass_gap(self, task: TaskRow) -> bool:
+        """What is missing before the task: wait for it, and after ``gap_within`` follow the policy. True: it is skipped."""
+        assert task.sequence is not None
+        policy = policy_of(self.convoy, task)
+        since = self.convoy.gap_since
+        if since is None:
+            since = self.now
+            self.events.append(self.told("waiting", expected=self.convoy.expected, before=task.sequence))
+        assert isinstance(policy.gap_within, float)
+        until = later(since, policy.gap_within)
+        if until > self.now:
+            self._wait_at_gap(since, until)
+            return False
+        if policy.gap == "skip":
+            self.skip_gap(task, "policy")
+            return True
+        self._wait_at_gap(since, None)
+        self._tell_of_gap(task)
+        if policy.gap == "park":
+            self.park(f"sequence {self.convoy.expected} is missing")
+        return False
+
+    def _wait_at_gap(self, since: Instant, until: Instant | None) -> None:
+        assert self.tail is not None
+        self.tail = replace(self.tail, asks=True)
+        self.set(state=ConvoyState.GAP, gap_since=since, look_at=until)
+
+    def _tell_of_gap(self, task: TaskRow) -> None:
+        """Once for each gap: a person may have to decide. A task in error has its alert."""
+        if self.convoy.alerted_task is not None or task.state is TaskState.ERROR:
+            return
+        writer = Writer(task, self.rows, self.now, None)
+        reason = (
+            f"it waits in convoy {self.convoy.key!r} for sequence {self.convoy.expected}, which has not come in time:"
+            " submit what is missing, or skip it with `arriero convoy skip`"
+        )
+        writer.open_alert(TaskFailure("gap", reason, code="gap"))
+        self.set(alerted_task=task.task_no)
+        self.follows.append(writer.change())
+
+    def close_alert(self, writer: Writer) -> None:
+        """Take back the alert that told of the gap before a task, if there is one."""
+        if self.convoy.alerted_task == writer.task.task_no:
+            self.set(alerted_task=None)
+            writer.closes_alert = True
+            writer.events.insert(0, {"type": "alert.closed"})
+
+    def skip_gap(self, task: TaskRow, why: str) -> None:
+        """Go on with the task; what is missing before it will be set aside if it comes."""
+        assert task.sequence is not None
+        self.events.append(self.told("skipped", expected=self.convoy.expected, before=task.sequence, why=why))
+        self.set(expected=task.sequence, gap_since=None)
+
+    def park(self, why: str) -> None:
+        """Begin nothing more until a person releases the key."""
+        self.set(parked_at=self.now, parked_why=why, look_at=None)
+        if self.tail is not None:
+            self.tail = replace(self.tail, asks=False)
+        self.events.append(self.told("parked", why=why))
+
+
+def _fits(task: TaskRow, hand_over: HandOver, now: Instant) -> bool:
+    """Whether the process that ended the task before may go on with this one at once."""
+    return (
+        task.paused_at is None
+        and task.lost_count < PROBATION_FROM
+        and task.not_before is not None
+        and task.not_before <= now
+        and (task.state is TaskState.COMPENSATING or task.workflow in hand_over.workflows)
+    )
+
+
+def _still_counts(ahead: Ahead, task: TaskRow, convoy: ConvoyRow, now: Instant) -> bool:
+    """Whether what a task's code asked for ahead of its turn is what it would ask for now."""
+    return (
+        (task.task_no, task.link, convoy.value) == (ahead.task_no, ahead.link, ahead.convoy_state)
+        and task.state is TaskState.PENDING
+        and not task.opened_count
+        and (task.complete_by is None or task.complete_by > now)
+    )
+
+
+def settle(
+    writer: Writer, before: TaskRow, *, hand_over: HandOver | None = None, convoy_state: str | None = None
+) -> None:
+    """What a task's end or return means for its convoy. Called last: ``writer`` holds all that became of the task.
+
+    Raises: Held, before anything is written.
+    """
+    task = writer.task
+    if before.turn is None or before.convoy_no is None:
+        return
+    was_open, is_open = before.state in TASK_OPEN, task.state in TASK_OPEN
+    if was_open and is_open:
+        return
+    round_ = Round(writer.rows.convoy(before.convoy_no), writer.rows, writer.now)
+    if before.turn is Turn.WAITING:
+        _leave(round_, writer)
+    elif was_open:
+        if round_.close(writer):
+            if convoy_state is not None and task.state is TaskState.PROCESSED:
+                round_.set(value=convoy_state)
+            round_.pass_on(hand_over, writer.process_no)
+    elif is_open:
+        round_.give_back(writer)
+    writer.convoy = round_.change()
+
+
+def _leave(round_: Round, writer: Writer) -> None:
+    """A task that waits has ended before its turn, with nothing done. One in error waits on: its turn decides what follows."""
+    task = writer.task
+    if task.state in TASK_OPEN:
+        round_.tell_of_lost_place(writer)
+        return
+    round_.close_alert(writer)  # an error has its own
+    if task.state is TaskState.ERROR:
+        return
+    writer.set(turn=Turn.ENDED)
+    writer.events.append(round_.told("left"))
+    if round_.convoy.state is ConvoyState.GAP and round_.convoy.parked_at is None:
+        round_.set(look_at=writer.now)
+
+
+def look(convoy: ConvoyRow, rows: Rows, now: Instant) -> ConvoyChange:
+    """Decide anew whose turn it is in a convoy where nothing is open."""
+    round_ = Round(convoy, rows, now)
+    if convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
+        round_.tail = rows.seal(convoy.convoy_no)
+        round_.pass_on()
+        return round_.change()
+    round_.set(look_at=None)
+    if convoy.state is ConvoyState.OPEN:
+        round_.close_forgotten()
+    return round_.change()

@@ -1,0 +1,161 @@
+"""A ledger: one message with operations on many keys. What is kept of an entry until all are there, and how it is let go.
+
+Entries are written in batches, each a task that nobody sees and nobody may begin. One commit opens the ledger: from then on
+all of them are there. After it they are let go in their order: only then each gets its place in its convoy, and the history
+tells of it as of any other submission. So a task that is never opened leaves nothing in the history.
+"""
+
+import hashlib
+
+import msgspec
+from msgspec.structs import replace
+
+from ..commands import Submit
+from ..model import ConvoyRow, Instant, LedgerRow, TailRow, TaskFailure, TaskRow
+from .changes import Change, ConvoyChange, Rows, Writer
+from .convoys import Round
+from .placing import Spot, first_tail
+from .supervision import task_policy
+from .telling import Event
+from .transitions import new_task
+
+ASIDE_MAX = 10_000  # entries set aside; a ledger with more is refused: it is not what its splitter takes it for
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry as it is written.
+
+    Args:
+        line: its number, from 1.
+        digest: over all entries up to and with this one.
+        submit: the task; None: it can be none, for the reason ``bad``.
+    """
+
+    line: int
+    digest: str
+    submit: Submit | None = None
+    bad: str = ""
+
+
+class LedgerBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries to be written in one transaction.
+
+    Args:
+        after: so many must be written before; else somebody else came first.
+        refuses: whether one bad entry means that nothing of the ledger is kept.
+    """
+
+    ledger_no: int
+    after: int
+    entries: tuple[LedgerEntry, ...]
+    refuses: bool
+
+
+class LedgerWritten(msgspec.Struct, frozen=True):
+    """The ledger as it now is (None: it is gone), and the bad entry for which it is refused: its line and reason."""
+
+    ledger: LedgerRow | None
+    refused: tuple[int, str] | None = None
+
+
+class LedgerOpened(msgspec.Struct, frozen=True):
+    """The ledger as it now is (None: it is gone), and whether it was opened with this."""
+
+    ledger: LedgerRow | None
+    opened: bool = False
+
+
+def digest_after(
+    before: str,
+    *,
+    workflow: str = "",
+    arguments: str = "",
+    convoy: str | None = None,
+    sequence: int | None = None,
+    task_id: str | None = None,
+    bad: str = "",
+) -> str:
+    """The digest over the entries before and this one: what tells whether a ledger is the same as another time."""
+    text = msgspec.json.encode((before, workflow, arguments, convoy, sequence, task_id, bad))
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+def kept_task(command: Submit, task_no: int, ledger: LedgerRow, tail: TailRow | None, now: Instant) -> TaskRow:
+    """The row of an entry until it is let go. ``tail``: of its convoy."""
+    task = new_task(command, task_no, now).task
+    return replace(
+        task,
+        not_before=None,
+        complete_by=None,  # its time begins when it is let go
+        convoy_no=None if tail is None else tail.convoy_no,
+        sequence=command.sequence,
+        ledger_no=ledger.ledger_no,
+    )
+
+
+def command_of(task: TaskRow, tail: TailRow | None, actor: str) -> Submit:
+    """The submission that a kept task stands for."""
+    return Submit(
+        actor=actor,
+        task_id=task.task_id,
+        workflow=task.workflow,
+        arguments="",  # kept beside the row
+        body_hash=task.body_hash,
+        policy=task.policy,
+        priority=task.priority,
+        delay=0.0,
+        complete_within=task_policy(task.policy).complete_within,
+        seed=task.seed,
+        convoy=None if tail is None else tail.key,
+        sequence=task.sequence,
+    )
+
+
+def ordered_as(command: Submit, tail: TailRow) -> TailRow:
+    """The tail of a key that no task was placed in yet, ordered as the command wants it."""
+    return replace(tail, ordering=first_tail(tail.convoy_no, command).ordering)
+
+
+def let_go(command: Submit, task: TaskRow, ledger: LedgerRow, spot: Spot | None, now: Instant) -> Change:
+    """The task is submitted now, as any other. ``spot``: its convoy, which has been found to take it."""
+    return _of_ledger(new_task(command, task.task_no, now, spot), ledger)
+
+
+def _of_ledger(change: Change, ledger: LedgerRow) -> Change:
+    change.events[0]["ledger"] = ledger.ledger_id
+    change.rewrites = True
+    return change
+
+
+def passed_over(
+    command: Submit,
+    task: TaskRow,
+    ledger: LedgerRow,
+    convoy: ConvoyRow,
+    tail: TailRow,
+    rows: Rows,
+    now: Instant,
+    why: str,
+) -> Change:
+    """The convoy takes no such task any more: it stands at its end, set aside in error, until a person decides."""
+    change = _of_ledger(new_task(command, task.task_no, now), ledger)
+    place = tail.placed + 1
+    event: Event = {"type": "convoy.placed", "convoy": tail.convoy_no, "key": tail.key, "place": place, "rank": place}
+    event["refused"] = True
+    if task.sequence is not None:
+        event["numbered"] = task.sequence  # told, and not kept: it counts for nothing in the convoy's sequence
+    new = replace(change.task, convoy_no=tail.convoy_no, place=place, sequence=None, rank=place, not_before=None)
+    writer = Writer(new, rows, now, None)
+    writer.rewrites = True
+    writer.events = [*change.events, event]
+    reason = (
+        f"it came with ledger {ledger.ledger_id!r}, and {why}: it was set aside; resubmit it to have it handled now, out of"
+        " order"
+    )
+    writer.hold(TaskFailure("late", reason, code="late"))
+    writer.set(revision=new.revision + 1)
+    round_ = Round(convoy, rows, now)
+    round_.set_aside(writer, "ledger")
+    last_rank = place if tail.ordering == "place" else tail.last_rank
+    writer.convoy = ConvoyChange(round_.convoy, replace(tail, placed=place, last_rank=last_rank))
+    return writer.change()

@@ -1,0 +1,58 @@
+"""Which columns the tables have in every database, in the order of the model's fields, and which of them change."""
+
+from collections.abc import Iterable
+
+from ..model import ConvoyRow, StepRow, TailRow, TaskRow
+
+TASK = TaskRow.__struct_fields__
+STEP = StepRow.__struct_fields__
+CONVOY = ConvoyRow.__struct_fields__
+TAIL = TailRow.__struct_fields__
+STATUS = ("queue", "task_no", "number", "incarnation", "kind", "at", "data")
+ALERT = (
+    "task_no",
+    "incarnation",
+    "cause",
+    "reason",
+    "step",
+    "code",
+    "opened_at",
+    "closed_at",
+    "told",
+    "attempts",
+    "next_at",
+    "error",
+)
+HISTORY = ("task_no", "link", "at", "actor", "events", "hash")
+BODY = ("task_no", "arguments")
+TRUTH_VALUES = frozenset(("undoing", "pivot", "effect_free", "taken", "in_doubt", "asks"))
+
+# What any command may change, and what only a person's verb does.
+TASK_CHANGES = (
+    "state", "not_before", "locked_by", "fence", "revision", "failure_count", "lost_count", "opened_count", "open_count",
+    "result_count", "unseen_since", "started_at", "ended_at", "output", "failure", "link", "head", "paused_at", "undoing",
+    "status_count", "turn", "due_at",
+)  # fmt: skip
+CONVOY_CHANGES = tuple(column for column in CONVOY if column not in ("convoy_no", "key", "created_at"))
+TAIL_CHANGES = tuple(column for column in TAIL if column not in ("convoy_no", "key"))
+TASK_REWRITES = (
+    *TASK_CHANGES, "rank", "place", "sequence", "ledger_no", "submitted_at", "incarnation", "seed", "complete_by", "past_count",
+    "branched_at",
+)  # fmt: skip
+STEP_CHANGES = (
+    "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",
+    "complete_by", "wait_by", "result", "failure", "result_number", "delivered_at", "finished_at",
+)  # fmt: skip
+STEP_REWRITES = (
+    *STEP_CHANGES, "agent", "arguments", "asked", "policy", "idempotency_key", "pivot", "effect_free", "compensation",
+)  # fmt: skip
+# Of these: what a command may change that leaves a task where it stands, so that no index on that is touched.
+TASK_COUNTS = (
+    "fence", "revision", "failure_count", "lost_count", "opened_count", "open_count", "result_count", "unseen_since", "link",
+    "head", "status_count",
+)  # fmt: skip
+
+
+def listed(columns: Iterable[str], table: str = "") -> str:
+    """Column names for a SELECT, qualified with a table's alias if one is given."""
+    return ", ".join(f"{table}.{column}" if table else column for column in columns)

@@ -1,0 +1,376 @@
+-- Convoys: tasks of one key in order. {schema} stands for the schema's name.
+ALTER TABLE {schema}.task
+    ADD COLUMN convoy_no bigint,
+    ADD COLUMN place bigint,
+    ADD COLUMN sequence bigint,
+    ADD COLUMN rank bigint,
+    ADD COLUMN turn text,
+    ADD COLUMN due_at bigint,
+    ADD COLUMN ledger_no bigint;
+CREATE INDEX task_waiting ON {schema}.task (convoy_no, rank, place) WHERE turn = 'waiting';
+CREATE INDEX task_set_aside ON {schema}.task (convoy_no, place) WHERE turn = 'set_aside';
+CREATE INDEX task_of_ledger ON {schema}.task (ledger_no, task_no) WHERE ledger_no IS NOT NULL;
+CREATE UNIQUE INDEX task_sequence ON {schema}.task (convoy_no, sequence) WHERE sequence IS NOT NULL;
+
+-- What a key is doing: whose turn it is. Keys stay when their tasks have ended.
+CREATE TABLE {schema}.convoy (
+    convoy_no bigint PRIMARY KEY,
+    key text NOT NULL,
+    ordering text NOT NULL,
+    state text NOT NULL DEFAULT 'idle',
+    open_task bigint,               -- whose turn it is
+    fence bigint NOT NULL DEFAULT 0,
+    number bigint NOT NULL DEFAULT 0, -- of its last event
+    from_rank bigint NOT NULL DEFAULT 1, -- nothing that waits stands before it
+    reached bigint NOT NULL DEFAULT 0, -- the highest rank whose turn has come
+    expected bigint NOT NULL DEFAULT 1, -- the next number of the producer's sequence
+    gap_since bigint,
+    alerted_task bigint,            -- the task whose alert tells a person of the gap
+    look_at bigint,                 -- when it is to be decided anew whose turn it is
+    parked_at bigint,
+    parked_why text NOT NULL DEFAULT '',
+    on_head text,                   -- its own policy; null: the workflows'
+    on_gap text,
+    gap_within double precision,
+    value text,                     -- the state of the key, as JSON text
+    created_at bigint NOT NULL,
+    link integer NOT NULL DEFAULT 0, -- of its own stream in the history
+    head text NOT NULL DEFAULT ''
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX convoy_due ON {schema}.convoy (look_at) WHERE look_at IS NOT NULL;
+CREATE INDEX convoy_still ON {schema}.convoy (convoy_no) WHERE state IN ('stopped', 'gap') OR parked_at IS NOT NULL;
+
+-- Where new tasks are placed. Its row is the submitter's until the commit; so places are in the order of commits.
+CREATE TABLE {schema}.convoy_tail (
+    convoy_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    key text NOT NULL UNIQUE,
+    ordering text NOT NULL,
+    placed bigint NOT NULL DEFAULT 0, -- the last place
+    last_rank bigint NOT NULL DEFAULT 0, -- the greatest place or sequence
+    end_rank bigint,                -- the producer's end mark
+    asks boolean NOT NULL DEFAULT true -- nothing can be opened as things stand
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Messages with operations on many keys: their tasks are there for nobody before opened_at. No number is given twice.
+CREATE TABLE {schema}.ledger (
+    ledger_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    ledger_id text NOT NULL UNIQUE,
+    state text NOT NULL DEFAULT 'writing', -- writing, discarding, opened, done
+    digest text NOT NULL DEFAULT '', -- over the entries written so far
+    written bigint NOT NULL DEFAULT 0, -- entries
+    accepted bigint NOT NULL DEFAULT 0, -- of them new tasks
+    duplicates bigint NOT NULL DEFAULT 0,
+    aside bigint NOT NULL DEFAULT 0, -- entries set aside
+    let_go bigint NOT NULL DEFAULT 0, -- tasks let go
+    reached bigint NOT NULL DEFAULT 0, -- task_no of the last one let go, or removed
+    created_at bigint NOT NULL,
+    written_at bigint NOT NULL,
+    opened_at bigint
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX ledger_unfinished ON {schema}.ledger (ledger_no) WHERE state <> 'done';
+
+-- Entries of a ledger that became no tasks, and why.
+CREATE TABLE {schema}.ledger_aside (
+    ledger_no bigint NOT NULL,
+    line bigint NOT NULL,
+    reason text NOT NULL,
+    PRIMARY KEY (ledger_no, line)
+);
+
+-- What submits by SQL knows convoys; who calls it as before gets the same answers.
+DROP FUNCTION {schema}.submit(text, jsonb, text, integer, double precision, text);
+DROP FUNCTION {schema}.keep_task(text, json);
+-- keep_task: a new task in the transaction of whoever calls. Nothing is kept if the same id is there already.
+-- It does what core.transitions.new_task and core.placing do; a test compares.
+-- wanted_store: the id of the store that is meant; null: whichever this is. submission: the fields of commands.Submit, and
+-- given (the clock of a test, else null).
+-- verdict: created; same: the task was there, with known_id if it came under another id with the same sequence; workflow,
+-- body, convoy, sequence, end: it was there, and this is what differs; used: another task has its sequence (known_id); refused: it
+-- cannot stand in its convoy, whose end is tail; ledger: a ledger that is not opened keeps its id or sequence; store: another.
+CREATE FUNCTION {schema}.keep_task(
+    wanted_store text, submission json, OUT task_no bigint, OUT verdict text, OUT known_id text, OUT tail json)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    asked record;
+    known record;
+    same_no bigint;                 -- of the task that has its sequence
+    same_verdict text;
+    ends {schema}.convoy_tail;
+    key {schema}.convoy;
+    at bigint;
+    due bigint;
+    due_by bigint;
+    events text;
+    first_head text;
+    new_place bigint;
+    new_rank bigint;
+    turn text;
+    is_refused boolean := false;
+    touches_key boolean := false;
+    may_wait_for_ever CONSTANT boolean := current_setting('lock_timeout') = '0';
+BEGIN
+    IF wanted_store IS NOT NULL
+       AND wanted_store IS DISTINCT FROM (SELECT m.value FROM {schema}.meta AS m WHERE m.name = 'store_id') THEN
+        verdict := 'store';
+        RETURN;
+    END IF;
+    -- Raised, never lowered: the commit is to be as safe as every other of the store, and to say so if it is not.
+    PERFORM set_config('synchronous_commit', 'on', true)
+      WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write');
+    PERFORM set_config('client_min_messages', 'warning', true) WHERE current_setting('client_min_messages') = 'error';
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
+    SELECT * INTO asked FROM json_to_record(submission) AS fields(
+        task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
+        complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
+        convoy text, sequence bigint, end_of_sequence boolean);
+    task_no := nextval('{schema}.task_number');
+    IF asked.convoy IS NOT NULL THEN
+        -- Ours until the commit: places are given in its order. Then the clock is read.
+        PERFORM {schema}.add_convoys(ARRAY[asked.convoy],
+                                     ARRAY[CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END], asked.given);
+        SELECT t.* INTO ends FROM {schema}.convoy_tail AS t WHERE t.key = asked.convoy FOR NO KEY UPDATE;
+        tail := row_to_json(ends);
+        new_place := ends.placed + 1;
+        new_rank := coalesce(asked.sequence, new_place);
+        is_refused := (ends.placed > 0 AND (ends.ordering = 'sequence') <> (asked.sequence IS NOT NULL))
+            OR coalesce(ends.end_rank < new_rank OR (ends.end_rank IS NOT NULL AND asked.end_of_sequence), false)
+            OR (coalesce(asked.end_of_sequence, false) AND new_rank < ends.last_rank);
+        SELECT c.* INTO key FROM {schema}.convoy AS c WHERE c.convoy_no = ends.convoy_no;
+        touches_key := NOT is_refused AND (ends.asks OR asked.sequence < key.expected);
+        IF touches_key THEN
+            SELECT c.* INTO key FROM {schema}.convoy AS c WHERE c.convoy_no = ends.convoy_no FOR NO KEY UPDATE;
+        END IF;
+        IF asked.sequence IS NOT NULL AND ends.ordering = 'sequence' THEN
+            SELECT t.task_no, t.task_id,
+                   CASE WHEN {schema}.is_kept(t.ledger_no) THEN 'ledger'
+                        ELSE {schema}.what_differs(t.workflow, t.body_hash, coalesce(b.asked, b.arguments),
+                                                   asked.workflow, asked.body_hash, asked.arguments) END
+              INTO same_no, known_id, same_verdict
+              FROM {schema}.task AS t JOIN {schema}.body AS b ON b.task_no = t.task_no
+             WHERE t.convoy_no = ends.convoy_no AND t.sequence = asked.sequence;
+        END IF;
+        turn := 'waiting';
+        IF touches_key AND ends.asks AND asked.sequence IS NULL AND key.state = 'idle' AND key.parked_at IS NULL
+           AND key.look_at IS NULL THEN
+            turn := 'open';
+        END IF;
+    END IF;
+    at := {schema}.now_at(asked.given);
+    due := at + round(asked.delay * 1000000)::bigint;
+    due_by := due + round(asked.complete_within * 1000000)::bigint;
+    events := '[{"type":"task.submitted","workflow":' || to_json(asked.workflow) || ',"body":' || to_json(asked.body_hash)
+        || ',"priority":' || asked.priority || ',"not_before":' || due
+        || ',"complete_by":' || coalesce(due_by::text, 'null')
+        || coalesce(',"reply_to":' || to_json(asked.reply_to), '') || '}'
+        || coalesce(',{"type":"convoy.placed","convoy":' || ends.convoy_no || ',"key":' || to_json(asked.convoy)
+                    || ',"place":' || new_place || ',"rank":' || new_rank
+                    || coalesce(',"sequence":' || asked.sequence, '')
+                    || CASE WHEN asked.end_of_sequence THEN ',"end":true' ELSE '' END || '}', '')
+        || CASE WHEN turn = 'open' THEN
+               ',{"type":"convoy.opened","convoy":' || ends.convoy_no || ',"number":' || key.number + 1
+               || ',"fence":' || key.fence + 1 || ',"rank":' || new_rank || ',"not_before":' || due || '}' ELSE '' END
+        || coalesce(',{"type":"status.published","number":1,"kind":"received","queue":' || to_json(asked.reply_to) || '}', '')
+        || ']';
+    first_head := encode(
+        sha256(convert_to('|' || task_no || '|1|' || at || '|' || asked.actor || '|' || events, 'UTF8')), 'hex');
+    LOOP
+        IF NOT is_refused AND same_no IS NULL THEN
+            INSERT INTO {schema}.task AS t (
+                task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
+                lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
+                head, undoing, past_count, reply_to, status_count,
+                convoy_no, place, sequence, rank, turn, due_at)
+            VALUES (task_no, asked.task_id, asked.workflow, 'pending', asked.priority,
+                    CASE WHEN turn = 'waiting' THEN NULL ELSE due END, 0, 0, 1, 0,
+                    0, 0, 0, 0, asked.seed, asked.policy, asked.body_hash, at, due_by, 1,
+                    first_head, false, 0, asked.reply_to, CASE WHEN asked.reply_to IS NULL THEN 0 ELSE 1 END,
+                    ends.convoy_no, new_place, asked.sequence, new_rank, turn,
+                    CASE WHEN turn = 'waiting' AND due > at THEN due END)
+            ON CONFLICT ON CONSTRAINT task_task_id_key DO NOTHING;
+            IF FOUND THEN
+                INSERT INTO {schema}.body (task_no, arguments) VALUES (task_no, asked.arguments);
+                INSERT INTO {schema}.history (task_no, link, at, actor, events, hash)
+                VALUES (task_no, 1, at, asked.actor, events, first_head);
+                INSERT INTO {schema}.status (queue, task_no, number, incarnation, kind, at, data)
+                SELECT asked.reply_to, task_no, 1, 1, 'received', at, '{}' WHERE asked.reply_to IS NOT NULL;
+                UPDATE {schema}.convoy_tail AS t
+                   SET ordering = CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END,
+                       placed = new_place,
+                       last_rank = greatest(t.last_rank, new_rank),
+                       end_rank = CASE WHEN asked.end_of_sequence THEN new_rank ELSE t.end_rank END,
+                       asks = false
+                 WHERE t.convoy_no = ends.convoy_no;
+                IF touches_key THEN
+                    UPDATE {schema}.convoy AS c
+                       SET ordering = CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END,
+                           state = CASE WHEN turn = 'open' THEN 'open' ELSE c.state END,
+                           open_task = CASE WHEN turn = 'open' THEN keep_task.task_no ELSE c.open_task END,
+                           fence = c.fence + CASE WHEN turn = 'open' THEN 1 ELSE 0 END,
+                           number = c.number + CASE WHEN turn = 'open' THEN 1 ELSE 0 END,
+                           from_rank = CASE WHEN turn = 'open' THEN new_rank ELSE least(c.from_rank, new_rank) END,
+                           reached = CASE WHEN turn = 'open' THEN greatest(c.reached, new_rank) ELSE c.reached END,
+                           gap_since = CASE WHEN turn = 'open' THEN NULL ELSE c.gap_since END,
+                           look_at = CASE WHEN turn = 'open' THEN NULL ELSE at END
+                     WHERE c.convoy_no = ends.convoy_no;
+                END IF;
+                PERFORM pg_notify('{channel}', '');
+                verdict := 'created';
+                EXIT;
+            END IF;
+        END IF;
+        -- Locked, so that the caller's commit confirms what another's lost answer may have left unconfirmed.
+        SELECT t.task_no, t.workflow, t.body_hash, t.convoy_no, t.sequence, t.place, t.ledger_no,
+               coalesce(b.asked, b.arguments) AS arguments
+          INTO known
+          FROM {schema}.task AS t JOIN {schema}.body AS b ON b.task_no = t.task_no
+         WHERE t.task_id = asked.task_id FOR NO KEY UPDATE OF t;
+        IF FOUND THEN
+            task_no := known.task_no;
+            known_id := NULL;
+            verdict := {schema}.what_differs(known.workflow, known.body_hash, known.arguments,
+                                             asked.workflow, asked.body_hash, asked.arguments);
+            IF {schema}.is_kept(known.ledger_no) THEN
+                verdict := 'ledger';
+            ELSIF verdict = 'same' AND known.convoy_no IS DISTINCT FROM ends.convoy_no THEN
+                verdict := 'convoy';
+            ELSIF verdict = 'same' AND known.sequence IS DISTINCT FROM asked.sequence THEN
+                verdict := 'sequence';
+            ELSIF verdict = 'same' AND asked.end_of_sequence
+                  AND ends.end_rank IS DISTINCT FROM coalesce(known.sequence, known.place) THEN
+                verdict := 'end';
+            END IF;
+            EXIT;
+        ELSIF same_no IS NOT NULL THEN
+            task_no := same_no;
+            verdict := CASE WHEN same_verdict = 'ledger' THEN 'ledger'
+                            WHEN same_verdict <> 'same' THEN 'used'
+                            WHEN asked.end_of_sequence AND ends.end_rank IS DISTINCT FROM asked.sequence THEN 'end'
+                            ELSE 'same' END;
+            EXIT;
+        ELSIF is_refused THEN
+            verdict := 'refused';
+            EXIT;
+        END IF;
+        -- It was purged in between.
+    END LOOP;
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+END
+$$;
+
+-- is_kept: whether a task of that ledger is there for nobody yet.
+CREATE FUNCTION {schema}.is_kept(number bigint) RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT number IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM {schema}.ledger AS l WHERE l.ledger_no = number AND l.opened_at IS NOT NULL)
+$$;
+
+-- what_differs: between a known task and a submission: same, workflow or body.
+CREATE FUNCTION {schema}.what_differs(
+    known_workflow text, known_hash text, known_arguments text, workflow text, body_hash text, arguments text
+) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- A hash of 64 digits was made by SQL, from arguments in another spelling: their values are compared.
+    SELECT CASE
+        WHEN known_workflow <> workflow THEN 'workflow'
+        WHEN known_hash = body_hash THEN 'same'
+        WHEN 64 IN (length(known_hash), length(body_hash))
+            THEN CASE WHEN known_arguments::jsonb = arguments::jsonb THEN 'same' ELSE 'body' END
+        ELSE 'body' END
+$$;
+
+-- add_convoys: rows for keys that nobody used before, in one order for all who ask.
+CREATE FUNCTION {schema}.add_convoys(keys text[], orderings text[], given bigint)
+RETURNS void LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH wanted AS (
+        SELECT DISTINCT ON (w.key) w.key, w.ordering FROM unnest(keys, orderings) WITH ORDINALITY AS w(key, ordering, nth)
+         WHERE NOT EXISTS (SELECT 1 FROM {schema}.convoy_tail AS t WHERE t.key = w.key)
+         ORDER BY w.key, w.nth
+    ), added AS (
+        INSERT INTO {schema}.convoy_tail (key, ordering) SELECT w.key, w.ordering FROM wanted AS w
+        ON CONFLICT (key) DO NOTHING RETURNING convoy_no, key, ordering
+    )
+    INSERT INTO {schema}.convoy (convoy_no, key, ordering, created_at)
+    SELECT a.convoy_no, a.key, a.ordering, {schema}.now_at(given) FROM added AS a
+$$;
+
+-- submit: start a task from any language, in the caller's transaction. Answers its id.
+--   SELECT {schema}.submit('fulfil', '{"order": {"id": "1001", "pieces": 2}}', task_id => '1001');
+-- workflow: a name that a process with its code has made known. arguments: by the names of its parameters. The same id
+-- again with the same arguments changes nothing; with others it is an error, and so is whatever Python refuses too.
+-- convoy, sequence, end_of_sequence: as in Python.
+CREATE FUNCTION {schema}.submit(
+    workflow text, arguments jsonb, task_id text DEFAULT NULL, priority integer DEFAULT 5,
+    delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL,
+    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false
+) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    known {schema}.workflow;
+    kept record;
+    id text := coalesce(task_id, gen_random_uuid()::text);
+    control CONSTANT text := '[\u0001-\u001f\u007f-\u009f]';
+    refusal CONSTANT text := 'invalid_parameter_value';
+BEGIN
+    SELECT w.* INTO known FROM {schema}.workflow AS w WHERE w.name = workflow;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'workflow % is not known', quote_nullable(workflow) USING ERRCODE = refusal,
+            HINT = 'look at the name, or start a process with its code once (arriero run MODULE:APP); known are '
+                || coalesce((SELECT string_agg(w.name, ', ' ORDER BY w.name) FROM {schema}.workflow AS w), 'none');
+    ELSIF arguments IS NULL OR jsonb_typeof(arguments) <> 'object' THEN
+        RAISE EXCEPTION 'arguments are %, not a JSON object', coalesce('a JSON ' || jsonb_typeof(arguments), 'null')
+            USING ERRCODE = refusal, HINT = 'name each parameter of the workflow, as in {"order": {"id": "1001"}}';
+    ELSIF octet_length(arguments::text) > 1000000 THEN
+        RAISE EXCEPTION 'arguments have % bytes; the limit is 1000000', octet_length(arguments::text)
+            USING ERRCODE = refusal, HINT = 'keep large data elsewhere and pass its address';
+    ELSIF length(id) NOT BETWEEN 1 AND 255 OR id ~ control THEN
+        RAISE EXCEPTION 'task_id % is not 1 to 255 characters without control characters', quote_literal(id)
+            USING ERRCODE = refusal, HINT = 'use a shorter text, such as the key of your own row';
+    ELSIF reply_to IS NOT NULL AND (length(reply_to) NOT BETWEEN 1 AND 255 OR reply_to ~ control) THEN
+        RAISE EXCEPTION 'reply_to % is not 1 to 255 characters without control characters', quote_literal(reply_to)
+            USING ERRCODE = refusal, HINT = 'name a reply queue, or leave it out';
+    ELSIF convoy IS NOT NULL AND (length(convoy) NOT BETWEEN 1 AND 255 OR convoy ~ control) THEN
+        RAISE EXCEPTION 'convoy % is not 1 to 255 characters without control characters', quote_literal(convoy)
+            USING ERRCODE = refusal, HINT = 'use a shorter key, such as the customer''s number';
+    ELSIF convoy IS NULL AND (sequence IS NOT NULL OR end_of_sequence) THEN
+        RAISE EXCEPTION 'sequence or end_of_sequence is given without convoy'
+            USING ERRCODE = refusal, HINT = 'name the convoy that it numbers';
+    ELSIF sequence NOT BETWEEN 1 AND 9007199254740992 THEN
+        RAISE EXCEPTION 'sequence is %', sequence
+            USING ERRCODE = refusal, HINT = 'use a whole number from 1 to 9007199254740992';
+    ELSIF priority IS NULL OR priority NOT BETWEEN 0 AND 9 THEN
+        RAISE EXCEPTION 'priority is %', coalesce(priority::text, 'null')
+            USING ERRCODE = refusal, HINT = 'use 0 to 9; 9 is claimed first';
+    ELSIF delay_seconds IS NULL OR NOT delay_seconds BETWEEN 0 AND 3162240000 THEN
+        RAISE EXCEPTION 'delay_seconds is %', coalesce(delay_seconds::text, 'null')
+            USING ERRCODE = refusal, HINT = 'use 0 or more, and no more than a century (3162240000)';
+    END IF;
+    SELECT * INTO kept FROM {schema}.keep_task(NULL, json_build_object(
+        'task_id', id, 'workflow', workflow, 'arguments', arguments::text,
+        'body_hash', encode(sha256(convert_to(arguments::text, 'UTF8')), 'hex'), 'policy', known.policy,
+        'priority', priority, 'delay', delay_seconds, 'complete_within', known.complete_within,
+        'seed', ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 15))::bit(60)::bigint,
+        'reply_to', reply_to, 'actor', 'sql',
+        'convoy', convoy, 'sequence', sequence, 'end_of_sequence', coalesce(end_of_sequence, false)));
+    IF kept.verdict = 'used' THEN
+        RAISE EXCEPTION 'sequence % of convoy % is task %, which is another operation', sequence, quote_literal(convoy),
+            quote_literal(kept.known_id)
+            USING ERRCODE = 'unique_violation', HINT = 'number each operation of a convoy once';
+    ELSIF kept.verdict = 'refused' THEN
+        RAISE EXCEPTION 'convoy % cannot take the task: its end is %', quote_literal(convoy), kept.tail
+            USING ERRCODE = refusal, HINT = 'it has ended, or is ordered otherwise (by place or by sequence)';
+    ELSIF kept.verdict = 'ledger' THEN
+        RAISE EXCEPTION 'task % belongs to a ledger that is not complete', quote_literal(coalesce(kept.known_id, id))
+            USING ERRCODE = 'unique_violation', HINT = 'submit the ledger again, or discard it with arriero ledger discard';
+    ELSIF kept.verdict NOT IN ('created', 'same') THEN
+        RAISE EXCEPTION 'task % exists with another %', quote_literal(id), kept.verdict
+            USING ERRCODE = 'unique_violation', HINT = 'use another task_id, or submit the same again';
+    END IF;
+    RETURN coalesce(kept.known_id, id);
+END
+$$;

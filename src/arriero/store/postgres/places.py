@@ -1,0 +1,111 @@
+"""The convoys that a batch of submissions goes to, in one transaction: read and locked at its start, written at its end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...commands import Submit
+from ...core.changes import ConvoyChange
+from ...core.placing import ordering_of
+from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
+from . import columns
+from .rows import convoy_of, ledger_of, tail_of, task_of
+from .session import Cursor, Transaction
+from .tables import SEND_CONVOYS, SEND_TAILS, UPDATE_CONVOYS, UPDATE_TAILS
+
+TASK_WIDTH = len(columns.TASK)
+
+
+class Places:
+    """See the module. What it asks for has arrived when ``arrived`` is called."""
+
+    def __init__(self, transaction: Transaction, batch: Sequence[Submit], given: Instant | None) -> None:
+        self._transaction = transaction
+        self._tails: dict[str, TailRow] = {}
+        self._convoys: dict[int, ConvoyRow] = {}  # locked
+        self._expected: dict[int, int] = {}
+        self._of_sequence: dict[tuple[int, int], tuple[TaskRow, str]] = {}
+        self._changed_tails: set[str] = set()
+        self._changed_convoys: set[int] = set()
+        self._asked: dict[str, Cursor] = {}
+        of_keys: dict[str, Submit] = {}
+        for command in batch:
+            if command.convoy is not None:
+                of_keys.setdefault(command.convoy, command)
+        if of_keys:
+            self._ask(of_keys, [command for command in batch if command.sequence is not None], given)
+
+    def _ask(self, of_keys: dict[str, Submit], numbered: Sequence[Submit], given: Instant | None) -> None:
+        ask, keys = self._transaction.ask, list(of_keys)
+        orderings = [ordering_of(command) for command in of_keys.values()]
+        ask("add_convoys", {"keys": keys, "orderings": orderings, "given": given})
+        for name in ("lock_tails", "lock_asking"):
+            self._asked[name] = ask(name, {"keys": keys})
+        if numbered:
+            self._asked["select_expected"] = ask("select_expected", {"keys": keys})
+            pairs: dict[str, Any] = {
+                "keys": [command.convoy for command in numbered],
+                "sequences": [command.sequence for command in numbered],
+            }
+            self._asked["select_of_sequences"] = ask("select_of_sequences", pairs)
+
+    def arrived(self) -> None:
+        """Read what was asked for."""
+        if not self._asked:
+            return
+        self._tails = {tail.key: tail for tail in map(tail_of, self._asked["lock_tails"].fetchall())}
+        self._convoys = {c.convoy_no: c for c in map(convoy_of, self._asked["lock_asking"].fetchall())}
+        if "select_expected" in self._asked:
+            self._expected = dict(self._asked["select_expected"].fetchall())
+            for row in self._asked["select_of_sequences"].fetchall():
+                task = task_of(row[:TASK_WIDTH])
+                self._of_sequence[task.convoy_no or 0, task.sequence or 0] = (task, row[TASK_WIDTH])
+
+    # --- as store.convoys.spot_for asks
+    def tail_of(self, key: str | None) -> TailRow | None:
+        return None if key is None else self._tails[key]
+
+    def expected(self, convoy_no: int) -> int:
+        known = self._convoys.get(convoy_no)
+        return self._expected.get(convoy_no, 1) if known is None else known.expected
+
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        if convoy_no not in self._convoys:
+            row = self._transaction.ask("lock_convoy", {"convoy_no": convoy_no}).fetchone()
+            assert row is not None
+            self._convoys[convoy_no] = convoy_of(row)
+        return self._convoys[convoy_no]
+
+    def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
+        known = self._of_sequence.get((convoy_no, sequence))
+        return None if known is None else known[0]
+
+    def submitted_by_sequence(self, convoy_no: int, sequence: int) -> tuple[TaskRow, str] | None:
+        """The task that has a number of a convoy's sequence, with what was submitted."""
+        return self._of_sequence.get((convoy_no, sequence))
+
+    def ledger(self, ledger_no: int) -> LedgerRow | None:
+        row = self._transaction.ask("select_ledger", {"ledger_no": ledger_no}).fetchone()
+        return None if row is None else ledger_of(row)
+
+    def next_convoy_no(self) -> int:
+        raise AssertionError("every key of the batch has its rows")
+
+    # --- what is written at the end
+    def keep(self, change: ConvoyChange, task: TaskRow, command: Submit) -> None:
+        """A task of the batch has its place."""
+        assert change.tail is not None
+        self._tails[change.tail.key] = change.tail
+        self._changed_tails.add(change.tail.key)
+        if change.convoy is not None:
+            self._convoys[change.convoy.convoy_no] = change.convoy
+            self._changed_convoys.add(change.convoy.convoy_no)
+        if task.sequence is not None:
+            self._of_sequence[change.tail.convoy_no, task.sequence] = (task, command.arguments)
+
+    def flush(self) -> None:
+        """Send what was changed."""
+        if self._changed_tails:
+            self._transaction.write(UPDATE_TAILS, SEND_TAILS(self._tails[key] for key in sorted(self._changed_tails)))
+        if self._changed_convoys:
+            changed = [self._convoys[number] for number in sorted(self._changed_convoys)]
+            self._transaction.write(UPDATE_CONVOYS, SEND_CONVOYS(changed))

@@ -1,0 +1,3 @@
+-- select_task: one task.
+-- Params: task_no.
+SELECT {task} FROM {schema}.task WHERE task_no = %(task_no)s

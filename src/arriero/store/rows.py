@@ -1,0 +1,64 @@
+"""Rows of a database to model values, as far as all databases give the same. Column order is that of the model's fields."""
+
+from typing import Any
+
+import msgspec
+
+from ..model import (
+    AlertRow,
+    ConvoyRow,
+    ConvoyState,
+    HistoryRow,
+    LedgerRow,
+    LedgerState,
+    StepKind,
+    StepState,
+    TailRow,
+    TaskRow,
+    TaskState,
+    Turn,
+)
+
+Row = tuple[Any, ...]
+TASK_STATES = {str(state): state for state in TaskState}
+STEP_STATES = {str(state): state for state in StepState}
+STEP_KINDS = {str(kind): kind for kind in StepKind}
+TURNS: dict[str | None, Turn | None] = {None: None, **{str(turn): turn for turn in Turn}}
+TURN = TaskRow.__struct_fields__.index("turn")
+_CONVOY_STATES = {str(state): state for state in ConvoyState}
+_LEDGER_STATES = {str(state): state for state in LedgerState}
+_CONVOY = ConvoyRow.__struct_fields__
+_TAIL = TailRow.__struct_fields__
+_LEDGER = LedgerRow.__struct_fields__
+_TOLD = AlertRow.__struct_fields__.index("told")
+_read_told = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def alert_of(row: Row) -> AlertRow:
+    """An alert; ``told`` is kept as a JSON array."""
+    fields = list(row)
+    fields[_TOLD] = _read_told(row[_TOLD])
+    return AlertRow(*fields)
+
+
+def convoy_of(row: Row) -> ConvoyRow:
+    """What a key is doing."""
+    fields = dict(zip(_CONVOY, row, strict=True))
+    return ConvoyRow(**fields | {"state": _CONVOY_STATES[fields["state"]]})
+
+
+def tail_of(row: Row) -> TailRow:
+    """The end of a convoy; SQLite keeps truth values as 0 and 1."""
+    fields = dict(zip(_TAIL, row, strict=True))
+    return TailRow(**fields | {"asks": bool(fields["asks"])})
+
+
+def ledger_of(row: Row) -> LedgerRow:
+    """How far a ledger is."""
+    fields = dict(zip(_LEDGER, row, strict=True))
+    return LedgerRow(**fields | {"state": _LEDGER_STATES[fields["state"]]})
+
+
+def history_of(row: Row) -> HistoryRow:
+    """A row of the history."""
+    return HistoryRow(row[0], row[1], row[2], row[3], row[4], row[5], msgspec.Raw(row[6].encode()), row[7])

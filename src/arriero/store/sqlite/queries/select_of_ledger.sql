@@ -1,0 +1,11 @@
+-- select_of_ledger: tasks that a ledger has not let go, in the order of their lines.
+-- Params: ledger_no, after (task_no), limit.
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no
+  FROM arriero_task INDEXED BY arriero_task_ledger
+ WHERE ledger_no = :ledger_no AND task_no > :after
+ ORDER BY task_no
+ LIMIT :limit
