@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 # What is too long for every commit. Add to it: each is one command of bash, in single quotes.
 TORTURE := \
   '$(BIN)/python examples/failover/run.py --rounds 20 --submissions 500' \
-  'for turn in {1..10}; do $(BIN)/python -m pytest tests/acceptance/test_postgres_kills.py || exit 1; done'
+  'for turn in {1..10}; do $(BIN)/python -m pytest tests/acceptance/test_postgres_kills.py || exit 1; done' \
+  'ARRIERO_EVERY_SCHEDULE=1 $(BIN)/python -m pytest tests/postgres/test_postgres_convoy_interleavings.py'
 
 .PHONY: help demo test lint types examples controls postgres reference torture clean
 
@@ -46,6 +47,7 @@ types: $(VENV)/.test
 examples: $(VENV)/.test
 	$(BIN)/python examples/quickstart/quickstart.py
 	$(BIN)/python examples/operator_night/run.py
+	$(BIN)/python examples/convoy/run.py
 	$(BIN)/python examples/fastapi_shop/run.py
 	$(BIN)/python examples/django_shop/run.py
 
@@ -59,7 +61,7 @@ reference: $(VENV)/.demo
 
 # Broken on purpose: each must be found out, with exit code 1.
 controls: $(VENV)/.demo
-	for broken in dedup refund fence; do \
+	for broken in dedup refund fence order; do \
 	  $(BIN)/arriero demo --orders 150 --break $$broken; code=$$?; \
 	  test $$code -eq 1 || { echo "demo --break $$broken ended with $$code instead of 1"; exit 1; }; \
 	done

@@ -47,7 +47,7 @@ def rows_of(
         runs: (side, way) to the figures of each of its runs, at least one.
         settings: side to its versions and settings.
     Returns: for each side a row per figure, the best of its ways first.
-        arriero's rows carry the ratios to every other side's best.
+        arriero's rows carry the ratios to every other side's best, unless that is 0.
     """
     rows: list[Row] = []
     best_of: dict[str, list[Row]] = {}
@@ -61,7 +61,7 @@ def rows_of(
             rows += _condense(work, store, f"{side} {way}", figures, _with_way(settings[side], way))
     for index, row in enumerate(best_of.get(OWN, ())):
         for side, others in best_of.items():
-            if side != OWN:
+            if side != OWN and others[index].median:
                 row.ratio_to[side] = row.median / others[index].median
     return rows
 

@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from subprocess import CalledProcessError
 
 import click
-from peers import BENCH, STATE, python_of
+from peers import BENCH, STATE, NotInstalled, python_of
 from report import Row, number, print_table, rows_of, write_json
 from works import PEERS, SIDES, STORES, WORKS, Work
 
@@ -69,16 +68,19 @@ WORK_NAMES = [work.name for work in WORKS]
 def main(
     peers: list[str], stores: list[str], works: list[str], runs: int, tasks: int | None, json_file: Path | None
 ) -> None:
-    """Measure arriero and its peers in turn; print medians, spread and ratios. Exits 1 if a side failed."""
+    """Measure arriero and its peers in turn; print medians, spread and ratios.
+
+    Exits 1 if a side failed, or did not keep what the work demands.
+    """
     rows: list[Row] = []
     failures: list[str] = []
     pythons: dict[str, Path] = {}
     for side in SIDES:
-        if side.name not in PEERS or side.name in peers:
+        if (side.name not in PEERS or side.name in peers) and not side.ways.keys().isdisjoint(works):
             try:
                 pythons[side.name] = python_of(side.name)
-            except CalledProcessError as failed:
-                failures.append(f"{side.name}: not installed\n{failed}")
+            except NotInstalled as missing:
+                failures.append(f"{side.name}: not installed\n{missing}")
     for work in (work for work in WORKS if work.name in works):
         for store in (store for store in stores if store in work.stores):
             print(f"{work.name} on {store}: {work.title}", flush=True)
@@ -102,7 +104,8 @@ def measure(
 ) -> list[Row]:
     """Let every side that has a Python do ``work`` in turn, ``runs`` times.
 
-    A side that fails is added to ``failures`` and has no further turn here.
+    A side that fails is added to ``failures`` and has no further turn here; one with a figure that should be 0 and is not
+    is added too, and goes on.
     """
     programs = {side.name: side.programs[store] for side in SIDES if side.name in pythons and store in side.programs}
     turns: dict[tuple[str, str], list[Turn]] = {
@@ -119,7 +122,10 @@ def measure(
                 del turns[side, way]
                 continue
             turns[side, way].append(turn)
-            shown = (f"{name} {number(turn.figures[name])} {unit}" for name, unit in work.figures.items())
+            wrong = [f"{name} is {number(turn.figures[name])}" for name in work.zero if turn.figures[name] != 0]
+            if wrong:
+                failures.append(f"{work.name}, {side} {way}".rstrip() + f" on {store}: {', '.join(wrong)}; must be 0")
+            shown = (f"{name} {number(turn.figures[name])} {unit}".rstrip() for name, unit in work.figures.items())
             print(f"{label}: {', '.join(shown)}", flush=True)
     settings = {side: taken[-1].settings for (side, _), taken in turns.items()}
     return rows_of(work, store, {key: [turn.figures for turn in taken] for key, taken in turns.items()}, settings)

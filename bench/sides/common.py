@@ -12,13 +12,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 PAYLOAD = "x" * 200  # the argument of every step, and its result
 WARM_UP_TASKS = 50  # before the clock starts, so that codecs, statements and pools exist
+KEYS = 100  # of w5
 INTERPRETERS = 7  # fresh ones for each import time; the best of them counts
 
 
@@ -27,10 +28,12 @@ class Assignment:
     """What this program was asked to do.
 
     Attributes:
+        folder: empty, for what a side keeps in files of its own.
         url: of the store: a file that does not exist yet, or an empty database on a server.
     """
 
     work: str
+    folder: Path
     url: str
     tasks: int
     way: str
@@ -50,7 +53,7 @@ def assignment() -> Assignment:
     """Read the command line."""
     work, folder, tasks, *way = sys.argv[1:]
     url = os.environ.get("BENCH_STORE_URL", f"sqlite:///{folder}/store.db")
-    return Assignment(work, url, int(tasks), way[0] if way else "")
+    return Assignment(work, Path(folder), url, int(tasks), way[0] if way else "")
 
 
 def deliver(figures: dict[str, float], settings: dict[str, str], package: str = "") -> None:
@@ -62,8 +65,31 @@ def deliver(figures: dict[str, float], settings: dict[str, str], package: str = 
 
 
 def throughput(tasks: int, started_at: float, ended_at: float) -> dict[str, float]:
-    """The figure of w1, from the first submit to the last end."""
+    """The figure of w1 and the first of w5, from the first submit to the last end."""
     return {"throughput": tasks / (ended_at - started_at)}
+
+
+def numbers_of(key: int, messages: int) -> range:
+    """The numbers of one key's messages in w5: message m has key m % KEYS and number m // KEYS."""
+    return range(len(range(key, messages, KEYS)))
+
+
+def keyed(messages: int, started_at: float, ended_at: float, ran: Mapping[int, Sequence[int]]) -> dict[str, float]:
+    """The figures of w5, from the first submit to the last end.
+
+    Args:
+        ran: for each key the numbers of its messages, in the order in which their steps ran.
+    Raises: SystemExit - a message did not run.
+    """
+    late = 0
+    for key in range(KEYS):
+        if missing := set(numbers_of(key, messages)).difference(ran.get(key, ())):
+            raise SystemExit(f"of key {key} {len(missing)} messages did not run")
+        highest = -1
+        for number in ran.get(key, ()):
+            late += number < highest
+            highest = max(highest, number)
+    return throughput(messages, started_at, ended_at) | {"out of order": late}
 
 
 def latency(seconds: Sequence[float]) -> dict[str, float]:

@@ -73,11 +73,12 @@ class Report:
                 f" every process went on in {each.went_on_seconds:.2f} s; clients were told"
                 f" {each.unknown} times that an outcome is unknown, {each.failed} times that the store cannot answer"
             )
-        ended = ", ".join(f"{count:,} {state}" for state, count in self.states.items())
-        yield (
-            f"tasks: {ended}; {self.effects:,} effects at the services, {self.doubled} doubled;"
-            f" history {'clean and equal to the tables' if self.is_history_clean else 'NOT clean'}"
-        )
+        if self.states:  # else nothing was judged
+            ended = ", ".join(f"{count:,} {state}" for state, count in self.states.items())
+            yield (
+                f"tasks: {ended}; {self.effects:,} effects at the services, {self.doubled} doubled;"
+                f" history {'clean and equal to the tables' if self.is_history_clean else 'NOT clean'}"
+            )
         yield (
             f"{self.processes} processes, {self.restarts_needed} restarted,"
             f" {self.begun_again} declared lost and begun again by themselves"

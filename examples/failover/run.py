@@ -75,7 +75,8 @@ class Run:
                     self._say("building a new standby in the place of the old primary")
                     self._pair.rebuild_standby()
                 self.report.rounds.append(self._round(number))
-            self._judge()
+            if not self._options.broken:  # then what was lost says enough
+                self._judge()
         except (ProcessFailed, ProgramFailed) as failed:
             self.report.problems.append(str(failed))
         self.report.restarts_needed = self._fleet.ended_by_themselves
@@ -84,7 +85,10 @@ class Run:
         fleet, wanted = self._fleet, self._options.submissions
         self._say(f"round {number}: {CLIENTS} clients submit, {len(fleet.nodes)} processes work")
         journals = fleet.start_clients(CLIENTS, f"round-{number}")
-        fleet.wait_until(lambda: _count(journals) >= wanted, f"fewer than {wanted} acknowledgements")
+        fleet.wait_until(
+            lambda: _count(journals) >= wanted and all(_count([journal]) for journal in journals),
+            f"fewer than {wanted} acknowledgements, or none of some client",
+        )
         if self._options.broken:
             self._leave_the_standby_behind(journals)
         before = self._look.numbers()
@@ -93,8 +97,11 @@ class Run:
         self._wait_until_all_went_on(journals, kill)
         went_on_at = time.monotonic()
         fleet.stop_clients()
-        self._say("  every process has gone on; waiting until every task has ended")
-        fleet.wait_until(lambda: self._look.open_tasks() == 0, "not every task has ended")
+        if self._options.broken:
+            self._say("  every process has gone on")
+        else:
+            self._say("  every process has gone on; waiting until every task has ended")
+            fleet.wait_until(lambda: self._look.open_tasks() == 0, "not every task has ended")
         return self._measured(journals, kill, went_on_at, before)
 
     def _wait_until_all_went_on(self, journals: Sequence[Path], kill: Kill) -> None:

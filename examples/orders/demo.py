@@ -1,8 +1,9 @@
 """The main job: a shop's orders run, die, recover and balance.
 
 Three kinds of processes beside this one: the remote services, which fail as the seed says; a submission, which turns
-the ledger into tasks; and workers with Scheduler, Agents and Supervisor, killed while they work and started again.
-Then the services' own book is held against the tasks' states, and the recorded history is checked.
+the ledger into tasks, each customer's in one convoy; and workers with Scheduler, Agents and Supervisor, killed while they
+work and started again. Then the services' own book is held against the tasks' states, also for the order in which each
+customer's were handled, and the recorded history is checked.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from .generated import write_ledger
 from .ledger import Ledger, LedgerError, read_ledger
 from .places import NotReadable, Place, UnusablePlace, new_place
 from .processes import Process, ProcessFailed, RemoteServices, Worker, check_history, start_submission
-from .progress import Counts, Held, held, task_counts, task_states, unpaired
+from .progress import Counts, Held, held, task_counts, task_lives, unpaired
 from .summary import Summary, as_figures, show
+from .turns import Life, check_turns
 from .view import View, open_view
 
 SECONDS_MAX_BASE = 120.0
@@ -40,7 +42,7 @@ SECONDS_MAX_PER_KILL = 20.0
 """When a run counts as stuck: several times what it takes on two cores in a storm, where a server has to wait for the
 lease of a killed worker, and then for the Supervisor's if it was the leader."""
 BOOK = "book.sqlite"
-BREAKAGES = ("dedup", "refund", "fence")
+BREAKAGES = ("dedup", "refund", "fence", "order")
 LOOKS_PER_SECOND = 20
 ORDERS_PER_LOOK = 2_000
 """A look at the store reads every row once; with more orders than this they are counted less often."""
@@ -111,14 +113,14 @@ def run_demo(
         processes: how many workers share the tasks.
         kills: how often one of them is killed while it has work in flight.
         seed: decides the generated ledger and every fault.
-        broken: ``dedup``, ``refund`` or ``fence``: break that on purpose, which must be found out.
+        broken: ``dedup``, ``refund``, ``fence`` or ``order``: break that on purpose, which must be found out.
         as_json: print the figures to standard output and nothing else there.
         store: ``sqlite:///PATH``, a file that does not exist yet; or ``postgresql://...``, a database in which a schema
             of the demonstration's own is made, ``?schema=NAME`` or one that nobody has.
         keep: a folder in which everything is left for looking at, as is the schema on a server; otherwise a temporary
             one is used.
-    Returns: the exit code: 0 when the books balance, the history is clean and all that was planned happened; 1 when
-        not; 2 when it could not begin.
+    Returns: the exit code: 0 when the books balance, each customer's orders were handled in their order, the history is
+        clean and all that was planned happened; 1 when not; 2 when it could not begin.
     """
     progress = Console(stderr=as_json)
     try:
@@ -186,7 +188,7 @@ def _run(plan: Plan, course: Course, services_url: str, view: View) -> None:
     Raises: ProcessFailed - a process ended that should not have, or could not be stopped.
     """
     with ExitStack() as stack:
-        submission = start_submission(plan.folder, plan.place.url, plan.ledger_path)
+        submission = start_submission(plan.folder, plan.place.url, plan.ledger_path, plan.broken)
         stack.callback(submission.kill)
         workers = []
         for name in _worker_names(plan.processes):
@@ -276,9 +278,9 @@ def _would_convict(worker: Worker, workers: Sequence[Worker], seen: Sequence[Hel
 def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summary:
     seconds = course.seconds
     problems = list(course.problems)
-    states: dict[str, str] = {}
+    lives: dict[str, Life] = {}
     try:
-        states, counts = task_states(plan.place), task_counts(plan.place)
+        lives, counts = task_lives(plan.place), task_counts(plan.place)
         rows_alone, tasks_alone = unpaired(plan.place)
         if rows_alone or tasks_alone:
             problems.append(f"orders without a task: {rows_alone[:5]}, tasks without an order: {tasks_alone[:5]}")
@@ -286,7 +288,8 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         counts = course.counts
         problems.append(str(error))
     book = plan.folder / BOOK
-    books = balance(plan.ledger.orders, states, read_effects(book) if book.exists() else ())
+    effects = list(read_effects(book)) if book.exists() else []
+    books = balance(plan.ledger.orders, {id_: life.state for id_, life in lives.items()}, effects)
     history = check_history(plan.folder, plan.place.url, plan.seconds_max)
     planned = planned_faults(plan.faults, plan.ledger.orders)
     # Unknown when a process failed before the services were asked; that is a problem of its own, and listed already.
@@ -307,6 +310,7 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         faults_planned=planned,
         faults_fired=fired or {},
         books=books,
+        turns=check_turns(plan.ledger.orders, lives, effects),
         is_history_clean=history is None,
         problems=tuple(problems),
     )

@@ -55,11 +55,12 @@ class Kind(StrEnum):
 @dataclass(frozen=True)
 class Order:
     """One line that can be handled. ``pieces`` and ``pence`` keep the ledger's sign: negative when pieces come back or
-    are written off. ``placed_at`` is the shop's local time, which bears no zone."""
+    are written off. ``placed_at`` is the shop's local time, which bears no zone. ``customer_id``: None where the shop did
+    not know the customer; nobody knows whether two such orders are the same person's."""
 
     id: str
     kind: Kind
-    customer_id: str
+    customer_id: str | None
     country: str
     placed_at: datetime
     pieces: int
@@ -177,8 +178,7 @@ def _order(row: dict[str, str]) -> Order:
     return Order(
         id=invoice_no,
         kind=_kind(invoice_no, pieces),
-        # Nobody knows whether two unknown customers are the same person, so each invoice's is a customer of its own.
-        customer_id=f"unknown-{invoice_no}" if customer_id == UNKNOWN_CUSTOMER else customer_id,
+        customer_id=None if customer_id == UNKNOWN_CUSTOMER else customer_id,
         country=row["country"],
         placed_at=_local_time(row["invoice_date"]),
         pieces=pieces,

@@ -157,9 +157,10 @@ class RemoteServices:
         return fired
 
 
-def start_submission(folder: Path, store_url: str, ledger: Path) -> Process:
+def start_submission(folder: Path, store_url: str, ledger: Path, broken: str | None) -> Process:
     """The process that submits the ledger and ends."""
-    return Process("submission", ["examples.orders.submit", str(ledger)], folder, {STORE_VARIABLE: store_url})
+    module = "examples.orders.disordered" if broken == "order" else "examples.orders.submit"
+    return Process("submission", [module, str(ledger)], folder, {STORE_VARIABLE: store_url})
 
 
 def check_history(folder: Path, store_url: str, seconds_max: float) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .orders_table import without_partner
 from .places import Place
+from .turns import Life
 
 ENDED = ("processed", "compensated", "error")
 HELD_TASKS = "SELECT instance, task_no, lost_count FROM {task} JOIN {process} ON process_no = locked_by"
@@ -77,11 +78,14 @@ def held(place: Place) -> list[Held]:
     ]
 
 
-def task_states(place: Place) -> dict[str, str]:
-    """``process_state`` by task id, of every task. Raises: NotReadable."""
+def task_lives(place: Place) -> dict[str, Life]:
+    """What became of each task, by its id. Raises: NotReadable."""
     with place.reading() as connection:
-        asked = "SELECT task_id, state FROM {task}".format(**place.tables)
-        return {task_id: state for task_id, state in connection.execute(asked).fetchall()}
+        asked = "SELECT task_id, state, started_at, ended_at, turn FROM {task}".format(**place.tables)
+        return {
+            task_id: Life(state, started_at, ended_at, is_set_aside=turn == "set_aside")
+            for task_id, state, started_at, ended_at, turn in connection.execute(asked).fetchall()
+        }
 
 
 def unpaired(place: Place) -> tuple[list[str], list[str]]:

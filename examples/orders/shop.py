@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from arriero import Agent, App, Attempt, Retry, Supervision, Undo, workflow
+from arriero import Agent, App, Attempt, ConvoyPolicy, Retry, Supervision, Undo, workflow
 
 from .ledger import Order
 from .operations import CHARGE, CORRECT, PAY_BACK, RESERVE, SHIP, TAKE_IN, parcels_of
@@ -26,6 +26,9 @@ PATIENT = Supervision(attempts=12)
 UNDOING = Supervision(attempts=30)
 """An undo that is given up needs a person, so it is given up late."""
 TRIES = Retry(tries=2, delay=0.1)
+IN_TURN = ConvoyPolicy(head="skip")
+"""A customer's orders are one convoy. One that was undone has been handled, and the next one's turn comes. One that is
+held for a person is set aside: what the customer orders later does not wait for it."""
 
 payments = Agent("payments", max_in_flight=40)
 stock = Agent("stock", max_in_flight=40)
@@ -127,7 +130,7 @@ async def recall(undo: Undo[str], order: Order) -> None:
     await carrier().undo(SHIP, undo, order.id)
 
 
-@workflow(supervision=PATIENT)
+@workflow(supervision=PATIENT, convoy_policy=IN_TURN)
 async def fulfil(order: Order) -> Handled:
     """A purchase: the money first, then pieces and parcels side by side. Whatever fails, all of it is undone."""
     receipt = await charge(order)
@@ -135,14 +138,14 @@ async def fulfil(order: Order) -> Handled:
     return Handled(receipt, reservation, shipment)
 
 
-@workflow(supervision=PATIENT)
+@workflow(supervision=PATIENT, convoy_policy=IN_TURN)
 async def take_back(order: Order) -> tuple[str, str]:
     """A cancellation: money and pieces go back."""
     paid_back, taken_in = await asyncio.gather(pay_back(order), take_in(order))
     return paid_back, taken_in
 
 
-@workflow(supervision=PATIENT)
+@workflow(supervision=PATIENT, convoy_policy=IN_TURN)
 async def correct(order: Order) -> str:
     """A correction of the stock, which no customer ordered."""
     return await write_off(order)

@@ -2,8 +2,10 @@
 
     python -m examples.orders.submit LEDGER
 
-A process of its own, as a shop's front would be. It may be run again over the same ledger: an order that is a task
-already stays that task. The store is the one that the settings name, as for every client of an App.
+A process of its own, as a shop's front would be. A customer's orders are one convoy, in the ledger's order: they are
+submitted in that order and each batch is committed before the next begins, so whoever submits an order has found all those
+before it kept. It may therefore be killed, and run again over the same ledger, even twice at once: an order that is a task
+already stays that task, at its place. The store is the one that the settings name, as for every client of an App.
 """
 
 from __future__ import annotations
@@ -34,17 +36,17 @@ async def submit_orders(orders: Sequence[Order], place: Place) -> None:
         with place.connected() as connection:
             make_table(connection, place)
             while batch := list(islice(remaining, BATCH)):
-                while not await _submitted_together(batch, place, connection):
+                while not await submitted_together(batch, place, connection):
                     pass  # another transaction came first: ours was rolled back as a whole, and runs again
 
 
-async def _submitted_together(batch: Sequence[Order], place: Place, connection: Any) -> bool:
+async def submitted_together(batch: Sequence[Order], place: Place, connection: Any) -> bool:
     """Rows and tasks of a batch, all or none. False: none, because of another transaction."""
     try:
         with place.transaction(connection):
             for order in batch:
                 keep_order(connection, place, order)
-                await shop.submit(_task_of(order), task_id=order.id, connection=connection)
+                await shop.submit(_task_of(order), task_id=order.id, convoy=order.customer_id, connection=connection)
     except place.conflicts:
         return False
     return True

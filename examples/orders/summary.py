@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .books import Books, Line, as_number, unit_for_people
+from .books import Books, Discrepancy, Line, as_number, unit_for_people
 from .faults import Fault
 from .ledger import SetAside
 from .progress import Counts
+from .turns import Turns
 
 LISTED_MAX = 20
 """Discrepancies and lines set aside shown to people; the figures hold all of them."""
@@ -21,7 +22,7 @@ LISTED_MAX = 20
 
 @dataclass(frozen=True)
 class Summary:
-    """The whole outcome; ``problems`` says in words why it is no success, apart from the books' discrepancies."""
+    """The whole outcome; ``problems`` says in words why it is no success, apart from the discrepancies of books and order."""
 
     orders: int
     set_aside: tuple[SetAside, ...]
@@ -33,12 +34,18 @@ class Summary:
     faults_planned: frozenset[Fault]
     faults_fired: Mapping[str, int]
     books: Books
+    turns: Turns
     is_history_clean: bool
     problems: tuple[str, ...]
 
     @property
     def is_success(self) -> bool:
-        return self.books.are_balanced and self.is_history_clean and not self.problems
+        return self.books.are_balanced and self.turns.are_kept and self.is_history_clean and not self.problems
+
+    @property
+    def discrepancies(self) -> tuple[Discrepancy, ...]:
+        """Of the books, then of the order."""
+        return (*self.books.discrepancies, *self.turns.discrepancies)
 
 
 def as_figures(summary: Summary) -> dict[str, object]:
@@ -62,8 +69,10 @@ def as_figures(summary: Summary) -> dict[str, object]:
         "books_balanced": books.are_balanced,
         "books": {f"{line.operation.service}_{line.operation.name}": _line_figures(line) for line in books.lines},
         "net_pence": sum(line.operation.sign * line.net for line in books.lines if line.operation.unit == "pence"),
+        "order_kept": summary.turns.are_kept,
+        "order": _order_figures(summary.turns),
         "history_clean": summary.is_history_clean,
-        "discrepancies": [asdict(discrepancy) for discrepancy in books.discrepancies],
+        "discrepancies": [asdict(discrepancy) for discrepancy in summary.discrepancies],
         "problems": list(summary.problems),
     }
 
@@ -86,16 +95,33 @@ def _line_figures(line: Line) -> dict[str, object]:
     }
 
 
+def _order_figures(turns: Turns) -> dict[str, object]:
+    return {
+        "customers": turns.customers,
+        "operations": turns.operations,
+        "out_of_order": len(turns.discrepancies),
+        "set_aside": list(turns.set_aside),
+    }
+
+
 def _words(summary: Summary) -> Iterator[Text]:
     yield _facts(summary)
     yield from (Text(f"set aside: line {line.line}: {line.reason}") for line in summary.set_aside[:LISTED_MAX])
     yield from _more(len(summary.set_aside), "lines set aside")
-    found = summary.books.discrepancies
-    yield from (Text(f"order {each.order_id}: {each.reason}", style="red") for each in found[:LISTED_MAX])
-    yield from _more(len(found), "discrepancies")
+    passed = summary.turns.set_aside
+    yield from (
+        Text(f"order {id_}: set aside in error, its customer's later orders went on") for id_ in passed[:LISTED_MAX]
+    )
+    yield from _more(len(passed), "orders set aside")
+    for found in (summary.books.discrepancies, summary.turns.discrepancies):
+        yield from (Text(f"order {each.order_id}: {each.reason}", style="red") for each in found[:LISTED_MAX])
+        yield from _more(len(found), "discrepancies")
     yield from (Text(problem, style="red") for problem in summary.problems)
     if summary.is_success:
-        yield Text("The books balance: each order happened once as a whole or left no trace.", style="bold green")
+        told = (
+            "The books balance: each order happened once as a whole or left no trace, each customer's in their order."
+        )
+        yield Text(told, style="bold green")
     elif summary.books.are_balanced:
         yield Text("The books balance, but the run is not a success: see above.", style="bold red")
     else:
@@ -127,8 +153,15 @@ def _facts(summary: Summary) -> Text:
         f"{counts.steps_done:,} steps in {summary.seconds:.1f} seconds{by}, {counts.retries:,} retries,"
         f" {counts.undos:,} undos, {summary.kills} of {summary.kills_planned} kills\n"
         f"faults fired: {fired}\n"
+        f"order of each customer: {_order(summary.turns, summary.orders)}\n"
         f"exported history: {history}"
     )
+
+
+def _order(turns: Turns, orders: int) -> str:
+    kept = "kept" if turns.are_kept else f"NOT kept, {len(turns.discrepancies):,} orders were out of it"
+    alone = orders - turns.operations
+    return f"{kept}; {turns.operations:,} orders of {turns.customers:,} customers, {alone:,} of nobody known"
 
 
 def _more(count: int, what: str) -> list[Text]:
