@@ -24,8 +24,10 @@ def file_facts(path: str) -> FileFacts:
     """
     with translating(path), closing(_connected_to_look(path)) as looking:
         file_bytes = Path(path).stat().st_size
-        log = Path(f"{path}-wal")
-        log_bytes = log.stat().st_size if log.exists() else 0
+        try:
+            log_bytes = Path(f"{path}-wal").stat().st_size
+        except FileNotFoundError:  # the last one who leaves the file takes it along
+            log_bytes = 0
         (journal,) = looking.execute("PRAGMA journal_mode").fetchone()
         (schema,) = looking.execute("SELECT coalesce(max(number), 0) FROM arriero_migration").fetchone()
         was_checked = file_bytes + log_bytes <= CHECK_BYTES_MAX

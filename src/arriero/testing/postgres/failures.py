@@ -26,5 +26,8 @@ class ProgramFailed(ArrieroError):
 
 
 def text_of(log: Path) -> str:
-    """What stands in a log so far; nothing if there is none."""
-    return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    """What stands in a log so far; nothing if there is none, also if its program takes it away just now."""
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
