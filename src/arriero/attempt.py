@@ -23,7 +23,6 @@ class Attempt:
 
     def __init__(
         self,
-        *,
         task_id: str,
         step: str,
         number: int,
@@ -86,25 +85,18 @@ class Undo(Attempt, Generic[R_co]):
 
     def __init__(
         self,
-        *,
         task_id: str,
         step: str,
         number: int,
         idempotency_key: str,
         complete_by: Instant,
         remaining: Callable[[], float],
+        *,
         outcome: Literal["completed", "unknown"],
         forward_key: str,
         result: R_co | None,
     ) -> None:
-        super().__init__(
-            task_id=task_id,
-            step=step,
-            number=number,
-            idempotency_key=idempotency_key,
-            complete_by=complete_by,
-            remaining=remaining,
-        )
+        super().__init__(task_id, step, number, idempotency_key, complete_by, remaining)
         self._outcome: Literal["completed", "unknown"] = outcome
         self._forward_key = forward_key
         self._result = result

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
@@ -82,7 +82,10 @@ class AgentHost:
         self._exits = AsyncExitStack()
         self._names = tuple({name for agent in self.agents.values() for name in agent.steps})
         self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._said: dict[tuple[int, int], None] = {}  # attempts reported lately: their commit may still be under way
+        # Ordered by itself: of a plain dict the oldest is found only past all those that were dropped before it.
+        self._said: OrderedDict[tuple[int, int], None] = (
+            OrderedDict()
+        )  # attempts reported lately: their commit may still be under way
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
 
     # --- life
@@ -210,18 +213,17 @@ class AgentHost:
         assert step.complete_by is not None
         deadline = self._committer.left_at + seconds_between(dispatch.now, step.complete_by)
         run = _AttemptRun(self, dispatch, deadline)
-        task = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
-        self.in_flight[identity] = task
-        task.add_done_callback(lambda _: self._ended(dispatch))
+        self.in_flight[identity] = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
 
     def say(self, step: StepRow, report: Reported) -> None:
         """Hand on a report, and remember it so that the attempt is not begun again while its commit is under way."""
         self._said[step.step_no, step.fence] = None
         if len(self._said) > SAID_MAX:
-            del self._said[next(iter(self._said))]
+            self._said.popitem(last=False)
         self._report(step, report)
 
-    def _ended(self, dispatch: Dispatch) -> None:
+    def ended(self, dispatch: Dispatch) -> None:
+        """Nothing more comes of an attempt."""
         step = dispatch.step
         self.in_flight.pop((step.step_no, step.fence), None)
         if dispatch.lost_count >= PROBATION_FROM:
@@ -253,10 +255,11 @@ class _AttemptRun:
     async def run(self) -> None:
         self._task = asyncio.current_task()
         timer = self._clock.call_later(self._remaining(), self._expire)
+        outcome = None
         try:
             outcome = await self._tries()
         except asyncio.CancelledError:
-            outcome = None  # past complete_by, or the process stops: say nothing, whoever supervises decides
+            pass  # past complete_by, or the process stops: say nothing, whoever supervises decides
         except Exception:
             logger.exception(
                 "attempt %d of step %s of task %s broke; it will expire",
@@ -264,15 +267,17 @@ class _AttemptRun:
                 self._step.label,
                 self._dispatch.task_id,
             )
-            outcome = None
         finally:
             timer.cancel()
             if not self._in_thread:
                 self._host.give_back(self._step.agent)
-        if outcome is not None and self._remaining() > 0:
-            now = self._host._store.now()
-            report = Reported(self._step.step_no, self._step.fence, outcome, now, self._number)
-            self._host.say(self._step, report)
+        try:
+            if outcome is not None and self._remaining() > 0:
+                now = self._host._store.now()
+                report = Reported(self._step.step_no, self._step.fence, outcome, now, self._number)
+                self._host.say(self._step, report)
+        finally:
+            self._host.ended(self._dispatch)
 
     def _expire(self) -> None:
         assert self._task is not None
@@ -291,7 +296,7 @@ class _AttemptRun:
         delay, delay_max = policy.retry.delay_seconds()
         unsure = False
         for number in range(1, policy.retry.tries + 1):
-            if not await self._may_send():
+            if not (self._may_send() or await self._may_send_later()):
                 return None
             self._number = number
             try:
@@ -319,25 +324,29 @@ class _AttemptRun:
             await self._clock.sleep(wait)
         return None
 
-    async def _may_send(self) -> bool:
-        """Whether a try may be made: in time, and while this process may believe in its lease.
+    def _may_send(self) -> bool:
+        """Whether a try may be made: in time, and while this process may believe in its lease."""
+        return self._remaining() > 0 and self._host._is_trusted()
+
+    async def _may_send_later(self) -> bool:
+        """Whether a try may be made before the time is over.
 
         Renewals may be late where many write to one store. Until one succeeds nothing is sent; it does not succeed any
         more once others may have freed what we hold.
         """
         while self._remaining() > 0:
-            if self._host._is_trusted():
-                return True
             await self._clock.sleep(TRUST_SECONDS)
+            if self._may_send():
+                return True
         return False
 
     async def _send(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        undo = "undo_" if self._step.kind is StepKind.COMPENSATION else ""
-        reach(f"before_{undo}send")
+        is_undo = self._step.kind is StepKind.COMPENSATION
+        reach("before_undo_send" if is_undo else "before_send")
         try:
             return await call()
         finally:
-            reach(f"after_{undo}send")
+            reach("after_undo_send" if is_undo else "after_send")
 
     def _jitter(self) -> float:
         return self._host._ports.random.random()
@@ -363,41 +372,60 @@ class _AttemptRun:
         definition = self._host.definition(self._step)
         if definition is None:
             return None
-        given: dict[str, Any] = {
-            "task_id": self._dispatch.task_id,
-            "step": self._step.label,
-            "number": self._step.attempt,
-            "idempotency_key": self._step.idempotency_key,
-            "complete_by": self._step.complete_by,
-            "remaining": self._remaining,
-        }
         code: Step[Any, Any] | Compensation | None = definition
-        first: Attempt = Attempt(**given)
         if self._step.kind is StepKind.COMPENSATION:
             code = definition.undone_by
-            first = _undo(given, self._step, definition)
         if code is None:
             return None
-        signature, is_async = code.signature, code.is_async
+        first = self._first(definition)
+        signature, is_async, agent = code.signature, code.is_async, definition.agent
         checked = [signature.arguments(self._step.arguments)]
+        around = self._host._around
 
-        async def call() -> Any:
+        def call() -> Awaitable[Any]:
             # Made anew for each further try: a step may change them.
             arguments = checked.pop() if checked else signature.arguments(self._step.arguments)
-            if (around := self._host._around) is not None:
-                instead = around(definition, self._step, first, arguments)
-                if instead is not None:
-                    value = instead()
-                    return await value if inspect.isawaitable(value) else value
-                await self._host.open_resources(definition.agent)
-            return await self._invoke(is_async, definition.agent, lambda: signature.call((first,), arguments))
+
+            def function() -> Any:
+                return signature.call((first,), arguments)
+
+            if around is not None:
+                return self._stand_in(definition, is_async, around(definition, self._step, first, arguments), function)
+            return self._invoke(is_async, agent, function)
 
         return call
 
-    async def _invoke(self, is_async: bool, agent: Agent, function: Callable[[], Any]) -> Any:
+    def _first(self, definition: Step[Any, Any]) -> Attempt:
+        """What a step's function, or a compensation's, is given first."""
+        step = self._step
+        assert step.complete_by is not None
+        given = (self._dispatch.task_id, step.label, step.attempt, step.idempotency_key, step.complete_by)
+        if step.kind is not StepKind.COMPENSATION:
+            return Attempt(*given, self._remaining)
+        assert step.undo is not None
+        context = _read_undo(step.undo)
+        result = None if context.result is None else definition.signature.result(context.result)
+        return Undo(*given, self._remaining, outcome=context.outcome, forward_key=context.forward_key, result=result)
+
+    async def _stand_in(
+        self,
+        definition: Step[Any, Any],
+        is_async: bool,
+        instead: Callable[[], Any] | None,
+        function: Callable[[], Any],
+    ) -> Any:
+        """What a test has put in the step's place; else its own function, with the resources opened by now."""
+        if instead is not None:
+            value = instead()
+            return await value if inspect.isawaitable(value) else value
+        await self._host.open_resources(definition.agent)
+        return await self._invoke(is_async, definition.agent, function)
+
+    def _invoke(self, is_async: bool, agent: Agent, function: Callable[[], Any]) -> Awaitable[Any]:
         open_resources.set(self._host._resources)
         if is_async:
-            return await function()
+            coroutine: Awaitable[Any] = function()
+            return coroutine
         task = asyncio.current_task()
         assert task is not None
         self._in_thread = True
@@ -407,14 +435,7 @@ class _AttemptRun:
             if task.done():
                 self._host.give_back(agent.name)
 
-        return await self._host._ports.in_thread(agent.name, agent.max_in_flight, function, ended)
-
-
-def _undo(given: dict[str, Any], step: StepRow, definition: Step[Any, Any]) -> Undo[Any]:
-    assert step.undo is not None
-    context = _read_undo(step.undo)
-    result = None if context.result is None else definition.signature.result(context.result)
-    return Undo(**given, outcome=context.outcome, forward_key=context.forward_key, result=result)
+        return self._host._ports.in_thread(agent.name, agent.max_in_flight, function, ended)
 
 
 def _failure(cause: Any, error: BaseException) -> StepFailure:

@@ -372,7 +372,11 @@ class Tables:
     def claimable(self, priority: int, now: Instant, workflows: str, probation: bool, limit: int) -> list[TaskRow]:
         asked = {"priority": priority, "now": now, "workflows": workflows, "probation": probation, "limit": limit}
         asked["probation_from"] = PROBATION_FROM
-        return [self._keep(task_of(row)) for row in self._run("select_claimable", asked).fetchall()]
+        found: list[TaskRow] = []
+        for *task, arguments in self._run("select_claimable", asked).fetchall():
+            found.append(self._keep(task_of(task)))
+            self._bodies[found[-1].task_no] = arguments
+        return found
 
     def takeable(
         self, agent: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
