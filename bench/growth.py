@@ -18,6 +18,9 @@ import click
 import msgspec
 import psycopg
 
+sys.path.insert(0, str(Path(__file__).parent / "sides"))  # also when it is imported, by the tests
+from filling import fill
+
 from arriero.commands import (
     Advance,
     AnyCommand,
@@ -278,51 +281,6 @@ class Life:
 
 def _reported(step: StepRow) -> Reported:
     return Reported(step_no=step.step_no, fence=step.fence, outcome=DONE, delivered_at=step.opened_at)
-
-
-# --- finished tasks
-def fill(url: str, tasks: int, *, with_history: bool = True, vacuum: bool = True) -> None:
-    """Copy the last task that ended well ``tasks`` times, with its steps and history, straight into the tables.
-
-    Args:
-        url: of a database on which a ``Life`` has done a round.
-        tasks: how many; their numbers are lower than those of tasks to come.
-        vacuum: whether the tables are vacuumed and analyzed afterwards.
-    """
-    with psycopg.connect(url) as connection, connection.cursor() as cursor:
-        cursor.execute("SET LOCAL synchronous_commit = off")
-        cursor.execute("SELECT max(task_no) FROM arriero.task WHERE state = 'processed' AND opened_count = 3")
-        (model,) = cursor.fetchone() or (None,)
-        assert model is not None
-        cursor.execute("SELECT last_value FROM arriero.task_number")
-        (last,) = cursor.fetchone() or (None,)
-        copied = {
-            "task": {"task_no": "number", "task_id": "'finished-' || number"},
-            "body": {"task_no": "number"},
-            "step": {"task_no": "number", "step_no": "(number << 20) + model.ordinal"},
-        }
-        if with_history:
-            copied["history"] = {"task_no": "number"}
-        for table, changed in copied.items():
-            names = [name for name in _columns(cursor, table) if (table, name) != ("history", "no")]
-            values = ", ".join(changed.get(name, f"model.{name}") for name in names)
-            cursor.execute(
-                f"INSERT INTO arriero.{table} ({', '.join(names)}) SELECT {values}"
-                f"  FROM generate_series({last + 1}::bigint, {last + tasks}) AS number, arriero.{table} AS model"
-                f" WHERE model.task_no = {model} ORDER BY number".encode()
-            )
-        cursor.execute("SELECT setval('arriero.task_number', %s)", (last + tasks,))
-    if vacuum:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("VACUUM (ANALYZE)")
-
-
-def _columns(cursor: psycopg.Cursor[Any], table: str) -> list[str]:
-    cursor.execute(
-        "SELECT column_name FROM information_schema.columns WHERE table_schema = 'arriero' AND table_name = %s",
-        (table,),
-    )
-    return [name for (name,) in cursor.fetchall()]
 
 
 # --- measuring

@@ -9,7 +9,7 @@ from statistics import median
 
 from rich.console import Console
 from rich.table import Table
-from works import OWN, Work
+from works import OWN, Goal, Work
 
 Figures = Mapping[str, float]
 
@@ -122,3 +122,26 @@ def number(value: float) -> str:
 def write_json(rows: Sequence[Row], file: Path) -> None:
     """Write the rows as a JSON array of objects."""
     file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+
+
+def judged(rows: Sequence[Row], goals: Iterable[Goal]) -> list[tuple[bool, str]]:
+    """For each goal and store that was measured: whether it was reached, and a line that says so."""
+    verdicts: list[tuple[bool, str]] = []
+    for goal in goals:
+        for store, bound in goal.bounds.items():
+            asked = (goal.work, store, OWN, goal.figure)
+            own = next((row for row in rows if (row.work, row.store, row.side, row.figure) == asked), None)
+            if own is None:
+                continue
+            value = own.ratio_to.get(goal.to) if goal.to else own.median
+            if value is None:
+                continue
+            reached = value >= bound if goal.at_least else value <= bound
+            sign, what = (
+                "at least" if goal.at_least else "at most",
+                f"{goal.figure} to {goal.to}" if goal.to else goal.figure,
+            )
+            verdict = "reached" if reached else "MISSED"
+            line = f"{verdict}: {goal.work} on {store}, {what} {number(value)}, wants {sign} {number(bound)}"
+            verdicts.append((reached, line))
+    return verdicts

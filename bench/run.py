@@ -18,12 +18,13 @@ from pathlib import Path
 
 import click
 from peers import BENCH, STATE, NotInstalled, python_of
-from report import Row, number, print_table, rows_of, write_json
-from works import PEERS, SIDES, STORES, WORKS, Work
+from report import Row, judged, number, print_table, rows_of, write_json
+from works import GOALS, PEERS, SIDES, STORES, WORKS, Work
 
 from arriero.testing.postgres import Server
 
 URL_VARIABLE = "BENCH_STORE_URL"  # where a side finds its store; see sides/common.py
+SERVER_VARIABLE = "BENCH_SERVER_PID"  # whose CPU time counts beside the side's own
 SERVER_VERSION = 16
 SERVER_SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "4GB"}
 RUN_SECONDS_MAX = 1_800  # a side that takes longer is stuck: the slowest known one needs a minute
@@ -64,11 +65,18 @@ WORK_NAMES = [work.name for work in WORKS]
 @click.option("--work", "works", default=",".join(WORK_NAMES), show_default=True, callback=names(WORK_NAMES))
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(min=1), help="Turns of each side.")
 @click.option("--tasks", type=click.IntRange(min=1), help="Tasks of one turn, instead of each work's own number.")
+@click.option("--require", is_flag=True, help="Exit 1 also if a goal is missed.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows here.")
 def main(
-    peers: list[str], stores: list[str], works: list[str], runs: int, tasks: int | None, json_file: Path | None
+    peers: list[str],
+    stores: list[str],
+    works: list[str],
+    runs: int,
+    tasks: int | None,
+    require: bool,
+    json_file: Path | None,
 ) -> None:
-    """Measure arriero and its peers in turn; print medians, spread and ratios.
+    """Measure arriero and its peers in turn; print medians, spread, ratios, and which goals were reached.
 
     Exits 1 if a side failed, or did not keep what the work demands.
     """
@@ -84,9 +92,16 @@ def main(
     for work in (work for work in WORKS if work.name in works):
         for store in (store for store in stores if store in work.stores):
             print(f"{work.name} on {store}: {work.title}", flush=True)
-            rows += measure(work, store, pythons, runs, failures, (tasks or work.tasks) if work.tasks else 0)
+            turns = min(runs, work.runs or runs)
+            rows += measure(work, store, pythons, turns, failures, (tasks or work.tasks) if work.tasks else 0)
     if rows:
         print_table(rows, runs)
+    missed = 0
+    for reached, line in judged(rows, GOALS):
+        print(line)
+        missed += not reached
+    if require and missed:
+        failures.append(f"{missed} goals were missed")
     if json_file is not None:
         write_json(rows, json_file)
     for failure in failures:
@@ -136,6 +151,7 @@ def take_turn(python: Path, program: str, work: Work, store: str, way: str, task
 
     Raises: SideFailed - it exited with an error, took too long, or printed no figures.
     """
+    about = {SERVER_VARIABLE: str(server().pid)} if store == "postgres" else {}
     with empty_folder() as folder, place(store, folder) as url:
         command: list[str | Path] = [python, BENCH / "sides" / program, work.name, folder, str(tasks), way]
         try:
@@ -144,7 +160,7 @@ def take_turn(python: Path, program: str, work: Work, store: str, way: str, task
                 capture_output=True,
                 text=True,
                 timeout=RUN_SECONDS_MAX,
-                env=environment() | {URL_VARIABLE: url},
+                env=environment() | {URL_VARIABLE: url} | about,
                 check=False,
             )
         except subprocess.TimeoutExpired as late:

@@ -20,6 +20,7 @@ class Work:
         tasks: how many tasks one run does unless the caller says otherwise; 0 when the work runs none.
         stores: on which it differs; the others need not be measured.
         zero: the figures that must be 0; one that is not fails the run.
+        runs: at most so many turns, where one takes minutes.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Work:
     tasks: int = 0
     stores: tuple[str, ...] = STORES
     zero: tuple[str, ...] = ()
+    runs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,18 @@ class Side:
 WORKS = (
     # Large enough for some seconds of the slowest side, and for some tenths of a second of the fastest.
     Work("w1", "3 no-op steps a task, as fast as possible", {"throughput": "tasks/s"}, max, tasks=2_000),
+    Work("w1x2", "the same by two processes", {"throughput": "tasks/s"}, max, tasks=2_000, stores=("postgres",)),
     # 500: the 99th percentile is then the sixth slowest, not a single accident.
     Work("w2", "one task at a time, submit to result", {"p50": "ms", "p99": "ms"}, min, tasks=500),
+    Work("w3", "50 tasks a second, submit to result", {"p99": "ms", "p50": "ms"}, min, tasks=1_000),
+    Work(
+        "w4",
+        "tasks in flight, SIGKILL at a third of their steps, restart: until all are done",
+        {"recovery": "s", "lost": "", "run twice": ""},
+        min,
+        tasks=1_000,
+        zero=("lost",),
+    ),
     Work(
         "w5",
         "messages over 100 keys, in strict order per key, one no-op step each",
@@ -58,8 +70,33 @@ WORKS = (
         tasks=10_000,
         zero=("out of order",),
     ),
+    Work("w6", "what a task of w1 costs, with its server", {"cpu": "s/1,000 tasks", "memory": "MB"}, min, tasks=2_000),
     Work(
-        "w6",
+        "w7",
+        "w1 beside finished tasks",
+        {
+            "ratio": "",
+            "at 0": "tasks/s",
+            "at 100,000": "tasks/s",
+            "at 1,000,000": "tasks/s",
+            "random ids": "tasks/s",
+        },
+        max,
+        tasks=2_000,
+        runs=2,
+    ),
+    Work(
+        "w8",
+        "sleeping tasks due within 10 seconds, until the last one woke",
+        {"late": "s", "throughput": "tasks/s"},
+        min,
+        tasks=100_000,
+        runs=1,
+    ),
+    Work("w9", "w1 with the Agents in another process", {"throughput": "tasks/s"}, max, tasks=2_000),
+    Work("w10", "3 steps of 50 ms a task, 1,000 in flight", {"share": "", "throughput": "tasks/s"}, min, tasks=5_000),
+    Work(
+        "cold",
         "cold keys alone, and beside a hot key with ten times as many waiting",
         {"p99 alone": "ms", "p99 beside": "ms", "ratio": ""},
         min,
@@ -74,24 +111,28 @@ OWN = "arriero"
 CEILING = "ceiling"
 
 SIDES = (
-    Side(
-        OWN,
-        dict.fromkeys(STORES, "arriero_side.py"),
-        dict.fromkeys(("w1", "w2", "w5", "w6", "import", "sleeping"), ONE_WAY),
-    ),
-    # No queue in w2: its worker polls, so it can only add to what a direct call takes.
+    Side(OWN, dict.fromkeys(STORES, "arriero_side.py"), dict.fromkeys((work.name for work in WORKS), ONE_WAY)),
+    # No queue in w2 and w3: its worker polls, so it can only add to what a direct call takes.
     Side(
         "dbos",
         dict.fromkeys(STORES, "dbos_side.py"),
         {
             "w1": ("direct", "threads", "async", "queue"),
+            "w1x2": ("threads",),
             "w2": ("direct", "async"),
+            "w3": ("direct", "async"),
+            "w4": ONE_WAY,
             "w5": ("threads", "transaction"),
+            "w6": ("direct", "threads"),
             "import": ONE_WAY,
         },
     ),
     # It has its own store, so its figures belong beside those of every store.
-    Side("restate", dict.fromkeys(STORES, "restate_side.py"), {"w5": ("ingress", "handler")}),
+    Side(
+        "restate",
+        dict.fromkeys(STORES, "restate_side.py"),
+        {"w1": ONE_WAY, "w2": ONE_WAY, "w5": ("ingress", "handler")},
+    ),
     Side(
         CEILING,
         {"sqlite": "ceiling_sqlite.py", "postgres": "ceiling_postgres.py"},
@@ -100,3 +141,40 @@ SIDES = (
 )
 
 PEERS = tuple(side.name for side in SIDES if side.name not in {OWN, CEILING})
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a figure of ours is to reach; ``--require`` fails a run that misses one.
+
+    Attributes:
+        to: the side whose figure ours is divided by; empty: our figure itself counts.
+        bounds: for each store.
+        at_least: whether the bound is the lowest that will do, or else the highest.
+    """
+
+    work: str
+    figure: str
+    to: str
+    bounds: Mapping[str, float]
+    at_least: bool = True
+
+
+def _on_both(bound: float) -> Mapping[str, float]:
+    return dict.fromkeys(STORES, bound)
+
+
+GOALS = (
+    Goal("w1", "throughput", "dbos", {"sqlite": 15, "postgres": 10}),
+    Goal("w1", "throughput", "restate", {"sqlite": 4, "postgres": 2.5}),
+    Goal("w1", "throughput", CEILING, _on_both(0.2)),
+    Goal("w1x2", "throughput", "dbos", {"postgres": 10}),
+    Goal("w2", "p50", "dbos", _on_both(0.45), at_least=False),
+    Goal("w3", "p99", "dbos", _on_both(1), at_least=False),
+    Goal("w4", "recovery", "dbos", _on_both(0.5), at_least=False),
+    Goal("w5", "throughput", "dbos", _on_both(10)),
+    Goal("w5", "throughput", "restate", _on_both(2)),
+    Goal("w6", "cpu", "dbos", {"sqlite": 0.12, "postgres": 0.2}, at_least=False),
+    Goal("w7", "ratio", "", _on_both(0.9)),
+    Goal("cold", "ratio", "", _on_both(1.5), at_least=False),
+)

@@ -22,6 +22,8 @@ Polling each 0.02 and 0.05 s, coroutines instead of functions, and 1, 2, 8 and 6
 
 import asyncio
 import sqlite3
+import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -30,8 +32,11 @@ from concurrent.futures import ThreadPoolExecutor
 from common import (
     KEYS,
     PAYLOAD,
+    PER_SECOND,
     WARM_UP_TASKS,
     Assignment,
+    Marks,
+    Spending,
     assignment,
     deliver,
     durability_of,
@@ -39,6 +44,8 @@ from common import (
     keyed,
     latency,
     numbers_of,
+    paced,
+    recovered,
     throughput,
 )
 from dbos import DBOS, DBOSClient, DBOSConfig, Queue, SetEnqueueOptions, SetWorkflowID, WorkflowHandle
@@ -58,6 +65,11 @@ MESSAGES_PER_KEY_PER_COMMIT = 5
 LOOK_SECONDS = 0.01
 WARM_UP_KEY = -1
 
+PACED_THREADS = 16  # of w3: a call a thread, and none of them waits for a thread
+RECOVERY_THREADS = {"sqlite": 4, "postgres": 16}
+
+marks: list[Marks] = []
+all_accepted = threading.Event()
 ran: defaultdict[int, list[int]] = defaultdict(list)  # by key, the numbers of messages in the order their steps ran
 
 
@@ -86,6 +98,18 @@ async def three_async(payload: str) -> str:
 
 
 @DBOS.step()
+def mark(index: int, position: int) -> None:
+    all_accepted.wait()
+    marks[0].add(index, position)
+
+
+@DBOS.workflow()
+def marked(index: int) -> None:
+    for position in range(3):
+        mark(index, position)
+
+
+@DBOS.step()
 def note(key: int, number: int) -> None:
     ran[key].append(number)
 
@@ -100,8 +124,14 @@ def main() -> None:
     if asked.work == "import":
         deliver(import_time("dbos"), {}, "dbos")
         return
-    threads = {"w1": QUEUE_THREADS, "w5": KEYED_THREADS}.get(asked.work, {}).get(asked.store)
-    launch(asked, threads=threads if asked.work == "w5" or asked.way == "queue" else None)
+    if asked.work == "w4":
+        deliver(recovered(asked, [sys.executable, __file__]), durability_of(asked), "dbos")
+        return
+    threads = THREADS_OF.get(asked.work, {}).get(asked.store)
+    launch(asked, threads=None if asked.work == "w1" and asked.way != "queue" else threads)
+    if asked.work in PARTS:
+        PARTS[asked.work](asked)
+        return
     try:
         figures = WAYS[asked.work, asked.way](asked)
     finally:
@@ -110,6 +140,9 @@ def main() -> None:
 
 
 def launch(asked: Assignment, threads: int | None) -> None:
+    if asked.work == "resume":  # recovery begins with the launch
+        marks.append(Marks(asked.folder))
+        all_accepted.set()
     if asked.store == "sqlite":
         connection = sqlite3.connect(asked.database)
         connection.execute("PRAGMA journal_mode=WAL")
@@ -252,6 +285,71 @@ def w2_async(asked: Assignment) -> dict[str, float]:
     return asyncio.run(main())
 
 
+def w3_direct(asked: Assignment) -> dict[str, float]:
+    """Plain functions, each in a thread of its own, as a web server calls them."""
+    pool = ThreadPoolExecutor(PACED_THREADS)
+
+    async def one(_index: int) -> None:
+        await asyncio.get_running_loop().run_in_executor(pool, three, PAYLOAD)
+
+    async def main() -> dict[str, float]:
+        for _ in range(WARM_UP_TASKS):
+            await one(0)
+        return latency(await paced(asked.tasks, PER_SECOND, one))
+
+    with pool:
+        return asyncio.run(main())
+
+
+def w3_async(asked: Assignment) -> dict[str, float]:
+    async def one(_index: int) -> None:
+        await three_async(PAYLOAD)
+
+    async def main() -> dict[str, float]:
+        for _ in range(WARM_UP_TASKS):
+            await one(0)
+        return latency(await paced(asked.tasks, PER_SECOND, one))
+
+    return asyncio.run(main())
+
+
+def w6_direct(asked: Assignment) -> dict[str, float]:
+    for _ in range(WARM_UP_TASKS):
+        three(PAYLOAD)
+    spending = Spending()
+    for _ in range(asked.tasks):
+        three(PAYLOAD)
+    return spending.figures(asked.tasks)
+
+
+def w6_threads(asked: Assignment) -> dict[str, float]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(three, [PAYLOAD] * WARM_UP_TASKS))
+        spending = Spending()
+        list(pool.map(three, [PAYLOAD] * asked.tasks))
+        return spending.figures(asked.tasks)
+
+
+def begin(asked: Assignment) -> None:
+    """Have all workflows in flight, then let them go; to be killed. By itself DBOS goes on with them at its next start."""
+    marks.append(Marks(asked.folder))
+    for index in range(asked.tasks):
+        with SetWorkflowID(f"task-{index}"):
+            DBOS.start_workflow(marked, index)
+    all_accepted.set()
+    threading.Event().wait()
+
+
+def resume(asked: Assignment) -> None:
+    """Go on where the killed one stood, until all have ended."""
+    for index in range(asked.tasks):
+        DBOS.retrieve_workflow(f"task-{index}").get_result(polling_interval_sec=LOOK_SECONDS)
+    print("done", flush=True)
+    DBOS.destroy()
+
+
+THREADS_OF = {"w1": QUEUE_THREADS, "w5": KEYED_THREADS, "begin": RECOVERY_THREADS, "resume": RECOVERY_THREADS}
+PARTS = {"begin": begin, "resume": resume}
 WAYS = {
     ("w1", "direct"): w1_direct,
     ("w1", "threads"): w1_threads,
@@ -259,8 +357,12 @@ WAYS = {
     ("w1", "queue"): w1_queue,
     ("w2", "direct"): w2_direct,
     ("w2", "async"): w2_async,
+    ("w3", "direct"): w3_direct,
+    ("w3", "async"): w3_async,
     ("w5", "threads"): w5_threads,
     ("w5", "transaction"): w5_transaction,
+    ("w6", "direct"): w6_direct,
+    ("w6", "threads"): w6_threads,
 }
 
 if __name__ == "__main__":

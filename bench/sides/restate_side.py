@@ -28,14 +28,26 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import restate
 import uvloop
-from common import KEYS, WARM_UP_TASKS, Assignment, assignment, deliver, keyed, numbers_of
+from common import (
+    KEYS,
+    PAYLOAD,
+    WARM_UP_TASKS,
+    Assignment,
+    Ends,
+    assignment,
+    deliver,
+    keyed,
+    latency,
+    numbers_of,
+    throughput,
+)
 from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server
 
@@ -43,32 +55,16 @@ PARTITIONS = 2
 LOG_PROVIDER = "local"
 START_SECONDS_MAX = 60
 END_SECONDS_MAX = 600
+CALLERS = 100  # connections of w1, so tasks in flight
 WARM_UP_KEYS = range(-WARM_UP_TASKS, 0)
 HOST = "127.0.0.1"
 
 ran: defaultdict[int, list[int]] = defaultdict(list)  # by key, the numbers of messages in the order their steps ran
 
 
-class Ends:
-    """Counts the messages that ended; ``all_there`` is set at the awaited number of them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.awaited = 0
-        self.all_there = asyncio.Event()
-
-    def expect(self, messages: int) -> None:
-        self.count, self.awaited = 0, messages
-        self.all_there.clear()
-
-    def add(self) -> None:
-        self.count += 1
-        if self.count == self.awaited:
-            self.all_there.set()
-
-
 ends = Ends()
 keyed_object = restate.VirtualObject("Keyed")
+plain = restate.Service("Plain")
 sender = restate.Service("Sender")
 
 
@@ -83,6 +79,16 @@ async def handle(context: restate.ObjectContext, number: int) -> None:
     ends.add()
 
 
+@plain.handler()
+async def three(context: restate.Context, payload: str) -> str:
+    def echo() -> str:
+        return payload
+
+    await context.run_typed("first", echo)
+    await context.run_typed("second", echo)
+    return await context.run_typed("third", echo)
+
+
 @sender.handler()
 async def send_all(context: restate.Context, messages: int) -> None:
     for number in numbers_of(0, messages):  # key 0 has as many as any
@@ -95,7 +101,7 @@ def main() -> None:
     asked = assignment()
     ports = Ports()
     with running_server(asked.folder / "restate", ports) as program:
-        figures = uvloop.run(w5(asked, ports))
+        figures = uvloop.run(measured(asked, ports))
         versions = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()
     settings = {"restate-server": versions[-1], "partitions": str(PARTITIONS), "log": LOG_PROVIDER, "store": "its own"}
     deliver(figures, settings | {"wal_fsync": "on"}, "restate-sdk")
@@ -146,13 +152,41 @@ def running_server(folder: Path, ports: Ports) -> Iterator[Path]:
             server.wait()
 
 
-async def w5(asked: Assignment, ports: Ports) -> dict[str, float]:
-    app = restate.app([keyed_object, sender])
+@asynccontextmanager
+async def serving_handlers(ports: Ports) -> AsyncIterator[None]:
+    """The handlers, known to the server."""
+    app = restate.app([keyed_object, sender, plain])
     handlers = Server(
         app, address=HOST, port=ports.handlers, interface=Interfaces.ASGI, http=HTTPModes.http2, log_enabled=False
     )
     serving = asyncio.create_task(handlers.serve())
     await register(ports)
+    try:
+        yield
+    finally:
+        handlers.stop()
+        await serving
+
+
+async def measured(asked: Assignment, ports: Ports) -> dict[str, float]:
+    async with serving_handlers(ports):
+        return await WORKS[asked.work](asked, ports)
+
+
+async def w1(asked: Assignment, ports: Ports) -> dict[str, float]:
+    """Tasks over many connections, on each the next one when the one before it has ended."""
+    await asyncio.gather(*(call(ports, 1) for _ in range(WARM_UP_TASKS)))
+    started_at = time.perf_counter()
+    shares = [len(range(first, asked.tasks, CALLERS)) for first in range(CALLERS)]
+    await asyncio.gather(*(call(ports, share) for share in shares))
+    return throughput(asked.tasks, started_at, time.perf_counter())
+
+
+async def w2(asked: Assignment, ports: Ports) -> dict[str, float]:
+    return latency((await call(ports, WARM_UP_TASKS + asked.tasks))[WARM_UP_TASKS:])
+
+
+async def w5(asked: Assignment, ports: Ports) -> dict[str, float]:
     ends.expect(WARM_UP_TASKS)
     await asyncio.gather(*(send(ports, key, range(1)) for key in WARM_UP_KEYS))
     await asyncio.wait_for(ends.all_there.wait(), START_SECONDS_MAX)
@@ -164,8 +198,6 @@ async def w5(asked: Assignment, ports: Ports) -> dict[str, float]:
         await asyncio.to_thread(post, ports.ingress, "/Sender/send_all", asked.tasks)
     await asyncio.wait_for(ends.all_there.wait(), END_SECONDS_MAX)
     ended_at = time.perf_counter()
-    handlers.stop()
-    await serving
     return keyed(asked.tasks, started_at, ended_at, ran)
 
 
@@ -192,20 +224,45 @@ def post(port: int, path: str, body: Any) -> None:
 
 async def send(ports: Ports, key: int, numbers: range) -> None:
     """Send the messages of one key to the ingress, each when the one before it is accepted. Raises SystemExit."""
+    async with connected(ports) as post_one:
+        for number in numbers:
+            await post_one(f"/Keyed/{key}/handle/send", str(number))
+
+
+async def call(ports: Ports, tasks: int) -> list[float]:
+    """Call the handler of three steps over one connection, each time when the answer before is there; seconds of each."""
+    seconds = []
+    body = json.dumps(PAYLOAD)
+    async with connected(ports) as post_one:
+        for _ in range(tasks):
+            started_at = time.perf_counter()
+            await post_one("/Plain/three", body)
+            seconds.append(time.perf_counter() - started_at)
+    return seconds
+
+
+@asynccontextmanager
+async def connected(ports: Ports) -> AsyncIterator[Callable[[str, str], Awaitable[None]]]:
+    """A function that posts JSON to the ingress over a connection of its own; it raises SystemExit at an error."""
     reader, writer = await asyncio.open_connection(HOST, ports.ingress)
-    for number in numbers:
-        body = str(number)
+
+    async def post_one(path: str, body: str) -> None:
         writer.write(
-            f"POST /Keyed/{key}/handle/send HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n{body}".encode()
         )
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         if head.split()[1] not in {"200", "202"}:
             raise SystemExit(f"the ingress answered {head}")
         await reader.readexactly(int(head.partition("content-length:")[2].split()[0]))
+
+    yield post_one
     writer.close()
     await writer.wait_closed()
 
+
+Work = Callable[[Assignment, Ports], Awaitable[dict[str, float]]]
+WORKS: dict[str, Work] = {"w1": w1, "w2": w2, "w5": w5}
 
 if __name__ == "__main__":
     main()

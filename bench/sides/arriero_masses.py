@@ -1,0 +1,101 @@
+"""arriero with many tasks: finished ones in the store, tasks that sleep, sleepers that wake all at once."""
+
+import asyncio
+import gc
+import os
+import random
+import time
+from pathlib import Path
+
+from arriero_app import app, asleep, nap, slumber, three, wakings, warm_up, woken
+from common import PAYLOAD, WARM_UP_TASKS
+from filling import fill
+
+FINISHED = (100_000, 1_000_000)  # tasks in the store when w7 measures again
+SUBMIT_BATCH = 1_000  # sleepers submitted at once
+ASLEEP_WITHIN_SECONDS = 600
+SETTLE_SECONDS = 3  # after the last one fell asleep: what it recorded is committed, what it used is given back
+LOOK_AT_EVERY = 1_000  # of the sleepers, to see that they are alive and not ended
+LOOK_SECONDS = 0.05
+DUE_WITHIN_SECONDS = 10.0  # all sleepers of w8, from the first to the last
+SUBMITTED_PER_SECOND = 500  # slowly reckoned: when w8's first sleeper is due, the last one sleeps
+
+
+async def w7(tasks: int, url: str) -> dict[str, float]:
+    """Throughput with nothing finished, then with more and more; with ids of ours, and with the user's random ones."""
+    await warm_up()
+    empty = await throughput_of(tasks)
+    figures = {"at 0": empty}
+    before = 0
+    for finished in FINISHED:
+        await asyncio.to_thread(fill, url, finished - before)
+        before = finished
+        figures[f"at {finished:,}"] = await throughput_of(tasks)
+    figures["ratio"] = figures[f"at {before:,}"] / empty
+    figures["random ids"] = await throughput_of(tasks, random.Random(7))
+    return figures
+
+
+async def throughput_of(tasks: int, source: random.Random | None = None) -> float:
+    """Tasks a second, with ids of our making or from a source of chance."""
+    ids = [None if source is None else f"{source.getrandbits(96):024x}" for _ in range(tasks)]
+    started_at = time.perf_counter()
+    submitted = await asyncio.gather(*(app.submit(three(PAYLOAD), task_id=task_id) for task_id in ids))
+    await asyncio.gather(*(task.result() for task in submitted))
+    return tasks / (time.perf_counter() - started_at)
+
+
+async def w8(tasks: int) -> dict[str, float]:
+    """Sleepers that are all due within some seconds: how long after the last of them was due the last one has woken."""
+    wakings.expect(tasks)
+    first_due_in = tasks / SUBMITTED_PER_SECOND
+    began_at = time.perf_counter()
+    due_in = [first_due_in + DUE_WITHIN_SECONDS * index / tasks for index in range(tasks)]
+    for first in range(0, tasks, SUBMIT_BATCH):
+        batch = range(first, min(first + SUBMIT_BATCH, tasks))
+        passed = time.perf_counter() - began_at
+        await asyncio.gather(*(app.submit(nap(index, due_in[index] - passed)) for index in batch))
+    if woken:
+        raise SystemExit("the first ones woke before the last one was there")
+    await wakings.all_there.wait()
+    if len(woken) != tasks:
+        raise SystemExit(f"{tasks - len(woken)} sleepers did not wake")
+    over = time.perf_counter() - began_at - (first_due_in + DUE_WITHIN_SECONDS)
+    return {"late": over, "throughput": tasks / (over + DUE_WITHIN_SECONDS)}
+
+
+async def sleeping(tasks: int) -> dict[str, float]:
+    asleep.extend(bytes(WARM_UP_TASKS + tasks))
+    await put_to_sleep(range(WARM_UP_TASKS))
+    before = resident_bytes()
+    ids = await put_to_sleep(range(WARM_UP_TASKS, WARM_UP_TASKS + tasks))
+    grown = resident_bytes() - before
+    for task_id in ids:
+        state = (await app.task(task_id).view()).state
+        if state not in {"pending", "processing"}:
+            raise SystemExit(f"sleeper {task_id} is {state}")
+    return {"memory": grown / 1_000_000}
+
+
+async def put_to_sleep(indexes: range) -> list[str]:
+    """Submit a sleeper for each index and wait until all sleep; the ids of some of them."""
+    looked_at = []
+    for first in range(indexes.start, indexes.stop, SUBMIT_BATCH):
+        batch = range(first, min(first + SUBMIT_BATCH, indexes.stop))
+        submitted = await asyncio.gather(*(app.submit(slumber(index)) for index in batch))
+        looked_at += [task.id for task in submitted[::LOOK_AT_EVERY]]
+    submitted = []  # nobody holds a handle to a task that sleeps for weeks
+    give_up_at = time.monotonic() + ASLEEP_WITHIN_SECONDS
+    while not all(memoryview(asleep)[indexes.start : indexes.stop]):
+        if time.monotonic() > give_up_at:
+            raise SystemExit(f"{indexes.stop - sum(asleep)} sleepers did not get to their sleep")
+        await asyncio.sleep(LOOK_SECONDS)
+    await asyncio.sleep(SETTLE_SECONDS)
+    gc.collect()
+    return looked_at
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
