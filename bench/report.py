@@ -12,6 +12,7 @@ from rich.table import Table
 from works import OWN, Goal, Work
 
 Figures = Mapping[str, float]
+Verdict = tuple[bool, str]
 
 REPORT_COLUMNS = 120  # where no terminal says how wide it is
 
@@ -82,7 +83,7 @@ def _with_way(settings: Mapping[str, str], way: str) -> dict[str, str]:
 def print_table(rows: Sequence[Row], runs: int) -> None:
     """Print the rows, and under them what they were measured with."""
     console = Console(width=None if sys.stdout.isatty() else REPORT_COLUMNS)
-    table = Table(title=f"medians of {runs} runs, all sides in turn")
+    table = Table(title=f"medians of {runs} runs (w7 at most 2, w8 one), all sides in turn")
     for column in ("work", "store", "side", "figure"):
         table.add_column(column)
     for column in ("median", "min", "max"):
@@ -124,24 +125,22 @@ def write_json(rows: Sequence[Row], file: Path) -> None:
     file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
 
 
-def judged(rows: Sequence[Row], goals: Iterable[Goal]) -> list[tuple[bool, str]]:
-    """For each goal and store that was measured: whether it was reached, and a line that says so."""
-    verdicts: list[tuple[bool, str]] = []
+def judged(rows: Sequence[Row], goals: Iterable[Goal], works: Sequence[str], stores: Sequence[str]) -> list[Verdict]:
+    """For each goal of these works and stores: whether it was reached, and a line that says so."""
+    verdicts: list[Verdict] = []
     for goal in goals:
         for store, bound in goal.bounds.items():
+            if goal.work not in works or store not in stores:
+                continue
             asked = (goal.work, store, OWN, goal.figure)
             own = next((row for row in rows if (row.work, row.store, row.side, row.figure) == asked), None)
-            if own is None:
-                continue
-            value = own.ratio_to.get(goal.to) if goal.to else own.median
+            value = None if own is None else own.ratio_to.get(goal.to) if goal.to else own.median
+            what = f"{goal.work} on {store}, {goal.figure}" + (f" to {goal.to}" if goal.to else "")
+            sign = "at least" if goal.at_least else "at most"
             if value is None:
+                verdicts.append((False, f"not measured: {what}, wants {sign} {number(bound)}"))
                 continue
             reached = value >= bound if goal.at_least else value <= bound
-            sign, what = (
-                "at least" if goal.at_least else "at most",
-                f"{goal.figure} to {goal.to}" if goal.to else goal.figure,
-            )
             verdict = "reached" if reached else "MISSED"
-            line = f"{verdict}: {goal.work} on {store}, {what} {number(value)}, wants {sign} {number(bound)}"
-            verdicts.append((reached, line))
+            verdicts.append((reached, f"{verdict}: {what} {number(value)}, wants {sign} {number(bound)}"))
     return verdicts

@@ -7,11 +7,12 @@ disk, so that a noisy neighbour disturbs them alike.
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -97,11 +98,11 @@ def main(
     if rows:
         print_table(rows, runs)
     missed = 0
-    for reached, line in judged(rows, GOALS):
+    for reached, line in judged(rows, GOALS, works, stores):
         print(line)
         missed += not reached
     if require and missed:
-        failures.append(f"{missed} goals were missed")
+        failures.append(f"{missed} goals were missed or not measured")
     if json_file is not None:
         write_json(rows, json_file)
     for failure in failures:
@@ -154,25 +155,33 @@ def take_turn(python: Path, program: str, work: Work, store: str, way: str, task
     about = {SERVER_VARIABLE: str(server().pid)} if store == "postgres" else {}
     with empty_folder() as folder, place(store, folder) as url:
         command: list[str | Path] = [python, BENCH / "sides" / program, work.name, folder, str(tasks), way]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=RUN_SECONDS_MAX,
-                env=environment() | {URL_VARIABLE: url} | about,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as late:
-            raise SideFailed(f"no figures within {RUN_SECONDS_MAX} seconds") from late
-    if done.returncode != 0:
-        tail = "\n".join(done.stderr.splitlines()[-ERROR_LINES_MAX:])
-        raise SideFailed(tail or f"exit status {done.returncode}")
+        stdout = output_of(command, environment() | {URL_VARIABLE: url} | about)
     try:
-        printed = json.loads(done.stdout.splitlines()[-1])
+        printed = json.loads(stdout.splitlines()[-1])
         return Turn({name: float(printed["figures"][name]) for name in work.figures}, printed["settings"])
     except (IndexError, KeyError, TypeError, ValueError) as unreadable:
-        raise SideFailed(f"printed no figures but {done.stdout[-500:]!r}") from unreadable
+        raise SideFailed(f"printed no figures but {stdout[-500:]!r}") from unreadable
+
+
+def output_of(command: Sequence[str | Path], env: Mapping[str, str]) -> str:
+    """What a program prints. Whatever it leaves running ends with it.
+
+    Raises: SideFailed - it exited with an error, or took too long.
+    """
+    program = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+    )
+    try:
+        stdout, stderr = program.communicate(timeout=RUN_SECONDS_MAX)
+    except subprocess.TimeoutExpired as late:
+        raise SideFailed(f"no figures within {RUN_SECONDS_MAX} seconds") from late
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+    if program.returncode != 0:
+        tail = "\n".join(stderr.splitlines()[-ERROR_LINES_MAX:])
+        raise SideFailed(tail or f"exit status {program.returncode}")
+    return stdout
 
 
 @contextmanager

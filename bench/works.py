@@ -50,7 +50,9 @@ class Side:
 WORKS = (
     # Large enough for some seconds of the slowest side, and for some tenths of a second of the fastest.
     Work("w1", "3 no-op steps a task, as fast as possible", {"throughput": "tasks/s"}, max, tasks=2_000),
-    Work("w1x2", "the same by two processes", {"throughput": "tasks/s"}, max, tasks=2_000, stores=("postgres",)),
+    Work(
+        "w1x2", "the same, of ours by two processes", {"throughput": "tasks/s"}, max, tasks=2_000, stores=("postgres",)
+    ),
     # 500: the 99th percentile is then the sixth slowest, not a single accident.
     Work("w2", "one task at a time, submit to result", {"p50": "ms", "p99": "ms"}, min, tasks=500),
     Work("w3", "50 tasks a second, submit to result", {"p99": "ms", "p50": "ms"}, min, tasks=1_000),

@@ -14,6 +14,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -242,7 +243,7 @@ def recovered(asked: Assignment, command: Sequence[str]) -> dict[str, float]:
     Args:
         command: a program that takes ``begin`` (submit all, let them run) and ``resume`` (print a line when all have
             ended, then end), then the folder with the marks, the number of tasks and the way.
-    Raises: SystemExit - one of the two ended before its time.
+    Raises: SystemExit - one of the two ended before its time, or the second one took too long.
     """
     marks = Marks(asked.folder)
     rest = [str(asked.folder), str(asked.tasks), asked.way]
@@ -255,10 +256,13 @@ def recovered(asked: Assignment, command: Sequence[str]) -> dict[str, float]:
     killed_at = time.perf_counter()
     first.wait()
     second = subprocess.Popen([*command, "resume", *rest], stdout=subprocess.PIPE, text=True)
+    late = threading.Timer(RECOVERED_SECONDS_MAX, second.kill)
+    late.start()
     assert second.stdout is not None
     line = second.stdout.readline()
     ended_at = time.perf_counter()
-    second.communicate(timeout=RECOVERED_SECONDS_MAX)
+    second.communicate()
+    late.cancel()
     if not line:
         raise SystemExit("the process that was to go on has ended")
     ran = marks.counted()

@@ -355,6 +355,7 @@ WAYS = {
     ("w1", "threads"): w1_threads,
     ("w1", "async"): w1_async,
     ("w1", "queue"): w1_queue,
+    ("w1x2", "threads"): w1_threads,
     ("w2", "direct"): w2_direct,
     ("w2", "async"): w2_async,
     ("w3", "direct"): w3_direct,

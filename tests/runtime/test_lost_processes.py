@@ -8,6 +8,7 @@ from runtime_world import Machine, eventually, session_of, until, within
 
 from arriero import Agent, App, Attempt, StoreError, TaskFailed, workflow
 from arriero.runtime.node import Session
+from arriero.runtime.settings import Settings
 
 
 class Road:
@@ -111,6 +112,22 @@ async def test_a_process_that_is_cut_off_loses_its_tasks_to_another_and_its_late
         "stale",
     ]
     await machine.check()
+
+
+async def test_a_store_that_is_away_for_long_does_not_pass_for_a_loop_that_stands_still(machine: Machine) -> None:
+    road = Road(stops=0)
+    app = machine.app([road.agent], [road.journey], settings=Settings(lease_seconds=0.4, hang_seconds=0.3))
+    asked: list[Any] = []
+
+    async def no_answer(*arguments: Any, **_options: Any) -> Any:
+        asked.append(arguments)
+        raise StoreError("store: away")
+
+    async with app.running():
+        session_of(app)._store.renew = no_answer  # type: ignore[method-assign]
+        await until(lambda: len(asked) == 8)  # each a quarter of a lease after the one before it
+        mend(app)
+        assert await within((await app.submit(road.journey())).result()) == [1, "rested"]
 
 
 async def test_a_process_that_does_not_trust_its_lease_takes_nothing_on(machine: Machine) -> None:

@@ -2,10 +2,13 @@
 
 import asyncio
 import threading
+from typing import Any
 
-from runtime_world import SECONDS_MAX, Machine, until, within
+import pytest
+from runtime_world import SECONDS_MAX, Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Permanent, Retry, StepFailed, Supervision, Undo, workflow
+from arriero.runtime.agent_host import AgentHost
 
 other = Agent("other")
 
@@ -199,3 +202,54 @@ async def test_a_request_that_waits_too_long_for_a_place_fails_without_a_doubt(m
         assert await within((await app.submit(impatient())).result()) == "expired not_taken"
         go.set()
     await machine.check()
+
+
+class Odd(BaseException):
+    """What no `except Exception` catches, as some libraries raise it."""
+
+
+async def test_a_step_that_leaves_by_no_plain_exception_frees_its_place_and_keeps_nobody_from_leaving(
+    machine: Machine,
+) -> None:
+    agent = Agent("odd", max_in_flight=1)
+    calls = []
+
+    @agent.step
+    async def act(attempt: Attempt) -> str:
+        calls.append(attempt.number)
+        if len(calls) == 1:
+            raise Odd
+        return "done"
+
+    app = machine.app([agent])
+    async with app.running():
+        await app.submit(act())
+        await until(lambda: len(calls) == 1)
+        await until(lambda: not session_of(app).agents.in_flight)
+        assert await within((await app.submit(act())).result()) == "done"
+
+
+async def test_an_attempt_that_is_cancelled_before_its_first_line_frees_its_place(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent("late", max_in_flight=1)
+    cancelled = []
+    begin = AgentHost.dispatch
+
+    def cancelling(host: AgentHost, dispatch: Any, **options: Any) -> None:
+        begin(host, dispatch, **options)
+        if not cancelled:
+            cancelled.extend(host.in_flight.values())
+            cancelled[0].cancel()
+
+    @agent.step
+    async def act(attempt: Attempt) -> str:
+        return "done"
+
+    monkeypatch.setattr(AgentHost, "dispatch", cancelling)
+    app = machine.app([agent])
+    async with app.running():
+        await app.submit(act())
+        await until(lambda: bool(cancelled) and cancelled[0].done())
+        await until(lambda: not session_of(app).agents.in_flight)
+        assert await within((await app.submit(act())).result()) == "done"

@@ -82,10 +82,9 @@ class AgentHost:
         self._exits = AsyncExitStack()
         self._names = tuple({name for agent in self.agents.values() for name in agent.steps})
         self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
-        # Ordered by itself: of a plain dict the oldest is found only past all those that were dropped before it.
-        self._said: OrderedDict[tuple[int, int], None] = (
-            OrderedDict()
-        )  # attempts reported lately: their commit may still be under way
+        # Attempts reported lately: their commit may still be under way. Of a plain dict the oldest would be found only
+        # past all those that were dropped before it.
+        self._said: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
 
     # --- life
@@ -213,7 +212,10 @@ class AgentHost:
         assert step.complete_by is not None
         deadline = self._committer.left_at + seconds_between(dispatch.now, step.complete_by)
         run = _AttemptRun(self, dispatch, deadline)
-        self.in_flight[identity] = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
+        task = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
+        self.in_flight[identity] = task
+        # By the task itself: it may be cancelled before its first line, or end before this one.
+        task.add_done_callback(lambda _: self._ended(run, dispatch))
 
     def say(self, step: StepRow, report: Reported) -> None:
         """Hand on a report, and remember it so that the attempt is not begun again while its commit is under way."""
@@ -222,9 +224,10 @@ class AgentHost:
             self._said.popitem(last=False)
         self._report(step, report)
 
-    def ended(self, dispatch: Dispatch) -> None:
-        """Nothing more comes of an attempt."""
+    def _ended(self, run: "_AttemptRun", dispatch: Dispatch) -> None:
         step = dispatch.step
+        if not run.began:
+            self.give_back(step.agent)
         self.in_flight.pop((step.step_no, step.fence), None)
         if dispatch.lost_count >= PROBATION_FROM:
             self._probation[step.task_no] -= 1
@@ -245,6 +248,7 @@ class _AttemptRun:
         self._step = dispatch.step
         self._deadline = deadline
         self._clock = host._ports.clock
+        self.began = False
         self._in_thread = False
         self._task: asyncio.Task[None] | None = None
         self._number = 0  # of the try under way, or the last one
@@ -253,6 +257,7 @@ class _AttemptRun:
         return self._deadline - self._clock.monotonic()
 
     async def run(self) -> None:
+        self.began = True
         self._task = asyncio.current_task()
         timer = self._clock.call_later(self._remaining(), self._expire)
         outcome = None
@@ -271,13 +276,10 @@ class _AttemptRun:
             timer.cancel()
             if not self._in_thread:
                 self._host.give_back(self._step.agent)
-        try:
-            if outcome is not None and self._remaining() > 0:
-                now = self._host._store.now()
-                report = Reported(self._step.step_no, self._step.fence, outcome, now, self._number)
-                self._host.say(self._step, report)
-        finally:
-            self._host.ended(self._dispatch)
+        if outcome is not None and self._remaining() > 0:
+            now = self._host._store.now()
+            report = Reported(self._step.step_no, self._step.fence, outcome, now, self._number)
+            self._host.say(self._step, report)
 
     def _expire(self) -> None:
         assert self._task is not None

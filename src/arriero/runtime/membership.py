@@ -84,6 +84,10 @@ class Membership:
 
     def _trust_from(self, left_at: float) -> None:
         self._trusted_until = trusted_until(left_at, self._settings.lease_seconds)
+        self._note_alive()
+
+    def _note_alive(self) -> None:
+        """On the event loop: it goes on."""
         self._seen_alive = self._ports.clock.monotonic()
 
     async def _renewals(self) -> None:
@@ -91,6 +95,8 @@ class Membership:
         assert self._loop is not None
         while True:
             await self._ports.clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
+            # Asked of the loop itself: of a store that is away nothing follows about the loop.
+            self._loop.call_soon_threadsafe(self._note_alive)
             left_at = self._ports.clock.monotonic()
             if left_at - self._seen_alive > self._settings.hang_seconds:
                 logger.error(
