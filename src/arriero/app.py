@@ -274,9 +274,11 @@ class App:
             command, joined = self._submit_joined(call, connection=connection, **what)
             answer = accepted(await joined if inspect.isawaitable(joined) else joined)
             return self.task(answer.task_id or command.task_id)
-        command = self._submission(call, **what)
-        answer = accepted(await self._submit(command))
+        command, on_answer = self._submission(call, **what), None
         if self._node is not None:
+            command, on_answer = self._node.begin_with(command)
+        answer = accepted(await self._submit(command, on_answer))
+        if self._node is not None and on_answer is None:
             self._node.hint()
         return Task(self, answer.task_id or command.task_id, self._codes[command.workflow], answer.task_no)
 
@@ -341,11 +343,11 @@ class App:
     def _workflow_names(self) -> str:
         return ", ".join(workflow.name for workflow in self.workflows) or "none"
 
-    async def _submit(self, command: Submit) -> Submitted | Refusal:
+    async def _submit(self, command: Submit, on_answer: Callable[[object], None] | None = None) -> Submitted | Refusal:
         self._store_open()
         assert self._submitter is not None
         try:
-            return await self._submitter.ask(command)
+            return await self._submitter.ask(command, on_answer)
         except Unanswered as error:
             raise OutcomeUnknown(command.task_id) from error
         except (Unwritten, Busy):

@@ -157,6 +157,16 @@ Ending = Keep | PutDown | Process | BeginUndo | PlanUndo | NextUndo | Compensate
 
 
 # --- commands
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """The process that submits a task begins it in the same commit; ``opened``: what its code asks for first.
+
+    Keys of the steps are made where the task gets its number.
+    """
+
+    process_no: int
+    opened: tuple[NewStep, ...]
+
+
 class Submit(Command, frozen=True, gc=False, kw_only=True):
     """A new task. The same ``task_id`` again answers with the same task; another body under it is refused."""
 
@@ -173,6 +183,7 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     convoy: str | None = None
     sequence: int | None = None
     end_of_sequence: bool = False
+    start: Start | None = None
 
 
 class Claim(Command, frozen=True, gc=False, kw_only=True):
@@ -339,14 +350,6 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     allowed: tuple[str, ...] = ()
 
 
-class Submitted(msgspec.Struct, frozen=True, gc=False):
-    """The task that now stands under the id; ``created`` is False when it stood there before."""
-
-    task_no: int
-    created: bool
-    task_id: str = ""  # of the task that stands there, where it is another: it came under the same sequence
-
-
 class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The tasks claimed."""
 
@@ -360,6 +363,22 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     now: Instant  # the store's clock when it was taken
     lost_count: int
+
+
+class Begun(msgspec.Struct, frozen=True, gc=False):
+    """A task that began in the commit that brought it, and its first attempts."""
+
+    task: Loaded
+    dispatches: tuple[Dispatch, ...]
+
+
+class Submitted(msgspec.Struct, frozen=True, gc=False):
+    """The task that now stands under the id; ``created`` is False when it stood there before."""
+
+    task_no: int
+    created: bool
+    task_id: str = ""  # of the task that stands there, where it is another: it came under the same sequence
+    begun: Begun | None = None  # it has begun here, as it was asked for
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):

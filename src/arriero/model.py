@@ -367,8 +367,8 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
         """The steps that count: without those of a life that was undone as a whole before the task was resubmitted."""
         return life_of(self.task, self.steps)
 
-    def as_begun(self, at: Instant, convoy: ConvoyRow) -> "Loaded":
-        """How it will stand when its turn comes: ``at``, with this state of its key."""
+    def as_begun(self, at: Instant, convoy: ConvoyRow | None) -> "Loaded":
+        """How it will stand when it begins: ``at``, with this state of its key."""
         task = msgspec.structs.replace(self.task, state=TaskState.PROCESSING, started_at=at)
         return Loaded(task, self.arguments, self.steps, convoy)
 

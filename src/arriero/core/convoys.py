@@ -25,6 +25,7 @@ from ..policies import ConvoyPolicy
 from .changes import Change, ConvoyChange, Rows, Writer, claim
 from .lease import PROBATION_FROM
 from .placing import opened_turn
+from .starting import open_first
 from .supervision import task_policy
 from .telling import Event
 
@@ -246,18 +247,10 @@ class Round:
             change.events += claimed.events
             ahead = hand_over.ahead
             if ahead is not None and _still_counts(ahead, task, self.convoy, self.now):
-                self._begin(change, ahead, process_no)
+                open_first(change, ahead.opened, self.rows, self.now, process_no)
+                change.task = replace(change.task, unseen_since=None)  # the answer goes to who asked for the end before
+                self.begins = True
         self.follows.append(change)
-
-    def _begin(self, change: Change, ahead: Ahead, process_no: int) -> None:
-        """Open what the code of a task just claimed has asked for, as its first advance would."""
-        writer = Writer(change.task, self.rows, self.now, process_no)
-        for new in ahead.opened:
-            writer.open(new)
-        writer.set(revision=writer.task.revision + 1, unseen_since=None)
-        change.task, change.opened, change.dispatches = writer.task, writer.opened, writer.dispatches
-        change.events += writer.events
-        self.begins = True
 
     # --- gaps
     def _misses_some(self, task: TaskRow) -> bool:

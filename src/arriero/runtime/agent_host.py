@@ -197,8 +197,11 @@ class AgentHost:
         self.take_soon()
 
     # --- attempts
-    def dispatch(self, dispatch: Dispatch, *, reserved: bool) -> None:
-        """Begin an attempt that the store has recorded as ours."""
+    def dispatch(self, dispatch: Dispatch, *, reserved: bool, left_at: float | None = None) -> None:
+        """Begin an attempt that the store has recorded as ours.
+
+        ``left_at``: monotonic time before the store's clock was read for it; None: as for what is being answered now.
+        """
         step = dispatch.step
         identity = (step.step_no, step.fence)
         if identity in self.in_flight or identity in self._said:
@@ -210,7 +213,8 @@ class AgentHost:
         if dispatch.lost_count >= PROBATION_FROM:
             self._probation[step.task_no] += 1
         assert step.complete_by is not None
-        deadline = self._committer.left_at + seconds_between(dispatch.now, step.complete_by)
+        left_at = self._committer.left_at if left_at is None else left_at
+        deadline = left_at + seconds_between(dispatch.now, step.complete_by)
         run = _AttemptRun(self, dispatch, deadline)
         task = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
         self.in_flight[identity] = task

@@ -1,11 +1,12 @@
-"""Runs the code of the next task of a convoy ahead of its turn, so that its first steps are recorded with the commit that brings it."""
+"""Runs a task's code before the commit that begins it, so that its first steps are recorded with that commit."""
 
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ..commands import Ending, Hold, Process
-from ..model import Instant, TaskState
+from ..commands import Ending, Hold, Process, Submit
+from ..core.transitions import new_task
+from ..model import Instant, Loaded, TaskState
 from .code import Code
 from .live import LiveTask
 
@@ -31,7 +32,25 @@ def run_ahead(live: LiveTask, ending: Ending, codes: Mapping[str, Code], now: In
         return None
     kept = ending.convoy_state if isinstance(ending, Process) else None
     found = convoy if kept is None else replace(convoy, value=kept)
-    ahead = LiveTask(behind.as_begun(now, found), code)
+    return _at_first_steps(behind.as_begun(now, found), code)
+
+
+def run_new(command: Submit, codes: Mapping[str, Code], now: Instant) -> LiveTask | None:
+    """A task that is about to be submitted, run to what its code asks for first; its number is not known yet.
+
+    Args:
+        codes, now: as above.
+    Returns: None as above, and for code that is not here.
+    """
+    code = codes.get(command.workflow)
+    if code is None:
+        return None
+    task = new_task(command, 0, now).task
+    return _at_first_steps(Loaded(task, command.arguments, ()).as_begun(now, None), code)
+
+
+def _at_first_steps(begun: Loaded, code: Code) -> LiveTask | None:
+    ahead = LiveTask(begun, code)
     if ahead.end() is None and not ahead.looked_at_time and 0 < len(ahead.fresh) <= AHEAD_MAX:
         return ahead
     ahead.close()

@@ -60,7 +60,7 @@ class LiveTask:
         return self.execution is not None and self.execution.looked_at_time
 
     def begin(self, loaded: Loaded) -> None:
-        """What the code asked for ahead of its turn is recorded: this is how the task stands now."""
+        """What the code asked for before the task began is recorded: this is how it stands now."""
         assert self.execution is not None
         assert loaded.task.started_at is not None
         self.task, self.convoy = loaded.task, loaded.convoy

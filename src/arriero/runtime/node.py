@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from ..commands import Answer, AnyCommand, Claim, Take
+from ..commands import Answer, AnyCommand, Claim, Submit, Take
 from ..definitions import Agent
 from ..errors import StoreError
 from ..model import StepRow, TaskRow
@@ -20,7 +20,7 @@ from .leader import Leader
 from .live import LiveTask
 from .membership import Membership
 from .ports import Ports
-from .scheduler import Scheduler
+from .scheduler import OnSubmitted, Scheduler
 from .seldom import Seldom
 from .settings import Settings
 from .supervisor import Supervisor
@@ -311,6 +311,10 @@ class Node:
         """Something was submitted in this process."""
         if self.session is not None:
             self.session.hint()
+
+    def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
+        """See ``Scheduler.begin_with``; None also while this process begins again."""
+        return (command, None) if self.session is None else self.session.scheduler.begin_with(command)
 
     def look(self) -> None:
         """Another process may have brought something."""

@@ -30,6 +30,9 @@ from ..commands import (
     Report,
     Reported,
     RetryAsked,
+    Start,
+    Submit,
+    Submitted,
     Succeeded,
 )
 from ..core.advancing import new_step, on_code_ended, reopened, when_to_put_down
@@ -42,7 +45,7 @@ from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, 
 from ..store.base import StateStore
 from ..store.committer import Committer
 from .agent_host import AgentHost
-from .ahead import run_ahead
+from .ahead import run_ahead, run_new
 from .code import Code
 from .courtesy import Courtesy
 from .live import LiveTask
@@ -50,8 +53,11 @@ from .ports import Ports
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
+OnSubmitted = Callable[[object], None]
 
 CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
+BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are on their way; others are claimed
+UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
 RELOAD_SECONDS = 0.2  # between attempts to read a task again while the store does not answer
 
 
@@ -97,7 +103,10 @@ class Scheduler:
         self._courtesy = Courtesy(ports, others)
         self._claiming = False
         self._claim_again = False
+        self._caught_up = False  # the last claim left nothing behind
+        self._beginning = 0  # submissions on their way with which tasks begin here
         self._draining = False
+        self._abandoned = False
         self.live: dict[int, LiveTask] = {}
         self._reloading: dict[int, tuple[Reported, ...]] = {}
 
@@ -122,6 +131,7 @@ class Scheduler:
     def _claimed(self, room: int, answer: Answer | BaseException) -> None:
         self._claiming = False
         tasks = answer.tasks if isinstance(answer, Claimed) else ()
+        self._caught_up = isinstance(answer, Claimed) and len(tasks) < room
         for loaded in tasks:
             self._take_over(loaded)
         again, self._claim_again = self._claim_again, False
@@ -166,6 +176,63 @@ class Scheduler:
         if step.state is not StepState.RUNNING or step.locked_by != self._process_no or step.step_no in reported:
             return
         self._agents.dispatch(Dispatch(step, task.task_id, self._store.now(), task.lost_count), reserved=False)
+
+    # --- beginning with the submission
+    def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
+        """The submission by which a task begins here in the same commit, and who is to be told of its answer.
+
+        It stays as it was where others come first, and where the code cannot run before the commit.
+        """
+        if not self._may_begin(command):
+            return command, None
+        left_at = self._ports.clock.monotonic()
+        try:
+            prepared = self._prepared(command)
+        except Exception:  # the submission must not be lost with it; once it is claimed it meets the same again
+            logger.exception("the code of task %s could not be run with its submission", command.task_id)
+            return command, None
+        if prepared is None:
+            return command, None
+        live, opened = prepared
+        self._beginning += 1
+        return (
+            msgspec.structs.replace(command, start=Start(self._process_no, opened)),
+            lambda answer: self._submitted(live, opened, left_at, answer),
+        )
+
+    def _prepared(self, command: Submit) -> tuple[LiveTask, tuple[NewStep, ...]] | None:
+        """Its code at its first steps, and what it asks for, with places taken for it."""
+        live = run_new(command, self._codes, self._store.now())
+        if live is None:
+            return None
+        opened = self._open(live)
+        if live.broken is None:
+            return live, opened
+        live.close()
+        return None
+
+    def _may_begin(self, command: Submit) -> bool:
+        """Whether a new task need not wait behind others, and this process can take it up now."""
+        if command.convoy is not None or command.delay > 0 or self._draining or not self._caught_up:
+            return False
+        others = self._others()
+        share = BEGINNING_MAX // (1 + others)
+        room = self._settings.tasks_max if not others else share  # what is too much for one is for all to claim
+        return self._beginning < share and len(self.live) + self._beginning < room and self._is_trusted()
+
+    def _submitted(self, live: LiveTask, opened: tuple[NewStep, ...], left_at: float, answer: object) -> None:
+        self._beginning -= 1
+        begun = answer.begun if isinstance(answer, Submitted) else None
+        if begun is not None and not self._abandoned and not self._is_known_here(begun.task.task.task_no):
+            self._begin(live, begun.task, begun.dispatches, left_at)
+            return
+        live.close()
+        self._give_back(opened)
+        if self._abandoned or not isinstance(answer, Submitted) or not answer.created:
+            return  # should it have begun all the same, it is among the news
+        if not self._is_known_here(answer.task_no):
+            self._reload_soon(answer.task_no, ())
+        self.claim_soon()
 
     # --- what comes in
     def offer(self, step: StepRow, report: Reported) -> bool:
@@ -447,12 +514,14 @@ class Scheduler:
         if answer.next is not None:
             self._take_over(answer.next, before=live, behind=answer.following)
 
-    def _begin(self, ahead: LiveTask, loaded: Loaded, begun: tuple[Dispatch, ...]) -> None:
-        """What its code asked for ahead of its turn is recorded."""
+    def _begin(
+        self, ahead: LiveTask, loaded: Loaded, begun: tuple[Dispatch, ...], left_at: float | None = None
+    ) -> None:
+        """What its code asked for before it began is recorded. ``left_at``: see ``AgentHost.dispatch``."""
         ahead.begin(loaded)
         self.live[loaded.task.task_no] = ahead
         for dispatch in begun:
-            self._agents.dispatch(dispatch, reserved=True)
+            self._agents.dispatch(dispatch, reserved=True, left_at=left_at)
         self._rest(ahead)
 
     def _is_known_here(self, task_no: int) -> bool:
@@ -588,6 +657,9 @@ class Scheduler:
         for live in list(self.live.values()):
             if live.busy or live.idle_since is None or live.inbox:
                 continue
+            if live.task.unseen_since is not None and monotonic - live.idle_since >= UNSEEN_SECONDS:
+                self._pump(live)
+                continue
             if not all_idle and monotonic - live.idle_since < self._settings.linger_seconds:
                 continue
             ending = (
@@ -613,8 +685,8 @@ class Scheduler:
 
     # --- the end of the process
     def is_busy(self) -> bool:
-        """Whether a task is held here, or may still come: a Claim has not been answered, a task is being read again."""
-        return bool(self.live or self._reloading) or self._claiming
+        """Whether a task is held here, or may still come: with a claim, with a submission, or as it is read again."""
+        return bool(self.live or self._reloading or self._beginning) or self._claiming
 
     def drain(self) -> None:
         """Claim nothing any more."""
@@ -622,6 +694,7 @@ class Scheduler:
 
     def abandon(self) -> None:
         """Forget everything held: it is another's now."""
+        self._abandoned = True
         for live in self.live.values():
             live.close()
         self.live.clear()

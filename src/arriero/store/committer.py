@@ -99,11 +99,13 @@ class Committer(Generic[C, A]):
         self._waiting.append(_Asked(command, on_answer))
         self._wake.set()
 
-    async def ask(self, command: C) -> A:
-        """Commit a command and wait for its answer."""
+    async def ask(self, command: C, on_answer: OnAnswer[A] | None = None) -> A:
+        """Commit a command and wait for its answer. ``on_answer``: told first, also when nobody waits any more."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
 
         def settle(answer: A | BaseException) -> None:
+            if on_answer is not None:
+                on_answer(answer)
             if future.done():
                 return
             if isinstance(answer, BaseException):

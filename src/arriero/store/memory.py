@@ -49,6 +49,7 @@ from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purge
 from .convoys import LOOKS_MAX, missing_of, spot_for
 from .ledgers import reserved
 from .memory_ledgers import MemoryLedgers
+from .starting import new_task, submitted
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
@@ -98,11 +99,12 @@ class MemoryStore(MemoryLedgers):
         if isinstance(spot, Submitted | Refusal):
             return spot
         task_no = self.next_number("task")
-        change = transitions.new_task(command, task_no, now, spot)
+        speaks = not refusal(self._speaks_in, self.epoch)
+        change = new_task(command, task_no, now, spot, self, self.store_id if speaks else None)
         self._put(self.numbers, command.task_id, task_no)
         self._put(self.bodies, task_no, command.arguments)
         Batch(self, now).write(change, command.actor)
-        return Submitted(task_no, True)
+        return submitted(change, command)
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
         if refused := refusal(self._speaks_in, self.epoch):

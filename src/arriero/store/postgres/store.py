@@ -275,10 +275,13 @@ class PostgresStore(PostgresLedgers):
     def _submit_once(self, session: Session, batch: list[Submit]) -> list[Submitted | Refusal | StoreError]:
         given_up_at = time.monotonic() + DECIDED_SECONDS
         mine: frozenset[int] = frozenset()  # submissions that may be kept already: their answer was lost
+        writer = self._writer
+        beginner = None if writer is None else submitting.Beginner(writer.process_no, writer.epoch, self.store_id)
         while True:
             undecided = self._undecided
             try:
-                answers, now = session.transact(partial(submitting.submit, batch=batch, given=self._given(), mine=mine))
+                work = partial(submitting.submit, batch=batch, given=self._given(), mine=mine, beginner=beginner)
+                answers, now = session.transact(work)
             except submitting.Again as error:  # as below, but what came in between had a place in a convoy
                 if time.monotonic() > given_up_at:
                     raise Unwritten(str(error)) from error

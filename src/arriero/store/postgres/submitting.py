@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from ...commands import Refusal, Submit, Submitted
-from ...core import transitions
 from ...core.chain import SQL_HASH_LENGTH, link_hash
 from ...core.changes import Change
 from ...core.placing import Spot
@@ -14,6 +13,7 @@ from ...model import Instant, TailRow, TaskRow
 from ..batch import same_submission
 from ..convoys import spot_for
 from ..ledgers import reserved
+from ..starting import new_task, submitted
 from . import columns
 from .places import Places
 from .rows import task_of
@@ -28,12 +28,22 @@ INSERT_TASKS = columns.insert_rows(
 _KEPT = " WHERE given.task_no IN (SELECT task_no FROM {schema}.task) ORDER BY given.task_no"
 SEND_NEW_TASKS = columns.sender(columns.TASK)
 INSERT_BODIES = columns.insert_rows("body", columns.BODY, suffix=_KEPT)
+INSERT_FIRST_STEPS = columns.insert_rows("step", columns.STEP, suffix=_KEPT)
+SEND_NEW_STEPS = columns.sender(columns.STEP)
 INSERT_FIRST_LINKS = columns.insert_rows("history", columns.HISTORY, suffix=_KEPT)
 INSERT_FIRST_STATUSES = columns.insert_rows("status", columns.STATUS, suffix=_KEPT)
 
 
 class Again(Exception):  # no error: the transaction is rolled back and run again
     """Somebody else brought a task_id meanwhile, and the place that it was given here must not stay empty."""
+
+
+class Beginner(msgspec.Struct, frozen=True):
+    """The process start that submits, and may begin tasks: its row, the epoch it speaks in, the id of the store."""
+
+    process_no: int
+    epoch: int
+    store_id: str
 
 
 class Known(msgspec.Struct):
@@ -43,17 +53,27 @@ class Known(msgspec.Struct):
     numbers: list[int]  # for new tasks, the last one first
     now: Instant
     places: Places
+    beginner: Beginner | None  # if it may begin tasks now
+
+    def process_is_retired(self, process_no: int) -> bool:
+        return self.beginner is None or self.beginner.process_no != process_no
 
 
 def submit(
-    transaction: Transaction, batch: Sequence[Submit], given: Instant | None, mine: frozenset[int]
+    transaction: Transaction,
+    batch: Sequence[Submit],
+    given: Instant | None,
+    mine: frozenset[int],
+    beginner: Beginner | None = None,
 ) -> tuple[list[Submitted | Refusal | None], Instant]:
     """Answers in order, and the store's clock. None: somebody else brought the id meanwhile; ask again.
 
-    ``mine``: seeds of submissions that this batch may have kept before, without an answer: those are new.
+    ``mine``: seeds of submissions that this batch may have kept before, without an answer: those are new. ``beginner``:
+    who may begin tasks, if it is neither retired nor of an epoch that is over.
     Raises: Again.
     """
-    known = _read(transaction, batch, given)
+    known = _read(transaction, batch, given, beginner)
+    store_id = None if known.beginner is None else known.beginner.store_id
     answers: list[Submitted | Refusal | None] = []
     changes: dict[str, tuple[Submit, Change]] = {}
     for command in batch:
@@ -68,11 +88,11 @@ def submit(
         if isinstance(spot, Submitted | Refusal):
             answers.append(spot)
             continue
-        change = transitions.new_task(command, known.numbers.pop(), known.now, spot)
+        change = new_task(command, known.numbers.pop(), known.now, spot, known, store_id)
         if change.convoy is not None:
             known.places.keep(change.convoy, change.task, command)
         changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))
-        answers.append(Submitted(change.task.task_no, True))
+        answers.append(submitted(change, command))
     if not changes:
         return answers, known.now
     made = list(changes.values())
@@ -95,16 +115,22 @@ def _spot(command: Submit, tail: TailRow | None, known: Known) -> Spot | Submitt
     return spot
 
 
-def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | None) -> Known:
+def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: Beginner | None) -> Known:
     places = Places(transaction, batch, given)
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
     clock = transaction.ask("select_now", {"given": given})
     numbers = transaction.ask("take_numbers", {"count": len(batch)})
+    may_begin: Cursor | None = None
+    if beginner is not None and any(command.start is not None for command in batch):
+        asked = {"process_no": beginner.process_no, "epoch": beginner.epoch}
+        may_begin = transaction.ask("select_beginner", asked)
     transaction.arrive()
     places.arrived()
     found = {row[1]: (task_of(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
     (now,) = clock.fetchone() or (0,)
-    return Known(found, [number for (number,) in reversed(numbers.fetchall())], Instant(now), places)
+    begins = may_begin is not None and may_begin.fetchone() == (True,)
+    free = [number for (number,) in reversed(numbers.fetchall())]
+    return Known(found, free, Instant(now), places, beginner if begins else None)
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:
@@ -122,6 +148,8 @@ def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Ins
     inserted: Cursor = transaction.write(INSERT_TASKS, SEND_NEW_TASKS(change.task for _, change in made))
     bodies = [{"task_no": change.task.task_no, "arguments": command.arguments} for command, change in made]
     transaction.write(INSERT_BODIES, columns.as_json(bodies))
+    if steps := [step for _, change in made for step in change.opened]:
+        transaction.write(INSERT_FIRST_STEPS, SEND_NEW_STEPS(steps))
     transaction.write(INSERT_FIRST_LINKS, columns.as_json(_link(command, change, now) for command, change in made))
     if statuses := [status for _, change in made for status in change.statuses]:
         transaction.write(INSERT_FIRST_STATUSES, columns.as_json(statuses))

@@ -35,6 +35,7 @@ from ..batch import STORE_STREAM, Batch, complete_within, same_submission
 from ..convoys import LOOKS_MAX, passed_on, spot_for
 from ..ledgers import reserved
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
+from ..starting import new_task, submitted
 from ..threads import ConnectionThread
 from . import convoys, mail, upkeep
 from .clock import boot_id, fresh_offset, since_boot, wall_clock
@@ -202,14 +203,28 @@ class SqliteStore(SqliteLedgers):
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
+        speaks_in = self._speaks_in  # as for ``apply``
+
         def work(tables: Tables) -> list[Submitted | Refusal]:
             now = self.now()
             tables.look_up([command.task_id for command in batch])
-            return [self._submit(command, tables, now) for command in batch]
+            beginner = self._beginner(batch, tables, speaks_in)
+            return [self._submit(command, tables, now, beginner) for command in batch]
 
         return await self._write(work, by_rows=True)
 
-    def _submit(self, command: Submit, tables: Tables, now: Instant) -> Submitted | Refusal:
+    def _beginner(self, batch: Sequence[Submit], tables: Tables, speaks_in: int | None) -> str | None:
+        """The store's id if tasks may begin in this commit; what that asks of the file is read before all writing."""
+        starts = [command.start for command in batch if command.start is not None]
+        if not starts or speaks_in is None or refusal(speaks_in, tables.epoch()):
+            return None
+        for start in starts:
+            tables.process_is_retired(start.process_no)
+        return self.store_id
+
+    def _submit(
+        self, command: Submit, tables: Tables, now: Instant, beginner: str | None = None
+    ) -> Submitted | Refusal:
         known = tables.task_by_id(command.task_id)
         tail = None if command.convoy is None else tables.tail_of(command.convoy)
         if known is not None:
@@ -218,9 +233,9 @@ class SqliteStore(SqliteLedgers):
         if isinstance(spot, Submitted | Refusal):
             return spot
         task_no = tables.next_task_no()
-        change = transitions.new_task(command, task_no, now, spot)
+        change = new_task(command, task_no, now, spot, tables, beginner)
         Batch(tables, now).write(change, command.actor, lambda task: tables.add_task(task, command.arguments))
-        return Submitted(task_no, True)
+        return submitted(change, command)
 
     def submit_joined(self, command: Submit, connection: sqlite3.Connection) -> Submitted | Refusal:
         """Keep a new task in the transaction that the caller has open on this file, in the caller's thread.

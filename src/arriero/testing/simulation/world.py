@@ -30,6 +30,8 @@ from .store import Network, SimulatedStore
 
 NODES = 3
 KEYS_SHARE = 0.5  # of the seeds that have convoys
+SUBMITTED_AT_NODE = 0.5  # of the tasks: by an App in the process of a node, so that they may begin at once
+ANSWERS_LOST = 0.2  # of those
 FAULT_SECONDS = 25.0
 HEAL_SECONDS_MAX = 400.0  # every policy of the shop has run out by then, with room to spare
 SETTINGS = Settings(
@@ -123,6 +125,7 @@ class World:
         people_random = random_module.Random(f"people-{seed}")
         if people and faults is None:
             self.faults.add_people(people_random)
+        self._begin_random = random_module.Random(f"begin-{seed}")
         self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
         self.network = Network(self.store, random_module.Random(self.random.getrandbits(64)), self.faults, self._later)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults)
@@ -217,7 +220,29 @@ class World:
         workflow = self.random.choice(FOR_PEOPLE if self._has_people else WORKFLOWS)
         call = workflow(number, self.random.random() < 0.4)
         delay = self.random.choice((0, 0, 3))
-        await self.submit([self.submission(call, f"order-{number}", self.random, number, delay=delay)])
+        command = self.submission(call, f"order-{number}", self.random, number, delay=delay)
+        if self._begin_random.random() < SUBMITTED_AT_NODE:
+            process, node = self._nodes[self._begin_random.randrange(NODES)]
+            if not self.loop.is_frozen(process):
+                self._spawn(self._submit_at(node, command), process)
+                await asyncio.sleep(self._begin_random.uniform(0, 1))
+        await self.submit([command])
+
+    async def _submit_at(self, node: Node, command: Submit) -> None:
+        """As an App submits that runs in a node's process: the task may begin with it. The client asks again later."""
+        if node.session is None or not hasattr(node.session, "scheduler"):
+            return
+        begun, on_answer = node.begin_with(command)
+        store = SimulatedStore(self.network)
+        answer: Answer | StoreError
+        try:
+            (answer,) = await store.submit([begun])  # type: ignore[attr-defined]  # set in a loop
+        except StoreError as error:
+            answer = error
+        if self._begin_random.random() < ANSWERS_LOST:
+            answer = StoreError("the answer was lost")
+        if on_answer is not None:
+            on_answer(answer)
 
     def submission(self, call: Any, task_id: str, random: random_module.Random, number: int, **what: Any) -> Submit:
         """A task as a client submits it."""
