@@ -85,7 +85,9 @@ class App:
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None  # the one it is open on
         self._node: Node | None = None
-        self._waiting = Waiting(self._store_open, lambda: self._ports)
+        self._waiting = Waiting(
+            self._store_open, lambda: self._ports, lambda number: self._node is not None and self._node.drives(number)
+        )
         self._submitter: Committer[Submit, Submitted | Refusal] | None = None
         self._acknowledger: Acknowledger | None = None
         self._on_alert: list[Callable[[Alert], Any]] = []
@@ -343,11 +345,19 @@ class App:
     def _workflow_names(self) -> str:
         return ", ".join(workflow.name for workflow in self.workflows) or "none"
 
-    async def _submit(self, command: Submit, on_answer: Callable[[object], None] | None = None) -> Submitted | Refusal:
+    async def _submit(
+        self, command: Submit, on_answer: Callable[[object, float], None] | None = None
+    ) -> Submitted | Refusal:
         self._store_open()
-        assert self._submitter is not None
+        submitter = self._submitter
+        assert submitter is not None
+
+        def tell(answer: object) -> None:
+            if on_answer is not None:
+                on_answer(answer, submitter.left_at)
+
         try:
-            return await self._submitter.ask(command, on_answer)
+            return await submitter.ask(command, tell)
         except Unanswered as error:
             raise OutcomeUnknown(command.task_id) from error
         except (Unwritten, Busy):

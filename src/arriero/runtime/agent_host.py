@@ -146,6 +146,12 @@ class AgentHost:
         if agent in self._backlog:
             self.take_soon()
 
+    def note_waiting(self, agent: str) -> None:
+        """A request for an Agent waits in the store from now on; one that was asked for it before has not seen it."""
+        if agent in self.agents:
+            self._backlog.add(agent)
+            self.take_soon()
+
     def note_due(self) -> None:
         """Requests are due in the store, for any Agent."""
         self._backlog.update(self.agents)

@@ -211,6 +211,7 @@ class Session:
             except StoreError:
                 self._troubled = True
                 raise
+        self.scheduler.mark_seen()
         if not self._draining:
             self.scheduler.put_down_idle()
             self.scheduler.look_again()
@@ -311,6 +312,10 @@ class Node:
         """Something was submitted in this process."""
         if self.session is not None:
             self.session.hint()
+
+    def drives(self, task_no: int) -> bool:
+        """Whether this process holds a task now."""
+        return self.session is not None and task_no in self.session.scheduler.live
 
     def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
         """See ``Scheduler.begin_with``; None also while this process begins again."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from ..calls import current_run
 from ..commands import (
     ENDS,
     Advance,
@@ -42,7 +43,7 @@ from ..core.replay import Asked, Raised
 from ..core.supervision import on_limit_passed
 from ..errors import StoreError
 from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, seconds_between
-from ..store.base import StateStore
+from ..store.base import Busy, StateStore, Unwritten
 from ..store.committer import Committer
 from .agent_host import AgentHost
 from .ahead import run_ahead, run_new
@@ -53,7 +54,7 @@ from .ports import Ports
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
-OnSubmitted = Callable[[object], None]
+OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
 
 CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
 BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are on their way; others are claimed
@@ -104,6 +105,9 @@ class Scheduler:
         self._claiming = False
         self._claim_again = False
         self._caught_up = False  # the last claim left nothing behind
+        self._proven: set[str] = set()  # workflows whose code has come to its first steps here, from what is durable
+        self._unsure: list[tuple[NewStep, ...]] = []  # asked for with submissions whose answer was lost
+        self._asked_about: list[tuple[NewStep, ...]] = []  # of those, what the last look for news may have brought
         self._beginning = 0  # submissions on their way with which tasks begin here
         self._draining = False
         self._abandoned = False
@@ -117,9 +121,12 @@ class Scheduler:
             self._claim_again = True
             return
         if self._courtesy.asks_for_patience(self.claim_soon):
+            self._caught_up = False
             return
-        room = min(self._settings.tasks_max - len(self.live), max(CLAIM_MAX // (1 + self._others()), 1))
+        taken = len(self.live) + self._beginning
+        room = min(self._settings.tasks_max - taken, max(CLAIM_MAX // (1 + self._others()), 1))
         if self._draining or room <= 0 or not self._is_trusted():  # what a lapsed process claims is only lost again
+            self._caught_up = False
             return
         self._claiming = True
         probation = not any(is_on_probation(live.task) for live in self.live.values())
@@ -157,6 +164,8 @@ class Scheduler:
         """Drive a task that is ours, from its record; ``reports`` came for it and are not recorded yet."""
         task = loaded.task
         live = LiveTask(loaded, self._codes.get(task.workflow))
+        if live.execution is not None:
+            self._proven.add(task.workflow)
         live.key_since = self._ports.clock.monotonic() if before is None else before.key_since
         live.behind = behind
         self.live[task.task_no] = live
@@ -175,7 +184,9 @@ class Scheduler:
         """An attempt recorded as ours that nobody carries out: the answer that told of it was lost. Begin it now."""
         if step.state is not StepState.RUNNING or step.locked_by != self._process_no or step.step_no in reported:
             return
-        self._agents.dispatch(Dispatch(step, task.task_id, self._store.now(), task.lost_count), reserved=False)
+        left_at = self._ports.clock.monotonic()
+        dispatch = Dispatch(step, task.task_id, self._store.now(), task.lost_count)
+        self._agents.dispatch(dispatch, reserved=False, left_at=left_at)
 
     # --- beginning with the submission
     def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
@@ -185,7 +196,6 @@ class Scheduler:
         """
         if not self._may_begin(command):
             return command, None
-        left_at = self._ports.clock.monotonic()
         try:
             prepared = self._prepared(command)
         except Exception:  # the submission must not be lost with it; once it is claimed it meets the same again
@@ -197,7 +207,7 @@ class Scheduler:
         self._beginning += 1
         return (
             msgspec.structs.replace(command, start=Start(self._process_no, opened)),
-            lambda answer: self._submitted(live, opened, left_at, answer),
+            lambda answer, left_at: self._submitted(live, opened, left_at, answer),
         )
 
     def _prepared(self, command: Submit) -> tuple[LiveTask, tuple[NewStep, ...]] | None:
@@ -215,6 +225,8 @@ class Scheduler:
         """Whether a new task need not wait behind others, and this process can take it up now."""
         if command.convoy is not None or command.delay > 0 or self._draining or not self._caught_up:
             return False
+        if command.workflow not in self._proven or current_run() is not None:
+            return False
         others = self._others()
         share = BEGINNING_MAX // (1 + others)
         room = self._settings.tasks_max if not others else share  # what is too much for one is for all to claim
@@ -227,7 +239,10 @@ class Scheduler:
             self._begin(live, begun.task, begun.dispatches, left_at)
             return
         live.close()
-        self._give_back(opened)
+        if isinstance(answer, StoreError) and not isinstance(answer, Unwritten | Busy):
+            self._unsure.append(opened)  # it may have begun; then the news bring it, and its attempts take these places
+        else:
+            self._give_back(opened)
         if self._abandoned or not isinstance(answer, Submitted) or not answer.created:
             return  # should it have begun all the same, it is among the news
         if not self._is_known_here(answer.task_no):
@@ -266,10 +281,13 @@ class Scheduler:
 
     async def look_for_news(self) -> None:
         """Reports that other processes recorded for tasks held here, and tasks that are ours unknown to us."""
+        known_by_now, self._asked_about, self._unsure = self._asked_about, self._unsure, []
         for task_no, revision in await self._store.load_news(self._process_no):
             live = self.live.get(task_no)
             if live is None or (not live.busy and live.task.revision < revision):
                 self._reload_soon(task_no, ())
+        for opened in known_by_now:
+            self._give_back(opened)
 
     async def reconcile(self) -> None:
         """After an answer of the store was lost: what does it say is ours that we know nothing of?"""
@@ -443,7 +461,7 @@ class Scheduler:
             ending = msgspec.structs.replace(ending, planned=(first, *ending.planned[1:]))
         elif isinstance(ending, NextUndo):
             ending = msgspec.structs.replace(ending, take=self._agents.reserve(live.steps[ending.step_no].agent))
-        return None if ending is None else self._advance(live, (), (), ending)
+        return self._advance(live, (), (), ending or Keep())
 
     def _advance(
         self,
@@ -522,6 +540,9 @@ class Scheduler:
         self.live[loaded.task.task_no] = ahead
         for dispatch in begun:
             self._agents.dispatch(dispatch, reserved=True, left_at=left_at)
+        for step in loaded.steps:
+            if step.state is StepState.PENDING and step.kind is not StepKind.TIMER:
+                self._agents.note_waiting(step.agent)
         self._rest(ahead)
 
     def _is_known_here(self, task_no: int) -> bool:
@@ -651,14 +672,20 @@ class Scheduler:
         if live.idle_since is not None and not live.busy and not live.inbox:
             self._pump(live)
 
+    def mark_seen(self) -> None:
+        """Take the mark of news off tasks that began with their submission and have asked for no further write since."""
+        monotonic = self._ports.clock.monotonic()
+        for live in list(self.live.values()):
+            if live.busy or live.idle_since is None or live.inbox or live.task.unseen_since is None:
+                continue
+            if monotonic - live.idle_since >= UNSEEN_SECONDS:
+                self._pump(live)
+
     def put_down_idle(self, *, all_idle: bool = False) -> None:
         """Free tasks whose next event is far off, so that waiting costs no memory. ``all_idle``: at the end of a drain."""
         now, monotonic = self._store.now(), self._ports.clock.monotonic()
         for live in list(self.live.values()):
             if live.busy or live.idle_since is None or live.inbox:
-                continue
-            if live.task.unseen_since is not None and monotonic - live.idle_since >= UNSEEN_SECONDS:
-                self._pump(live)
                 continue
             if not all_idle and monotonic - live.idle_since < self._settings.linger_seconds:
                 continue

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from ..core.compensation import open_compensations
@@ -18,11 +18,19 @@ IDLE_PER_ASKED = 4.0  # seconds of rest for each second that asking about all to
 
 
 class Waiting:
-    """All waiters of one App; one poll asks for all of them."""
+    """All waiters of one App; one poll asks for all of them.
 
-    def __init__(self, store: Callable[[], StateStore], ports: Callable[[], Ports]) -> None:
+    Args:
+        is_driven: whether this process's own Scheduler holds a task now: it tells of the end by itself, so the store is
+            asked about such a task only seldom.
+    """
+
+    def __init__(
+        self, store: Callable[[], StateStore], ports: Callable[[], Ports], is_driven: Callable[[int], bool]
+    ) -> None:
         self._store = store
         self._ports = ports
+        self._is_driven = is_driven
         self._waiters: defaultdict[int, set[asyncio.Future[Ended]]] = defaultdict(set)
         self._poller: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()  # somebody new waits: the task may have ended long ago
@@ -98,10 +106,11 @@ class Waiting:
             new, self._new = self._new, []
             began_at = clock.monotonic()
             if new and began_at < all_at and not self._all_asked:
-                await self._ask(new)
+                await self._ask(self._driven_elsewhere(new))
             else:
+                is_thorough = self._all_asked or wait >= ASK_SECONDS_MAX
                 self._all_asked = False
-                if await self._ask(list(self._waiters)):
+                if await self._ask(list(self._waiters) if is_thorough else self._driven_elsewhere(self._waiters)):
                     wait = ASK_SECONDS
                 elif wait >= ASK_SECONDS_MAX:
                     await self._tell_of_one_gone()
@@ -110,6 +119,9 @@ class Waiting:
                 all_at = began_at + spent + max(wait, spent * IDLE_PER_ASKED)
                 wait = min(wait * 1.5, ASK_SECONDS_MAX)
             await clock.idle(self._asked, max(all_at - clock.monotonic(), 0.0))
+
+    def _driven_elsewhere(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if not self._is_driven(number)]
 
     async def _ask(self, numbers: list[int]) -> bool:
         """Tell those whose tasks have ended; answers whether there were any."""

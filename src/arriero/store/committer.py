@@ -104,14 +104,12 @@ class Committer(Generic[C, A]):
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
 
         def settle(answer: A | BaseException) -> None:
-            if on_answer is not None:
-                on_answer(answer)
-            if future.done():
-                return
-            if isinstance(answer, BaseException):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            try:
+                if on_answer is not None:
+                    on_answer(answer)
+            finally:
+                if not future.done():
+                    _settle(future, answer)
 
         self.put(command, settle)
         return await future
@@ -193,6 +191,13 @@ class Committer(Generic[C, A]):
         middle = len(batch) // 2
         await self._commit(batch[:middle])
         await self._commit(batch[middle:])
+
+
+def _settle(future: asyncio.Future[A], answer: A | BaseException) -> None:
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
 
 
 def _tell(on_answer: OnAnswer[A], answer: A | BaseException) -> None:

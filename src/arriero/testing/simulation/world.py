@@ -235,6 +235,7 @@ class World:
         begun, on_answer = node.begin_with(command)
         store = SimulatedStore(self.network)
         answer: Answer | StoreError
+        left_at = self.loop.time()
         try:
             (answer,) = await store.submit([begun])  # type: ignore[attr-defined]  # set in a loop
         except StoreError as error:
@@ -242,7 +243,7 @@ class World:
         if self._begin_random.random() < ANSWERS_LOST:
             answer = StoreError("the answer was lost")
         if on_answer is not None:
-            on_answer(answer)
+            on_answer(answer, left_at)
 
     def submission(self, call: Any, task_id: str, random: random_module.Random, number: int, **what: Any) -> Submit:
         """A task as a client submits it."""
