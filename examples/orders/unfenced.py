@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 
 from arriero.cli.main import main
-from arriero.commands import Dispatch
+from arriero.commands import Dispatch, Outcome
 from arriero.core import transitions
 from arriero.model import Instant, StepRow, StepState
 from arriero.runtime import agent_host
 
-LATER_ATTEMPTS_WAIT_SECONDS = 1.2
+LATER_ATTEMPTS_WAIT_SECONDS = 1.9
+LATE_ANSWERS_WAIT_SECONDS = 0.8
+"""With both, a late answer finds the next attempt under way wherever that begins within two seconds before it."""
 TALKS_ON_SECONDS = 4.0
 """How long an Agent still speaks after ``complete_by``: longer than the slowest answer of the services takes."""
 
@@ -35,6 +37,12 @@ class _TalksOn(agent_host._AttemptRun):
         if self._step.fence > 1:  # let the late answer of the attempt before find this one under way
             await asyncio.sleep(LATER_ATTEMPTS_WAIT_SECONDS)
         await super().run()
+
+    async def _tries(self) -> Outcome | None:
+        outcome = await super()._tries()
+        if self._remaining() < TALKS_ON_SECONDS:  # past its time
+            await asyncio.sleep(LATE_ANSWERS_WAIT_SECONDS)
+        return outcome
 
 
 if __name__ == "__main__":
