@@ -351,13 +351,9 @@ class App:
         self._store_open()
         submitter = self._submitter
         assert submitter is not None
-
-        def tell(answer: object) -> None:
-            if on_answer is not None:
-                on_answer(answer, submitter.left_at)
-
+        told = None if on_answer is None else lambda answer: on_answer(answer, submitter.left_at)
         try:
-            return await submitter.ask(command, tell)
+            return await submitter.ask(command, told)
         except Unanswered as error:
             raise OutcomeUnknown(command.task_id) from error
         except (Unwritten, Busy):

@@ -258,16 +258,19 @@ class _AttemptRun:
         self._step = dispatch.step
         self._deadline = deadline
         self._clock = host._ports.clock
-        self.began = False
         self._in_thread = False
         self._task: asyncio.Task[None] | None = None
         self._number = 0  # of the try under way, or the last one
+
+    @property
+    def began(self) -> bool:
+        """Whether its first line was reached: it may be cancelled before."""
+        return self._task is not None
 
     def _remaining(self) -> float:
         return self._deadline - self._clock.monotonic()
 
     async def run(self) -> None:
-        self.began = True
         self._task = asyncio.current_task()
         timer = self._clock.call_later(self._remaining(), self._expire)
         outcome = None

@@ -55,6 +55,11 @@ class LiveTask:
         return Loaded(self.task, self.arguments, steps, self.convoy)
 
     @property
+    def is_resting(self) -> bool:
+        """Whether nothing of it is on its way, and nothing has come in for it."""
+        return self.idle_since is not None and not self.busy and not self.inbox
+
+    @property
     def looked_at_time(self) -> bool:
         """Whether what the code did so far depends on when the task was started."""
         return self.execution is not None and self.execution.looked_at_time

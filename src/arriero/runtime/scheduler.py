@@ -669,26 +669,28 @@ class Scheduler:
         return bool(due)
 
     def _wake(self, live: LiveTask) -> None:
-        if live.idle_since is not None and not live.busy and not live.inbox:
+        if live.is_resting:
             self._pump(live)
+
+    def _resting(self, seconds: float) -> list[LiveTask]:
+        """Tasks that have asked for nothing for at least so long."""
+        before = self._ports.clock.monotonic() - seconds
+        return [
+            live
+            for live in self.live.values()
+            if live.is_resting and live.idle_since is not None and live.idle_since <= before
+        ]
 
     def mark_seen(self) -> None:
         """Take the mark of news off tasks that began with their submission and have asked for no further write since."""
-        monotonic = self._ports.clock.monotonic()
-        for live in list(self.live.values()):
-            if live.busy or live.idle_since is None or live.inbox or live.task.unseen_since is None:
-                continue
-            if monotonic - live.idle_since >= UNSEEN_SECONDS:
+        for live in self._resting(UNSEEN_SECONDS):
+            if live.task.unseen_since is not None:
                 self._pump(live)
 
     def put_down_idle(self, *, all_idle: bool = False) -> None:
         """Free tasks whose next event is far off, so that waiting costs no memory. ``all_idle``: at the end of a drain."""
-        now, monotonic = self._store.now(), self._ports.clock.monotonic()
-        for live in list(self.live.values()):
-            if live.busy or live.idle_since is None or live.inbox:
-                continue
-            if not all_idle and monotonic - live.idle_since < self._settings.linger_seconds:
-                continue
+        now = self._store.now()
+        for live in self._resting(0.0 if all_idle else self._settings.linger_seconds):
             ending = (
                 PutDown(now) if all_idle else when_to_put_down(live.steps.values(), now, self._settings.linger_seconds)
             )

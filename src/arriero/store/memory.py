@@ -49,7 +49,7 @@ from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purge
 from .convoys import LOOKS_MAX, missing_of, spot_for
 from .ledgers import reserved
 from .memory_ledgers import MemoryLedgers
-from .starting import new_task, submitted
+from .starting import new_rows, submitted
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
@@ -100,7 +100,7 @@ class MemoryStore(MemoryLedgers):
             return spot
         task_no = self.next_number("task")
         speaks = not refusal(self._speaks_in, self.epoch)
-        change = new_task(command, task_no, now, spot, self, self.store_id if speaks else None)
+        change = new_rows(command, task_no, now, spot, self, self.store_id if speaks else None)
         self._put(self.numbers, command.task_id, task_no)
         self._put(self.bodies, task_no, command.arguments)
         Batch(self, now).write(change, command.actor)

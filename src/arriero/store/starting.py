@@ -16,7 +16,7 @@ class Processes(Protocol):
     def process_is_retired(self, process_no: int) -> bool: ...
 
 
-def new_task(
+def new_rows(
     command: Submit, task_no: int, now: Instant, spot: Spot | None, processes: Processes, store_id: str | None
 ) -> Change:
     """The rows of a submitted task, begun if its process asks for that and may begin tasks.

@@ -13,11 +13,12 @@ from ...model import Instant, TailRow, TaskRow
 from ..batch import same_submission
 from ..convoys import spot_for
 from ..ledgers import reserved
-from ..starting import new_task, submitted
+from ..starting import new_rows, submitted
 from . import columns
 from .places import Places
 from .rows import task_of
 from .session import Cursor, Transaction
+from .tables import SEND_NEW_STEPS
 
 TASK_WIDTH = len(columns.TASK)
 
@@ -29,7 +30,6 @@ _KEPT = " WHERE given.task_no IN (SELECT task_no FROM {schema}.task) ORDER BY gi
 SEND_NEW_TASKS = columns.sender(columns.TASK)
 INSERT_BODIES = columns.insert_rows("body", columns.BODY, suffix=_KEPT)
 INSERT_FIRST_STEPS = columns.insert_rows("step", columns.STEP, suffix=_KEPT)
-SEND_NEW_STEPS = columns.sender(columns.STEP)
 INSERT_FIRST_LINKS = columns.insert_rows("history", columns.HISTORY, suffix=_KEPT)
 INSERT_FIRST_STATUSES = columns.insert_rows("status", columns.STATUS, suffix=_KEPT)
 
@@ -88,7 +88,7 @@ def submit(
         if isinstance(spot, Submitted | Refusal):
             answers.append(spot)
             continue
-        change = new_task(command, known.numbers.pop(), known.now, spot, known, store_id)
+        change = new_rows(command, known.numbers.pop(), known.now, spot, known, store_id)
         if change.convoy is not None:
             known.places.keep(change.convoy, change.task, command)
         changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))

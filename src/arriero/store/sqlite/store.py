@@ -35,7 +35,7 @@ from ..batch import STORE_STREAM, Batch, complete_within, same_submission
 from ..convoys import LOOKS_MAX, passed_on, spot_for
 from ..ledgers import reserved
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
-from ..starting import new_task, submitted
+from ..starting import new_rows, submitted
 from ..threads import ConnectionThread
 from . import convoys, mail, upkeep
 from .clock import boot_id, fresh_offset, since_boot, wall_clock
@@ -233,7 +233,7 @@ class SqliteStore(SqliteLedgers):
         if isinstance(spot, Submitted | Refusal):
             return spot
         task_no = tables.next_task_no()
-        change = new_task(command, task_no, now, spot, tables, beginner)
+        change = new_rows(command, task_no, now, spot, tables, beginner)
         Batch(tables, now).write(change, command.actor, lambda task: tables.add_task(task, command.arguments))
         return submitted(change, command)
 
