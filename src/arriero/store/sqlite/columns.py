@@ -3,7 +3,10 @@
 Parameters go by position: finding forty of them by name takes longer than the statement does.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -12,20 +15,61 @@ from ..columns import TRUTH_VALUES, listed
 _WORDS = frozenset(("state", "kind"))  # enumerations, never null
 
 
-def insert_rows(table: str, columns: tuple[str, ...], *, or_update: tuple[str, ...] = ()) -> str:
-    """INSERT of a row; with ``or_update`` these columns of the row that stands there under its key are changed instead."""
-    places = ", ".join("?" for _ in columns)
-    text = f"INSERT INTO arriero_{table} ({listed(columns)}) VALUES ({places})"
-    if or_update:
-        changes = ", ".join(f"{column} = excluded.{column}" for column in or_update)
-        text += f" ON CONFLICT ({columns[0]}) DO UPDATE SET {changes}"
-    return text
+ROWS_AT_ONCE = (64, 16, 4, 1)  # of one statement; of no column count do so many need more parameters than SQLite takes
 
 
-def update_rows(table: str, key: str, columns: tuple[str, ...]) -> str:
-    """UPDATE of a row; its parameters are ``columns``, then its key."""
-    changes = ", ".join(f"{column} = ?" for column in columns)
-    return f"UPDATE arriero_{table} SET {changes} WHERE {key} = ?"
+@dataclass(frozen=True)
+class Statement:
+    """A statement for a number of rows, and how many parameters one row has."""
+
+    width: int
+    of_rows: Callable[[int], str]  # its text for so many rows
+
+
+def insert_rows(table: str, columns: tuple[str, ...], *, or_update: tuple[str, ...] = ()) -> Statement:
+    """INSERT of rows; with ``or_update`` these columns of the row that stands there under its key are changed instead."""
+    text = f"INSERT INTO arriero_{table} ({listed(columns)}) VALUES"
+    changes = ", ".join(f"{column} = excluded.{column}" for column in or_update)
+    suffix = f" ON CONFLICT ({columns[0]}) DO UPDATE SET {changes}" if or_update else ""
+
+    @cache
+    def of_rows(count: int) -> str:
+        return f"{text} {_places(len(columns), count)}{suffix}"
+
+    return Statement(len(columns), of_rows)
+
+
+def update_rows(table: str, key: str, columns: tuple[str, ...]) -> Statement:
+    """UPDATE of rows; their parameters are ``columns``, then the key."""
+    changes = ", ".join(f"{column} = given.{column}" for column in columns)
+
+    @cache
+    def of_rows(count: int) -> str:
+        places = _places(len(columns) + 1, count)
+        return (
+            f"WITH given ({listed(columns)}, number) AS (VALUES {places})"
+            f" UPDATE arriero_{table} SET {changes} FROM given WHERE {key} = given.number"
+        )
+
+    return Statement(len(columns) + 1, of_rows)
+
+
+def _places(width: int, count: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return ", ".join([row] * count)
+
+
+def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The texts and parameters that bring these rows, in their order.
+
+    The driver gives the interpreter's lock back for each statement it runs, not for each of its rows: for a row at a
+    time it waits for that lock as often as there are rows, while the event loop works.
+    """
+    at = 0
+    for count in ROWS_AT_ONCE:
+        while len(rows) - at >= count:
+            yield statement.of_rows(count), tuple(chain.from_iterable(rows[at : at + count]))
+            at += count
 
 
 def sender(columns: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:

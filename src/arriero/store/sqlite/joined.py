@@ -26,9 +26,6 @@ class PlainConnection:
         cursor.row_factory = None
         return cursor.execute(sql, parameters)
 
-    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-        return self._connection.cursor().executemany(sql, parameters)
-
 
 def refuse_unfit(connection: sqlite3.Connection, path: str) -> None:
     """Raises InvalidInput: no transaction is open, it is another file, or a commit would not be durable."""

@@ -26,7 +26,7 @@ from ...model import (
     TaskRow,
 )
 from .. import columns
-from .columns import insert_rows, sender, update_rows
+from .columns import Statement, in_statements, insert_rows, sender, update_rows
 from .remembered import Remembered
 from .rows import convoy_of, ledger_of, parameters_of, process_of, step_of, tail_of, task_of
 from .waiting import READ_AT_ONCE, WaitingLine
@@ -77,7 +77,6 @@ class Executes(Protocol):
     """A connection, as far as it is needed here."""
 
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
-    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor: ...
 
 
 class Tables:
@@ -139,9 +138,9 @@ class Tables:
         self._many(INSERT_HISTORY, self._history)
         self._forget_written()
 
-    def _many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        if parameters := list(rows):
-            self.connection.executemany(sql, parameters)
+    def _many(self, statement: Statement, rows: Iterable[tuple[Any, ...]]) -> None:
+        for sql, parameters in in_statements(statement, list(rows)):
+            self.connection.execute(sql, parameters)
 
     def task(self, task_no: int) -> TaskRow | None:
         known = self._known.tasks.get(task_no)
