@@ -13,7 +13,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import psycopg
@@ -29,15 +29,20 @@ TABLES = ("task", "body", "step", "history")
 SERVER_COUNTS = "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = 'arriero'"
 SERVER_COMMITS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
 SERVER_LOG = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
+SERVER_SETTLE_SECONDS = 11  # a session that does nothing tells the server within ten seconds what it has counted
 
 
-class Statements:
-    """What the connections to a file execute; a statement for many rows counts once for each of them."""
+class Counting:
+    """A connection to a file that counts what it is asked for; a statement for many rows counts once for each of them."""
 
-    def __init__(self) -> None:
-        self.counted: Counter[str] = Counter()
+    counted: ClassVar[Counter[str]] = Counter()  # of all of them
 
-    def trace(self, statement: str) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        before = self._connection.total_changes
+        cursor = self._connection.execute(statement, *parameters)
         text = "\n".join(line for line in statement.splitlines() if not line.startswith("--"))
         verb = text.split(None, 1)[0]
         if verb == "COMMIT":
@@ -45,23 +50,25 @@ class Statements:
         elif verb == "SELECT":
             self.counted["reads"] += 1
         elif any(f"arriero_{table} " in text for table in TABLES):
-            self.counted["rows"] += 1
+            self.counted["rows"] += self._connection.total_changes - before
+        return cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 def on_file(tasks: int, at_once: bool) -> dict[str, float]:
     """Figures of a task on SQLite."""
-    statements, connect = Statements(), sqlite_connection.connect
+    connect = sqlite_connection.connect
 
-    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(*args, **options)
-        connection.set_trace_callback(statements.trace)
-        return connection
+    def counting(*args: Any, **options: Any) -> Counting:
+        return Counting(connect(*args, **options))
 
-    sqlite_store.connect = traced  # type: ignore[attr-defined]  # the store's own name for it
+    sqlite_store.connect = counting  # type: ignore[attr-defined, assignment]  # the store's own name for it
     with tempfile.TemporaryDirectory() as folder:
 
         def measured() -> dict[str, float]:
-            counts: dict[str, float] = {name: statements.counted[name] for name in ("commits", "rows", "reads")}
+            counts: dict[str, float] = {name: Counting.counted[name] for name in ("commits", "rows", "reads")}
             return counts | {"bytes written": bytes_written()}
 
         figures = asyncio.run(difference(f"sqlite:///{folder}/store.db", tasks, at_once, measured))
@@ -88,21 +95,29 @@ def on_server(tasks: int, at_once: bool) -> dict[str, float]:
                     name: float((connection.execute(sql.encode()).fetchone() or (0,))[0]) for name, sql in asked.items()
                 }
 
-        return asyncio.run(difference(url, tasks, at_once, measured))
+        return asyncio.run(difference(url, tasks, at_once, measured, settle_seconds=SERVER_SETTLE_SECONDS))
 
 
-async def difference(url: str, tasks: int, at_once: bool, measured: Callable[[], dict[str, float]]) -> dict[str, float]:
+async def difference(
+    url: str, tasks: int, at_once: bool, measured: Callable[[], dict[str, float]], settle_seconds: float = 0
+) -> dict[str, float]:
     """What each of so many tasks adds to the counts, and to the CPU microseconds of each thread."""
     async with app.running(store=url):
         await warm_up()
+        await asyncio.sleep(settle_seconds)
+        idle = measured()
+        await asyncio.sleep(settle_seconds)
         before, cpu_before = measured(), cpu_of_threads()
         if at_once:
             await finish(tasks)
         else:
             for _ in range(tasks):
                 await finish(1)
-        cpu, after = cpu_of_threads(), measured()
-    figures = {name: (after[name] - count) / tasks for name, count in before.items()}
+        cpu = cpu_of_threads()
+        await asyncio.sleep(settle_seconds)
+        after = measured()
+    # Less what the process does by itself while its counts settle.
+    figures = {name: (after[name] - count - (count - idle[name])) / tasks for name, count in before.items()}
     spent = {f"{name}, CPU us": (seconds - cpu_before.get(name, 0.0)) * 1e6 / tasks for name, seconds in cpu.items()}
     return figures | {name: us for name, us in spent.items() if us >= 1}
 

@@ -3,8 +3,13 @@
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 EXPECTED_SKIPS = ("the programs beside the repository are not here", "the real ledger is not beside the repository")
+
+# How long an example takes says something of the machine, nothing of the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 class SkipCount:

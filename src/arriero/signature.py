@@ -90,7 +90,7 @@ class Signature:
         if missing := self._required - values.keys():
             raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
         text = codec.encode(values, f"arguments of {self.what}")
-        self.arguments(text)
+        self._decoded(text)
         return text
 
     def arguments(self, text: str) -> dict[str, Any]:
@@ -102,11 +102,17 @@ class Signature:
 
     def some_arguments(self, text: str) -> dict[str, Any]:
         """Those arguments that a JSON object names, as the function takes them. Raises InvalidInput when one does not fit."""
+        found = msgspec.structs.asdict(self._decoded(text))
+        for name in [name for name, value in found.items() if value is _ABSENT]:
+            del found[name]
+        return found
+
+    def _decoded(self, text: str) -> Any:
+        """The arguments as fields of one value, with a mark for each that is absent. Raises InvalidInput."""
         if self._read_arguments is None:
             self._resolve_late()
         assert self._read_arguments is not None
-        decoded = self._read_arguments(text)
-        return {name: value for name in self._names if (value := getattr(decoded, name)) is not _ABSENT}
+        return self._read_arguments(text)
 
     def call(self, given: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         """Call the function with what arriero gives and the decoded arguments."""

@@ -13,7 +13,7 @@ import arriero.store.sqlite.store as sqlite_store
 from arriero import Agent, App, Attempt, workflow
 
 OURS = re.compile(
-    r"(INSERT INTO|UPDATE|DELETE FROM) arriero_(task|step|body|history|status|alert|convoy|convoy_tail)\b"
+    r"(INSERT|UPDATE|DELETE)( INTO| FROM|) arriero_(task|step|body|history|status|alert|convoy_tail|convoy)\b"
 )
 
 clerk = Agent("clerk", max_in_flight=100)  # with less room a step is taken from the store later, by one more link
@@ -44,10 +44,9 @@ class Written:
         self.commits = 0
         self._open = False
 
-    def trace(self, statement: str) -> None:
-        if found := OURS.match(statement):
-            verb, table = found.groups()
-            self.rows[f"{verb.split()[0].lower()} {table}"] += 1
+    def note(self, statement: str, rows: int) -> None:
+        if found := OURS.search(statement):
+            self.rows[f"{found[1].lower()} {found[3]}"] += rows
             self._open = True
         elif statement == "COMMIT":
             self.commits += self._open
@@ -62,17 +61,29 @@ class Written:
         return copy
 
 
+class Counting:
+    """A connection that tells what its statements have written."""
+
+    def __init__(self, connection: sqlite3.Connection, written: Written) -> None:
+        self._connection = connection
+        self._written = written
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        before = self._connection.total_changes
+        cursor = self._connection.execute(statement, *parameters)
+        self._written.note(statement, self._connection.total_changes - before)
+        return cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     """Of every connection to a file that the store opens from now on."""
     written, connect = Written(), sqlite_store.connect
 
-    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(*args, **options)
-        connection.set_trace_callback(written.trace)
-        return connection
-
-    monkeypatch.setattr(sqlite_store, "connect", traced)
+    monkeypatch.setattr(sqlite_store, "connect", lambda *args, **options: Counting(connect(*args, **options), written))
     return written
 
 

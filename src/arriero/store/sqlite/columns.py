@@ -3,6 +3,7 @@
 Parameters go by position: finding forty of them by name takes longer than the statement does.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,9 @@ from ..columns import TRUTH_VALUES, listed
 _WORDS = frozenset(("state", "kind"))  # enumerations, never null
 
 
-ROWS_AT_ONCE = (64, 16, 4, 1)  # of one statement; of no column count do so many need more parameters than SQLite takes
+# Rows of one statement; 64 of any table's need fewer parameters than SQLite takes. Older releases (before 3.33) know no
+# UPDATE FROM, and take fewer.
+ROWS_AT_ONCE = (64, 16, 4, 1) if sqlite3.sqlite_version_info >= (3, 33) else (1,)
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,20 @@ def insert_rows(table: str, columns: tuple[str, ...], *, or_update: tuple[str, .
 
 
 def update_rows(table: str, key: str, columns: tuple[str, ...]) -> Statement:
-    """UPDATE of rows; their parameters are ``columns``, then the key."""
+    """UPDATE of rows; their parameters are ``columns``, then the key.
+
+    In which order the rows of one statement are changed is SQLite's affair: no change may need another one before it.
+    """
+    alone = f"UPDATE arriero_{table} SET {', '.join(f'{column} = ?' for column in columns)} WHERE {key} = ?"
     changes = ", ".join(f"{column} = given.{column}" for column in columns)
 
     @cache
     def of_rows(count: int) -> str:
-        places = _places(len(columns) + 1, count)
+        if count == 1:
+            return alone
         return (
-            f"WITH given ({listed(columns)}, number) AS (VALUES {places})"
-            f" UPDATE arriero_{table} SET {changes} FROM given WHERE {key} = given.number"
+            f"WITH given ({listed(columns)}, number) AS (VALUES {_places(len(columns) + 1, count)})"
+            f" UPDATE arriero_{table} SET {changes} FROM given WHERE arriero_{table}.{key} = given.number"
         )
 
     return Statement(len(columns) + 1, of_rows)
@@ -60,7 +68,7 @@ def _places(width: int, count: int) -> str:
 
 
 def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The texts and parameters that bring these rows, in their order.
+    """The texts and parameters that bring these rows; what is inserted keeps its order.
 
     The driver gives the interpreter's lock back for each statement it runs, not for each of its rows: for a row at a
     time it waits for that lock as often as there are rows, while the event loop works.
