@@ -9,7 +9,7 @@ from store_world import TestClock, World, step, submission
 
 from arriero.commands import Answer, AnyCommand, Claim, Take
 from arriero.errors import StoreError
-from arriero.store.base import StateStore
+from arriero.store.base import StateStore, Unwritten
 from arriero.store.committer import BATCH_MAX, RETRY_SECONDS, RETRY_SECONDS_MAX, Committer
 
 Answered = dict[str, str | BaseException]
@@ -188,6 +188,25 @@ async def test_stopping_writes_what_waits_also_what_came_meanwhile(
 async def test_a_committer_with_nothing_to_do_stops_at_once(committer: Committer[str, str], writer: Writer) -> None:
     await committer.stop()
     assert writer.batches == []
+
+
+async def test_who_asks_after_the_end_is_told_that_nothing_was_written(
+    committer: Committer[str, str], writer: Writer
+) -> None:
+    writer.gate.clear()
+    first = asyncio.ensure_future(committer.ask("a"))
+    while not writer.batches:
+        await asyncio.sleep(0)
+    stopping = asyncio.ensure_future(committer.stop())
+    late: list[asyncio.Future[str]] = []
+    first.add_done_callback(lambda _: late.append(asyncio.ensure_future(committer.ask("b"))))  # as it ends
+    writer.gate.set()
+    await stopping
+    assert await first == "A"
+    for asked in (late[0], asyncio.ensure_future(committer.ask("c"))):
+        with pytest.raises(Unwritten, match="is being closed"):
+            await asyncio.wait_for(asked, 10)
+    assert writer.batches == [["a"]]
 
 
 async def test_stopping_does_not_wait_for_a_store_that_never_answers_again(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from ..errors import ArrieroError, StoreError
-from .base import Busy
+from .base import Busy, Unwritten
 
 C = TypeVar("C")
 A = TypeVar("A")
@@ -66,6 +66,7 @@ class Committer(Generic[C, A]):
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._has_ended = False  # what is put from here on would be committed by nobody
         self._busy: dict[asyncio.Task[None], None] = {}  # commands whose task others have open: put again soon
         self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
         self.commits = 0
@@ -95,7 +96,14 @@ class Committer(Generic[C, A]):
             waiting.cancel()
 
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
-        """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``."""
+        """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``.
+
+        After the end that is Unwritten: whoever asks while all is being closed must not wait for ever.
+        """
+        if self._has_ended:
+            late = Unwritten("the store is being closed: open the App again")
+            asyncio.get_running_loop().call_soon(_tell, on_answer, late)
+            return
         self._waiting.append(_Asked(command, on_answer))
         self._wake.set()
 
@@ -122,6 +130,7 @@ class Committer(Generic[C, A]):
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
             if batch:
                 await self._commit(batch)
+        self._has_ended = True
 
     async def _commit(self, batch: list[_Asked[C, A]]) -> None:
         delay = RETRY_SECONDS
