@@ -66,7 +66,6 @@ class Committer(Generic[C, A]):
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        self._has_ended = False  # what is put from here on would be committed by nobody
         self._busy: dict[asyncio.Task[None], None] = {}  # commands whose task others have open: put again soon
         self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
         self.commits = 0
@@ -94,6 +93,11 @@ class Committer(Generic[C, A]):
             self._task = None
         for waiting in self._busy:
             waiting.cancel()
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether what is put from now on would be committed by nobody."""
+        return self._stopping and (self._task is None or self._task.done())
 
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
         """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``.
@@ -130,7 +134,6 @@ class Committer(Generic[C, A]):
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
             if batch:
                 await self._commit(batch)
-        self._has_ended = True
 
     async def _commit(self, batch: list[_Asked[C, A]]) -> None:
         delay = RETRY_SECONDS

@@ -5,7 +5,6 @@ Parameters go by position: finding forty of them by name takes longer than the s
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -15,18 +14,10 @@ from ..columns import TRUTH_VALUES, listed
 
 _WORDS = frozenset(("state", "kind"))  # enumerations, never null
 
-
 # Rows of one statement; 64 of any table's need fewer parameters than SQLite takes. Older releases (before 3.33) know no
 # UPDATE FROM, and take fewer.
 ROWS_AT_ONCE = (64, 16, 4, 1) if sqlite3.sqlite_version_info >= (3, 33) else (1,)
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A statement for a number of rows, and how many parameters one row has."""
-
-    width: int
-    of_rows: Callable[[int], str]  # its text for so many rows
+Statement = Callable[[int], str]  # the text of a statement for so many rows
 
 
 def insert_rows(table: str, columns: tuple[str, ...], *, or_update: tuple[str, ...] = ()) -> Statement:
@@ -39,7 +30,7 @@ def insert_rows(table: str, columns: tuple[str, ...], *, or_update: tuple[str, .
     def of_rows(count: int) -> str:
         return f"{text} {_places(len(columns), count)}{suffix}"
 
-    return Statement(len(columns), of_rows)
+    return of_rows
 
 
 def update_rows(table: str, key: str, columns: tuple[str, ...]) -> Statement:
@@ -59,7 +50,7 @@ def update_rows(table: str, key: str, columns: tuple[str, ...]) -> Statement:
             f" UPDATE arriero_{table} SET {changes} FROM given WHERE arriero_{table}.{key} = given.number"
         )
 
-    return Statement(len(columns) + 1, of_rows)
+    return of_rows
 
 
 def _places(width: int, count: int) -> str:
@@ -76,7 +67,7 @@ def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iter
     at = 0
     for count in ROWS_AT_ONCE:
         while len(rows) - at >= count:
-            yield statement.of_rows(count), tuple(chain.from_iterable(rows[at : at + count]))
+            yield statement(count), tuple(chain.from_iterable(rows[at : at + count]))
             at += count
 
 
