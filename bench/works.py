@@ -104,6 +104,13 @@ WORKS = (
         min,
         tasks=5_000,
     ),
+    Work(
+        "flood",
+        "w1, and beside it one task of priority 9 after the other, and one attempt after the other past its deadline",
+        {"high p99": "ms", "high p50": "ms", "high p50 alone": "ms", "overdue": "ms", "overdue alone": "ms"},
+        min,
+        tasks=20_000,
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -111,6 +118,7 @@ WORKS = (
 ONE_WAY = ("",)
 OWN = "arriero"
 CEILING = "ceiling"
+FUSED = "fused"  # the ceiling with as few commits as an engine can do with
 
 SIDES = (
     Side(OWN, dict.fromkeys(STORES, "arriero_side.py"), dict.fromkeys((work.name for work in WORKS), ONE_WAY)),
@@ -140,9 +148,14 @@ SIDES = (
         {"sqlite": "ceiling_sqlite.py", "postgres": "ceiling_postgres.py"},
         dict.fromkeys(("w1", "w2"), ONE_WAY),
     ),
+    Side(
+        FUSED,
+        {"sqlite": "ceiling_sqlite.py", "postgres": "ceiling_postgres.py"},
+        dict.fromkeys(("w1", "w2"), ("fused",)),
+    ),
 )
 
-PEERS = tuple(side.name for side in SIDES if side.name not in {OWN, CEILING})
+PEERS = tuple(side.name for side in SIDES if side.name not in {OWN, CEILING, FUSED})
 
 
 @dataclass(frozen=True)

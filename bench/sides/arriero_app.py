@@ -1,10 +1,11 @@
 """What the programs of arriero's side run: an App as its README shows it, with room for the tasks."""
 
 import asyncio
+import time
 from collections import defaultdict
 from datetime import timedelta
 
-from common import HTTP_SECONDS, PAYLOAD, WARM_UP_TASKS, Ends, Marks
+from common import HANGS_SECONDS, HTTP_SECONDS, PAYLOAD, WARM_UP_TASKS, Ends, Marks
 
 import arriero
 from arriero import Agent, App, Attempt, workflow
@@ -17,6 +18,7 @@ woken: set[int] = set()  # of tasks that slept
 wakings = Ends()
 ran: defaultdict[int, list[int]] = defaultdict(list)  # by key, the numbers of messages in the order their steps ran
 hot_may_run = asyncio.Event()
+hung_at: list[float] = []  # when each attempt of ``hang`` began, of the task under way
 all_accepted = asyncio.Event()
 marks: list[Marks] = []  # where steps write down that they ran, if anywhere
 
@@ -98,7 +100,20 @@ async def handle_hot(number: int) -> None:
     await note_hot(number)
 
 
-app = App("bench", agents=[echoes], workflows=[three, three_calls, marked, slumber, nap, handle, handle_hot])
+@echoes.step(complete_within=HANGS_SECONDS)
+async def hang(attempt: Attempt) -> None:
+    """Say nothing at the first attempt."""
+    hung_at.append(time.perf_counter())
+    if len(hung_at) == 1:
+        await asyncio.Event().wait()
+
+
+@workflow
+async def hung_once() -> None:
+    await hang()
+
+
+app = App("bench", agents=[echoes], workflows=[three, three_calls, marked, slumber, nap, handle, handle_hot, hung_once])
 
 
 async def finish(tasks: int) -> None:

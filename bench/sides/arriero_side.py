@@ -5,6 +5,7 @@ import time
 
 from arriero_app import app, finish, three, three_calls, warm_up
 from arriero_convoys import cold, w5
+from arriero_fairness import flood
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
 from common import (
@@ -92,7 +93,18 @@ async def w10(tasks: int) -> dict[str, float]:
     return {"share": 1 - max(shares) * 3 * HTTP_SECONDS / spent, "throughput": tasks / spent}
 
 
-WORKS = {"w1": w1, "w2": w2, "w3": w3, "w5": w5, "w6": w6, "w8": w8, "w10": w10, "cold": cold, "sleeping": sleeping}
+WORKS = {
+    "w1": w1,
+    "w2": w2,
+    "w3": w3,
+    "w5": w5,
+    "w6": w6,
+    "w8": w8,
+    "w10": w10,
+    "cold": cold,
+    "flood": flood,
+    "sleeping": sleeping,
+}
 WITH_URL = {"w1x2": w1x2, "w9": w9}
 
 if __name__ == "__main__":

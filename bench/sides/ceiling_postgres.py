@@ -1,15 +1,18 @@
 """The ceiling: what PostgreSQL, its driver and the interpreter allow, with nothing of an engine around them.
 
 The same 8 durable transitions a task as on SQLite (``ceiling_sqlite.py``), one transition of every task in flight in each
-commit, each a set-based statement in one round trip with its COMMIT. No claim, guard, history or types; one thread.
+commit, each a set-based statement in one round trip with its COMMIT. No claim, guard, history or types; one thread. The
+way ``fused`` is the same as there, too: four commits, two statements in each, in one round trip.
 """
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 from common import PAYLOAD, WARM_UP_TASKS, assignment, deliver, durability_of, latency, throughput
+
+Drive = Callable[[psycopg.Connection, Sequence[int]], None]
 
 IN_FLIGHT = 256
 STEPS = 3
@@ -37,6 +40,7 @@ def main() -> None:
     asked = assignment()
     connection = psycopg.connect(asked.url, autocommit=True)
     connection.execute(SCHEMA)
+    drive = fused if asked.way == "fused" else apart
     drive(connection, range(WARM_UP_TASKS))
     started_at = time.perf_counter()
     tasks = range(WARM_UP_TASKS, WARM_UP_TASKS + asked.tasks)
@@ -45,26 +49,46 @@ def main() -> None:
             drive(connection, range(first, min(first + IN_FLIGHT, tasks.stop)))
         figures = throughput(asked.tasks, started_at, time.perf_counter())
     else:
-        figures = latency([seconds_of(connection, task_no) for task_no in tasks])
+        figures = latency([seconds_of(drive, connection, task_no) for task_no in tasks])
     check(connection, tasks.stop)
     deliver(figures, durability_of(asked) | {"in_flight": str(IN_FLIGHT)})
 
 
-def drive(connection: psycopg.Connection, task_nos: Sequence[int]) -> None:
+def apart(connection: psycopg.Connection, task_nos: Sequence[int]) -> None:
     """Take these tasks from their creation to their end: eight commits, a transition of each task in every one."""
-    commit(connection, CREATE, [{"task_no": task_no, "payload": PAYLOAD} for task_no in task_nos])
+    connection.execute(CREATE, of_tasks(task_nos))
     for position in range(STEPS):
-        rows = [{"task_no": task_no, "position": position, "payload": PAYLOAD} for task_no in task_nos]
-        commit(connection, INTEND, rows)
-        commit(connection, REPORT, rows)
-    commit(connection, END, [{"task_no": task_no, "payload": PAYLOAD} for task_no in task_nos])
+        connection.execute(INTEND, of_steps(task_nos, position))
+        connection.execute(REPORT, of_steps(task_nos, position))
+    connection.execute(END, of_tasks(task_nos))
 
 
-def commit(connection: psycopg.Connection, statement: str, rows: Sequence[dict[str, object]]) -> None:
-    connection.execute(statement, [json.dumps(rows)])
+def fused(connection: psycopg.Connection, task_nos: Sequence[int]) -> None:
+    """The same in four commits."""
+    commit(connection, (CREATE, of_tasks(task_nos)), (INTEND, of_steps(task_nos, 0)))
+    for position in range(1, STEPS):
+        last, this = of_steps(task_nos, position - 1), of_steps(task_nos, position)
+        commit(connection, (REPORT, last), (INTEND, this))
+    commit(connection, (REPORT, of_steps(task_nos, STEPS - 1)), (END, of_tasks(task_nos)))
 
 
-def seconds_of(connection: psycopg.Connection, task_no: int) -> float:
+def of_tasks(task_nos: Sequence[int]) -> list[str]:
+    return [json.dumps([{"task_no": task_no, "payload": PAYLOAD} for task_no in task_nos])]
+
+
+def of_steps(task_nos: Sequence[int], position: int) -> list[str]:
+    return [json.dumps([{"task_no": task_no, "position": position, "payload": PAYLOAD} for task_no in task_nos])]
+
+
+def commit(connection: psycopg.Connection, *writes: tuple[str, list[str]]) -> None:
+    with connection.pipeline():
+        connection.execute("BEGIN")
+        for statement, rows in writes:
+            connection.execute(statement, rows)
+        connection.execute("COMMIT")
+
+
+def seconds_of(drive: Drive, connection: psycopg.Connection, task_no: int) -> float:
     started_at = time.perf_counter()
     drive(connection, (task_no,))
     return time.perf_counter() - started_at

@@ -27,6 +27,7 @@ WARM_UP_TASKS = 50  # before the clock starts, so that codecs, statements and po
 KEYS = 100  # of w5
 PER_SECOND = 50  # tasks of w3
 HTTP_SECONDS = 0.05  # what a call of w10 takes
+HANGS_SECONDS = 0.5  # until the deadline of an attempt of `flood` that says nothing
 INTERPRETERS = 7  # fresh ones for each import time; the best of them counts
 
 

@@ -28,11 +28,11 @@ from .runtime import crash_points
 from .runtime.code import STEP_PREFIX, Code, OneStep
 from .runtime.ports import Ports, SystemPorts
 from .runtime.settings import Settings
+from .runtime.submissions import Submissions
 from .runtime.waiting import Waiting
 from .store import open_store
 from .store.base import Busy, StateStore, TaskFilter, Unanswered, Unwritten
 from .store.batch import same_submission
-from .store.committer import Committer
 from .store.patience import apply_patiently
 from .task import Task, TaskView, seconds_or_refuse
 
@@ -88,7 +88,7 @@ class App:
         self._waiting = Waiting(
             self._store_open, lambda: self._ports, lambda number: self._node is not None and self._node.drives(number)
         )
-        self._submitter: Committer[Submit, Submitted | Refusal] | None = None
+        self._submissions: Submissions | None = None
         self._acknowledger: Acknowledger | None = None
         self._on_alert: list[Callable[[Alert], Any]] = []
 
@@ -116,14 +116,7 @@ class App:
             store.on_wake_up(self._waiting.look)
             await store.open()
             self._store = store
-            self._submitter = Committer(
-                crash_points.around(store.submit, "before_submit_commit", "after_submit_commit"),
-                sleep=self._ports.clock.sleep,
-                monotonic=self._ports.clock.monotonic,
-                repeat=lambda _: False,
-                on_trouble=lambda _: None,
-            )
-            self._submitter.start()
+            self._submissions = Submissions(store, self._ports, lambda: self._node)
         elif self._store is not None and store.url != self._store.url:
             raise InvalidInput(f"App {self.name} is open on {self._store.url}; close it before opening {store.url}")
         self._users += 1
@@ -131,13 +124,13 @@ class App:
     async def _close(self) -> None:
         self._users -= 1
         if self._users == 0:
-            assert self._submitter is not None
-            await self._submitter.stop()
+            assert self._submissions is not None
+            await self._submissions.close()
             await self._waiting.close()
             if self._acknowledger is not None:
                 await self._acknowledger.close()
                 self._acknowledger = None
-            store, self._store, self._submitter = self._store, None, None
+            store, self._store, self._submissions = self._store, None, None
             assert store is not None
             await store.close()
             if isinstance(self._ports, SystemPorts):
@@ -260,7 +253,7 @@ class App:
             sequence: the producer's own number in the convoy, 1, 2, ...; then that is the order, whatever order they
                 arrive in. The same number again answers with its task.
             end_of_sequence: nothing comes after this one in its convoy.
-            priority: 0 to 9; 9 is claimed first; between convoys, never inside one.
+            priority: 0 to 9; 9 is submitted and claimed first; between convoys, never inside one.
             delay: seconds or timedelta before it may start.
             reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
             connection: with a transaction open on the store's database: the task is part of it, and there is none unless
@@ -276,12 +269,8 @@ class App:
             command, joined = self._submit_joined(call, connection=connection, **what)
             answer = accepted(await joined if inspect.isawaitable(joined) else joined)
             return self.task(answer.task_id or command.task_id)
-        command, on_answer = self._submission(call, **what), None
-        if self._node is not None:
-            command, on_answer = self._node.begin_with(command)
-        answer = accepted(await self._submit(command, on_answer))
-        if self._node is not None and on_answer is None:
-            self._node.hint()
+        command = self._submission(call, **what)
+        answer = accepted(await self._submit(command))
         return Task(self, answer.task_id or command.task_id, self._codes[command.workflow], answer.task_no)
 
     def _submit_joined(
@@ -345,15 +334,12 @@ class App:
     def _workflow_names(self) -> str:
         return ", ".join(workflow.name for workflow in self.workflows) or "none"
 
-    async def _submit(
-        self, command: Submit, on_answer: Callable[[object, float], None] | None = None
-    ) -> Submitted | Refusal:
+    async def _submit(self, command: Submit) -> Submitted | Refusal:
         self._store_open()
-        submitter = self._submitter
-        assert submitter is not None
-        told = None if on_answer is None else lambda answer: on_answer(answer, submitter.left_at)
+        submissions = self._submissions
+        assert submissions is not None
         try:
-            return await submitter.ask(command, told)
+            return await submissions.ask(command)
         except Unanswered as error:
             raise OutcomeUnknown(command.task_id) from error
         except (Unwritten, Busy):

@@ -156,7 +156,7 @@ async def test_a_known_id_gives_back_the_place_that_was_taken_for_it(desk: Desk)
 
 def lose_the_next_answer(desk: Desk) -> None:
     """The next batch of submissions is written, and nobody is told."""
-    submitter: Any = desk.app._submitter
+    submitter: Any = desk.app._submissions._committer
     write = submitter._write
 
     async def loses_its_answer(batch: Any) -> Any:

@@ -51,13 +51,12 @@ from .code import Code
 from .courtesy import Courtesy
 from .live import LiveTask
 from .ports import Ports
+from .room import may_begin, to_claim
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
 OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
 
-CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
-BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are on their way; others are claimed
 UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
 RELOAD_SECONDS = 0.2  # between attempts to read a task again while the store does not answer
 
@@ -123,8 +122,7 @@ class Scheduler:
         if self._courtesy.asks_for_patience(self.claim_soon):
             self._caught_up = False
             return
-        taken = len(self.live) + self._beginning
-        room = min(self._settings.tasks_max - taken, max(CLAIM_MAX // (1 + self._others()), 1))
+        room = to_claim(tasks_max=self._settings.tasks_max, taken=self._taken, others=self._others())
         if self._draining or room <= 0 or not self._is_trusted():  # what a lapsed process claims is only lost again
             self._caught_up = False
             return
@@ -134,6 +132,10 @@ class Scheduler:
             actor=self._actor, process_no=self._process_no, workflows=self._names, limit=room, probation=probation
         )
         self._committer.put(command, lambda answer: self._claimed(room, answer))
+
+    @property
+    def _taken(self) -> int:
+        return len(self.live) + self._beginning
 
     def _claimed(self, room: int, answer: Answer | BaseException) -> None:
         self._claiming = False
@@ -227,10 +229,9 @@ class Scheduler:
             return False
         if command.workflow not in self._proven or current_run() is not None:
             return False
-        others = self._others()
-        share = BEGINNING_MAX // (1 + others)
-        room = self._settings.tasks_max if not others else share  # what is too much for one is for all to claim
-        return self._beginning < share and len(self.live) + self._beginning < room and self._is_trusted()
+        limit, others = self._settings.tasks_max, self._others()
+        has_room = may_begin(tasks_max=limit, taken=self._taken, beginning=self._beginning, others=others)
+        return has_room and self._is_trusted()
 
     def _submitted(self, live: LiveTask, opened: tuple[NewStep, ...], left_at: float, answer: object) -> None:
         self._beginning -= 1

@@ -46,6 +46,7 @@ class Committer(Generic[C, A]):
         sleep: waits between repeats after a StoreError.
         repeat: whether to send a command again after a StoreError; else the error is its answer.
         on_trouble: told of every StoreError.
+        on_batch: called when the answers of a batch were told; it raises nothing.
     """
 
     def __init__(
@@ -56,16 +57,19 @@ class Committer(Generic[C, A]):
         monotonic: Callable[[], float],
         repeat: Callable[[C], bool],
         on_trouble: Callable[[StoreError], None],
+        on_batch: Callable[[], None] = lambda: None,
     ) -> None:
         self._write = write
         self._sleep = sleep
         self._monotonic = monotonic
         self._repeat = repeat
         self._on_trouble = on_trouble
+        self._on_batch = on_batch
         self._waiting: deque[_Asked[C, A]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._leaving = 0  # commands in the batch that is being committed
         self._busy: dict[asyncio.Task[None], None] = {}  # commands whose task others have open: put again soon
         self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
         self.commits = 0
@@ -93,6 +97,11 @@ class Committer(Generic[C, A]):
             self._task = None
         for waiting in self._busy:
             waiting.cancel()
+
+    @property
+    def on_the_way(self) -> int:
+        """Commands without an answer yet, but for those that wait for another transaction's end."""
+        return len(self._waiting) + self._leaving
 
     @property
     def _has_ended(self) -> bool:
@@ -134,10 +143,13 @@ class Committer(Generic[C, A]):
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
             if batch:
                 await self._commit(batch)
+                self._leaving = 0
+                self._on_batch()
 
     async def _commit(self, batch: list[_Asked[C, A]]) -> None:
         delay = RETRY_SECONDS
         while batch:
+            self._leaving = len(batch)
             self.left_at = self._monotonic()
             try:
                 answers = await self._write([asked.command for asked in batch])
@@ -154,6 +166,7 @@ class Committer(Generic[C, A]):
             self.commits += 1
             self.commands += len(batch)
             for asked, answer in zip(batch, answers, strict=True):
+                self._leaving -= 1
                 if isinstance(answer, Busy):
                     self._put_again(asked, answer)
                 else:

@@ -1,0 +1,104 @@
+"""Who may put a command next, where only so many are to be on their way: the others wait in line.
+
+Of the places that come free, one goes to whoever has the highest rank, the next to whoever has waited longest, and so on:
+a high rank does not wait for all that came before it, and a low one not for ever.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NoReturn
+
+from ..store.base import Unwritten
+
+
+class Line:
+    """See the module.
+
+    Args:
+        room: how many more may be on their way now, not counting those whom the line has called and who come next.
+    """
+
+    def __init__(self, room: Callable[[], int]) -> None:
+        self._room = room
+        self._waiting: dict[int, OrderedDict[int, asyncio.Future[None]]] = {}  # by rank, in the order they came
+        self._arrivals = 0
+        self._called = 0  # they may go, and come to their turn next
+        self._all_gone = asyncio.Event()  # nobody is called who has not gone
+        self._all_gone.set()
+        self._by_age = False  # to whom the next place goes
+        self._is_closed = False
+
+    async def enter(self, rank: int) -> None:
+        """Wait for a place; whoever has it puts its command before it waits for anything else.
+
+        Raises: Unwritten - the line is closed.
+        """
+        if self._is_closed:
+            await _refused()
+        if not self._waiting and not self._called and self._room() > 0:
+            return
+        loop = asyncio.get_running_loop()
+        called: asyncio.Future[None] = loop.create_future()
+        self._arrivals += 1
+        arrival = self._arrivals
+        self._waiting.setdefault(rank, OrderedDict())[arrival] = called
+        loop.call_soon(self.admit)  # there may be room once those have gone who are called already
+        try:
+            await called
+        except BaseException:  # it is cancelled
+            if called.done() and not called.cancelled():
+                self._go()
+                self.admit()
+            else:
+                self._leave(rank, arrival)
+            raise
+        self._go()
+
+    def admit(self) -> None:
+        """Call as many as there is room for."""
+        while self._waiting and self._room() > self._called:
+            rank = min(self._waiting, key=self._oldest) if self._by_age else max(self._waiting)
+            if self._call(rank, self._oldest(rank)):
+                self._by_age = not self._by_age
+
+    async def close(self) -> None:
+        """Call all who wait, in the order they came, and let them go; nobody else may enter."""
+        self._is_closed = True
+        everybody = [(arrival, rank) for rank, waiting in self._waiting.items() for arrival in waiting]
+        for arrival, rank in sorted(everybody):
+            self._call(rank, arrival)
+        await self._all_gone.wait()
+
+    def _oldest(self, rank: int) -> int:
+        return next(iter(self._waiting[rank]))
+
+    def _call(self, rank: int, arrival: int) -> bool:
+        """Whether it is still there: it may have been cancelled a moment ago."""
+        called = self._leave(rank, arrival)
+        if called is None or called.done():
+            return False
+        self._called += 1
+        self._all_gone.clear()
+        called.set_result(None)
+        return True
+
+    def _go(self) -> None:
+        self._called -= 1
+        if not self._called:
+            self._all_gone.set()
+
+    def _leave(self, rank: int, arrival: int) -> asyncio.Future[None] | None:
+        of_rank = self._waiting.get(rank, OrderedDict())
+        called = of_rank.pop(arrival, None)
+        if not of_rank:
+            self._waiting.pop(rank, None)
+        return called
+
+
+async def _refused() -> NoReturn:
+    """A turn later: whoever tries again at once must leave the event loop to those who close."""
+    turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turn.set)
+    await turn.wait()
+    raise Unwritten("the store is being closed: open the App again")

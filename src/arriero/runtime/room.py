@@ -1,0 +1,26 @@
+"""How many tasks a Scheduler takes up."""
+
+CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
+BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are on their way; others are claimed
+
+
+def to_claim(*, tasks_max: int, taken: int, others: int) -> int:
+    """How many tasks to ask for now; none if below 1.
+
+    Args:
+        tasks_max: what the process may hold at once.
+        taken: what it holds, or begins with submissions that are on their way.
+        others: how many other processes claim tasks.
+    """
+    return min(tasks_max - taken, max(CLAIM_MAX // (1 + others), 1))
+
+
+def may_begin(*, tasks_max: int, taken: int, beginning: int, others: int) -> bool:
+    """Whether one more task may begin with its submission: what is too much for one process is for all to claim.
+
+    Args:
+        beginning: of ``taken``, those whose submission is on its way; the rest as for ``to_claim``.
+    """
+    share = BEGINNING_MAX // (1 + others)
+    limit = min(tasks_max, share) if others else tasks_max
+    return beginning < share and taken < limit

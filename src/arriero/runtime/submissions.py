@@ -1,0 +1,56 @@
+"""Submissions on their way to the store: so many at once, the others in line; some begin here in the same commit."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..commands import Refusal, Submit, Submitted
+from ..store.base import StateStore
+from ..store.committer import Committer
+from . import crash_points
+from .line import Line
+from .ports import Ports
+
+if TYPE_CHECKING:
+    from .node import Node  # only who runs an App pays for loading it
+
+ON_THE_WAY_MAX = 400  # enough for large commits, few enough that a high priority does not wait long behind them
+
+
+class Submissions:
+    """Of one App, from its opening to its closing. At most ``ON_THE_WAY_MAX`` are on their way to the store at once.
+
+    Args:
+        node: what runs in this process, if anything, and may begin with a task at once.
+    """
+
+    def __init__(self, store: StateStore, ports: Ports, node: "Callable[[], Node | None]") -> None:
+        self._node = node
+        self._line = Line(lambda: ON_THE_WAY_MAX - self._committer.on_the_way)
+        self._committer: Committer[Submit, Submitted | Refusal] = Committer(
+            crash_points.around(store.submit, "before_submit_commit", "after_submit_commit"),
+            sleep=ports.clock.sleep,
+            monotonic=ports.clock.monotonic,
+            repeat=lambda _: False,
+            on_trouble=lambda _: None,
+            on_batch=self._line.admit,
+        )
+        self._committer.start()
+
+    async def ask(self, command: Submit) -> Submitted | Refusal:
+        """Commit a submission and wait for its answer. Raises StoreError."""
+        await self._line.enter(command.priority)
+        # Until the command is put nothing may be waited for: the place in line is used up.
+        node = self._node()
+        if node is None:
+            return await self._committer.ask(command)
+        begun, on_answer = node.begin_with(command)
+        if on_answer is None:
+            answer = await self._committer.ask(begun)
+            node.hint()
+            return answer
+        return await self._committer.ask(begun, lambda answer: on_answer(answer, self._committer.left_at))
+
+    async def close(self) -> None:
+        """Commit what waits, take nothing more."""
+        await self._line.close()
+        await self._committer.stop()
