@@ -118,7 +118,7 @@ WORKS = (
 ONE_WAY = ("",)
 OWN = "arriero"
 CEILING = "ceiling"
-FUSED = "fused"  # the ceiling with as few commits as an engine can do with
+FUSED = "fused"  # the ceiling with as few commits as record each intent before its step
 
 SIDES = (
     Side(OWN, dict.fromkeys(STORES, "arriero_side.py"), dict.fromkeys((work.name for work in WORKS), ONE_WAY)),

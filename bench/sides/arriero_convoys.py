@@ -24,9 +24,11 @@ async def send(key: int, numbers: range) -> None:
 
     The others have ended then; who looks whether each of them ran is ``keyed``.
     """
+    task = None
     for number in numbers:
         task = await app.submit(handle(key, number), convoy=f"key-{key}")
-    await task.result()
+    if task is not None:
+        await task.result()
 
 
 async def cold(keys: int) -> dict[str, float]:

@@ -4,8 +4,8 @@ Every task makes 8 durable transitions: created, then intent and result of each 
 out in group commits: one transition of every task in flight, then COMMIT, then the next ones. No claim, no guard,
 no history, no types, no event loop; one thread. A file in WAL with `synchronous=FULL`, so each commit is one fsync.
 
-The way `fused` commits as an engine may: a task with its first intent, each result with the next intent, the last
-result with the end. So 4 commits a task.
+The way `fused` commits as seldom as one can that records each intent before its step: a task with its first intent, each
+result with the next intent, the last result with the end. So 4 commits a task.
 """
 
 import sqlite3

@@ -77,7 +77,7 @@ async def test_a_high_priority_passes_those_that_wait_to_be_submitted_and_claime
         high = await within(mill.app.submit(mill.mill(-1), priority=9))
         await within(high.result())
         submitted = [command.task_id for batch in seen for command in batch]
-        assert submitted.index(high.id) <= 2 * ON_THE_WAY_MAX
+        assert submitted.index(high.id) <= ON_THE_WAY_MAX + 2
         assert mill.ground.index(-1) <= ON_THE_WAY_MAX + 3 * HELD
         await asyncio.wait_for(flood, 120)
     assert Counter(mill.ground) == Counter([-1, *range(MANY)])
@@ -106,7 +106,7 @@ async def test_whoever_never_ceases_to_submit_does_not_keep_an_app_from_closing_
     async def keeps_submitting(number: int) -> int:
         """Until the App is closed; how many were kept."""
         kept = 0
-        while True:
+        for _ in range(100_000):  # at most so often while the App closes
             try:
                 await mill.app.submit(mill.mill(number), task_id=f"{number}-{kept}")
             except Unwritten:  # it tries again at once
@@ -114,6 +114,7 @@ async def test_whoever_never_ceases_to_submit_does_not_keep_an_app_from_closing_
             except InvalidInput:
                 return kept
             kept += 1
+        raise AssertionError("the App does not come to its closing")
 
     async with asyncio.timeout(SECONDS_MAX), mill.app:
         seen = commits_of(mill.app)

@@ -22,14 +22,14 @@ class Road:
         self.line = Line(lambda: self.places - len(self.on_the_way))
         self.all: list[asyncio.Task[None]] = []
 
-    async def _go(self, name: str, rank: int) -> None:
-        await self.line.enter(rank)
+    async def _go(self, name: str, rank: int, key: str | None) -> None:
+        await self.line.enter(rank, key)
         self.on_the_way.append(name)
         self.went.append(name)
         self.most = max(self.most, len(self.on_the_way))
 
-    def send(self, *names: str, rank: int = 5) -> Sequence[asyncio.Task[None]]:
-        self.all += (sent := [asyncio.create_task(self._go(name, rank)) for name in names])
+    def send(self, *names: str, rank: int = 5, key: str | None = None) -> Sequence[asyncio.Task[None]]:
+        self.all += (sent := [asyncio.create_task(self._go(name, rank, key)) for name in names])
         return sent
 
     async def arrive(self) -> None:
@@ -47,8 +47,9 @@ async def turns() -> None:
 
 
 async def test_with_room_nobody_waits() -> None:
-    road = Road(2)
-    await road.line.enter(5)
+    entering = Road(2).line.enter(5)
+    with pytest.raises(StopIteration):  # at once, without a turn of the event loop
+        entering.send(None)
 
 
 async def test_never_more_are_on_their_way_than_may_be() -> None:
@@ -73,6 +74,24 @@ async def test_of_two_places_one_goes_to_the_highest_rank_and_one_to_whoever_wai
     assert road.went[4:] == ["f", "b"]
     await road.arrive()
     assert road.went[6:] == ["g", "c"]
+
+
+async def test_of_one_key_nobody_passes_whoever_waits_whatever_their_ranks() -> None:
+    road = Road(1)
+    road.send("under way")
+    await turns()
+    road.send("low", rank=1, key="k")
+    road.send("a", "b", "c", rank=5)
+    road.send("high", rank=9, key="k")
+    road.send("alone", rank=9, key="l")
+    for _ in range(7):
+        await road.arrive()
+    assert road.went[1] == "alone"
+    assert road.went.index("low") < road.went.index("high")
+    assert not road.line._keys
+    road.send("later", rank=9, key="k")
+    await road.arrive()
+    assert road.went[-1] == "later"
 
 
 async def test_the_low_one_comes_through_while_high_ones_never_cease() -> None:

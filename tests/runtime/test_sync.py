@@ -60,16 +60,21 @@ async def buggy() -> None:
     raise ZeroDivisionError("a bug")
 
 
+before: set[threading.Thread] = set()  # what other tests have left, for reasons of theirs
+
+
 @pytest.fixture
 def app(machine: Machine) -> Iterator[App]:
+    before.clear()
+    before.update(threading.enumerate())
     yield machine.app([echoes], [greet, nap, buggy])
     assert background_threads() == []
 
 
 def background_threads() -> list[str]:
-    """Without the watchdog, which is the process's own and may rest from what other tests did."""
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("arriero")]
-    return [name for name in names if name != "arriero-watchdog"]
+    """Of this test, without the watchdog, which is the process's own."""
+    names = [thread.name for thread in threading.enumerate() if thread not in before]
+    return [name for name in names if name.startswith("arriero") and name != "arriero-watchdog"]
 
 
 def until(question: Callable[[], object]) -> None:

@@ -1,7 +1,7 @@
 """Who may put a command next, where only so many are to be on their way: the others wait in line.
 
 Of the places that come free, one goes to whoever has the highest rank, the next to whoever has waited longest, and so on:
-a high rank does not wait for all that came before it, and a low one not for ever.
+a high rank does not wait for all that came before it, and a low one not for ever. Nobody passes those who wait with the same key.
 """
 
 import asyncio
@@ -22,15 +22,18 @@ class Line:
     def __init__(self, room: Callable[[], int]) -> None:
         self._room = room
         self._waiting: dict[int, OrderedDict[int, asyncio.Future[None]]] = {}  # by rank, in the order they came
+        self._keys: dict[str, list[int]] = {}  # of those who wait: the rank they have in common, and how many they are
         self._arrivals = 0
-        self._called = 0  # they may go, and come to their turn next
+        self._called = 0  # called, and not resumed yet
         self._all_gone = asyncio.Event()  # nobody is called who has not gone
         self._all_gone.set()
         self._by_age = False  # to whom the next place goes
         self._is_closed = False
 
-    async def enter(self, rank: int) -> None:
+    async def enter(self, rank: int, key: str | None = None) -> None:
         """Wait for a place; whoever has it puts its command before it waits for anything else.
+
+        With the rank of those who wait with the same key, if there are any.
 
         Raises: Unwritten - the line is closed.
         """
@@ -40,20 +43,32 @@ class Line:
             return
         loop = asyncio.get_running_loop()
         called: asyncio.Future[None] = loop.create_future()
+        if key is not None:
+            of_key = self._keys.setdefault(key, [rank, 0])
+            rank, of_key[1] = of_key[0], of_key[1] + 1
         self._arrivals += 1
         arrival = self._arrivals
         self._waiting.setdefault(rank, OrderedDict())[arrival] = called
         loop.call_soon(self.admit)  # there may be room once those have gone who are called already
         try:
             await called
-        except BaseException:  # it is cancelled
+        except BaseException:  # it is cancelled, or thrown away
             if called.done() and not called.cancelled():
                 self._go()
                 self.admit()
             else:
                 self._leave(rank, arrival)
             raise
+        finally:
+            if key is not None:
+                self._one_less(key)
         self._go()
+
+    def _one_less(self, key: str) -> None:
+        of_key = self._keys[key]
+        of_key[1] -= 1
+        if not of_key[1]:
+            del self._keys[key]
 
     def admit(self) -> None:
         """Call as many as there is room for."""
@@ -97,7 +112,7 @@ class Line:
 
 
 async def _refused() -> NoReturn:
-    """A turn later: whoever tries again at once must leave the event loop to those who close."""
+    """Not at once: whoever tries again must leave the event loop to those who close."""
     turn = asyncio.Event()
     asyncio.get_running_loop().call_soon(turn.set)
     await turn.wait()

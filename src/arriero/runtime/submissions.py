@@ -17,7 +17,8 @@ ON_THE_WAY_MAX = 400  # enough for large commits, few enough that a high priorit
 
 
 class Submissions:
-    """Of one App, from its opening to its closing. At most ``ON_THE_WAY_MAX`` are on their way to the store at once.
+    """Of one App, from its opening to its closing. At most ``ON_THE_WAY_MAX`` are put before their answers come, besides those
+    that come again after another transaction's end.
 
     Args:
         node: what runs in this process, if anything, and may begin with a task at once.
@@ -38,19 +39,22 @@ class Submissions:
 
     async def ask(self, command: Submit) -> Submitted | Refusal:
         """Commit a submission and wait for its answer. Raises StoreError."""
-        await self._line.enter(command.priority)
-        # Until the command is put nothing may be waited for: the place in line is used up.
+        await self._line.enter(command.priority, command.convoy)
+        # Until the command is put nothing may be waited for: the place is used up, and the line may be closing.
         node = self._node()
         if node is None:
             return await self._committer.ask(command)
         begun, on_answer = node.begin_with(command)
         if on_answer is None:
-            answer = await self._committer.ask(begun)
-            node.hint()
-            return answer
+            try:
+                return await self._committer.ask(begun)
+            finally:  # it may be there also when its answer was lost
+                node.hint()
         return await self._committer.ask(begun, lambda answer: on_answer(answer, self._committer.left_at))
 
     async def close(self) -> None:
         """Commit what waits, take nothing more."""
-        await self._line.close()
-        await self._committer.stop()
+        try:
+            await self._line.close()
+        finally:
+            await self._committer.stop()
