@@ -46,6 +46,22 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+async def full_road() -> Road:
+    """With one place, which is taken."""
+    road = Road(1)
+    road.send("under way")
+    await turns()
+    return road
+
+
+async def with_two_in_line() -> tuple[Road, asyncio.Task[None]]:
+    """A full road, and the one that waits before ``next``."""
+    road = await full_road()
+    first, _ = road.send("gives up", "next")
+    await turns()
+    return road, first
+
+
 async def test_with_room_nobody_waits() -> None:
     entering = Road(2).line.enter(5)
     with pytest.raises(StopIteration):  # at once, without a turn of the event loop
@@ -77,9 +93,7 @@ async def test_of_two_places_one_goes_to_the_highest_rank_and_one_to_whoever_wai
 
 
 async def test_of_one_key_nobody_passes_whoever_waits_whatever_their_ranks() -> None:
-    road = Road(1)
-    road.send("under way")
-    await turns()
+    road = await full_road()
     road.send("low", rank=1, key="k")
     road.send("a", "b", "c", rank=5)
     road.send("high", rank=9, key="k")
@@ -95,9 +109,7 @@ async def test_of_one_key_nobody_passes_whoever_waits_whatever_their_ranks() -> 
 
 
 async def test_the_low_one_comes_through_while_high_ones_never_cease() -> None:
-    road = Road(1)
-    road.send("under way")
-    await turns()
+    road = await full_road()
     road.send("low", rank=0)
     for number in range(4):
         road.send(f"high {number}", rank=9)
@@ -106,9 +118,7 @@ async def test_the_low_one_comes_through_while_high_ones_never_cease() -> None:
 
 
 async def test_who_comes_as_others_are_let_go_does_not_pass_them() -> None:
-    road = Road(1)
-    road.send("under way")
-    await turns()
+    road = await full_road()
     road.send("earlier")
     await turns()
     road.on_the_way.clear()
@@ -120,11 +130,7 @@ async def test_who_comes_as_others_are_let_go_does_not_pass_them() -> None:
 
 
 async def test_a_place_of_somebody_who_gives_up_as_it_is_called_goes_to_the_next() -> None:
-    road = Road(1)
-    road.send("under way")
-    await turns()
-    gives_up, _ = road.send("gives up", "next")
-    await turns()
+    road, gives_up = await with_two_in_line()
     road.on_the_way.clear()
     road.line.admit()
     gives_up.cancel()
@@ -133,11 +139,7 @@ async def test_a_place_of_somebody_who_gives_up_as_it_is_called_goes_to_the_next
 
 
 async def test_somebody_who_gave_up_in_the_line_is_not_waited_for() -> None:
-    road = Road(1)
-    road.send("under way")
-    await turns()
-    gives_up, _ = road.send("gives up", "next")
-    await turns()
+    road, gives_up = await with_two_in_line()
     gives_up.cancel()
     road.on_the_way.clear()
     road.line.admit()  # before the one that was cancelled has had its turn
@@ -147,9 +149,7 @@ async def test_somebody_who_gave_up_in_the_line_is_not_waited_for() -> None:
 
 
 async def test_somebody_whose_place_was_never_used_holds_up_nobody_who_comes_later() -> None:
-    road = Road(1)
-    road.send("under way")
-    await turns()
+    road = await full_road()
     waits = asyncio.create_task(road.line.enter(5))  # and then puts nothing
     road.send("behind")
     await road.arrive()
@@ -160,9 +160,7 @@ async def test_somebody_whose_place_was_never_used_holds_up_nobody_who_comes_lat
 
 
 async def test_when_it_is_closed_all_go_in_the_order_they_came_and_nobody_else_comes_in() -> None:
-    road = Road(1)
-    road.send("under way")
-    await turns()
+    road = await full_road()
     road.send("a", rank=1)
     road.send("b", rank=9)
     road.send("c", rank=5)

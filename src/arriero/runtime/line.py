@@ -116,4 +116,4 @@ async def _refused() -> NoReturn:
     turn = asyncio.Event()
     asyncio.get_running_loop().call_soon(turn.set)
     await turn.wait()
-    raise Unwritten("the store is being closed: open the App again")
+    raise Unwritten.as_it_closes()

@@ -37,6 +37,11 @@ class Unanswered(StoreError):
 class Unwritten(StoreError):
     """Surely nothing of it was written."""
 
+    @classmethod
+    def as_it_closes(cls) -> "Unwritten":
+        """What came as the store was being closed."""
+        return cls("the store is being closed: open the App again")
+
 
 class Busy(StoreError):
     """The answer to a command whose task another transaction has open just now: nothing changed, ask again soon."""

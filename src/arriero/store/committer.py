@@ -114,8 +114,7 @@ class Committer(Generic[C, A]):
         After the end that is Unwritten: whoever asks while all is being closed must not wait for ever.
         """
         if self._has_ended:
-            late = Unwritten("the store is being closed: open the App again")
-            asyncio.get_running_loop().call_soon(_tell, on_answer, late)
+            asyncio.get_running_loop().call_soon(_tell, on_answer, Unwritten.as_it_closes())
             return
         self._waiting.append(_Asked(command, on_answer))
         self._wake.set()
