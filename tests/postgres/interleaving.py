@@ -8,9 +8,8 @@ server. Where a side could go on and the other too, both are tried: a search thr
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from arriero.store.postgres.pipeline import Asked, Pipeline
 from arriero.store.postgres.session import Limits, Session, Statements
 from arriero.store.postgres.target import target_of
 
@@ -47,37 +47,28 @@ def is_write(label: str) -> bool:
     return label.startswith(("INSERT ", "UPDATE ", "put_"))
 
 
-class Stepped(psycopg.Connection[Any]):
-    """A connection that waits for its turn before each statement, and for the answer after it."""
+class SteppedPipeline(Pipeline):
+    """Statements that each wait for their turn, and for their answer."""
 
-    before: Callable[[str], None]
-    _sent: psycopg.Pipeline | None = None
+    def __init__(self, connection: psycopg.Connection[Any], before: Callable[[str], None]) -> None:
+        super().__init__(connection, prepares=True)
+        self._before = before
 
-    @contextmanager
-    def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        with super().pipeline() as pipeline:
-            self._sent = pipeline
-            try:
-                yield pipeline
-            finally:
-                self._sent = None
-
-    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        self.before(label_of(str(query)))
-        cursor = super().execute(query, params, **options)
-        if self._sent is not None:
-            self._sent.sync()
-        return cursor
+    def ask(self, text: str, parameters: Mapping[str, Any] | None = None) -> Asked:
+        self._before(label_of(text))
+        asked = super().ask(text, parameters)
+        self.arrive()
+        return asked
 
 
 class SteppedSession(Session):
-    """A session of the store on such a connection."""
+    """A session of the store with such statements."""
 
     def __init__(self, url: str, before: Callable[[str], None]) -> None:
         target = target_of(url)
         super().__init__(target, Statements(target.schema), limits=LIMITS)
-        self._connection = Stepped.connect(target.conninfo, autocommit=True, prepare_threshold=0)
-        self._connection.before = before
+        self._connection = psycopg.connect(target.conninfo, autocommit=True)
+        self._pipeline = SteppedPipeline(self._connection, before)
         self.pid = self._connection.info.backend_pid
 
 

@@ -4,7 +4,7 @@ Every statement that a round of tasks' lives sends is explained with its own par
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,8 @@ import pytest
 from arriero.commands import HandOver, Process, Refusal, Submitted
 from arriero.model import StepRow, TaskRow
 from arriero.store.postgres import columns, tables
-from arriero.store.postgres.session import Cursor, Limits, Statements, Transaction
+from arriero.store.postgres.pipeline import Asked
+from arriero.store.postgres.session import Limits, Statements, Transaction
 from arriero.store.postgres.store import ENGINE, PostgresStore
 from bench.growth import AGENT, WORKFLOW, Life, fill, submission, untimed
 from tests.postgres_servers import server, worker
@@ -60,11 +61,11 @@ class Explaining:
         self.executed: list[Executed] = []
         ask, write = Transaction.ask, Transaction.write
 
-        def explained_ask(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
+        def explained_ask(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> Asked:
             self._explain(transaction, name, transaction._statements(name), parameters)
             return ask(transaction, name, parameters)
 
-        def explained_write(transaction: Transaction, sql: str, rows: str) -> Cursor:
+        def explained_write(transaction: Transaction, sql: str, rows: str) -> Asked:
             filled = transaction._statements.filled(sql)
             self._explain(transaction, " ".join(filled.split()[:3]), filled, {"rows": rows})
             return write(transaction, sql, rows)
@@ -73,10 +74,10 @@ class Explaining:
         monkeypatch.setattr(Transaction, "write", explained_write)
 
     def _explain(self, transaction: Transaction, name: str, sql: str, parameters: Mapping[str, Any] | None) -> None:
-        connection = transaction._connection
-        connection.execute("SAVEPOINT explained")
-        self.executed.append(Executed(name, _explained(connection, sql, parameters)))
-        connection.execute("ROLLBACK TO SAVEPOINT explained")
+        execute = transaction._pipeline.ask
+        execute("SAVEPOINT explained")
+        self.executed.append(Executed(name, _explained(execute, sql, parameters)))
+        execute("ROLLBACK TO SAVEPOINT explained")
 
     def taken(self) -> list[Executed]:
         """What was executed since the last call."""
@@ -84,8 +85,8 @@ class Explaining:
         return executed
 
 
-def _explained(connection: psycopg.Connection[Any], sql: str, parameters: Mapping[str, Any] | None) -> Plan:
-    row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}".encode(), parameters).fetchone()
+def _explained(execute: Callable[..., Any], sql: str, parameters: Mapping[str, Any] | None) -> Plan:
+    row = execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters).fetchone()
     assert row is not None
     plan: Plan = row[0][0]["Plan"]
     return plan
@@ -220,7 +221,7 @@ async def _handle_a_convoy(life: Life, key: str) -> None:
 def _plans_kept(connection: psycopg.Connection[Any]) -> list[tuple[str, Plan]]:
     """The plans of the statements that the connection has prepared, each made for whatever parameters come."""
     connection.execute("BEGIN", prepare=False)
-    connection.execute(Statements("arriero")("settings"), ENGINE.parameters(), prepare=False)
+    connection.execute(Statements("arriero")("settings"), ENGINE.parameters(local=True), prepare=False)
     kept = (
         "SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE statement !~ '^[A-Z]+$'"
     )
@@ -274,7 +275,8 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
     grown.statistics_of(when)
     statements = Statements("arriero")
     with psycopg.connect(grown.url) as connection:
-        connection.execute(statements("settings"), Limits(lock=1.0, statement=60.0, idle=60.0).parameters())
+        limits = Limits(lock=1.0, statement=60.0, idle=60.0)
+        connection.execute(statements("settings"), limits.parameters(local=True))
         for names, kind, table, key, sqls in (
             (columns.TASK, TaskRow, "task", "task_no", (tables.UPDATE_TASKS, tables.REWRITE_TASKS)),
             (columns.STEP, StepRow, "step", "step_no", (tables.UPDATE_STEPS, tables.REWRITE_STEPS)),
@@ -283,7 +285,7 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
             found = connection.execute(f"{last} LIMIT 1000".encode()).fetchall()
             rows = columns.as_json(kind(*row) for row in found)
             for sql in sqls:
-                plan = _explained(connection, statements.filled(sql), {"rows": rows})
+                plan = _explained(connection.execute, statements.filled(sql), {"rows": rows})
                 (scan,) = Executed("", plan).scans()
                 assert (scan["Index Name"], scan["Actual Rows"] * scan["Actual Loops"]) == (f"{table}_pkey", 1000)
 

@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+from arriero.errors import StoreError
 from arriero.store.postgres.session import Limits, Session, Statements
 from arriero.store.postgres.target import target_of
 from tests.postgres_servers import database, emptied, pooled
@@ -17,7 +18,7 @@ def _prepared(url: str) -> int:
     try:
         for _ in range(3):
             session.transact(lambda transaction: transaction.ask("select_now", {"given": None}).fetchone())
-        row = session.connected().execute(COUNT, prepare=False).fetchone()
+        row = session.connected().execute(COUNT).fetchone()
         assert row is not None
         return int(row[0])
     finally:
@@ -56,4 +57,38 @@ def test_a_prepared_statement_survives_a_schema_that_another_release_extends(url
         finally:
             connection.execute("ALTER TABLE arriero.task DROP COLUMN of_a_later_release")
     look()
+    session.close()
+
+
+SHOWN = "SELECT current_setting('lock_timeout'), current_setting('search_path')"
+OURS = ("1s", "pg_catalog, pg_temp")
+
+
+def _settings(url: str) -> tuple[object, object]:
+    """Inside a transaction of ours, and after it."""
+    target = target_of(url)
+    session = Session(target, Statements(target.schema), limits=LIMITS)
+    try:
+        inside = session.transact(lambda transaction: transaction.plain(SHOWN).fetchone())
+        return inside, session.connected().execute(SHOWN).fetchone()
+    finally:
+        session.close()
+
+
+def test_a_connection_to_the_server_has_its_settings_for_good(url: str) -> None:
+    assert _settings(url) == (OURS, OURS)
+
+
+def test_settings_do_not_stay_with_a_pooler_s_connection(url: str) -> None:
+    inside, after = _settings(pooled(url))
+    assert inside == OURS
+    assert after != OURS
+
+
+def test_settings_outlive_a_transaction_that_failed(url: str) -> None:
+    target = target_of(url)
+    session = Session(target, Statements(target.schema), limits=LIMITS)
+    with pytest.raises(StoreError):
+        session.transact(lambda transaction: transaction.plain("SELECT 1 / 0 FROM nothing_of_the_kind").fetchone())
+    assert session.transact(lambda transaction: transaction.plain(SHOWN).fetchone()) == OURS
     session.close()

@@ -38,8 +38,9 @@ from ..base import SUPERVISOR_LEASE, Busy
 from ..batch import Batch, complete_within
 from ..convoys import LOOKS_MAX, passed_on
 from . import columns
+from .pipeline import Asked
 from .rows import convoy_in, step_of, task_of
-from .session import Cursor, Transaction
+from .session import Transaction
 from .tables import ReadLate, Tables
 
 T = TypeVar("T")
@@ -128,10 +129,10 @@ class Applying:
         """The store's clock, read after the rows were locked."""
         return self._now
 
-    def _ask_now(self) -> Cursor:
+    def _ask_now(self) -> Asked:
         return self._transaction.ask("select_now", {"given": self._given})
 
-    def run(self, batch: Sequence[AnyCommand], begun: Cursor | None) -> list[Answer | Busy] | None:
+    def run(self, batch: Sequence[AnyCommand], begun: Asked | None) -> list[Answer | Busy] | None:
         """The answers; None: the process that speaks is of an epoch that is over."""
         named = named_by(batch)
         tasks, steps = sorted(named.tasks), sorted(named.steps)
@@ -165,7 +166,7 @@ class Applying:
         self._tables.flush()
         return answers
 
-    def _ask_convoys(self, named: Named) -> dict[str, Cursor]:
+    def _ask_convoys(self, named: Named) -> dict[str, Asked]:
         """What keys are doing whose tasks may end, and which task comes next; and what keys are to be looked at."""
         ask, asked = self._transaction.ask, {}
         if named.convoys or named.convoys_of:
@@ -179,7 +180,7 @@ class Applying:
             asked["due"] = ask("lock_due_convoys", {"given": self._given, "limit": LOOKS_MAX})
         return asked
 
-    def _keep_convoys(self, named: Named, asked: dict[str, Cursor]) -> None:
+    def _keep_convoys(self, named: Named, asked: dict[str, Asked]) -> None:
         if "locked" in asked:
             self._tables.keep_convoys(asked["locked"].fetchall(), at_the_start=True)
         if named.convoys:
@@ -310,7 +311,7 @@ class Applying:
         return found.fetchall(), self._now
 
 
-def _instant(clock: Cursor) -> Instant:
+def _instant(clock: Asked) -> Instant:
     row = clock.fetchone()
     assert row is not None
     return Instant(row[0])

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
+import psycopg
 
 from ...errors import SchemaOutdated, StoreError
 from ..migrate import Migration, SchemaState, migrations, refuse_newer
 from .asking import Connection, asked
-from .session import Cursor, Transaction
+from .pipeline import Asked
+from .session import Transaction
 from .target import target_of
 
-Execute = Callable[[str, Mapping[str, Any]], Cursor]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+Execute = Callable[[str, Mapping[str, Any]], Cursor | Asked]
 SECONDS_MAX = 60.0  # how long a migration waits for another one, and
 LOCK_SECONDS_MAX = 10.0  # for a table, while everybody else waits behind it
 

@@ -8,8 +8,9 @@ from ...core.changes import ConvoyChange
 from ...core.placing import ordering_of
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
 from . import columns
+from .pipeline import Asked
 from .rows import convoy_of, ledger_of, tail_of, task_of
-from .session import Cursor, Transaction
+from .session import Transaction
 from .tables import SEND_CONVOYS, SEND_TAILS, UPDATE_CONVOYS, UPDATE_TAILS
 
 TASK_WIDTH = len(columns.TASK)
@@ -26,7 +27,7 @@ class Places:
         self._of_sequence: dict[tuple[int, int], tuple[TaskRow, str]] = {}
         self._changed_tails: set[str] = set()
         self._changed_convoys: set[int] = set()
-        self._asked: dict[str, Cursor] = {}
+        self._asked: dict[str, Asked] = {}
         of_keys: dict[str, Submit] = {}
         for command in batch:
             if command.convoy is not None:

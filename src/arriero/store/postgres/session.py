@@ -17,6 +17,7 @@ from psycopg.errors import Diagnostic
 
 from ...errors import ArrieroError, StoreError
 from . import columns
+from .pipeline import Asked, Pipeline
 from .target import Target
 from .translating import CONFLICTS, READ_ONLY, translated, unfit
 from .watchdog import WATCHDOG
@@ -29,8 +30,6 @@ SERVER_VERSION_MIN = 150000
 ANSWER_SECONDS = 2.0  # on top of the longest statement: then a transaction that is not answered is given up
 CONNECT_SECONDS = 0.05  # the first pause after a refused connection, by chance shorter; doubled each time, up to
 CONNECT_SECONDS_MAX = 1.0  # so that those who poll do not storm a server that comes back
-
-Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 
 class Undecided(Exception):
@@ -56,11 +55,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 10.0
     by_index: bool = False
 
-    def parameters(self) -> dict[str, str]:
-        """As the statement ``settings`` takes them."""
+    def parameters(self, *, local: bool) -> dict[str, str | bool]:
+        """As the statement ``settings`` takes them. ``local``: of a transaction only."""
         waits = {name: f"{round(getattr(self, name) * 1000)}ms" for name in ("lock", "statement", "idle")}
         plans, others = ("force_generic_plan", "off") if self.by_index else ("force_custom_plan", "on")
-        return {**waits, "plans": plans, "others": others}
+        return {**waits, "plans": plans, "others": others, "local": local}
 
 
 @cache
@@ -88,6 +87,7 @@ class Statements:
             "{s.t.task}": columns.listed(columns.TASK, "(s.t)"),
         }
         self._known: dict[str, str] = {}
+        self._filled: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
         """The statement in ``queries/<name>.sql``."""
@@ -97,9 +97,12 @@ class Statements:
 
     def filled(self, sql: str) -> str:
         """A statement with its words replaced."""
-        for word, text in self._words.items():
-            sql = sql.replace(word, text)
-        return sql
+        if (filled := self._filled.get(sql)) is None:
+            filled = sql
+            for word, text in self._words.items():
+                filled = filled.replace(word, text)
+            self._filled[sql] = filled
+        return filled
 
 
 def is_direct(connection: psycopg.Connection[Any]) -> bool:
@@ -118,20 +121,17 @@ def hang_up(connection: psycopg.Connection[Any]) -> None:
 class Transaction:
     """What may be done inside a transaction. Statements travel together until ``arrive``."""
 
-    def __init__(
-        self, connection: psycopg.Connection[tuple[Any, ...]], pipeline: psycopg.Pipeline, statements: Statements
-    ) -> None:
-        self._connection = connection
+    def __init__(self, pipeline: Pipeline, statements: Statements) -> None:
         self._pipeline = pipeline
         self._statements = statements
 
-    def ask(self, name: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
+    def ask(self, name: str, parameters: Mapping[str, Any] | None = None) -> Asked:
         """Execute ``queries/<name>.sql``."""
-        return self._connection.execute(self._statements(name), parameters)
+        return self._pipeline.ask(self._statements(name), parameters)
 
-    def write(self, sql: str, rows: str) -> Cursor:
+    def write(self, sql: str, rows: str) -> Asked:
         """Execute a set-based statement of ``columns`` with its rows."""
-        return self._connection.execute(self._statements.filled(sql), {"rows": rows})
+        return self._pipeline.ask(self._statements.filled(sql), {"rows": rows})
 
     def arrive(self) -> None:
         """Wait for the answers to all that was asked.
@@ -139,11 +139,11 @@ class Transaction:
         The server counts a transaction as idle, and ends it after the limit, only from here on: whoever stops in the
         middle of one, with rows locked, must not stop the others.
         """
-        self._pipeline.sync()
+        self._pipeline.arrive()
 
-    def plain(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
+    def plain(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Asked:
         """Execute a statement of somebody else."""
-        return self._connection.execute(self._statements.filled(sql), parameters)
+        return self._pipeline.ask(self._statements.filled(sql), parameters)
 
 
 class Session:
@@ -166,11 +166,13 @@ class Session:
     ) -> None:
         self._target = target
         self._statements = statements
-        self._limits = limits.parameters()
+        self._limits = limits
         self._answer_seconds = limits.statement + ANSWER_SECONDS
         self._begin = begin
         self._on_undecided = on_undecided
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._pipeline: Pipeline | None = None  # of the connection
+        self._is_set = False  # whether the connection has its settings for good; else each transaction gets them
         self._refused: StoreError | None = None  # by the last try to connect: until the next one all get this answer
         self._connect_pause = 0.0
         self._next_try_at = 0.0
@@ -201,8 +203,12 @@ class Session:
                 self._target.conninfo, autocommit=True, prepare_threshold=None
             )
             with self.watched():
-                if self._target.prepare or (self._target.prepare is None and is_direct(connection)):
-                    connection.prepare_threshold = 0
+                direct = is_direct(connection)
+                prepares = direct if self._target.prepare is None else self._target.prepare
+                self._pipeline = Pipeline(connection, prepares=prepares)
+                if direct:  # behind a pooler the next transaction may be on another one
+                    connection.execute(self._statements("settings"), self._limits.parameters(local=False))
+                self._is_set = direct
         except (psycopg.Error, UnicodeError) as error:
             self.close()
             raise self.translated(error) from error
@@ -227,6 +233,7 @@ class Session:
 
     def close(self) -> None:
         """Release it; it may be used again."""
+        self._pipeline = None
         with self._cutting:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -285,18 +292,23 @@ class Session:
 
     def _on(self, connection: psycopg.Connection[tuple[Any, ...]], work: Callable[[Transaction], T]) -> T:
         self._wait_was_cut = is_committing = False
+        assert self._pipeline is not None
+        pipeline = self._pipeline
         try:
-            with connection.pipeline() as pipeline:
-                connection.execute(self._begin)
-                connection.execute(self._statements("settings"), self._limits)
-                result = work(Transaction(connection, pipeline, self._statements))
-                is_committing = True
-                commit = connection.execute("COMMIT")
+            pipeline.enter()
+            pipeline.ask(self._begin)
+            if not self._is_set:
+                pipeline.ask(self._statements("settings"), self._limits.parameters(local=True))
+            result = work(Transaction(pipeline, self._statements))
+            is_committing = True
+            commit = pipeline.ask("COMMIT")
+            pipeline.arrive()
+            pipeline.leave()
             if commit.statusmessage != "COMMIT":
                 raise StoreError(f"store {self._target.shown}: COMMIT was answered {commit.statusmessage}")
         except BaseException as error:
             lost = connection.closed or connection.broken
-            self._rolled_back(connection, error)
+            self._rolled_back(pipeline, connection, error)
             if is_committing and lost:
                 self._on_undecided()
                 told = self.translated(error) if isinstance(error, Exception) else StoreError(str(error))
@@ -313,12 +325,14 @@ class Session:
             )
         return result
 
-    def _rolled_back(self, connection: psycopg.Connection[tuple[Any, ...]], error: BaseException) -> None:
+    def _rolled_back(
+        self, pipeline: Pipeline, connection: psycopg.Connection[tuple[Any, ...]], error: BaseException
+    ) -> None:
         is_ours = isinstance(error, psycopg.Error) and error.sqlstate != READ_ONLY
         if connection.closed or connection.broken or not (is_ours or isinstance(error, ArrieroError)):
             self.close()  # whatever it was in the middle of ends with it
             return
         try:
-            connection.execute("ROLLBACK")
+            pipeline.give_up()
         except psycopg.Error:
             self.close()

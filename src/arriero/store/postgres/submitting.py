@@ -15,9 +15,10 @@ from ..convoys import spot_for
 from ..ledgers import reserved
 from ..starting import new_rows, submitted
 from . import columns
+from .pipeline import Asked
 from .places import Places
 from .rows import task_of
-from .session import Cursor, Transaction
+from .session import Transaction
 from .tables import SEND_NEW_STEPS
 
 TASK_WIDTH = len(columns.TASK)
@@ -120,7 +121,7 @@ def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | No
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
     clock = transaction.ask("select_now", {"given": given})
     numbers = transaction.ask("take_numbers", {"count": len(batch)})
-    may_begin: Cursor | None = None
+    may_begin: Asked | None = None
     if beginner is not None and any(command.start is not None for command in batch):
         asked = {"process_no": beginner.process_no, "epoch": beginner.epoch}
         may_begin = transaction.ask("select_beginner", asked)
@@ -145,7 +146,7 @@ def _events(change: Change) -> str:
 
 
 def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Instant) -> set[int]:
-    inserted: Cursor = transaction.write(INSERT_TASKS, SEND_NEW_TASKS(change.task for _, change in made))
+    inserted: Asked = transaction.write(INSERT_TASKS, SEND_NEW_TASKS(change.task for _, change in made))
     bodies = [{"task_no": change.task.task_no, "arguments": command.arguments} for command, change in made]
     transaction.write(INSERT_BODIES, columns.as_json(bodies))
     if steps := [step for _, change in made for step in change.opened]:

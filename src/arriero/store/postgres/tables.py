@@ -24,8 +24,9 @@ from ...model import (
 )
 from ..base import Busy
 from . import columns
+from .pipeline import Asked
 from .rows import convoy_of, step_of, tail_of, task_of
-from .session import Cursor, Transaction
+from .session import Transaction
 
 replace = msgspec.structs.replace
 
@@ -172,7 +173,7 @@ class Tables:
             self._all_read.add(task_no)
         return tuple(self._of(task_no))
 
-    def _keep_unknown(self, found: Cursor) -> None:
+    def _keep_unknown(self, found: Asked) -> None:
         """What this transaction has changed and not written yet is newer than what is read now."""
         for step in map(step_of, found.fetchall()):
             self._steps.setdefault(step.step_no, step)

@@ -1,0 +1,190 @@
+"""Statements that travel together, and their answers: on libpq, as the driver wraps it.
+
+A cursor of the driver costs about 50 us for each statement; of what a transaction of a few rows takes that was more than
+half (docs/adr/0026). Connections, values, rows and errors are the driver's as everywhere else.
+"""
+
+import re
+import select
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import pq
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+
+Row = tuple[Any, ...]
+Key = tuple[bytes, tuple[int, ...]]  # a prepared statement: its text, and of which types its parameters are
+READABLE, WRITABLE = select.POLLIN, select.POLLOUT
+PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A statement as the server takes it: parameters by number."""
+
+    sql: bytes
+    names: tuple[str, ...]  # of the parameters, in the order of their numbers
+    formats: tuple[PyFormat, ...]
+
+
+@lru_cache(1024)
+def statement_of(text: str) -> Statement:
+    """A statement with its parameters by name, ``%(name)s``."""
+    names = tuple(dict.fromkeys(PLACEHOLDER.findall(text)))
+    numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
+    sql = PLACEHOLDER.sub(lambda found: numbers[found[1]], text)
+    return Statement(sql.encode(), names, (PyFormat.AUTO,) * len(names))
+
+
+class Asked:
+    """A statement that was sent. Whoever reads its answer waits until it is here."""
+
+    __slots__ = ("_pipeline", "result")
+
+    def __init__(self, pipeline: "Pipeline") -> None:
+        self._pipeline = pipeline
+        self.result: pq.abc.PGresult | None = None
+
+    def _arrived(self) -> pq.abc.PGresult:
+        if self.result is None:
+            self._pipeline.arrive()
+        assert self.result is not None
+        return self.result
+
+    def fetchall(self) -> list[Row]:
+        """All rows."""
+        result = self._arrived()
+        return self._pipeline.rows_of(result, result.ntuples)
+
+    def fetchone(self) -> Row | None:
+        """The first row."""
+        result = self._arrived()
+        return self._pipeline.rows_of(result, 1)[0] if result.ntuples else None
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it has read or written."""
+        return self._arrived().command_tuples or 0
+
+    @property
+    def statusmessage(self) -> str:
+        """What the server calls what it did."""
+        return (self._arrived().command_status or b"").decode()
+
+
+class Pipeline:
+    """The statements of one connection in autocommit mode, which nobody else uses between ``enter`` and ``leave``.
+
+    ``prepares``: whether the server is to keep what it has parsed and planned.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], *, prepares: bool) -> None:
+        self._libpq = connection.pgconn
+        self._libpq.nonblocking = 1
+        self._encoding = connection.info.encoding
+        self._transformer = Transformer.from_context(connection)
+        self._prepares = prepares
+        self._prepared: dict[Key, bytes] = {}
+        self._count = 0
+        self._under_way: deque[Asked | Key] = deque()
+        self._poll = select.poll()
+
+    def enter(self) -> None:
+        """From now on statements travel together."""
+        self._libpq.enter_pipeline_mode()
+
+    def leave(self) -> None:
+        """All answers are here."""
+        self._libpq.exit_pipeline_mode()
+        while self._libpq.notifies() is not None:  # a pooler may bring what others have listened for
+            pass
+
+    def ask(self, text: str, parameters: Mapping[str, Any] | None = None) -> Asked:
+        """Send a statement, with its next one or on ``arrive``. Raises psycopg.Error."""
+        statement = statement_of(text)
+        given, transformer = parameters or {}, self._transformer
+        values = transformer.dump_sequence([given[name] for name in statement.names], statement.formats)
+        types, formats = transformer.types or (), transformer.formats
+        if self._prepares:
+            self._libpq.send_query_prepared(self._name_of(statement.sql, types), values, formats)
+        else:
+            self._libpq.send_query_params(statement.sql, values, types, formats)
+        asked = Asked(self)
+        self._under_way.append(asked)
+        return asked
+
+    def _name_of(self, sql: bytes, types: tuple[int, ...]) -> bytes:
+        key = (sql, types)
+        if (name := self._prepared.get(key)) is None:
+            self._count += 1
+            name = self._prepared[key] = b"arriero_%d" % self._count
+            self._libpq.send_prepare(name, sql, types)
+            self._under_way.append(key)
+        return name
+
+    def arrive(self) -> None:
+        """Wait for the answers to all that was asked. Raises psycopg.Error: the first of them."""
+        self._libpq.pipeline_sync()
+        failed: psycopg.Error | None = None
+        try:
+            self._flush()
+            while (result := self._next()).status != pq.ExecStatus.PIPELINE_SYNC:
+                error = self._keep(result)
+                failed = failed or error
+        except psycopg.OperationalError as lost:
+            raise failed or lost from None  # the server's last words say more than that it hung up
+        if failed is not None:
+            raise failed
+
+    def _flush(self) -> None:
+        """The server may want to be read from before it reads on."""
+        while self._libpq.flush():
+            if self._wait(WRITABLE | READABLE) & READABLE:
+                self._libpq.consume_input()
+
+    def _wait(self, wanted: int) -> int:
+        """Until the connection is readable or writable, or has ended; which of them."""
+        self._poll.register(self._libpq.socket, wanted)
+        ((_, events),) = self._poll.poll()
+        return events
+
+    def _next(self) -> pq.abc.PGresult:
+        libpq = self._libpq
+        while True:
+            while libpq.is_busy():
+                self._wait(READABLE)
+                libpq.consume_input()
+            if (result := libpq.get_result()) is not None:
+                return result
+            if libpq.status == pq.ConnStatus.BAD:
+                raise psycopg.OperationalError(libpq.get_error_message(self._encoding) or "the connection is lost")
+
+    def _keep(self, result: pq.abc.PGresult) -> psycopg.Error | None:
+        """The answer to whatever was asked first."""
+        asked = self._under_way.popleft()
+        is_good = result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+        if isinstance(asked, Asked):
+            asked.result = result if is_good else None
+        elif not is_good:
+            del self._prepared[asked]
+        if is_good or result.status == pq.ExecStatus.PIPELINE_ABORTED:
+            return None
+        return error_from_result(result, self._encoding)
+
+    def give_up(self) -> None:
+        """After an error: roll back, and leave. Raises psycopg.Error when the connection is of no more use."""
+        with suppress(psycopg.Error):  # a second error, or the first one if it was not the server's
+            self.arrive()
+        self.ask("ROLLBACK")
+        self.arrive()
+        self.leave()
+
+    def rows_of(self, result: pq.abc.PGresult, count: int) -> list[Row]:
+        """The first rows of an answer."""
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, count, tuple)
