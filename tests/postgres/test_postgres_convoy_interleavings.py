@@ -71,7 +71,8 @@ def submits(at: Instant, *commands: Submit) -> Asked:
     def in_session(session: Session) -> Any:
         while True:
             try:
-                answers, _ = session.transact(lambda t: submitting.submit(t, commands, at, frozenset()))
+                answers_of, _ = session.transact(lambda t: submitting.submit(t, commands, at, frozenset()))
+                answers = answers_of()
             except submitting.Again:
                 continue
             if None not in answers:

@@ -99,7 +99,8 @@ def submitted(*commands: Submit) -> Asked:
     def in_session(session: Session) -> Any:
         answers: list[Any] = [None]
         while None in answers:  # as the store does: what another brought meanwhile is there to be looked at now
-            answers, _ = session.transact(lambda t: submitting.submit(t, commands, Instant(NOON), frozenset()))
+            answers_of, _ = session.transact(lambda t: submitting.submit(t, commands, Instant(NOON), frozenset()))
+            answers = answers_of()
         return answers
 
     return Asked(lambda store: store.submit(commands), in_session, Instant(NOON))

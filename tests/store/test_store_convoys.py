@@ -497,6 +497,14 @@ async def test_what_comes_after_it_was_skipped_is_set_aside_and_told(world: Worl
     assert await ids_in_order(world) == ["s1"]
 
 
+async def test_a_new_task_is_new_whatever_stands_beside_it_in_the_batch(world: World) -> None:
+    await world.store.submit([submission("a", convoy=KEY, sequence=1)])
+    same, new = await world.store.submit([submission("b", convoy=KEY, sequence=1), submission("new")])
+    assert isinstance(same, Submitted)
+    assert isinstance(new, Submitted)
+    assert (same.task_id, same.created, new.created) == ("a", False, True)
+
+
 async def test_the_same_number_again_answers_with_its_task_and_another_operation_is_refused(world: World) -> None:
     await world.process()
     (first,) = await numbered(world, 1)

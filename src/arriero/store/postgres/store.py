@@ -281,7 +281,7 @@ class PostgresStore(PostgresLedgers):
             undecided = self._undecided
             try:
                 work = partial(submitting.submit, batch=batch, given=self._given(), mine=mine, beginner=beginner)
-                answers, now = session.transact(work)
+                answers_of, now = session.transact(work)
             except submitting.Again as error:  # as below, but what came in between had a place in a convoy
                 if time.monotonic() > given_up_at:
                     raise Unwritten(str(error)) from error
@@ -299,6 +299,7 @@ class PostgresStore(PostgresLedgers):
                 if mine:  # what was lost is there after all, or written now: either way this commit confirms it
                     self._is_confirmed(undecided)
                 self._measured(now)
+                answers = answers_of()
                 if all(answer is not None for answer in answers):
                     return [answer for answer in answers if answer is not None]
                 continue  # somebody else brought one of the ids meanwhile: now it is there to be looked at

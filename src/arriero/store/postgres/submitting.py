@@ -1,6 +1,6 @@
 """New tasks in one transaction, set-based; and one task in a transaction of the caller's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +39,11 @@ class Again(Exception):  # no error: the transaction is rolled back and run agai
     """Somebody else brought a task_id meanwhile, and the place that it was given here must not stay empty."""
 
 
+# Who reads them before the transaction has ended waits for the server once more. None: somebody else brought the id
+# meanwhile; ask again.
+Answers = Callable[[], list[Submitted | Refusal | None]]
+
+
 class Beginner(msgspec.Struct, frozen=True):
     """The process start that submits, and may begin tasks: its row, the epoch it speaks in, the id of the store."""
 
@@ -66,8 +71,8 @@ def submit(
     given: Instant | None,
     mine: frozenset[int],
     beginner: Beginner | None = None,
-) -> tuple[list[Submitted | Refusal | None], Instant]:
-    """Answers in order, and the store's clock. None: somebody else brought the id meanwhile; ask again.
+) -> tuple[Answers, Instant]:
+    """Answers in order, to be read when the transaction has ended, and the store's clock.
 
     ``mine``: seeds of submissions that this batch may have kept before, without an answer: those are new. ``beginner``:
     who may begin tasks, if it is neither retired nor of an epoch that is over.
@@ -95,13 +100,20 @@ def submit(
         changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))
         answers.append(submitted(change, command))
     if not changes:
-        return answers, known.now
+        return lambda: answers, known.now
     made = list(changes.values())
-    kept = _write(transaction, made, known.now)
-    if any(change.task.task_no not in kept and change.convoy is not None for _, change in made):
-        raise Again("somebody else submitted a task of the same id just now")
-    known.places.flush()
-    return [_if_kept(answer, known.tasks, kept) for answer in answers], known.now
+    inserted = _write(transaction, made, known.now)
+    placed = {change.task.task_no for _, change in made if change.convoy is not None}
+    if placed:
+        if not placed.isdisjoint(_not_kept(made, inserted)):
+            raise Again("somebody else submitted a task of the same id just now")
+        known.places.flush()
+    return lambda: _if_kept(answers, _not_kept(made, inserted)), known.now
+
+
+def _not_kept(made: list[tuple[Submit, Change]], inserted: Asked) -> set[int]:
+    kept = {task_no for (task_no,) in inserted.fetchall()}
+    return {change.task.task_no for _, change in made} - kept
 
 
 def _spot(command: Submit, tail: TailRow | None, known: Known) -> Spot | Submitted | Refusal | None:
@@ -145,8 +157,8 @@ def _events(change: Change) -> str:
     return msgspec.json.encode(change.events).decode()
 
 
-def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Instant) -> set[int]:
-    inserted: Asked = transaction.write(INSERT_TASKS, SEND_NEW_TASKS(change.task for _, change in made))
+def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Instant) -> Asked:
+    inserted = transaction.write(INSERT_TASKS, SEND_NEW_TASKS(change.task for _, change in made))
     bodies = [{"task_no": change.task.task_no, "arguments": command.arguments} for command, change in made]
     transaction.write(INSERT_BODIES, columns.as_json(bodies))
     if steps := [step for _, change in made for step in change.opened]:
@@ -154,7 +166,7 @@ def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Ins
     transaction.write(INSERT_FIRST_LINKS, columns.as_json(_link(command, change, now) for command, change in made))
     if statuses := [status for _, change in made for status in change.statuses]:
         transaction.write(INSERT_FIRST_STATUSES, columns.as_json(statuses))
-    return {task_no for (task_no,) in inserted.fetchall()}
+    return inserted
 
 
 def _link(command: Submit, change: Change, now: Instant) -> dict[str, Any]:
@@ -170,12 +182,8 @@ def _link(command: Submit, change: Change, now: Instant) -> dict[str, Any]:
     }
 
 
-def _if_kept(
-    answer: Submitted | Refusal | None, known: dict[str, tuple[TaskRow, str]], kept: set[int]
-) -> Submitted | Refusal | None:
-    if not isinstance(answer, Submitted) or answer.task_no in kept:
-        return answer
-    return answer if any(answer.task_no == task.task_no for task, _ in known.values()) else None
+def _if_kept(answers: list[Submitted | Refusal | None], lost: set[int]) -> list[Submitted | Refusal | None]:
+    return [None if isinstance(answer, Submitted) and answer.task_no in lost else answer for answer in answers]
 
 
 def _answer_known(
