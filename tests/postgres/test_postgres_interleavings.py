@@ -328,7 +328,7 @@ async def renew_and_retire(store: StateStore, names: Sequence[str]) -> list[Two]
         )
         retiring = asked(
             lambda s, n=number: s.retire(n, by="b", known_dead=False),  # type: ignore[misc]
-            lambda t, n=number: processes.retire(t, n, "b", False, LAPSED),  # type: ignore[misc]
+            lambda t, n=number: processes.retire(t, n, "b", False, LAPSED)[0],  # type: ignore[misc]
             LAPSED,
         )
         made.append((renewing, retiring))
@@ -343,7 +343,7 @@ async def claim_and_retire(store: StateStore, names: Sequence[str]) -> list[Two]
         number = await store.register(name, LEASE)
         retiring = asked(
             lambda s, n=number: s.retire(n, by="b", known_dead=True),  # type: ignore[misc]
-            lambda t, n=number: processes.retire(t, n, "b", True, Instant(NOON)),  # type: ignore[misc]
+            lambda t, n=number: processes.retire(t, n, "b", True, Instant(NOON))[0],  # type: ignore[misc]
             Instant(NOON),
         )
         made.append((applied(claim_of(name, number)), retiring))

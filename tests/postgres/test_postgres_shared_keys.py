@@ -14,7 +14,9 @@ from tests.postgres_servers import database, emptied
 from tests.store.store_checks import broken_links, disagreements, history_violations
 
 KEYS = 40
-EACH = 40  # enough for every process to let its keys go several times
+EACH = (
+    120  # enough for every process to hear of the others with its first renewal, and to let its keys go several times
+)
 PATIENCE = 60.0
 
 done: dict[str, list[int]] = defaultdict(list)
@@ -75,8 +77,9 @@ async def test_processes_that_share_keys_keep_each_in_its_order(
     store = PostgresStore(url)
     await store.open()
     shares = await claims(store)
-    # A key stays where it was claimed first: how many go to whom is a matter of the moment; that they are shared is not.
-    assert len(shares) > processes / 2
+    # Seen: the least has half of an even share. How even they are is a matter of the moment; that they share is not.
+    assert len(shares) == processes
+    assert min(shares.values()) * processes >= KEYS * EACH / 10
     assert await history_violations(store) == []
     assert await disagreements(store) == []
     assert await broken_links(store) == []

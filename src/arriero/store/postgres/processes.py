@@ -74,18 +74,20 @@ def renew(
     return Renewal(Instant(now), is_renewed, nobody_frees_until, rows)
 
 
-def retire(transaction: Transaction, process_no: int, by: str, known_dead: bool, given: Instant | None) -> bool:
-    """See ``StateStore.retire``."""
+def retire(
+    transaction: Transaction, process_no: int, by: str, known_dead: bool, given: Instant | None
+) -> tuple[bool, str]:
+    """See ``StateStore.retire``; answers also the name of the process start."""
     row = transaction.ask("lock_process", {"process_no": process_no}).fetchone()
     now = now_of(transaction, given)
     if row is None:
-        return True  # forgotten by a restore
+        return True, ""  # forgotten by a restore
     process = ProcessRow(*row)
     if process.retired or (not known_dead and process.lease_until > now):
-        return process.retired
+        return process.retired, process.instance
     transaction.ask("retire_process", {"process_no": process_no})
     note(transaction, now, by, {"type": "process.retired", "process": process_no, "known_dead": known_dead})
-    return True
+    return True, process.instance
 
 
 def _lease(transaction: Transaction, name: str) -> LeaseRow | None:

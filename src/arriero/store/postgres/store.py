@@ -30,6 +30,7 @@ from ..base import (
     Unanswered,
     Unwritten,
 )
+from ..life import Lives, folder_of_machine
 from ..threads import ConnectionThread
 from . import convoys, mail, processes, reading, submitting
 from .applying import Applying, is_news_for_others
@@ -89,6 +90,7 @@ class PostgresStore(PostgresLedgers):
         self._telling: set[asyncio.Task[None]] = set()
         self._name = secrets.token_hex(8)  # under which it tells others: it need not hear itself
         self._spare: list[Session] = []  # for those who read the history
+        self._lives: Lives | None = None
         self._lanes: dict[str, tuple[Session, ConnectionThread[Session]]] = {}
 
     def now(self) -> Instant:
@@ -161,6 +163,8 @@ class PostgresStore(PostgresLedgers):
         lanes, self._lanes = self._lanes, {}
         for _, thread in lanes.values():
             await thread.close()
+        if self._lives is not None:
+            self._lives.close()
         while self._spare:
             self._spare.pop().close()
 
@@ -398,10 +402,16 @@ class PostgresStore(PostgresLedgers):
 
     # --- processes
     def announce(self, instance: str) -> None:
-        return
+        """To those of this user on this machine; the others look at the lease."""
+        try:
+            if self._lives is None:
+                self._lives = Lives(folder_of_machine(self.store_id))
+            self._lives.announce(instance)
+        except OSError as error:
+            logger.info("the death of this process will be seen by its lease only: %s", error)
 
     def is_known_dead(self, instance: str) -> bool:
-        return False
+        return self._lives is not None and self._lives.is_known_dead(instance)
 
     async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
         number, epoch = await self._write(
@@ -436,7 +446,12 @@ class PostgresStore(PostgresLedgers):
         return await self._read(work)
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
-        return await self._write("others", lambda t: processes.retire(t, process_no, by, known_dead, self._given()))
+        is_retired, instance = await self._write(
+            "others", lambda t: processes.retire(t, process_no, by, known_dead, self._given())
+        )
+        if is_retired and instance and self._lives is not None:
+            self._lives.forget(instance)
+        return is_retired
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         return await self._read(lambda t: reading.held(t, process_no, limit))

@@ -34,6 +34,7 @@ from ..base import ANY_TASK, ConvoyLoaded, Due, Ended, Overdue, Purge, Purged, R
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
 from ..convoys import LOOKS_MAX, passed_on, spot_for
 from ..ledgers import reserved
+from ..life import Lives, folder_of_file
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
 from ..starting import new_rows, submitted
 from ..threads import ConnectionThread
@@ -42,7 +43,6 @@ from .clock import boot_id, fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
 from .joined import in_callers_transaction
 from .ledgers import SqliteLedgers
-from .life import Lives
 from .remembered import Remembered
 from .rows import history_of, process_of, step_of, task_of
 from .tables import Executes, Tables, query
@@ -70,7 +70,7 @@ class SqliteStore(SqliteLedgers):
         self._commits = 0
         self._rows_checkpointed = 0
         self._remembered = Remembered()
-        self._lives = Lives(self.path)
+        self._lives = Lives(folder_of_file(self.path))
         self._writer: ConnectionThread[sqlite3.Connection] | None = None
         self._reader: ConnectionThread[sqlite3.Connection] | None = None
         self._checkpointer: sqlite3.Connection | None = None

@@ -1,22 +1,47 @@
 """Who lives on this machine: each process start holds a lock on a file of its own, which its death releases at once."""
 
 import fcntl
+import hashlib
 import os
+import stat
+import tempfile
 from pathlib import Path
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def folder_of_file(store_path: str) -> Path:
+    """Where those meet who have the store's file."""
+    return Path(store_path + ".processes")
+
+
+def folder_of_machine(store_id: str) -> Path:
+    """Where those of this user meet who work on a store elsewhere: in a folder of this start of this machine.
+
+    So nobody on another machine is taken for dead, even if it had the same temporary folder.
+    Raises: OSError - the system does not tell one start from another, or the folder is not this user's alone.
+    """
+    user = os.getuid()
+    ours = Path(tempfile.gettempdir()) / f"arriero-{user}-{BOOT_ID.read_text().strip()}"
+    ours.mkdir(mode=0o700, exist_ok=True)
+    found = ours.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+        raise PermissionError(f"{ours} is not a folder of this user alone")
+    return ours / hashlib.sha256(store_id.encode()).hexdigest()[:32]
 
 
 class Lives:
-    """Lock files in the folder ``<store file>.processes``."""
+    """Lock files in a folder."""
 
-    def __init__(self, store_path: str) -> None:
-        self._folder = Path(store_path + ".processes")
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._held: dict[str, int] = {}
 
     def _file(self, instance: str) -> Path:
         return self._folder / f"{instance}.lock"
 
     def announce(self, instance: str) -> None:
-        """Hold the lock of this process start for as long as the process lives."""
+        """Hold the lock of this process start for as long as the process lives. Raises OSError."""
         self._folder.mkdir(exist_ok=True)
         descriptor = os.open(self._file(instance), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -7,22 +7,22 @@ from pathlib import Path
 
 from store_world import TestClock
 
+from arriero.store.life import Lives, folder_of_file
 from arriero.store.memory import MemoryStore
-from arriero.store.sqlite.life import Lives
 from arriero.store.sqlite.store import SqliteStore
 
 LIVE = """
 import sys
-from arriero.store.sqlite.life import Lives
-lives = Lives(sys.argv[1])
+from arriero.store.life import Lives, folder_of_file
+lives = Lives(folder_of_file(sys.argv[1]))
 lives.announce("other")
 print("alive", flush=True)
 sys.stdin.read()
 """
 FORKS = """
 import os, sys
-from arriero.store.sqlite.life import Lives
-lives = Lives(sys.argv[1])
+from arriero.store.life import Lives, folder_of_file
+lives = Lives(folder_of_file(sys.argv[1]))
 lives.announce("other")
 if os.fork():
     print("parent gone", flush=True)
@@ -31,8 +31,8 @@ sys.stdin.read()
 """
 EXECS = """
 import subprocess, sys
-from arriero.store.sqlite.life import Lives
-lives = Lives(sys.argv[1])
+from arriero.store.life import Lives, folder_of_file
+lives = Lives(folder_of_file(sys.argv[1]))
 lives.announce("other")
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], close_fds=False)
 print("parent gone", flush=True)
@@ -56,7 +56,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def test_a_process_lives_until_it_is_killed_and_then_is_known_dead_at_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     process = _start(LIVE, path)
-    lives = Lives(str(path))
+    lives = Lives(folder_of_file(str(path)))
     assert not lives.is_known_dead("other")
     _end(process)
     assert lives.is_known_dead("other")
@@ -67,7 +67,7 @@ def test_a_forked_child_keeps_its_parent_from_being_called_dead_so_only_the_leas
     path = tmp_path / "store.db"
     process = _start(FORKS, path)
     process.wait()
-    lives = Lives(str(path))
+    lives = Lives(folder_of_file(str(path)))
     assert not lives.is_known_dead("other")
     assert process.stdin is not None
     process.stdin.close()
@@ -81,12 +81,12 @@ def test_a_program_started_by_a_process_does_not_inherit_its_life(tmp_path: Path
     path = tmp_path / "store.db"
     process = _start(EXECS, path)
     process.wait()
-    assert Lives(str(path)).is_known_dead("other")
+    assert Lives(folder_of_file(str(path))).is_known_dead("other")
     process.communicate()
 
 
 def test_of_a_process_without_a_file_nobody_can_tell(tmp_path: Path) -> None:
-    assert not Lives(str(tmp_path / "store.db")).is_known_dead("never-heard-of")
+    assert not Lives(folder_of_file(str(tmp_path / "store.db"))).is_known_dead("never-heard-of")
 
 
 async def test_a_store_s_own_process_and_one_that_closed_are_not_dead(
