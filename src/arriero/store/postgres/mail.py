@@ -23,6 +23,7 @@ def acknowledge(transaction: Transaction, acknowledged: Sequence[tuple[str, int]
     """Remove statuses that their reader is done with."""
     rows = [{"queue": queue, "no": number} for queue, number in acknowledged]
     transaction.ask("delete_statuses", {"rows": columns.as_json(rows)})
+    transaction.arrive()  # a connection that had ended before is noticed here, where nothing is in doubt yet
 
 
 def drop(transaction: Transaction, now: Instant, before: Instant, limit: int) -> int:

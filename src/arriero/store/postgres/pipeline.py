@@ -21,6 +21,7 @@ from psycopg.errors import error_from_result
 Row = tuple[Any, ...]
 Key = tuple[bytes, tuple[int, ...]]  # a prepared statement: its text, and of which types its parameters are
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
+PREPARED_MAX = 500  # of a connection: what comes after that is planned each time
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
@@ -110,17 +111,20 @@ class Pipeline:
         given, transformer = parameters or {}, self._transformer
         values = transformer.dump_sequence([given[name] for name in statement.names], statement.formats)
         types, formats = transformer.types or (), transformer.formats
-        if self._prepares:
-            self._libpq.send_query_prepared(self._name_of(statement.sql, types), values, formats)
-        else:
+        name = self._name_of(statement.sql, types)
+        if name is None:
             self._libpq.send_query_params(statement.sql, values, types, formats)
+        else:
+            self._libpq.send_query_prepared(name, values, formats)
         asked = Asked(self)
         self._under_way.append(asked)
         return asked
 
-    def _name_of(self, sql: bytes, types: tuple[int, ...]) -> bytes:
+    def _name_of(self, sql: bytes, types: tuple[int, ...]) -> bytes | None:
         key = (sql, types)
         if (name := self._prepared.get(key)) is None:
+            if not self._prepares or len(self._prepared) >= PREPARED_MAX:
+                return None
             self._count += 1
             name = self._prepared[key] = b"arriero_%d" % self._count
             self._libpq.send_prepare(name, sql, types)
@@ -129,9 +133,10 @@ class Pipeline:
 
     def arrive(self) -> None:
         """Wait for the answers to all that was asked. Raises psycopg.Error: the first of them."""
-        self._libpq.pipeline_sync()
         failed: psycopg.Error | None = None
         try:
+            self._expect_life()
+            self._libpq.pipeline_sync()
             self._flush()
             while (result := self._next()).status != pq.ExecStatus.PIPELINE_SYNC:
                 error = self._keep(result)
@@ -161,11 +166,16 @@ class Pipeline:
                 libpq.consume_input()
             if (result := libpq.get_result()) is not None:
                 return result
-            if libpq.status == pq.ConnStatus.BAD:
-                raise psycopg.OperationalError(libpq.get_error_message(self._encoding) or "the connection is lost")
+            self._expect_life()
+
+    def _expect_life(self) -> None:
+        if self._libpq.status == pq.ConnStatus.BAD:
+            raise psycopg.OperationalError(self._libpq.get_error_message(self._encoding) or "the connection is lost")
 
     def _keep(self, result: pq.abc.PGresult) -> psycopg.Error | None:
-        """The answer to whatever was asked first."""
+        """The answer to whatever was asked first; if nothing was, the server's last words."""
+        if not self._under_way:
+            return error_from_result(result, self._encoding)
         asked = self._under_way.popleft()
         is_good = result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
         if isinstance(asked, Asked):
@@ -187,4 +197,7 @@ class Pipeline:
     def rows_of(self, result: pq.abc.PGresult, count: int) -> list[Row]:
         """The first rows of an answer."""
         self._transformer.set_pgresult(result)
-        return self._transformer.load_rows(0, count, tuple)
+        try:
+            return self._transformer.load_rows(0, count, tuple)
+        finally:
+            self._transformer.set_pgresult(None)  # it is kept by who asked, and no longer

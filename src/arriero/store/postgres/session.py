@@ -26,6 +26,9 @@ T = TypeVar("T")
 CONFLICTS_MAX = 30  # in a row: then somebody else is told
 CONFLICT_SECONDS = 0.005  # the first pause after one, by chance shorter; doubled each time, up to
 CONFLICT_SECONDS_MAX = 0.2
+# After these a connection is made anew: the server is no primary any more; a statement that it had prepared has gone, or
+# its tables have changed.
+UNUSABLE = frozenset({READ_ONLY, "26000", "0A000"})
 SERVER_VERSION_MIN = 150000
 ANSWER_SECONDS = 2.0  # on top of the longest statement: then a transaction that is not answered is given up
 CONNECT_SECONDS = 0.05  # the first pause after a refused connection, by chance shorter; doubled each time, up to
@@ -118,6 +121,13 @@ def hang_up(connection: psycopg.Connection[Any]) -> None:
             peer.shutdown(socket.SHUT_RDWR)
 
 
+def is_silence(connection: psycopg.Connection[Any], error: BaseException) -> bool:
+    """Whether an error says nothing of what the server did: an ordinary error of its own means that it rolled back."""
+    if connection.closed or connection.broken:
+        return True
+    return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized != "ERROR"
+
+
 class Transaction:
     """What may be done inside a transaction. Statements travel together until ``arrive``."""
 
@@ -172,7 +182,8 @@ class Session:
         self._on_undecided = on_undecided
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._pipeline: Pipeline | None = None  # of the connection
-        self._is_set = False  # whether the connection has its settings for good; else each transaction gets them
+        self._is_direct = False  # whether no pooler stands between
+        self._is_set = False  # whether the connection has the settings of transactions for good
         self._refused: StoreError | None = None  # by the last try to connect: until the next one all get this answer
         self._connect_pause = 0.0
         self._next_try_at = 0.0
@@ -203,12 +214,9 @@ class Session:
                 self._target.conninfo, autocommit=True, prepare_threshold=None
             )
             with self.watched():
-                direct = is_direct(connection)
-                prepares = direct if self._target.prepare is None else self._target.prepare
+                self._is_direct, self._is_set = is_direct(connection), False
+                prepares = self._is_direct if self._target.prepare is None else self._target.prepare
                 self._pipeline = Pipeline(connection, prepares=prepares)
-                if direct:  # behind a pooler the next transaction may be on another one
-                    connection.execute(self._statements("settings"), self._limits.parameters(local=False))
-                self._is_set = direct
         except (psycopg.Error, UnicodeError) as error:
             self.close()
             raise self.translated(error) from error
@@ -290,30 +298,43 @@ class Session:
         finally:
             WATCHDOG.forget(self)
 
+    def _set(self, pipeline: Pipeline) -> None:
+        """Settings of the connection, if the next transaction will run on it, too: behind a pooler it may not."""
+        if self._is_direct and not self._is_set:
+            pipeline.ask(self._statements("settings"), self._limits.parameters(local=False))
+            pipeline.arrive()
+            self._is_set = True
+
     def _on(self, connection: psycopg.Connection[tuple[Any, ...]], work: Callable[[Transaction], T]) -> T:
-        self._wait_was_cut = is_committing = False
+        self._wait_was_cut = False
+        commit: Asked | None = None
         assert self._pipeline is not None
         pipeline = self._pipeline
         try:
             pipeline.enter()
+            self._set(pipeline)
             pipeline.ask(self._begin)
             if not self._is_set:
                 pipeline.ask(self._statements("settings"), self._limits.parameters(local=True))
             result = work(Transaction(pipeline, self._statements))
-            is_committing = True
             commit = pipeline.ask("COMMIT")
             pipeline.arrive()
-            pipeline.leave()
             if commit.statusmessage != "COMMIT":
                 raise StoreError(f"store {self._target.shown}: COMMIT was answered {commit.statusmessage}")
+            pipeline.leave()
         except BaseException as error:
-            lost = connection.closed or connection.broken
-            self._rolled_back(pipeline, connection, error)
-            if is_committing and lost:
+            if commit is not None and commit.result is not None and commit.statusmessage == "COMMIT":
+                self.close()  # the server hung up after it had answered
+                if not isinstance(error, psycopg.Error):
+                    raise
+            elif commit is not None and is_silence(connection, error):
+                self.close()
                 self._on_undecided()
                 told = self.translated(error) if isinstance(error, Exception) else StoreError(str(error))
                 raise Undecided(result, told) from error
-            raise
+            else:
+                self._rolled_back(pipeline, connection, error)
+                raise
         if self._wait_was_cut:
             self._on_undecided()
             raise Undecided(
@@ -328,7 +349,7 @@ class Session:
     def _rolled_back(
         self, pipeline: Pipeline, connection: psycopg.Connection[tuple[Any, ...]], error: BaseException
     ) -> None:
-        is_ours = isinstance(error, psycopg.Error) and error.sqlstate != READ_ONLY
+        is_ours = isinstance(error, psycopg.Error) and error.sqlstate not in UNUSABLE
         if connection.closed or connection.broken or not (is_ours or isinstance(error, ArrieroError)):
             self.close()  # whatever it was in the middle of ends with it
             return
