@@ -5,13 +5,16 @@ import gc
 import os
 import random
 import time
+from itertools import count
 from pathlib import Path
+from statistics import median
 
 from arriero_app import app, asleep, nap, slumber, three, wakings, warm_up, woken
 from common import PAYLOAD, WARM_UP_TASKS
 from filling import fill
 
-FINISHED = (100_000, 1_000_000)  # tasks in the store when w7 measures again
+FINISHED = (100_000, 1_000_000)  # tasks in the store when w7 measures
+TURNS = 5  # of a store with so many, each beside one of an empty store: a machine's speed changes within minutes
 SUBMIT_BATCH = 1_000  # sleepers submitted at once
 ASLEEP_WITHIN_SECONDS = 600
 SETTLE_SECONDS = 3  # after the last one fell asleep: what it recorded is committed, what it used is given back
@@ -22,19 +25,28 @@ SUBMITTED_PER_SECOND = 500  # slowly reckoned: when w8's first sleeper is due, t
 
 
 async def w7(tasks: int, url: str) -> dict[str, float]:
-    """Throughput with nothing finished, then with more and more; with ids of ours, and with the user's random ones.
+    """Throughput with more and more finished tasks, each time in turn with an empty store; at last with random ids.
 
-    Tasks are filled in while nobody runs; then the App starts anew and warms up, as before the first measurement.
+    Tasks are filled in while nobody runs; the App starts anew and warms up before each measurement.
     """
-    figures = {"at 0": await measured(url, tasks)}
-    before = 0
+    empty, figures = (beside(url, number) for number in count()), {}
+    await measured(url, WARM_UP_TASKS)  # leaves one to make copies of
+    before, of_empty = 0, []
     for finished in FINISHED:
         fill(url, finished - before)
         before = finished
-        figures[f"at {finished:,}"] = await measured(url, tasks)
-    figures["ratio"] = figures[f"at {before:,}"] / figures["at 0"]
-    figures["random ids"] = await measured(url, tasks, random.Random(7))
+        turns = [(await measured(next(empty), tasks), await measured(url, tasks)) for _ in range(TURNS)]
+        of_empty += [at_none for at_none, _ in turns]
+        figures[f"at {finished:,}"] = median(at_many for _, at_many in turns)
+        figures["ratio"] = median(at_many / at_none for at_none, at_many in turns)
+    figures["at 0"] = median(of_empty)
+    figures["random ids"] = median([await measured(url, tasks, random.Random(turn)) for turn in range(TURNS)])
     return figures
+
+
+def beside(url: str, number: int) -> str:
+    """Another store of the same kind, on the same disk or server."""
+    return f"{url}-empty-{number}" if url.startswith("sqlite:") else f"{url}?schema=empty_{number}"
 
 
 async def measured(url: str, tasks: int, source: random.Random | None = None) -> float:
