@@ -10,6 +10,14 @@ from pathlib import Path
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+def boot_id() -> str:
+    """Which boot of the machine this is; empty where the system does not say."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
 def folder_of_file(store_path: str) -> Path:
     """Where those meet who have the store's file."""
     return Path(store_path + ".processes")
@@ -21,8 +29,10 @@ def folder_of_machine(store_id: str) -> Path:
     So nobody on another machine is taken for dead, even if it had the same temporary folder.
     Raises: OSError - the system does not tell one start from another, or the folder is not this user's alone.
     """
-    user = os.getuid()
-    ours = Path(tempfile.gettempdir()) / f"arriero-{user}-{BOOT_ID.read_text().strip()}"
+    user, boot = os.getuid(), boot_id()
+    if not boot:
+        raise FileNotFoundError(f"{BOOT_ID} does not say which boot this is")
+    ours = Path(tempfile.gettempdir()) / f"arriero-{user}-{boot}"
     ours.mkdir(mode=0o700, exist_ok=True)
     found = ours.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:

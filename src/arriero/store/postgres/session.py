@@ -89,14 +89,11 @@ class Statements:
             + ".convoy AS c WHERE c.convoy_no = t.convoy_no)",
             "{s.t.task}": columns.listed(columns.TASK, "(s.t)"),
         }
-        self._known: dict[str, str] = {}
         self._filled: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
         """The statement in ``queries/<name>.sql``."""
-        if (known := self._known.get(name)) is None:
-            known = self._known[name] = self.filled(_file(name))
-        return known
+        return self.filled(_file(name))
 
     def filled(self, sql: str) -> str:
         """A statement with its words replaced."""
@@ -119,6 +116,11 @@ def hang_up(connection: psycopg.Connection[Any]) -> None:
     if not connection.closed:
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as peer:
             peer.shutdown(socket.SHUT_RDWR)
+
+
+def is_kept(commit: Asked | None) -> bool:
+    """Whether the server has answered a COMMIT that it is done."""
+    return commit is not None and commit.result is not None and commit.statusmessage == "COMMIT"
 
 
 def is_silence(connection: psycopg.Connection[Any], error: BaseException) -> bool:
@@ -319,11 +321,11 @@ class Session:
             result = work(Transaction(pipeline, self._statements))
             commit = pipeline.ask("COMMIT")
             pipeline.arrive()
-            if commit.statusmessage != "COMMIT":
+            if not is_kept(commit):
                 raise StoreError(f"store {self._target.shown}: COMMIT was answered {commit.statusmessage}")
             pipeline.leave()
         except BaseException as error:
-            if commit is not None and commit.result is not None and commit.statusmessage == "COMMIT":
+            if is_kept(commit):
                 self.close()  # the server hung up after it had answered
                 if not isinstance(error, psycopg.Error):
                     raise

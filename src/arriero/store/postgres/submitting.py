@@ -104,11 +104,13 @@ def submit(
     made = list(changes.values())
     inserted = _write(transaction, made, known.now)
     placed = {change.task.task_no for _, change in made if change.convoy is not None}
-    if placed:
-        if not placed.isdisjoint(_not_kept(made, inserted)):
-            raise Again("somebody else submitted a task of the same id just now")
-        known.places.flush()
-    return lambda: _if_kept(answers, _not_kept(made, inserted)), known.now
+    if not placed:
+        return lambda: _if_kept(answers, _not_kept(made, inserted)), known.now
+    lost = _not_kept(made, inserted)
+    if not placed.isdisjoint(lost):
+        raise Again("somebody else submitted a task of the same id just now")
+    known.places.flush()
+    return lambda: _if_kept(answers, lost), known.now
 
 
 def _not_kept(made: list[tuple[Submit, Change]], inserted: Asked) -> set[int]:

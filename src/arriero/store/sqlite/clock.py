@@ -5,11 +5,8 @@ reboot the offset is made anew, from the wall clock but never before the last in
 """
 
 import time
-from pathlib import Path
 
 from ...model import Instant
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def since_boot() -> int:
@@ -21,14 +18,6 @@ def since_boot() -> int:
 def wall_clock() -> int:
     """Microseconds since 1970 as the machine's calendar has it."""
     return time.time_ns() // 1000
-
-
-def boot_id() -> str:
-    """Which boot this is; empty where the system does not say."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def fresh_offset(seen: Instant) -> int:

@@ -34,12 +34,12 @@ from ..base import ANY_TASK, ConvoyLoaded, Due, Ended, Overdue, Purge, Purged, R
 from ..batch import STORE_STREAM, Batch, complete_within, same_submission
 from ..convoys import LOOKS_MAX, passed_on, spot_for
 from ..ledgers import reserved
-from ..life import Lives, folder_of_file
+from ..life import Lives, boot_id, folder_of_file
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
 from ..starting import new_rows, submitted
 from ..threads import ConnectionThread
 from . import convoys, mail, upkeep
-from .clock import boot_id, fresh_offset, since_boot, wall_clock
+from .clock import fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
 from .joined import in_callers_transaction
 from .ledgers import SqliteLedgers
