@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 
 from arriero.store.postgres.pipeline import Asked, Pipeline
-from arriero.store.postgres.session import Limits, Session, Statements
+from arriero.store.postgres.session import Limits, Session, Statements, _file
 from arriero.store.postgres.target import target_of
 
 STEPS_MAX = 6
@@ -33,6 +33,11 @@ Operation = Callable[[Session], Any]
 
 class Stuck(AssertionError):
     """Neither side can go on."""
+
+
+def replace_statement(statements: Statements, name: str, sql: str) -> None:
+    """Have ``sql`` run where ``queries/<name>.sql`` is asked for: how a test shows what a statement is for."""
+    statements._filled[_file(name)] = sql
 
 
 def label_of(statement: str) -> str:

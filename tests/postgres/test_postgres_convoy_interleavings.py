@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import psycopg
 import pytest
-from interleaving import Operation, Pair, Ran, is_write
+from interleaving import Operation, Pair, Ran, is_write, replace_statement
 from test_postgres_interleavings import FIRST, HOLDER, Asked, applied, claim_of, prepared
 
 from arriero.commands import (
@@ -453,7 +453,7 @@ async def test_places_that_are_given_before_the_order_of_commits_is_decided_are_
         " FROM arriero.convoy_tail WHERE key = ANY(%(keys)s) ORDER BY convoy_no"
     )
     for side in pair.sides:
-        side.session._statements._known["lock_tails"] = broken
+        replace_statement(side.session._statements, "lock_tails", broken)
     ended = await run_scene(submit_and_submit_of_a_busy_key, store, clock, pair)
     with pytest.raises(AssertionError, match="a later place was seen first"):
         refuse_places_out_of_commit_order(ended)

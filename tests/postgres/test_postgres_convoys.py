@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from interleaving import replace_statement
 from psycopg.rows import scalar_row
 from test_postgres_plans import Explaining, faults
 
@@ -356,15 +357,13 @@ async def test_a_head_that_a_stranger_holds_is_waited_for_and_not_jumped_over(
     assert await ends_while_its_head_is_held(world, url, hand_over=hand_over) == ["a", "b", "c"]
 
 
-async def test_the_order_is_seen_to_be_broken_when_the_next_one_is_picked_past_a_lock(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_order_is_seen_to_be_broken_when_the_next_one_is_picked_past_a_lock(url: str) -> None:
     """What the test above is for: the same, with the lock inside the query that picks."""
     async with opened(url) as world:
         store = world.store
         assert isinstance(store, PostgresStore)
         broken = store._statements("lock_next_waiting").replace("LIMIT 1)", "LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)")
-        monkeypatch.setitem(store._statements._known, "lock_next_waiting", broken)
+        replace_statement(store._statements, "lock_next_waiting", broken)
         assert (await ends_while_its_head_is_held(world, url, hand_over=True))[:2] == ["a", "c"]
 
 
