@@ -8,7 +8,7 @@ server. Where a side could go on and the other too, both are tried: a search thr
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from queue import Empty, SimpleQueue
@@ -62,6 +62,12 @@ class SteppedPipeline(Pipeline):
     def ask(self, text: str, parameters: Mapping[str, Any] | None = None) -> Asked:
         self._before(label_of(text))
         asked = super().ask(text, parameters)
+        self.arrive()
+        return asked
+
+    def ask_with_fields(self, text: str, fields: Iterable[object]) -> Asked:
+        self._before(label_of(text))
+        asked = super().ask_with_fields(text, fields)
         self.arrive()
         return asked
 

@@ -4,7 +4,7 @@ Every statement that a round of tasks' lives sends is explained with its own par
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,6 +28,8 @@ PAGES_MORE_MAX = (
     4  # times as many pages as without the finished tasks: each row is found through an index that is deeper
 )
 PAGES_FEW = 300  # more than that: what is dead and not vacuumed yet differs
+
+EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 
 Plan = dict[str, Any]
 
@@ -62,22 +64,28 @@ class Explaining:
         ask, write = Transaction.ask, Transaction.write
 
         def explained_ask(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> Asked:
-            self._explain(transaction, name, transaction._statements(name), parameters)
+            self._explain(
+                transaction,
+                name,
+                lambda: transaction._pipeline.ask(EXPLAIN + transaction._statements(name), parameters),
+            )
             return ask(transaction, name, parameters)
 
-        def explained_write(transaction: Transaction, sql: str, rows: str) -> Asked:
-            filled = transaction._statements.filled(sql)
-            self._explain(transaction, " ".join(filled.split()[:3]), filled, {"rows": rows})
-            return write(transaction, sql, rows)
+        def explained_write(transaction: Transaction, statement: columns.Write, rows: Sequence[Any]) -> Asked:
+            explained = msgspec.structs.replace(
+                statement, of_one=EXPLAIN + statement.of_one, of_many=EXPLAIN + statement.of_many
+            )
+            name = " ".join(transaction._statements.filled(statement.of_one).split()[:3])
+            self._explain(transaction, name, lambda: write(transaction, explained, rows))
+            return write(transaction, statement, rows)
 
         monkeypatch.setattr(Transaction, "ask", explained_ask)
         monkeypatch.setattr(Transaction, "write", explained_write)
 
-    def _explain(self, transaction: Transaction, name: str, sql: str, parameters: Mapping[str, Any] | None) -> None:
-        execute = transaction._pipeline.ask
-        execute("SAVEPOINT explained")
-        self.executed.append(Executed(name, _explained(execute, sql, parameters)))
-        execute("ROLLBACK TO SAVEPOINT explained")
+    def _explain(self, transaction: Transaction, name: str, execute: Callable[[], Asked]) -> None:
+        transaction.plain("SAVEPOINT explained")
+        self.executed.append(Executed(name, _plan_in(execute())))
+        transaction.plain("ROLLBACK TO SAVEPOINT explained")
 
     def taken(self) -> list[Executed]:
         """What was executed since the last call."""
@@ -85,8 +93,8 @@ class Explaining:
         return executed
 
 
-def _explained(execute: Callable[..., Any], sql: str, parameters: Mapping[str, Any] | None) -> Plan:
-    row = execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", parameters).fetchone()
+def _plan_in(explained: Any) -> Plan:
+    row = explained.fetchone()
     assert row is not None
     plan: Plan = row[0][0]["Plan"]
     return plan
@@ -277,15 +285,16 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
     with psycopg.connect(grown.url) as connection:
         limits = Limits(lock=1.0, statement=60.0, idle=60.0)
         connection.execute(statements("settings"), limits.parameters(local=True))
-        for names, kind, table, key, sqls in (
+        for names, kind, table, key, writes in (
             (columns.TASK, TaskRow, "task", "task_no", (tables.UPDATE_TASKS, tables.REWRITE_TASKS)),
             (columns.STEP, StepRow, "step", "step_no", (tables.UPDATE_STEPS, tables.REWRITE_STEPS)),
         ):
             last = f"SELECT {columns.listed(names)} FROM arriero.{table} WHERE state <> 'pending' ORDER BY {key} DESC"
             found = connection.execute(f"{last} LIMIT 1000".encode()).fetchall()
-            rows = columns.as_json(kind(*row) for row in found)
-            for sql in sqls:
-                plan = _explained(connection.execute, statements.filled(sql), {"rows": rows})
+            rows = [kind(*row) for row in found]
+            for write in writes:
+                sql = EXPLAIN + statements.filled(write.of_many)
+                plan = _plan_in(connection.execute(sql.encode(), {"rows": write.as_json(rows)}))
                 (scan,) = Executed("", plan).scans()
                 assert (scan["Index Name"], scan["Actual Rows"] * scan["Actual Loops"]) == (f"{table}_pkey", 1000)
 

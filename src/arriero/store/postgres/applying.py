@@ -1,6 +1,6 @@
 """A batch of commands in one transaction: rows locked in key order, judged by the core, written set-based."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -132,14 +132,18 @@ class Applying:
     def _ask_now(self) -> Asked:
         return self._transaction.ask("select_now", {"given": self._given})
 
-    def run(self, batch: Sequence[AnyCommand], begun: Asked | None) -> list[Answer | Busy] | None:
-        """The answers; None: the process that speaks is of an epoch that is over."""
+    def run(self, batch: Sequence[AnyCommand], batch_number: Mapping[str, int] | None) -> list[Answer | Busy] | None:
+        """The answers; None: the process that speaks is of an epoch that is over.
+
+        ``batch_number``: as ``begin_batch`` takes it; None: no process speaks.
+        """
         named = named_by(batch)
         tasks, steps = sorted(named.tasks), sorted(named.steps)
         ask = self._transaction.ask
         locked = ask("lock_tasks", {"task_nos": tasks}) if tasks else None
         of_convoys = self._ask_convoys(named)
-        clock = self._ask_now()
+        # With the clock, after what is locked for it. Before COMMIT is sent this row is locked, too.
+        clock = self._ask_now() if batch_number is None else ask("begin_batch", {**batch_number, "given": self._given})
         of_steps = ask("select_named_steps", {"step_nos": steps}) if steps else None
         all_of = sorted(named.all_of)
         of_all = ask("select_steps", {"task_nos": all_of}) if all_of else None
@@ -148,7 +152,7 @@ class Applying:
         of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
         term = ask("select_term", {"name": SUPERVISOR_LEASE}) if named.by_term else None
         self._transaction.arrive()
-        if begun is not None and begun.rowcount == 0:
+        if not clock.rowcount:
             return None
         for number, process in of_processes.items():
             self._tables.keep_process(number, process.fetchone())

@@ -1,15 +1,15 @@
-"""Set-based statements for PostgreSQL, made of the columns that tables have.
+"""Statements that write rows on PostgreSQL, made of the columns that tables have.
 
-A batch of rows travels as one JSON text: the fastest way psycopg has for a handful and for a thousand of them (docs/adr/0016).
+A batch of rows travels as one JSON text: the fastest way there is for a handful and for a thousand of them (docs/adr/0016).
+One row travels as its fields: to take a row out of a JSON text costs the server more than to write it (docs/adr/0028).
 """
 
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
 
-from ...model import AlertRow, StatusRow, StepRow, TaskRow
 from ..columns import (
     ALERT,
     BODY,
@@ -44,10 +44,10 @@ __all__ = [
     "TASK",
     "TASK_CHANGES",
     "TASK_REWRITES",
+    "Write",
     "as_json",
     "insert_rows",
     "listed",
-    "sender",
     "update_rows",
 ]
 
@@ -66,29 +66,47 @@ def _type_of(column: str) -> str:
     return "text" if column in _TEXTS else "boolean" if column in TRUTH_VALUES else "bigint"
 
 
-def _given(columns: Iterable[str]) -> str:
+class Write(msgspec.Struct, frozen=True):
+    """A statement that writes rows of one kind, for one row and for any number of them.
+
+    ``of_one`` has the row's ``fields`` as its parameters, in their order; ``of_many`` has ``rows``: ``as_json`` of them.
+    """
+
+    of_one: str
+    of_many: str
+    fields: Callable[[Any], tuple[Any, ...]]
+    as_json: Callable[[Iterable[Any]], str]
+
+
+def insert_rows(table: str, columns: tuple[str, ...], *, suffix: str = "", from_dicts: bool = False) -> Write:
+    """INSERT of rows, in their order. ``from_dicts``: rows are dicts with just these columns, else they have attributes."""
+    start = f"INSERT INTO {{schema}}.{table} ({listed(columns)}) SELECT {listed(columns, 'given')} FROM "
+    fields, encoded = (itemgetter(*columns), as_json) if from_dicts else (attrgetter(*columns), _sender(columns))
+    return Write(start + _one(columns) + suffix, start + _many(columns) + suffix, fields, encoded)
+
+
+def update_rows(table: str, key: str, columns: tuple[str, ...]) -> Write:
+    """UPDATE of rows by their key."""
+    start = (
+        f"UPDATE {{schema}}.{table} AS kept SET {', '.join(f'{column} = given.{column}' for column in columns)} FROM "
+    )
+    end = f" WHERE kept.{key} = given.{key}"
+    sent = (key, *columns)
+    return Write(start + _one(sent) + end, start + _many(sent) + end, attrgetter(*sent), _sender(sent))
+
+
+def _one(columns: Iterable[str]) -> str:
+    fields = ", ".join(f"%({column})s::{_type_of(column)} AS {column}" for column in columns)
+    return f"(SELECT {fields}) AS given"
+
+
+def _many(columns: Iterable[str]) -> str:
     fields = ", ".join(f"{column} {_type_of(column)}" for column in columns)
     return f"json_to_recordset(%(rows)s::json) AS given ({fields})"
 
 
-def insert_rows(table: str, columns: tuple[str, ...], *, suffix: str = "") -> str:
-    """INSERT of any number of rows, in their order. Params: rows (JSON array of objects)."""
-    return (
-        f"INSERT INTO {{schema}}.{table} ({listed(columns)})"
-        f" SELECT {listed(columns, 'given')} FROM {_given(columns)}{suffix}"
-    )
-
-
-def update_rows(table: str, key: str, columns: tuple[str, ...]) -> str:
-    """UPDATE of any number of rows by their key. Params: rows (JSON array of objects)."""
-    changes = ", ".join(f"{column} = given.{column}" for column in columns)
-    return (
-        f"UPDATE {{schema}}.{table} AS kept SET {changes} FROM {_given((key, *columns))} WHERE kept.{key} = given.{key}"
-    )
-
-
-def sender(columns: tuple[str, ...]) -> Callable[[Iterable[object]], str]:
-    """Makes the parameter of a statement out of rows that have more fields than it names; what is null is left out.
+def _sender(columns: tuple[str, ...]) -> Callable[[Iterable[object]], str]:
+    """Rows that have more fields than these, as JSON; what is null is left out.
 
     The server reads all that it is sent: half the text is half of that work.
     """
@@ -98,6 +116,6 @@ def sender(columns: tuple[str, ...]) -> Callable[[Iterable[object]], str]:
     return lambda rows: encode([short(*chosen(row)) for row in rows]).decode()
 
 
-def as_json(rows: Iterable[TaskRow | StepRow | StatusRow | AlertRow | dict[str, Any]]) -> str:
-    """Rows as the parameter of ``insert_rows`` and ``update_rows``; fields that a statement does not name are passed over."""
+def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as the parameter of a statement that takes them as JSON."""
     return msgspec.json.encode(list(rows)).decode()

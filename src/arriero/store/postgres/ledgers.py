@@ -14,11 +14,11 @@ from . import columns
 from .processes import now_of
 from .rows import convoy_of, ledger_of, tail_of, task_of
 from .session import Transaction
-from .submitting import INSERT_BODIES, INSERT_TASKS, SEND_NEW_TASKS, TASK_WIDTH, Again, is_same_by_sql
+from .submitting import INSERT_BODIES, INSERT_TASKS, TASK_WIDTH, Again, is_same_by_sql
 from .tables import Tables
 
 T = TypeVar("T")
-INSERT_ASIDE = columns.insert_rows("ledger_aside", ("ledger_no", "line", "reason"))
+INSERT_ASIDE = columns.insert_rows("ledger_aside", ("ledger_no", "line", "reason"), from_dicts=True)
 AGAIN_MAX = 100  # in a row
 
 
@@ -62,7 +62,7 @@ class LedgerTables(Tables):
             pairs = {"keys": [c.convoy for c in numbered], "sequences": [c.sequence for c in numbered]}
             found = ask("select_of_sequences", pairs)
         known = ask("select_known", {"task_ids": [command.task_id for command in commands]})
-        numbers = ask("take_numbers", {"count": len(commands)})
+        numbers = ask("take_numbers", {"count": len(commands), "given": given})
         self._transaction.arrive()
         if of_keys:
             self._tails = {tail.key: tail for tail in map(tail_of, tails.fetchall())}
@@ -72,7 +72,7 @@ class LedgerTables(Tables):
                 task = task_of(row[:TASK_WIDTH])
                 self._numbered[task.convoy_no or 0, task.sequence or 0] = (task, row[TASK_WIDTH])
         self._known = {row[1]: (task_of(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
-        self._numbers = sorted((number for (number,) in numbers.fetchall()), reverse=True)
+        self._numbers = sorted((number for number, _ in numbers.fetchall()), reverse=True)
 
     def lock_places(self, tasks: Sequence[TaskRow]) -> int:
         """The ends of the tasks' convoys, and after them what those keys are doing where that may change.
@@ -164,13 +164,13 @@ class LedgerTables(Tables):
         write = self._transaction.write
         if self._added:
             added = list(self._added.values())
-            inserted = write(INSERT_TASKS, SEND_NEW_TASKS(task for task, _ in added)).fetchall()
+            inserted = write(INSERT_TASKS, [task for task, _ in added]).fetchall()
             if len(inserted) < len(added):
                 raise Again("somebody else submitted a task of the same id just now")
             bodies = [{"task_no": task.task_no, "arguments": arguments} for task, arguments in added]
-            write(INSERT_BODIES, columns.as_json(bodies))
+            write(INSERT_BODIES, bodies)
         if self._aside:
-            write(INSERT_ASIDE, columns.as_json(self._aside))
+            write(INSERT_ASIDE, self._aside)
         if self._changed_ledger is not None:
             self._transaction.ask("update_ledger", msgspec.structs.asdict(self._changed_ledger))
         super().flush()

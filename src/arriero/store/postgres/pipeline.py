@@ -7,7 +7,7 @@ half (docs/adr/0026). Connections, values, rows and errors are the driver's as e
 import re
 import select
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import psycopg
 from psycopg import pq
+from psycopg.abc import Buffer
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 
@@ -22,6 +23,7 @@ Row = tuple[Any, ...]
 Key = tuple[bytes, tuple[int, ...]]  # a prepared statement: its text, and of which types its parameters are
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 PREPARED_MAX = 500  # of a connection: what comes after that is planned each time
+_as_json = msgspec.json.Encoder().encode
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
@@ -110,10 +112,31 @@ class Pipeline:
         statement = statement_of(text)
         given, transformer = parameters or {}, self._transformer
         values = transformer.dump_sequence([given[name] for name in statement.names], statement.formats)
-        types, formats = transformer.types or (), transformer.formats
-        name = self._name_of(statement.sql, types)
+        return self._send(statement.sql, values, transformer.types or (), transformer.formats)
+
+    def ask_with_fields(self, text: str, fields: Iterable[object]) -> Asked:
+        """The same with the values of its parameters in their order, all in the text that JSON has for them.
+
+        Their types are what the statement says: an integer of the driver is of another one for each size of it, and so
+        would be the statement.
+        """
+        return self._send(statement_of(text).sql, [self._text_of(value) for value in fields], (), None)
+
+    def _text_of(self, value: object) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            return _as_json(value)
+        if "\0" in value:  # libpq would take it for the end
+            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        return value.encode(self._encoding)
+
+    def _send(
+        self, sql: bytes, values: Sequence[Buffer | None], types: tuple[int, ...], formats: Sequence[pq.Format] | None
+    ) -> Asked:
+        name = self._name_of(sql, types)
         if name is None:
-            self._libpq.send_query_params(statement.sql, values, types, formats)
+            self._libpq.send_query_params(sql, values, types or None, formats)
         else:
             self._libpq.send_query_prepared(name, values, formats)
         asked = Asked(self)
@@ -127,7 +150,7 @@ class Pipeline:
                 return None
             self._count += 1
             name = self._prepared[key] = b"arriero_%d" % self._count
-            self._libpq.send_prepare(name, sql, types)
+            self._libpq.send_prepare(name, sql, types or None)
             self._under_way.append(key)
         return name
 

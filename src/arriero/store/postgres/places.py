@@ -11,7 +11,7 @@ from . import columns
 from .pipeline import Asked
 from .rows import convoy_of, ledger_of, tail_of, task_of
 from .session import Transaction
-from .tables import SEND_CONVOYS, SEND_TAILS, UPDATE_CONVOYS, UPDATE_TAILS
+from .tables import UPDATE_CONVOYS, UPDATE_TAILS
 
 TASK_WIDTH = len(columns.TASK)
 
@@ -106,7 +106,7 @@ class Places:
     def flush(self) -> None:
         """Send what was changed."""
         if self._changed_tails:
-            self._transaction.write(UPDATE_TAILS, SEND_TAILS(self._tails[key] for key in sorted(self._changed_tails)))
+            self._transaction.write(UPDATE_TAILS, [self._tails[key] for key in sorted(self._changed_tails)])
         if self._changed_convoys:
             changed = [self._convoys[number] for number in sorted(self._changed_convoys)]
-            self._transaction.write(UPDATE_CONVOYS, SEND_CONVOYS(changed))
+            self._transaction.write(UPDATE_CONVOYS, changed)

@@ -5,7 +5,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
@@ -88,6 +88,11 @@ class Statements:
             + schema
             + ".convoy AS c WHERE c.convoy_no = t.convoy_no)",
             "{s.t.task}": columns.listed(columns.TASK, "(s.t)"),
+            # The store's clock. What now_at does, written out: a function is planned anew at each call.
+            "{now}": "coalesce(%(given)s::bigint, greatest("
+            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+            + f" + (SELECT value::bigint FROM {schema}.meta WHERE name = 'clock_offset'),"
+            + f" (SELECT max(renewed_at) FROM {schema}.process)))",
         }
         self._filled: dict[str, str] = {}
 
@@ -141,9 +146,11 @@ class Transaction:
         """Execute ``queries/<name>.sql``."""
         return self._pipeline.ask(self._statements(name), parameters)
 
-    def write(self, sql: str, rows: str) -> Asked:
-        """Execute a set-based statement of ``columns`` with its rows."""
-        return self._pipeline.ask(self._statements.filled(sql), {"rows": rows})
+    def write(self, write: columns.Write, rows: Sequence[Any]) -> Asked:
+        """Write rows, at least one."""
+        if len(rows) == 1:
+            return self._pipeline.ask_with_fields(self._statements.filled(write.of_one), write.fields(rows[0]))
+        return self._pipeline.ask(self._statements.filled(write.of_many), {"rows": write.as_json(rows)})
 
     def arrive(self) -> None:
         """Wait for the answers to all that was asked.

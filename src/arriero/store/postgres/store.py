@@ -252,6 +252,8 @@ class PostgresStore(PostgresLedgers):
 
     def _submit_all(self, session: Session, batch: list[Submit]) -> list[Submitted | Refusal | StoreError]:
         """In one transaction, unless a stranger's open transaction on one id stands in the way of the others."""
+        if not batch:
+            return []
         try:
             self._confirm()
         except StoreError as error:
@@ -353,12 +355,11 @@ class PostgresStore(PostgresLedgers):
             writer.batch_no += 1
 
         def work(transaction: Transaction) -> list[Answer | Busy] | None:
-            begun = None
+            number = None
             if writer is not None:
-                asked = {"process_no": writer.process_no, "epoch": writer.epoch, "batch_no": writer.batch_no}
-                begun = transaction.ask("begin_batch", asked)
+                number = {"process_no": writer.process_no, "epoch": writer.epoch, "batch_no": writer.batch_no}
             run = Applying(transaction, self._given())
-            answers = run.run(batch, begun)
+            answers = run.run(batch, number)
             if answers is not None:
                 self._measured(run.now)
             return answers

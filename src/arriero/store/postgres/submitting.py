@@ -19,7 +19,6 @@ from .pipeline import Asked
 from .places import Places
 from .rows import task_of
 from .session import Transaction
-from .tables import SEND_NEW_STEPS
 
 TASK_WIDTH = len(columns.TASK)
 
@@ -28,10 +27,9 @@ INSERT_TASKS = columns.insert_rows(
 )
 # In the order of submission: the rows of a queue are read in the order of their own numbers.
 _KEPT = " WHERE given.task_no IN (SELECT task_no FROM {schema}.task) ORDER BY given.task_no"
-SEND_NEW_TASKS = columns.sender(columns.TASK)
-INSERT_BODIES = columns.insert_rows("body", columns.BODY, suffix=_KEPT)
+INSERT_BODIES = columns.insert_rows("body", columns.BODY, suffix=_KEPT, from_dicts=True)
 INSERT_FIRST_STEPS = columns.insert_rows("step", columns.STEP, suffix=_KEPT)
-INSERT_FIRST_LINKS = columns.insert_rows("history", columns.HISTORY, suffix=_KEPT)
+INSERT_FIRST_LINKS = columns.insert_rows("history", columns.HISTORY, suffix=_KEPT, from_dicts=True)
 INSERT_FIRST_STATUSES = columns.insert_rows("status", columns.STATUS, suffix=_KEPT)
 
 
@@ -133,8 +131,7 @@ def _spot(command: Submit, tail: TailRow | None, known: Known) -> Spot | Submitt
 def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: Beginner | None) -> Known:
     places = Places(transaction, batch, given)
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
-    clock = transaction.ask("select_now", {"given": given})
-    numbers = transaction.ask("take_numbers", {"count": len(batch)})
+    numbers = transaction.ask("take_numbers", {"count": len(batch), "given": given})
     may_begin: Asked | None = None
     if beginner is not None and any(command.start is not None for command in batch):
         asked = {"process_no": beginner.process_no, "epoch": beginner.epoch}
@@ -142,10 +139,10 @@ def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | No
     transaction.arrive()
     places.arrived()
     found = {row[1]: (task_of(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
-    (now,) = clock.fetchone() or (0,)
+    taken = numbers.fetchall()
     begins = may_begin is not None and may_begin.fetchone() == (True,)
-    free = [number for (number,) in reversed(numbers.fetchall())]
-    return Known(found, free, Instant(now), places, beginner if begins else None)
+    free = [number for number, _ in reversed(taken)]
+    return Known(found, free, Instant(taken[0][1]), places, beginner if begins else None)
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:
@@ -160,14 +157,14 @@ def _events(change: Change) -> str:
 
 
 def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Instant) -> Asked:
-    inserted = transaction.write(INSERT_TASKS, SEND_NEW_TASKS(change.task for _, change in made))
+    inserted = transaction.write(INSERT_TASKS, [change.task for _, change in made])
     bodies = [{"task_no": change.task.task_no, "arguments": command.arguments} for command, change in made]
-    transaction.write(INSERT_BODIES, columns.as_json(bodies))
+    transaction.write(INSERT_BODIES, bodies)
     if steps := [step for _, change in made for step in change.opened]:
-        transaction.write(INSERT_FIRST_STEPS, SEND_NEW_STEPS(steps))
-    transaction.write(INSERT_FIRST_LINKS, columns.as_json(_link(command, change, now) for command, change in made))
+        transaction.write(INSERT_FIRST_STEPS, steps)
+    transaction.write(INSERT_FIRST_LINKS, [_link(command, change, now) for command, change in made])
     if statuses := [status for _, change in made for status in change.statuses]:
-        transaction.write(INSERT_FIRST_STATUSES, columns.as_json(statuses))
+        transaction.write(INSERT_FIRST_STATUSES, statuses)
     return inserted
 
 

@@ -3,7 +3,7 @@
 Every row of a task is changed only by whoever has locked the task's own row; so what was read stays true.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -35,18 +35,11 @@ REWRITE_TASKS = columns.update_rows("task", "task_no", columns.TASK_REWRITES)
 UPDATE_STEPS = columns.update_rows("step", "step_no", columns.STEP_CHANGES)
 REWRITE_STEPS = columns.update_rows("step", "step_no", columns.STEP_REWRITES)
 INSERT_STEPS = columns.insert_rows("step", columns.STEP)
-SEND_TASKS = columns.sender(("task_no", *columns.TASK_CHANGES))
-SEND_TASKS_REWRITTEN = columns.sender(("task_no", *columns.TASK_REWRITES))
-SEND_STEPS = columns.sender(("step_no", *columns.STEP_CHANGES))
-SEND_STEPS_REWRITTEN = columns.sender(("step_no", *columns.STEP_REWRITES))
-SEND_NEW_STEPS = columns.sender(columns.STEP)
 UPDATE_CONVOYS = columns.update_rows("convoy", "convoy_no", columns.CONVOY_CHANGES)
 UPDATE_TAILS = columns.update_rows("convoy_tail", "convoy_no", columns.TAIL_CHANGES)
-SEND_CONVOYS = columns.sender(("convoy_no", *columns.CONVOY_CHANGES))
-SEND_TAILS = columns.sender(("convoy_no", *columns.TAIL_CHANGES))
 INSERT_STATUSES = columns.insert_rows("status", columns.STATUS)
 INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT)
-INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY)
+INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
 class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now
@@ -317,30 +310,29 @@ class Tables:
 
     def flush(self) -> None:
         """Send what was written, one statement a kind."""
-        write, tasks, steps = self._transaction.write, self._changed_tasks, self._changed_steps
-        for sql, sent, chosen in ((UPDATE_TASKS, SEND_TASKS, False), (REWRITE_TASKS, SEND_TASKS_REWRITTEN, True)):
-            if rows := [self._tasks[number] for number, rewrites in tasks.items() if rewrites is chosen]:
-                write(sql, sent(rows))
-        for sql, sent, chosen in ((UPDATE_STEPS, SEND_STEPS, False), (REWRITE_STEPS, SEND_STEPS_REWRITTEN, True)):
-            if changed := [self._steps[number] for number, rewrites in steps.items() if rewrites is chosen]:
-                write(sql, sent(changed))
-        if self._changed_convoys:
-            write(UPDATE_CONVOYS, SEND_CONVOYS(self._changed_convoys.values()))
-        if self._changed_tails:
-            write(UPDATE_TAILS, SEND_TAILS(self._changed_tails.values()))
-        if self._added_steps:
-            write(INSERT_STEPS, SEND_NEW_STEPS(self._added_steps.values()))
-        if self._statuses:
-            write(INSERT_STATUSES, columns.as_json(self._statuses))
+        tasks, steps = self._changed_tasks, self._changed_steps
+        written: tuple[tuple[columns.Write, Sequence[Any]], ...] = (
+            (UPDATE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if not rewrites]),
+            (REWRITE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if rewrites]),
+            (UPDATE_STEPS, [self._steps[number] for number, rewrites in steps.items() if not rewrites]),
+            (REWRITE_STEPS, [self._steps[number] for number, rewrites in steps.items() if rewrites]),
+            (UPDATE_CONVOYS, list(self._changed_convoys.values())),
+            (UPDATE_TAILS, list(self._changed_tails.values())),
+            (INSERT_STEPS, list(self._added_steps.values())),
+            (INSERT_STATUSES, self._statuses),
+        )
+        for statement, rows in written:
+            if rows:
+                self._transaction.write(statement, rows)
         for task_no, at in self._closed:
             self._transaction.ask("close_alert", {"task_no": task_no, "at": at})
         if self._alerts:
-            write(INSERT_ALERTS, columns.as_json(self._alerts))
+            self._transaction.write(INSERT_ALERTS, self._alerts)
         if self._arguments:
             self._transaction.ask("update_bodies", {"rows": columns.as_json(self._arguments)})
         if self._head_moved:
             assert self._head is not None
             self._transaction.ask("put_store_head", {"link": self._head[0], "head": self._head[1]})
         if self._history:
-            write(INSERT_HISTORY, columns.as_json(self._history))
+            self._transaction.write(INSERT_HISTORY, self._history)
         self._forget_written()
