@@ -6,24 +6,25 @@ Counted, not timed, except for the CPU seconds, which the kernel keeps for each 
 import asyncio
 import json
 import os
-import sqlite3
 import sys
 import tempfile
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 import psycopg
 
 sys.path.insert(0, str(Path(__file__).parent / "sides"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from arriero_app import app, finish, warm_up
 
 import arriero.store.sqlite.connection as sqlite_connection
 import arriero.store.sqlite.store as sqlite_store
 from arriero.testing.postgres import Server
+from bench.counting import CountingConnection
 
 TABLES = ("task", "body", "step", "history")
 SERVER_COUNTS = "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = 'arriero'"
@@ -32,43 +33,36 @@ SERVER_LOG = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 SERVER_SETTLE_SECONDS = 11  # a session that does nothing tells the server within ten seconds what it has counted
 
 
-class Counting:
-    """A connection to a file that counts what it is asked for; a statement for many rows counts once for each of them."""
+class Counted:
+    """Commits, reads and rows of all connections to a file; a statement for many rows counts once for each of them."""
 
-    counted: ClassVar[Counter[str]] = Counter()  # of all of them
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
-        before = self._connection.total_changes
-        cursor = self._connection.execute(statement, *parameters)
+    def note(self, statement: str, rows: int) -> None:
+        """What a connection was asked for."""
         text = "\n".join(line for line in statement.splitlines() if not line.startswith("--"))
         verb = text.split(None, 1)[0]
         if verb == "COMMIT":
-            self.counted["commits"] += 1
+            self.counts["commits"] += 1
         elif verb == "SELECT":
-            self.counted["reads"] += 1
+            self.counts["reads"] += 1
         elif any(f"arriero_{table} " in text for table in TABLES):
-            self.counted["rows"] += self._connection.total_changes - before
-        return cursor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
+            self.counts["rows"] += rows
 
 
 def on_file(tasks: int, at_once: bool) -> dict[str, float]:
     """Figures of a task on SQLite."""
-    connect = sqlite_connection.connect
+    connect, counted = sqlite_connection.connect, Counted()
 
-    def counting(*args: Any, **options: Any) -> Counting:
-        return Counting(connect(*args, **options))
+    def counting(*args: Any, **options: Any) -> CountingConnection:
+        return CountingConnection(connect(*args, **options), counted.note)
 
     sqlite_store.connect = counting  # type: ignore[attr-defined, assignment]  # the store's own name for it
     with tempfile.TemporaryDirectory() as folder:
 
         def measured() -> dict[str, float]:
-            counts: dict[str, float] = {name: Counting.counted[name] for name in ("commits", "rows", "reads")}
+            counts: dict[str, float] = {name: counted.counts[name] for name in ("commits", "rows", "reads")}
             return counts | {"bytes written": bytes_written()}
 
         figures = asyncio.run(difference(f"sqlite:///{folder}/store.db", tasks, at_once, measured))

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 import arriero.store.sqlite.store as sqlite_store
 from arriero import Agent, App, Attempt, workflow
+from bench.counting import CountingConnection
 
 OURS = re.compile(
     r"(INSERT|UPDATE|DELETE)( INTO| FROM|) arriero_(task|step|body|history|status|alert|convoy_tail|convoy)\b"
@@ -61,29 +61,15 @@ class Written:
         return copy
 
 
-class Counting:
-    """A connection that tells what its statements have written."""
-
-    def __init__(self, connection: sqlite3.Connection, written: Written) -> None:
-        self._connection = connection
-        self._written = written
-
-    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
-        before = self._connection.total_changes
-        cursor = self._connection.execute(statement, *parameters)
-        self._written.note(statement, self._connection.total_changes - before)
-        return cursor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     """Of every connection to a file that the store opens from now on."""
     written, connect = Written(), sqlite_store.connect
 
-    monkeypatch.setattr(sqlite_store, "connect", lambda *args, **options: Counting(connect(*args, **options), written))
+    def counting(*args: Any, **options: Any) -> CountingConnection:
+        return CountingConnection(connect(*args, **options), written.note)
+
+    monkeypatch.setattr(sqlite_store, "connect", counting)
     return written
 
 
