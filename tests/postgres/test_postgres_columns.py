@@ -14,7 +14,7 @@ from arriero.store.postgres.session import Limits, Session, Statements
 from arriero.store.postgres.target import target_of
 from tests.postgres_servers import database, emptied
 
-NAMES = ("task_no", "output", "turn", "not_before", "priority", "taken", "gap_within")
+NAMES = ("task_no", "output", "turn", "not_before", "priority", "taken", "gap_within", "told")
 INSERT = columns.insert_rows("alike", NAMES)
 INSERT_DICTS = columns.insert_rows("alike", NAMES, from_dicts=True)
 UPDATE = columns.update_rows("alike", "task_no", NAMES[1:])
@@ -30,14 +30,15 @@ class Kept(msgspec.Struct, frozen=True):
     priority: int | None = None
     taken: bool | None = None
     gap_within: float | None = None
+    told: tuple[str, ...] | None = None
     other: str = "no column"
 
 
 ROWS = (
     Kept(1),
-    Kept(2, "", Turn.WAITING, 0, 0, False, 0.0),
-    Kept(3, 'a "quoted" \\ text\n\twith \u2028, \x7f and \U0001f40e, 100 %, $1 and %(rows)s', Turn.OPEN, 2**63 - 1, 9, True, 0.1),
-    Kept(-4, "{null}", Turn.SET_ASIDE, -(2**63), -32768, True, 1e-300),
+    Kept(2, "", Turn.WAITING, 0, 0, False, 0.0, ()),
+    Kept(3, '"quoted" \\ text\n\twith \u2028, \x7f and \U0001f40e, 9 %, $1 and %(rows)s', Turn.OPEN, 2**63 - 1, 9, True, 0.1, ("a", 'b"c')),
+    Kept(-4, "{null}", Turn.SET_ASIDE, -(2**63), -32768, True, 1e-300, ("",)),
     Kept(2**40, "null", None, 1, 32767, False, 123456789.125),
 )  # fmt: skip
 
@@ -52,7 +53,7 @@ def stranger(url: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(target_of(url).conninfo, autocommit=True) as connection:
         connection.execute(
             "CREATE TABLE arriero.alike (task_no bigint PRIMARY KEY, output text, turn text, not_before bigint,"
-            " priority smallint, taken boolean, gap_within double precision)"
+            " priority smallint, taken boolean, gap_within double precision, told text)"
         )
         yield connection
         connection.execute("DROP TABLE arriero.alike")
@@ -74,7 +75,10 @@ def write(session: Session, statement: columns.Write, rows: Sequence[Any], *, in
 
 def kept(stranger: psycopg.Connection[Any]) -> list[Kept]:
     found = stranger.execute(f"SELECT {columns.listed(NAMES)} FROM arriero.alike ORDER BY task_no").fetchall()
-    return [Kept(*row[:2], None if row[2] is None else Turn(row[2]), *row[3:]) for row in found]
+    read = msgspec.json.Decoder(tuple[str, ...]).decode
+    return [
+        Kept(*row[:2], row[2] and Turn(row[2]), *row[3:-1], None if row[-1] is None else read(row[-1])) for row in found
+    ]
 
 
 @pytest.mark.parametrize("in_turn", [True, False], ids=["one", "many"])

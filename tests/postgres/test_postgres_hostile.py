@@ -38,6 +38,9 @@ async def store(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Post
     await made.close()
 
 
+NUMBER_OF_BATCH = "SELECT batch_no FROM arriero.writer WHERE process_no = %s"
+
+
 @pytest.fixture
 def world(store: PostgresStore) -> World:
     assert isinstance(store._clock, TestClock)
@@ -53,16 +56,18 @@ def _stranger(url: str) -> "psycopg.Connection[tuple[Any, ...]]":
 async def test_a_row_that_a_stranger_has_locked_holds_up_its_own_task_and_no_other(
     world: World, url: str, table: str
 ) -> None:
+    another = await world.store.register("p2", 3600.0)
     await world.store.register("p1", 3600.0)
     first, second = await world.held("order-1"), await world.held("order-2")
     first, (charge,) = await world.running(first, "charge")
     second, (other,) = await world.running(second, "charge")
     batch = [world.report_command(charge), world.report_command(other)]
     with _stranger(url) as stranger:
-        by = {"step": f"step_no = {charge.step_no}", "writer": "process_no = 0"}.get(
+        by = {"step": f"step_no = {charge.step_no}", "writer": f"process_no = {another}"}.get(
             table, f"task_no = {first.task_no}"
         )
-        stranger.execute(f"SELECT 1 FROM arriero.{table} WHERE {by} FOR UPDATE".encode())
+        locked = stranger.execute(f"SELECT 1 FROM arriero.{table} WHERE {by} FOR UPDATE".encode())
+        assert locked.rowcount == 1
         one, two = await asyncio.wait_for(world.store.apply(batch), WITHIN_SECONDS)
         assert isinstance(two, Applied)
         assert isinstance(one, Busy if table in ("step", "task") else Applied)
@@ -123,6 +128,27 @@ async def test_a_registration_under_way_does_not_slip_past_a_new_epoch(url: str,
     assert await store.new_epoch("operator") == 2
     assert (await store.known_processes())[1] == []
     session.close()
+
+
+async def test_a_batch_that_waits_for_a_new_epoch_to_open_is_refused_and_has_written_nothing(
+    world: World, url: str
+) -> None:
+    process_no = await world.store.register("p1", 3600.0)
+    task, (charge,) = await world.running(await world.held("order-1"), "charge")
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('tuple', 'transactionid')"
+    with _stranger(url) as opening, psycopg.connect(url, autocommit=True) as observer:
+        opening.execute("UPDATE arriero.writer SET epoch = NULL")
+        (before,) = opening.execute(NUMBER_OF_BATCH, (process_no,)).fetchone() or (None,)
+        reporting = asyncio.ensure_future(world.store.apply([world.report_command(charge)]))
+        while observer.execute(waits).fetchone() == (0,):
+            await asyncio.wait({reporting}, timeout=0.001)
+            assert not reporting.done(), "it did not wait for the epoch"
+        opening.commit()
+        (answer,) = await asyncio.wait_for(reporting, WITHIN_SECONDS)
+        assert observer.execute(NUMBER_OF_BATCH, (process_no,)).fetchone() == (before,)
+    assert isinstance(answer, Refusal)
+    assert answer.verdict == "old_epoch"
+    assert await world.task(task.task_no) == task
 
 
 # --- functions of others

@@ -13,8 +13,8 @@ import pytest
 
 from arriero.commands import HandOver, Process, Refusal, Submitted
 from arriero.model import StepRow, TaskRow
-from arriero.store.postgres import columns, tables
-from arriero.store.postgres.pipeline import Asked
+from arriero.store.postgres import columns, ledgers, submitting, tables
+from arriero.store.postgres.pipeline import Asked, statement_of
 from arriero.store.postgres.session import Limits, Statements, Transaction
 from arriero.store.postgres.store import ENGINE, PostgresStore
 from bench.growth import AGENT, WORKFLOW, Life, fill, submission, untimed
@@ -297,6 +297,27 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
                 plan = _plan_in(connection.execute(sql.encode(), {"rows": write.as_json(rows)}))
                 (scan,) = Executed("", plan).scans()
                 assert (scan["Index Name"], scan["Actual Rows"] * scan["Actual Loops"]) == (f"{table}_pkey", 1000)
+
+
+@pytest.mark.parametrize("when", ["never", "empty", "now"])
+def test_one_row_is_written_by_its_key(grown: Grown, when: str) -> None:
+    """Planned once for whatever comes, as the engine and submissions have it."""
+    grown.statistics_of(when)
+    statements = Statements("arriero")
+    modules = (tables, submitting, ledgers)
+    writes = {name: w for module in modules for name, w in vars(module).items() if isinstance(w, columns.Write)}
+    with psycopg.connect(grown.url) as connection:
+        connection.execute(statements("settings"), ENGINE.parameters(local=True))
+        for name, write in writes.items():
+            one = statement_of(statements.filled(write.of_one))
+            connection.execute(b"PREPARE one AS " + one.sql)
+            given = ", ".join("NULL" for _ in one.names)
+            plan = _plan_in(connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE one ({given})".encode()))
+            connection.execute("DEALLOCATE one")
+            for scan in Executed(name, plan).scans():
+                assert scan["Node Type"] in ("Index Scan", "Index Only Scan"), (name, scan)
+                assert scan["Index Name"] == f"{scan['Relation Name']}_pkey", (name, scan)
+    assert len(writes) > 10
 
 
 async def test_a_joined_submission_reads_no_table_as_a_whole(grown: Grown) -> None:

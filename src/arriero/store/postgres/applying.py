@@ -1,4 +1,4 @@
-"""A batch of commands in one transaction: rows locked in key order, judged by the core, written set-based."""
+"""A batch of commands in one transaction: rows locked in key order, judged by the core, written one statement a kind."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar

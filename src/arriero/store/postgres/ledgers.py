@@ -1,4 +1,4 @@
-"""Ledgers on PostgreSQL: what a batch needs is read at its start, and everything written goes out set-based at its end."""
+"""Ledgers on PostgreSQL: what a batch needs is read at its start, and everything written goes out at its end, one statement a kind."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

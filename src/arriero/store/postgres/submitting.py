@@ -1,4 +1,4 @@
-"""New tasks in one transaction, set-based; and one task in a transaction of the caller's."""
+"""New tasks in one transaction, one statement a kind of row; and one task in a transaction of the caller's."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
