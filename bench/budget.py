@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click
 import psycopg
@@ -58,16 +59,14 @@ def on_file(tasks: int, at_once: bool) -> dict[str, float]:
     def counting(*args: Any, **options: Any) -> CountingConnection:
         return CountingConnection(connect(*args, **options), counted.note)
 
-    sqlite_store.connect = counting  # type: ignore[attr-defined, assignment]  # the store's own name for it
-    with tempfile.TemporaryDirectory() as folder:
+    # under the name that the store has for it
+    with tempfile.TemporaryDirectory() as folder, patch.object(sqlite_store, "connect", counting):
 
         def measured() -> dict[str, float]:
             counts: dict[str, float] = {name: counted.counts[name] for name in ("commits", "rows", "reads")}
             return counts | {"bytes written": bytes_written()}
 
-        figures = asyncio.run(difference(f"sqlite:///{folder}/store.db", tasks, at_once, measured))
-    sqlite_store.connect = connect  # type: ignore[attr-defined]
-    return figures
+        return asyncio.run(difference(f"sqlite:///{folder}/store.db", tasks, at_once, measured))
 
 
 def bytes_written() -> int:

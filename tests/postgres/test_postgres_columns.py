@@ -82,19 +82,19 @@ def kept(stranger: psycopg.Connection[Any]) -> list[Kept]:
 
 
 @pytest.mark.parametrize("in_turn", [True, False], ids=["one", "many"])
+@pytest.mark.parametrize(
+    ("statement", "rows"),
+    [(INSERT, ROWS), (INSERT_DICTS, [{name: getattr(row, name) for name in NAMES} for row in ROWS])],
+    ids=["structs", "dicts"],
+)
 def test_rows_are_kept_as_they_are_however_many_travel_together(
-    session: Session, stranger: psycopg.Connection[Any], in_turn: bool
+    session: Session,
+    stranger: psycopg.Connection[Any],
+    statement: columns.Write,
+    rows: Sequence[Any],
+    in_turn: bool,
 ) -> None:
-    write(session, INSERT, ROWS, in_turn=in_turn)
-    assert kept(stranger) == sorted(ROWS, key=lambda row: row.task_no)
-
-
-@pytest.mark.parametrize("in_turn", [True, False], ids=["one", "many"])
-def test_dicts_are_kept_as_they_are_however_many_travel_together(
-    session: Session, stranger: psycopg.Connection[Any], in_turn: bool
-) -> None:
-    rows = [{name: getattr(row, name) for name in NAMES} for row in ROWS]
-    write(session, INSERT_DICTS, rows, in_turn=in_turn)
+    write(session, statement, rows, in_turn=in_turn)
     assert kept(stranger) == sorted(ROWS, key=lambda row: row.task_no)
 
 
