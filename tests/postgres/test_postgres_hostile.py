@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from arriero.commands import Applied, Claim, Claimed, Refusal, Submitted
-from arriero.errors import ArrieroError
+from arriero.errors import ArrieroError, InvalidInput
 from arriero.model import MICROSECONDS
 from arriero.store import committer
 from arriero.store.base import Busy
@@ -113,6 +113,21 @@ async def test_who_cannot_be_kept_is_found_and_the_others_are_kept(world: World)
     assert [isinstance(answer, Applied) for answer in answers] == [True, False, True]
     assert isinstance(answers[1], ArrieroError)
     assert "unlucky" in str(answers[1])
+
+
+async def test_a_submission_that_is_unfit_beside_a_locked_one_costs_the_others_neither_their_answers_nor_a_second_try(
+    world: World, url: str
+) -> None:
+    await world.submit("locked")
+    batch = [submission(task_id) for task_id in ("first", "second", "locked")] + [
+        submission("unfit", workflow="a\ud800b")
+    ]
+    with _stranger(url) as stranger:
+        stranger.execute("SELECT 1 FROM arriero.task WHERE task_id = 'locked' FOR UPDATE")
+        first, second, locked, unfit = await asyncio.wait_for(world.store.submit(batch), WITHIN_SECONDS)
+    assert [getattr(answer, "created", None) for answer in (first, second)] == [True, True]
+    assert isinstance(locked, Busy)
+    assert isinstance(unfit, InvalidInput)
 
 
 # --- epochs

@@ -203,11 +203,11 @@ class StateStore(LedgerStore, Protocol):
         """Release everything; what was acknowledged is kept."""
         ...
 
-    async def submit(self, batch: Sequence[Submit]) -> Sequence[Submitted | Refusal | StoreError]:
+    async def submit(self, batch: Sequence[Submit]) -> Sequence[Submitted | Refusal | ArrieroError]:
         """Keep new tasks, durably, in one transaction if possible; answers in order.
 
         The same task_id again answers ``created=False``; with another workflow or body: Refusal("conflict"). Busy: another
-        transaction has the id open; another StoreError: what became of this one alone.
+        transaction has the id open. Another error: what became of this one alone.
         """
         ...
 

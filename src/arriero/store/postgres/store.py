@@ -35,6 +35,7 @@ from ..threads import ConnectionThread
 from . import convoys, mail, processes, reading, submitting
 from .applying import Applying, is_news_for_others
 from .clock import ServerClock
+from .halving import in_halves
 from .ledgers import PostgresLedgers
 from .listening import Listener
 from .migrating import applied, migrate, refuse_unfit
@@ -244,13 +245,13 @@ class PostgresStore(PostgresLedgers):
         self._server_clock.measured(now)
 
     # --- writing
-    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | StoreError]:
-        answers = await self._run("submissions", lambda session: self._submit_all(session, list(batch)))
+    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | ArrieroError]:
+        answers = await self._run("submissions", lambda session: self._submit_all(session, batch))
         if any(isinstance(answer, Submitted) and answer.created for answer in answers):
             self._tell_soon()
         return answers
 
-    def _submit_all(self, session: Session, batch: list[Submit]) -> list[Submitted | Refusal | StoreError]:
+    def _submit_all(self, session: Session, batch: Sequence[Submit]) -> list[Submitted | Refusal | ArrieroError]:
         """In one transaction, unless a stranger's open transaction on one id stands in the way of the others."""
         if not batch:
             return []
@@ -268,17 +269,9 @@ class PostgresStore(PostgresLedgers):
         if len(batch) == 1:
             what = "" if batch[0].convoy is None else f" or its convoy {batch[0].convoy!r}"
             return [Busy(f"store {self.url}: another transaction has the task {batch[0].task_id!r}{what} open; end it")]
-        middle = len(batch) // 2
-        return self._submit_half(session, batch[:middle]) + self._submit_half(session, batch[middle:])
+        return in_halves(batch, lambda half: self._submit_all(session, half), lambda error: error)
 
-    def _submit_half(self, session: Session, batch: list[Submit]) -> list[Submitted | Refusal | StoreError]:
-        """What becomes of one half is no news of the other."""
-        try:
-            return self._submit_all(session, batch)
-        except StoreError as error:
-            return [error for _ in batch]
-
-    def _submit_once(self, session: Session, batch: list[Submit]) -> list[Submitted | Refusal | StoreError]:
+    def _submit_once(self, session: Session, batch: Sequence[Submit]) -> list[Submitted | Refusal | ArrieroError]:
         given_up_at = time.monotonic() + DECIDED_SECONDS
         mine: frozenset[int] = frozenset()  # submissions that may be kept already: their answer was lost
         writer = self._writer
@@ -330,23 +323,12 @@ class PostgresStore(PostgresLedgers):
             if isinstance(error, Unanswered) or not state.startswith(CULPRITS):
                 raise
             if len(batch) > 1:
-                middle = len(batch) // 2
-                halves = (batch[:middle], batch[middle:])
-                return [answer for half in halves for answer in self._apply_half(session, half, writer)]
+                return in_halves(batch, lambda half: self._apply(session, half, writer), _again_unless_unfit)
             if state == LOCK_NOT_AVAILABLE:
                 return [Busy(str(error))]
             if state == TOOK_TOO_LONG:
                 raise
             return [InvalidInput(str(error))]
-
-    def _apply_half(
-        self, session: Session, batch: Sequence[AnyCommand], writer: Writer | None
-    ) -> list[Answer | ArrieroError]:
-        """What becomes of one half is no news of the other."""
-        try:
-            return self._apply(session, batch, writer)
-        except StoreError as error:
-            return [Busy(str(error)) for _ in batch]
 
     def _apply_once(
         self, session: Session, batch: Sequence[AnyCommand], writer: Writer | None
@@ -608,3 +590,7 @@ class PostgresStore(PostgresLedgers):
             await self._write("others", lambda t: t.ask("tell", asked).fetchall())
         except StoreError as error:
             logger.info("the other processes could not be told, they poll: %s", error)
+
+
+def _again_unless_unfit(error: ArrieroError) -> ArrieroError:
+    return error if isinstance(error, InvalidInput) else Busy(str(error))
