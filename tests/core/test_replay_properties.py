@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from core_rows import NOW, failed, task_row
 from core_runs import Replay, Run, asked_as, result_of
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
@@ -18,8 +19,9 @@ from hypothesis.errors import NoSuchExample
 
 import arriero
 from arriero import Agent, StepFailed, workflow
+from arriero.core.catching_up import results_since
 from arriero.core.replay import Asked, Execution, Raised, Returned, identity_of, replay
-from arriero.model import StepKind, StepRow, StepState, TaskFailure
+from arriero.model import Loaded, StepKind, StepRow, StepState, TaskFailure, later
 
 remote = Agent("remote")
 
@@ -34,6 +36,7 @@ def second(attempt: arriero.Attempt, value: int, seen: int) -> int: ...
 
 STEPS = (first, second)
 Node = tuple[Any, ...]
+CatchUp = Callable[[Execution, list[StepRow], list[StepRow]], None]
 
 
 def nodes() -> st.SearchStrategy[Node]:
@@ -189,6 +192,55 @@ def goes_on_alike(run: Run, execution: Execution, number: int) -> bool:
     return True
 
 
+def go_on(execution: Execution, known: list[StepRow], now: list[StepRow]) -> None:
+    """Deliver the results that are new in a record."""
+    found = results_since(task_row(), {row.step_no: row for row in known}, Loaded(task_row(), "{}", tuple(now)))
+    assert found is not None
+    for row in found:
+        assert row.delivered_at is not None
+        execution.deliver(identity_of(row), result_of(execution, row), row.delivered_at)
+
+
+def catches_up_alike(node: Node, chance: int, by: CatchUp = go_on) -> bool:
+    """The property: code that goes on with results of others stands where a replay of their record stands."""
+    run, records = live_run(node, chance)
+    draw = random.Random(chance + 1)
+    for record in records:
+        newer = with_results_of_others(record, draw)
+        going_on, _, _ = run.replayed(record)
+        anew, _, why = run.replayed(newer)
+        try:
+            if going_on.end is None and newer != record:
+                by(going_on, record, newer)
+                if why is not None or stands(going_on) != stands(anew):
+                    return False
+        finally:
+            going_on.close()
+            anew.close()
+    return True
+
+
+def with_results_of_others(record: list[StepRow], draw: random.Random) -> list[StepRow]:
+    """Some of the open steps with a result each, recorded in any order."""
+    newer = list(record)
+    number = max((row.result_number or 0 for row in record), default=0)
+    open_steps = [i for i, row in enumerate(record) if row.result_number is None and row.kind is StepKind.STEP]
+    for index in draw.sample(open_steps, draw.randint(0, len(open_steps))):
+        number += 1
+        result: dict[str, Any] = {"state": StepState.COMPLETED, "result": str(draw.randrange(10))}
+        if draw.random() < 0.2:
+            result = {"state": StepState.FAILED, "failure": failed().failure}
+        at = later(NOW, number)
+        newer[index] = msgspec.structs.replace(record[index], result_number=number, delivered_at=at, **result)
+    return newer
+
+
+def stands(execution: Execution) -> tuple[Any, ...]:
+    """Where code stands: all it has asked for, in order, how it ended, what came too late, and its time."""
+    asked = [asked_as(one) for one in execution.asked.values()]
+    return asked, execution.end, execution.unseen, execution.now
+
+
 def replay_all_at_once(
     execution: Execution, steps: Sequence[StepRow], result_of: Callable[[StepRow], Any]
 ) -> tuple[list[Asked], TaskFailure | None]:
@@ -274,7 +326,29 @@ def test_results_delivered_in_another_order_would_be_convicted() -> None:
     )
 
 
+@quick
+@given(cases)
+def test_code_that_goes_on_with_results_of_others_stands_where_a_replay_of_the_record_stands(
+    case: tuple[Node, int],
+) -> None:
+    assert catches_up_alike(*case)
+
+
+def test_results_of_others_delivered_in_the_order_of_opening_would_be_convicted() -> None:
+    def by_opening(execution: Execution, known: list[StepRow], now: list[StepRow]) -> None:
+        numbers = sorted(row.result_number for row in now if row not in known and row.result_number is not None)
+        new = iter(numbers)
+        other = [row if row in known else msgspec.structs.replace(row, result_number=next(new)) for row in now]
+        go_on(execution, known, other)
+
+    find(
+        cases,
+        lambda case: not catches_up_alike(*case, by=by_opening),
+        settings=settings(quick, max_examples=2000, database=None),
+    )
+
+
 def test_what_is_searched_for_in_vain_is_not_found() -> None:
-    """The two convictions above rest on this: a search that finds nothing says so."""
+    """The convictions above rest on this: a search that finds nothing says so."""
     with pytest.raises(NoSuchExample):
         find(cases, lambda _: False, settings=settings(quick, max_examples=10, database=None))

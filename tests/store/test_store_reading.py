@@ -11,11 +11,23 @@ HERE = (("fulfil",), ("payments",))
 
 async def test_what_is_not_there_is_not_found(world: World) -> None:
     assert await world.store.load(1) is None
+    assert await world.store.load_tasks([1]) == []
     assert await world.store.find("order-1") is None
     assert await world.store.ended([1]) == []
     assert await world.store.list_tasks() == []
     assert [row async for row in world.store.history()] == []
     assert [row async for row in world.store.history(3)] == []
+
+
+async def test_tasks_are_loaded_together_as_each_alone_and_those_that_are_gone_are_left_out(world: World) -> None:
+    first, _ = await world.opened(await world.held("order-1"), step(), step("reserve"))
+    third, _ = await world.opened(await world.held("order-3"), timer(NOON + 7))
+    second = await world.submit("order-2", convoy="key")
+    asked = [first.task_no, 999, second, third.task_no]
+    found = {loaded.task.task_no: loaded for loaded in await world.store.load_tasks(asked)}
+    assert found == {number: await world.load(number) for number in (first.task_no, second, third.task_no)}
+    assert [len(found[number].steps) for number in (first.task_no, second, third.task_no)] == [2, 0, 1]
+    assert await world.store.load_tasks([]) == []
 
 
 async def test_an_empty_store_has_nothing_due(world: World, clock: TestClock) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ..commands import Fired, Reported
 from ..core.advancing import forward_of, no_code
+from ..core.catching_up import results_since
 from ..core.replay import (
     Asked,
     Execution,
@@ -38,6 +39,7 @@ class LiveTask:
         self.fresh: list[Asked] = []  # asked for, not yet recorded
         self.busy = False  # a command of it is on its way, or it is being read again
         self.in_flight = False  # a command of it is on its way
+        self.is_ahead_of_record = False  # the code was given, or asked for, what has not surely been recorded
         self.outdated: tuple[Reported, ...] | None = None  # read it again after that command, with these reports
         self.idle_since: float | None = None
         self.execution: Execution | None = None
@@ -106,6 +108,20 @@ class LiveTask:
             self.broken = TaskFailure("replay", f"a recorded result does not fit the code: {error}", code="replay")
         if self.broken is not None:
             self.execution.close()
+
+    def catch_up(self, record: Loaded) -> bool:
+        """Go on from a newer record. False: that must be run from its start, and this is of no use any more."""
+        execution = self.execution
+        if self.is_ahead_of_record or self.broken is not None or execution is None or execution.end is not None:
+            return False
+        unseen = results_since(self.task, self.steps, record)
+        if unseen is None or (self.convoy and self.convoy.value) != (record.convoy and record.convoy.value):
+            return False
+        self.task, self.convoy = record.task, record.convoy
+        self.steps = {step.step_no: step for step in record.life}
+        for step in unseen:
+            self.deliver(step, step.delivered_at)
+        return self.broken is None
 
     def _result_of(self, step: StepRow) -> Any:
         if step.state is StepState.FAILED:

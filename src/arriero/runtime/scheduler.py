@@ -51,6 +51,7 @@ from .code import Code
 from .courtesy import Courtesy
 from .live import LiveTask
 from .ports import Ports
+from .rereading import Rereading
 from .room import may_begin, to_claim
 from .settings import Settings
 
@@ -58,7 +59,6 @@ logger = logging.getLogger("arriero")
 OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
 
 UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
-RELOAD_SECONDS = 0.2  # between attempts to read a task again while the store does not answer
 
 
 class Scheduler:
@@ -96,7 +96,6 @@ class Scheduler:
         self._process_no = process_no
         self._agents = agents
         self._on_end = on_end
-        self._spawn = spawn
         self._is_trusted = is_trusted
         self._others = others
         self._names = tuple(codes)
@@ -111,7 +110,7 @@ class Scheduler:
         self._draining = False
         self._abandoned = False
         self.live: dict[int, LiveTask] = {}
-        self._reloading: dict[int, tuple[Reported, ...]] = {}
+        self._rereading = Rereading(store=store, ports=ports, spawn=spawn, on_read=self._read_again)
 
     # --- claiming
     def claim_soon(self) -> None:
@@ -171,8 +170,12 @@ class Scheduler:
         live.key_since = self._ports.clock.monotonic() if before is None else before.key_since
         live.behind = behind
         self.live[task.task_no] = live
-        for step in loaded.steps:
-            self._adopt_attempt(step, task, {report.step_no for report in reports})
+        self._take_up(live, reports)
+
+    def _take_up(self, live: LiveTask, reports: tuple[Reported, ...]) -> None:
+        """Go on with a task that stands as recorded."""
+        for step in tuple(live.steps.values()):
+            self._adopt_attempt(step, live.task, {report.step_no for report in reports})
         for report in reports:
             step_now = live.steps.get(report.step_no)
             if step_now is not None and (step_now.fence, step_now.state) == (report.fence, StepState.RUNNING):
@@ -312,31 +315,26 @@ class Scheduler:
             if live.in_flight:  # its answer first: what it writes must be in what we read
                 live.outdated = (live.outdated or ()) + reports
                 return
-        if task_no in self._reloading:
-            self._reloading[task_no] += reports
-            return
-        self._reloading[task_no] = reports
-        self._spawn(self._reload(task_no))
+        self._rereading.ask(task_no, reports)
 
-    async def _reload(self, task_no: int) -> None:
-        """Throw away what we believed of a task and begin again from its record, if it is still ours."""
-        while True:
-            try:
-                loaded = await self._store.load(task_no)
-                break
-            except StoreError as error:
-                logger.warning("task number %d could not be read again yet: %s", task_no, error)
-                await self._ports.clock.sleep(RELOAD_SECONDS)
-        reports = self._reloading.pop(task_no)
+    def _read_again(self, task_no: int, loaded: Loaded | None, reports: tuple[Reported, ...]) -> None:
+        """Go on with a task from its record, if it is still ours."""
         live = self.live.get(task_no)
         if live is not None and live.in_flight:  # adopted meanwhile, and it went on: what we read is old
             live.outdated = (live.outdated or ()) + reports
             return
+        is_ours = loaded is not None and loaded.task.locked_by == self._process_no
         if live is not None:
             del self.live[task_no]
-            live.close()
             reports += tuple(item for item in live.inbox if isinstance(item, Reported))
-        if loaded is not None and loaded.task.locked_by == self._process_no:
+            live.inbox.clear()
+            if loaded is not None and is_ours and live.catch_up(loaded):
+                live.busy = False
+                self.live[task_no] = live
+                self._take_up(live, reports)
+                return
+            live.close()
+        if loaded is not None and is_ours:
             self._adopt(loaded, reports, before=live, behind=None if live is None else live.behind)
             return
         for report in reports:
@@ -547,7 +545,7 @@ class Scheduler:
         self._rest(ahead)
 
     def _is_known_here(self, task_no: int) -> bool:
-        return task_no in self.live or task_no in self._reloading
+        return task_no in self.live or task_no in self._rereading
 
     def _drop_ahead(self, ahead: LiveTask, command: Advance) -> None:
         ahead.close()
@@ -564,6 +562,7 @@ class Scheduler:
 
     def _send(self, live: LiveTask, command: Advance) -> None:
         live.busy = live.in_flight = True
+        live.is_ahead_of_record = live.is_ahead_of_record or bool(command.delivered or command.opened)
         self._committer.put(command, lambda answer: self._answered(live, command, answer))
 
     def _answered(self, live: LiveTask, command: Advance, answer: Answer | BaseException) -> None:
@@ -572,7 +571,7 @@ class Scheduler:
         ahead, live.ahead = live.ahead, None
         if isinstance(answer, Applied):
             self._give_back_unused(live, command, answer)
-            live.busy = outdated is not None
+            live.busy, live.is_ahead_of_record = outdated is not None, False
             self._written(live, command, answer)
             self._go_on(live, ahead, command, answer)
             if outdated is not None:
@@ -716,7 +715,7 @@ class Scheduler:
     # --- the end of the process
     def is_busy(self) -> bool:
         """Whether a task is held here, or may still come: with a claim, with a submission, or as it is read again."""
-        return bool(self.live or self._reloading or self._beginning) or self._claiming
+        return bool(self.live or self._rereading or self._beginning) or self._claiming
 
     def drain(self) -> None:
         """Claim nothing any more."""

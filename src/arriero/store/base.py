@@ -307,6 +307,10 @@ class StateStore(LedgerStore, Protocol):
         """One task with its steps."""
         ...
 
+    async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        """Those of the tasks that are there, with their steps, as of one moment."""
+        ...
+
     async def find(self, task_id: str) -> Loaded | None:
         """One task by its business id."""
         ...

@@ -329,6 +329,9 @@ class MemoryStore(MemoryLedgers):
     async def load(self, task_no: int) -> Loaded | None:
         return self.loaded(task_no) if task_no in self.tasks else None
 
+    async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        return [self.loaded(task_no) for task_no in task_nos if task_no in self.tasks]
+
     async def find(self, task_id: str) -> Loaded | None:
         task_no = self.numbers.get(task_id)
         return None if task_no is None or self.is_hidden(self.tasks[task_no]) else self.loaded(task_no)

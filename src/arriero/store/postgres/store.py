@@ -323,7 +323,7 @@ class PostgresStore(PostgresLedgers):
             if isinstance(error, Unanswered) or not state.startswith(CULPRITS):
                 raise
             if len(batch) > 1:
-                return in_halves(batch, lambda half: self._apply(session, half, writer), _again_unless_unfit)
+                return in_halves(batch, lambda half: self._apply(session, half, writer), _again_if_unwritten)
             if state == LOCK_NOT_AVAILABLE:
                 return [Busy(str(error))]
             if state == TOOK_TOO_LONG:
@@ -484,7 +484,10 @@ class PostgresStore(PostgresLedgers):
         return await self._read_at(lambda t, now: reading.overdue(t, now, limit, progress_seconds))
 
     async def load(self, task_no: int) -> Loaded | None:
-        return await self._read(lambda t: next(iter(reading.load(t, [task_no])), None))
+        return next(iter(await self.load_tasks([task_no])), None)
+
+    async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        return await self._read(lambda t: reading.load(t, task_nos))
 
     async def find(self, task_id: str) -> Loaded | None:
         return await self._read(lambda t: reading.find(t, task_id))
@@ -592,5 +595,5 @@ class PostgresStore(PostgresLedgers):
             logger.info("the other processes could not be told, they poll: %s", error)
 
 
-def _again_unless_unfit(error: ArrieroError) -> ArrieroError:
-    return error if isinstance(error, InvalidInput) else Busy(str(error))
+def _again_if_unwritten(error: ArrieroError) -> ArrieroError:
+    return error if isinstance(error, InvalidInput | Unanswered) else Busy(str(error))

@@ -461,7 +461,10 @@ class SqliteStore(SqliteLedgers):
         return await self._read(work)
 
     async def load(self, task_no: int) -> Loaded | None:
-        return await self._read(lambda connection: _load(Tables(connection), Tables(connection).task(task_no)))
+        return next(iter(await self.load_tasks([task_no])), None)
+
+    async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        return await self._read(lambda connection: _load_each(Tables(connection), task_nos))
 
     async def find(self, task_id: str) -> Loaded | None:
         def work(connection: sqlite3.Connection) -> Loaded | None:
@@ -564,9 +567,11 @@ def _load(tables: Tables, task: TaskRow | None) -> Loaded | None:
 
 
 def _loaded(connection: sqlite3.Connection, name: str, asked: dict[str, int]) -> list[Loaded]:
-    tables = Tables(connection)
-    numbers = [row[0] for row in connection.execute(query(name), asked).fetchall()]
-    return [loaded for number in numbers if (loaded := _load(tables, tables.task(number))) is not None]
+    return _load_each(Tables(connection), [row[0] for row in connection.execute(query(name), asked).fetchall()])
+
+
+def _load_each(tables: Tables, task_nos: Sequence[int]) -> list[Loaded]:
+    return [loaded for task_no in task_nos if (loaded := _load(tables, tables.task(task_no))) is not None]
 
 
 def _still_open(tables: Tables, task: TaskRow) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ _PASSED_ON = (
     "due",
     "load_overdue",
     "load",
+    "load_tasks",
     "find",
     "find_convoy",
     "ended",

@@ -1,0 +1,93 @@
+"""Tasks whose record is read again, many in one question to the store."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ..commands import Reported
+from ..errors import StoreError
+from ..model import Loaded
+from ..store.base import StateStore
+from .ports import Ports
+
+logger = logging.getLogger("arriero")
+
+AGAIN_SECONDS = 0.2  # between questions while the store does not answer
+TASKS_MAX = 100  # of one question: what was read for the first ones is not old by the time they go on
+
+OnRead = Callable[[int, Loaded | None, tuple[Reported, ...]], None]
+
+
+class Rereading:
+    """One question at a time; what is asked for while it is under way goes with the next. So there is no timer.
+
+    Args:
+        on_read: told of each task's number, its record (None: it is gone), and the reports that came for it meanwhile.
+    """
+
+    def __init__(self, *, store: StateStore, ports: Ports, spawn: Callable[..., None], on_read: OnRead) -> None:
+        self._store = store
+        self._ports = ports
+        self._spawn = spawn
+        self._on_read = on_read
+        self._reports: dict[int, tuple[Reported, ...]] = {}  # by the tasks that are to be read
+        self._waiting: list[int] = []  # of them, those that no question names yet
+        self._is_asking = False
+
+    def __contains__(self, task_no: int) -> bool:
+        """Whether its record is on its way."""
+        return task_no in self._reports
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def ask(self, task_no: int, reports: tuple[Reported, ...]) -> None:
+        """Read a task's record. ``reports``: came for it and are not recorded yet."""
+        if task_no in self._reports:
+            self._reports[task_no] += reports
+            return
+        self._reports[task_no] = reports
+        self._waiting.append(task_no)
+        if not self._is_asking:
+            self._is_asking = True
+            self._spawn(self._ask())
+
+    async def _ask(self) -> None:
+        size = TASKS_MAX
+        try:
+            while self._waiting:
+                asked = self._waiting[:size]
+                try:
+                    found = await self._read(asked)
+                except StoreError as error:
+                    logger.warning("%d tasks could not be read again yet: %s", len(asked), error)
+                    size = max(1, len(asked) // 2)  # it may have been too much for an answer in time
+                    self._waiting = [*self._waiting[len(asked) :], *asked]
+                    await self._ports.clock.sleep(AGAIN_SECONDS)
+                    continue
+                del self._waiting[: len(asked)]
+                for task_no in asked:
+                    self._tell(task_no, found.get(task_no))
+                    await asyncio.sleep(0)  # running code again from its start takes its time: others have their turn
+        finally:
+            self._is_asking = False
+
+    async def _read(self, task_nos: list[int]) -> dict[int, Loaded]:
+        """What was found. A record that cannot be read counts as gone, and costs the others of its question nothing."""
+        try:
+            return {loaded.task.task_no: loaded for loaded in await self._store.load_tasks(task_nos)}
+        except StoreError:
+            raise
+        except Exception:
+            if len(task_nos) > 1:
+                alone = [await self._read([task_no]) for task_no in task_nos]
+                return {task_no: loaded for found in alone for task_no, loaded in found.items()}
+            logger.exception("task number %d cannot be read again", task_nos[0])
+            return {}
+
+    def _tell(self, task_no: int, loaded: Loaded | None) -> None:
+        """A task that cannot be taken up must not cost the others of its question theirs."""
+        try:
+            self._on_read(task_no, loaded, self._reports.pop(task_no))
+        except Exception:
+            logger.exception("task number %d could not be taken up again from its record", task_no)
