@@ -62,5 +62,19 @@ def test_a_half_whose_connection_is_lost_is_told_so_and_the_other_half_is_told_o
 
 
 def test_what_each_is_told_of_an_error_is_the_caller_s_to_say() -> None:
-    told = in_halves("xl", Store().write, lambda error: type(error).__name__)
-    assert told[0] == "InvalidInput"
+    told = in_halves("xa-b", Store().write, lambda error: type(error).__name__)
+    assert told == ["InvalidInput", "a", "StoreError", "StoreError"]
+
+
+def test_what_nobody_thought_of_in_one_half_is_told_to_whoever_is_to_blame_alone() -> None:
+    store = Store()
+
+    def write(batch: Sequence[str]) -> list[str | ArrieroError]:
+        if "o" in batch:
+            raise OverflowError("too large")
+        return store.write(batch)
+
+    assert _told(in_halves("abco", write, lambda error: error)) == [
+        "a", "b", "c", "it could not be written: OverflowError('too large')"
+    ]  # fmt: skip
+    assert "".join(store.written) == "abc"

@@ -8,7 +8,7 @@ from store_world import World, step
 
 from arriero.commands import Answer, AnyCommand, Applied, Refusal
 from arriero.errors import StoreError
-from arriero.store.base import Busy
+from arriero.store.base import Busy, Unanswered
 from arriero.store.committer import BUSY_SECONDS, BUSY_SECONDS_MAX, Committer
 from arriero.store.patience import apply_patiently
 
@@ -16,17 +16,24 @@ Answered = dict[str, str | BaseException]
 
 
 class Writer:
-    """Answers words with their capitals, or Busy while the word is held."""
+    """Answers words with their capitals, or Busy while the word is held; the answer to some is lost."""
 
     def __init__(self) -> None:
         self.held: set[str] = set()
+        self.lost: list[str] = []  # once
         self.batches: list[list[str]] = []
         self.troubles: list[StoreError] = []
         self.monotonic = 0.0
 
-    async def write(self, batch: Sequence[str]) -> list[str | Busy]:
+    async def write(self, batch: Sequence[str]) -> list[str | StoreError]:
         self.batches.append(list(batch))
-        return [Busy(f"{word} is held") if word in self.held else word.upper() for word in batch]
+        return [self._answer(word) for word in batch]
+
+    def _answer(self, word: str) -> str | StoreError:
+        if word in self.lost:
+            self.lost.remove(word)
+            return Unanswered(f"{word} is lost")
+        return Busy(f"{word} is held") if word in self.held else word.upper()
 
     async def sleep(self, seconds: float) -> None:
         self.monotonic += seconds
@@ -101,6 +108,17 @@ async def test_who_still_waits_at_the_end_is_told(committer: Committer[str, str]
     await committer.stop()
     with pytest.raises(Busy):
         await waiting
+
+
+async def test_one_command_whose_answer_was_lost_is_sent_again_and_the_others_are_told(
+    committer: Committer[str, str], writer: Writer
+) -> None:
+    writer.lost = ["b", "once"]
+    told = await asyncio.gather(*map(committer.ask, ("a", "b", "once", "c")), return_exceptions=True)
+    assert [str(answer) for answer in told] == ["A", "B", "once is lost", "C"]
+    assert isinstance(told[2], Unanswered)  # whoever may have got more than they know is told so
+    assert writer.batches == [["a", "b", "once", "c"], ["b"]]
+    assert [str(trouble) for trouble in writer.troubles] == ["b is lost", "once is lost"]
 
 
 class Held:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from ..errors import ArrieroError, StoreError
-from .base import Busy, Unwritten
+from .base import Busy, Unanswered, Unwritten
 
 C = TypeVar("C")
 A = TypeVar("A")
@@ -168,6 +168,9 @@ class Committer(Generic[C, A]):
                 self._leaving -= 1
                 if isinstance(answer, Busy):
                     self._put_again(asked, answer)
+                elif isinstance(answer, Unanswered):  # of this one alone
+                    self._on_trouble(answer)
+                    self._waiting.extend(self._to_repeat([asked], answer))
                 else:
                     _tell(asked.on_answer, answer)
             return

@@ -19,16 +19,20 @@ def in_halves(
 
     Args:
         batch: at least two.
-        write: one transaction, or several. InvalidInput: nothing of it was written.
-        as_answer: of an error, what each command that it is about is told. InvalidInput is about one alone.
+        write: one transaction, or several. Any error but a StoreError: nothing of it was written, and one alone is to blame.
+        as_answer: of an error, what each command that it is about is told.
     """
     middle = len(batch) // 2
     answers: list[A] = []
     for half in (batch[:middle], batch[middle:]):
         try:
             answers += write(half)
-        except InvalidInput as error:
-            answers += [as_answer(error)] if len(half) == 1 else in_halves(half, write, as_answer)
         except StoreError as error:
             answers += [as_answer(error) for _ in half]
+        except Exception as error:
+            if len(half) > 1:
+                answers += in_halves(half, write, as_answer)
+                continue
+            known = error if isinstance(error, ArrieroError) else InvalidInput(f"it could not be written: {error!r}")
+            answers.append(as_answer(known))
     return answers
