@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
+from ..model import STEP_OPEN, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
 
-_OPEN = (StepState.PENDING, StepState.RUNNING)
 _WITH_RESULT = (StepState.COMPLETED, StepState.FAILED)
 
 
@@ -27,7 +26,7 @@ def results_since(task: TaskRow, steps: Mapping[int, StepRow], record: Loaded) -
             return None
         if known.result_number is None and step.result_number is not None:
             unseen.append(step)
-    last = max((step.result_number or 0 for step in steps.values()), default=0)
+    last = max(map(_number, steps.values()), default=0)
     unseen.sort(key=_number)
     return unseen if unseen and _number(unseen[0]) > last else None
 
@@ -50,7 +49,7 @@ def _goes_on(known: StepRow, now: StepRow) -> bool:
         return known == now
     if now.kind is StepKind.COMPENSATION or (known.arguments, known.asked) != (now.arguments, now.asked):
         return False
-    return now.state in (_OPEN if now.result_number is None else _WITH_RESULT)
+    return now.state in (STEP_OPEN if now.result_number is None else _WITH_RESULT)
 
 
 def _number(step: StepRow) -> int:

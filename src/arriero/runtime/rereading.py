@@ -3,6 +3,7 @@
 import logging
 import types
 from collections.abc import Callable, Generator
+from itertools import islice
 
 from ..commands import Reported
 from ..errors import StoreError
@@ -30,8 +31,9 @@ class Rereading:
         self._ports = ports
         self._spawn = spawn
         self._on_read = on_read
-        self._reports: dict[int, tuple[Reported, ...]] = {}  # by the tasks that are to be read
-        self._waiting: list[int] = []  # of them, in the order of questions; those of the one under way first
+        self._reports: dict[
+            int, tuple[Reported, ...]
+        ] = {}  # by the tasks that are to be read, in the order of questions
         self._is_asking = False
 
     def __contains__(self, task_no: int) -> bool:
@@ -47,7 +49,6 @@ class Rereading:
             self._reports[task_no] += reports
             return
         self._reports[task_no] = reports
-        self._waiting.append(task_no)
         if not self._is_asking:
             self._is_asking = True
             self._spawn(self._ask())
@@ -55,17 +56,16 @@ class Rereading:
     async def _ask(self) -> None:
         size = TASKS_MAX
         try:
-            while self._waiting:
-                asked = self._waiting[:size]
+            while self._reports:
+                asked = list(islice(self._reports, size))
                 try:
                     found = await self._read(asked)
                 except StoreError as error:
                     logger.warning("%d tasks could not be read again yet: %s", len(asked), error)
                     size = max(1, len(asked) // 2)  # it may have been too much for an answer in time
-                    self._waiting = [*self._waiting[len(asked) :], *asked]
+                    self._reports |= {task_no: self._reports.pop(task_no) for task_no in asked}  # after the others
                     await self._ports.clock.sleep(AGAIN_SECONDS)
                     continue
-                del self._waiting[: len(asked)]
                 for task_no in asked:
                     self._tell(task_no, found.get(task_no))
                     await _turn()  # running code again from its start takes its time: others have their turn

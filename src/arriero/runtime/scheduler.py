@@ -174,8 +174,9 @@ class Scheduler:
 
     def _take_up(self, live: LiveTask, reports: tuple[Reported, ...]) -> None:
         """Go on with a task that stands as recorded."""
+        reported = {report.step_no for report in reports}
         for step in tuple(live.steps.values()):
-            self._adopt_attempt(step, live.task, {report.step_no for report in reports})
+            self._adopt_attempt(step, live.task, reported)
         for report in reports:
             step_now = live.steps.get(report.step_no)
             if step_now is not None and (step_now.fence, step_now.state) == (report.fence, StepState.RUNNING):
@@ -323,19 +324,19 @@ class Scheduler:
         if live is not None and live.in_flight:  # adopted meanwhile, and it went on: what we read is old
             live.outdated = (live.outdated or ()) + reports
             return
-        is_ours = loaded is not None and loaded.task.locked_by == self._process_no
+        ours = loaded if loaded is not None and loaded.task.locked_by == self._process_no else None
         if live is not None:
             del self.live[task_no]
             reports += tuple(item for item in live.inbox if isinstance(item, Reported))
             live.inbox.clear()
-            if loaded is not None and is_ours and live.catch_up(loaded):
+            if ours is not None and live.catch_up(ours):
                 live.busy = False
                 self.live[task_no] = live
                 self._take_up(live, reports)
                 return
             live.close()
-        if loaded is not None and is_ours:
-            self._adopt(loaded, reports, before=live, behind=None if live is None else live.behind)
+        if ours is not None:
+            self._adopt(ours, reports, before=live, behind=None if live is None else live.behind)
             return
         for report in reports:
             self.report_alone(report)
