@@ -31,9 +31,8 @@ class Rereading:
         self._ports = ports
         self._spawn = spawn
         self._on_read = on_read
-        self._reports: dict[
-            int, tuple[Reported, ...]
-        ] = {}  # by the tasks that are to be read, in the order of questions
+        # By the tasks that are to be read, in the order of questions.
+        self._reports: dict[int, tuple[Reported, ...]] = {}
         self._is_asking = False
 
     def __contains__(self, task_no: int) -> bool:
