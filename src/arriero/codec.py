@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .errors import DefinitionError, InvalidInput
+from .errors import DefinitionError, InvalidInput, StepError, usable_seconds
 
 logger = logging.getLogger("arriero")
 
@@ -56,22 +56,29 @@ def encode(value: Any, what: str) -> str:
         # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
         if b"null" in data or b"\\u0000" in data:
             _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=_from_user_type), what)
+        text = data.decode()
+    except InvalidInput:
+        raise
     except UnicodeEncodeError as error:
         raise InvalidInput(
             f"{what} holds a lone surrogate ({error.object[error.start]!a}), which is no text: remove it, or encode as base64"
         ) from error
     except RecursionError as error:
         raise InvalidInput(f"{what} is nested too deep, or holds itself: flatten it") from error
-    except (
-        TypeError,
-        NotImplementedError,
-        ValueError,
-        OverflowError,
-    ) as error:
-        raise InvalidInput(f"{what} cannot be recorded: {error}") from error
+    except (TypeError, NotImplementedError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{what} cannot be recorded: {_text_of(error)}") from error
+    except BaseException as error:  # raised by the value's own type, as it was asked for its fields
+        _reraise_interrupt(error)
+        raise InvalidInput(f"{what} cannot be recorded: {error_text(error)}") from error
     if len(data) > PAYLOAD_BYTES_WARN:
         _check_size(len(data), what)
-    return data.decode()
+    return text
+
+
+def _reraise_interrupt(error: BaseException) -> None:
+    """Whatever a user's type raises is its failure, also SystemExit; only Ctrl-C is the process's own."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
 
 
 def _encode(value: Any, what: str) -> bytes:
@@ -135,8 +142,11 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
             return decode(text)
-        except Exception as error:  # also what a type's own __post_init__ or validator raises
-            raise InvalidInput(f"{what}: {error}") from error
+        except (msgspec.MsgspecError, ValueError, TypeError, NotImplementedError) as error:
+            raise InvalidInput(f"{what}: {_text_of(error)}") from error
+        except BaseException as error:  # raised by a type's own __post_init__ or validator
+            _reraise_interrupt(error)
+            raise InvalidInput(f"{what}: {error_text(error)}") from error
 
     return read
 
@@ -167,11 +177,59 @@ def recordable_text(text: str) -> str:
 
 def error_text(error: BaseException) -> str:
     """An exception as recordable text: its type, and what it says if it says anything."""
-    try:
-        text = str(error)
-    except Exception as broken:
-        text = f"(its text cannot be made: {type(broken).__name__})"
+    text = _text_of(error)
     return recordable_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as broken:
+        _reraise_interrupt(broken)
+        return f"(its text cannot be made: {type(broken).__name__})"
+
+
+class StepErrorFields(msgspec.Struct, frozen=True):
+    """What a Transient or Permanent says, in recordable form. ``retry_after``: seconds; None: it asks for none."""
+
+    message: str
+    code: str
+    details: Any
+    retry_after: float | None
+
+
+def step_error_fields(error: StepError) -> StepErrorFields:
+    """Read a step's error, whatever a subclass made of it. Raises nothing: a failure must not get lost.
+
+    A subclass whose ``__init__`` does not call the base's has no message of its own; its type and arguments stand in.
+    """
+    return StepErrorFields(
+        message=recordable_text(_text_field(error, "message") or error_text(error)),
+        code=recordable_text(_text_field(error, "code")),
+        details=recordable_details(_field(error, "details")),
+        retry_after=_retry_after(error),
+    )
+
+
+def _field(error: StepError, name: str) -> Any:
+    try:
+        return getattr(error, name, None)
+    except BaseException as broken:
+        _reraise_interrupt(broken)
+        return None
+
+
+def _text_field(error: StepError, name: str) -> str:
+    value = _field(error, name)
+    return "" if value is None else value if type(value) is str else _shown(value)
+
+
+def _retry_after(error: StepError) -> float | None:
+    try:
+        return usable_seconds(_field(error, "retry_after"))
+    except BaseException as broken:  # no number: the policy's own delay holds
+        _reraise_interrupt(broken)
+        return None
 
 
 def recordable_details(details: Any) -> Any:
@@ -180,12 +238,13 @@ def recordable_details(details: Any) -> Any:
         return None
     try:
         return msgspec.json.decode(encode(details, "details"))
-    except InvalidInput as refusal:
+    except (InvalidInput, msgspec.MsgspecError) as refusal:  # a msgspec.Raw may hold what is no JSON
         return {"unrecordable": _shown(details), "why": recordable_text(str(refusal))}
 
 
 def _shown(value: Any) -> str:
     try:
         return recordable_text(repr(value))
-    except Exception:  # also of a number with more digits than Python shows
+    except BaseException as broken:  # also of a number with more digits than Python shows
+        _reraise_interrupt(broken)
         return f"a {type(value).__qualname__}"

@@ -137,10 +137,11 @@ class Transient(StepError):
         self, message: str = "", *, code: str = "", details: Any = None, retry_after: float | timedelta | None = None
     ) -> None:
         super().__init__(message, code=code, details=details)
-        self.retry_after = _usable_seconds(retry_after)
+        self.retry_after = usable_seconds(retry_after)
 
 
-def _usable_seconds(retry_after: float | timedelta | None) -> float | None:
+def usable_seconds(retry_after: float | timedelta | None) -> float | None:
+    """Seconds of a ``retry_after``: at most a year, None for none. Raises InvalidInput: it is no number."""
     seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
     if seconds is None:
         return None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -56,7 +57,9 @@ class Bench:
         self.told: list[tuple[int, bool, tuple[int, ...]]] = []
         self.stumbles: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.rereading = Rereading(store=self.store, ports=self, spawn=self._spawn, on_read=self._on_read)
+        self.rereading = Rereading(
+            store=self.store, ports=self, spawn=self._spawn, on_read=self._on_read, reading=nullcontext
+        )
         self.clock = self
 
     async def sleep(self, seconds: float) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..calls import StepCall
+from ..codec import error_text
 from ..commands import Ending, NewStep, Process, PutDown
 from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, later
 from .call_policy import policy_of
@@ -110,3 +111,8 @@ def no_code(task: TaskRow) -> TaskFailure:
         f"workflow {task.workflow} is not in this App: register it, or give its old name with name=",
         code="no_code",
     )
+
+
+def driving_failure(error: Exception) -> TaskFailure:
+    """Why a task is held whose code or record made driving it fail; a bug, so nothing is undone."""
+    return TaskFailure("bug", f"the task could not be driven: {error_text(error)}", code="driving_failed")

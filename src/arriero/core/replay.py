@@ -18,7 +18,7 @@ import msgspec
 
 from ..attempt import as_datetime
 from ..calls import StepCall
-from ..codec import error_text, recordable_text
+from ..codec import error_text, recordable_text, step_error_fields
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
 from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
 from .workflow_loop import WorkflowLoop
@@ -257,7 +257,13 @@ def _bug(error: BaseException) -> TaskFailure:
 
 def _judge_error(error: BaseException) -> Raised:
     """A failed step or a refusal is for the policy; any other exception is a bug, and a bug undoes nothing."""
-    leaves = list(_leaves(error))
+    try:
+        return _judge_leaves(error, list(_leaves(error)))
+    except Exception:  # an exception of the user's that cannot even be looked at
+        return Raised(_bug(error))
+
+
+def _judge_leaves(error: BaseException, leaves: list[BaseException]) -> Raised:
     first = leaves[0] if leaves else error
     if not leaves or not all(isinstance(leaf, StepFailed | Permanent) for leaf in leaves):
         culprit = next((leaf for leaf in leaves if not isinstance(leaf, StepFailed | Permanent)), error)
@@ -267,9 +273,9 @@ def _judge_error(error: BaseException) -> Raised:
         reason = recordable_text(first.message or first.code or first.cause)
         return Raised(TaskFailure("step", reason, recordable_text(first.step), recordable_text(first.code)), identities)
     assert isinstance(first, Permanent)
-    reason = recordable_text(first.message or "the workflow refused")
+    fields = step_error_fields(first)
     behind = tuple(identity for leaf in leaves for identity in _raised_from(leaf))
-    return Raised(TaskFailure("refused", reason, "", recordable_text(first.code)), identities, behind)
+    return Raised(TaskFailure("refused", fields.message, "", fields.code), identities, behind)
 
 
 def _raised_from(error: BaseException) -> Iterable[Identity]:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 
 from ..attempt import Attempt, Undo
-from ..codec import error_text, recordable_details, recordable_text
+from ..codec import StepErrorFields, error_text, recordable_text, step_error_fields
 from ..commands import Answer, AnyCommand, Dispatch, GaveUp, Outcome, Reported, Succeeded, Take, Taken
 from ..core.backoff import retry_delay
 from ..core.lease import PROBATION_FROM
 from ..core.supervision import on_attempt_failed, step_policy
 from ..definitions import Agent, Compensation, Resource, Step, open_resources
-from ..errors import InvalidInput, Permanent, StepError, Transient
+from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
 from ..model import StepFailure, StepKind, StepRow, UndoContext, seconds_between
 from ..store.base import StateStore
 from ..store.committer import Committer
+from .attempt_registry import AttemptRegistry
 from .crash_points import reach
 from .ports import Ports
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
 TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
-SAID_MAX = 20_000  # more reports than one process can have on their way to the store
 _read_undo = msgspec.json.Decoder(UndoContext).decode
 
 
@@ -74,7 +74,7 @@ class AgentHost:
         self._around = around
         self._used: Counter[str] = Counter()
         self._backlog: set[str] = set()  # Agents for which requests may wait in the store: those go first
-        self._taking = False
+        self._asked_room: tuple[tuple[str, int], ...] = ()  # places kept for the Take under way
         self._unsure: tuple[tuple[str, int], ...] = ()  # places of Takes whose answer was lost
         self._take_again = False
         self._stopping = False
@@ -82,9 +82,7 @@ class AgentHost:
         self._exits = AsyncExitStack()
         self._names = tuple({name for agent in self.agents.values() for name in agent.steps})
         self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
-        # Attempts reported lately: their commit may still be under way. Of a plain dict the oldest would be found only
-        # past all those that were dropped before it.
-        self._said: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self.registry = AttemptRegistry()
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
 
     # --- life
@@ -116,7 +114,7 @@ class AgentHost:
 
     def is_busy(self) -> bool:
         """Whether an attempt is under way, or one may still begin: a Take has not been answered yet."""
-        return bool(self.in_flight) or self._taking
+        return bool(self.in_flight or self._asked_room)
 
     def abandon(self) -> None:
         """Stop every attempt where it stands and say nothing of it."""
@@ -157,10 +155,15 @@ class AgentHost:
         self._backlog.update(self.agents)
         self.take_soon()
 
+    def leaked_places(self) -> int:
+        """Places in use that belong to no attempt and to no Take under way; 0 once nothing is on its way."""
+        under_way = sum(not task.done() for task in self.in_flight.values())
+        return self._used.total() - sum(places for _, places in self._asked_room) - under_way
+
     # --- taking
     def take_soon(self) -> None:
         """Ask for requests, one question at a time."""
-        if self._taking:
+        if self._asked_room:
             self._take_again = True
             return
         free = [
@@ -170,7 +173,7 @@ class AgentHost:
         room = tuple((name, min(places, self._settings.batch_max)) for name, places in free if places > 0)
         if self._stopping or not room or not self._is_trusted():
             return
-        self._taking = True
+        self._asked_room = room
         for name, places in room:
             self._used[name] += places
         suspect = next(iter(self._probation), None)
@@ -178,7 +181,7 @@ class AgentHost:
         self._committer.put(command, lambda answer: self._taken(room, answer))
 
     def _taken(self, room: tuple[tuple[str, int], ...], answer: Answer | BaseException) -> None:
-        self._taking = False
+        self._asked_room = ()
         if not isinstance(answer, Taken):
             self._unsure += room  # what was taken, if anything, is found by reconciling; until then its place is kept
             return
@@ -210,7 +213,8 @@ class AgentHost:
         """
         step = dispatch.step
         identity = (step.step_no, step.fence)
-        if identity in self.in_flight or identity in self._said:
+        assert step.complete_by is not None
+        if not self.registry.begin(identity, step.complete_by, dispatch.now):
             if reserved:
                 self.give_back(step.agent)
             return
@@ -218,7 +222,6 @@ class AgentHost:
             self._used[step.agent] += 1
         if dispatch.lost_count >= PROBATION_FROM:
             self._probation[step.task_no] += 1
-        assert step.complete_by is not None
         left_at = self._committer.left_at if left_at is None else left_at
         deadline = left_at + seconds_between(dispatch.now, step.complete_by)
         run = _AttemptRun(self, dispatch, deadline)
@@ -227,11 +230,8 @@ class AgentHost:
         # By the task itself: it may be cancelled before its first line, or end before this one.
         task.add_done_callback(lambda _: self._ended(run, dispatch))
 
-    def say(self, step: StepRow, report: Reported) -> None:
-        """Hand on a report, and remember it so that the attempt is not begun again while its commit is under way."""
-        self._said[step.step_no, step.fence] = None
-        if len(self._said) > SAID_MAX:
-            self._said.popitem(last=False)
+    def report(self, step: StepRow, report: Reported) -> None:
+        """Hand on what became of an attempt."""
         self._report(step, report)
 
     def _ended(self, run: "_AttemptRun", dispatch: Dispatch) -> None:
@@ -292,7 +292,7 @@ class _AttemptRun:
         if outcome is not None and self._remaining() > 0:
             now = self._host._store.now()
             report = Reported(self._step.step_no, self._step.fence, outcome, now, self._number)
-            self._host.say(self._step, report)
+            self._host.report(self._step, report)
 
     def _expire(self) -> None:
         assert self._task is not None
@@ -317,17 +317,18 @@ class _AttemptRun:
             try:
                 value = await self._send(call)
             except Permanent as error:
-                return self._failed(_failure("permanent", error), in_doubt=unsure)
+                return self._failed(_failure("permanent", step_error_fields(error)), in_doubt=unsure)
             except Transient as error:
-                failure, retry_after = _failure("transient", error), error.retry_after
+                fields = step_error_fields(error)
+                failure, retry_after = _failure("transient", fields), fields.retry_after
             except asyncio.CancelledError as error:
                 if self._task is None or self._task.cancelling():
                     raise
                 unsure, retry_after = True, None  # the step cancelled itself, nobody asked it to
-                failure = _failure("unknown", error)
+                failure = _unknown_failure(error)
             except (Exception, SystemExit) as error:  # a step that calls sys.exit must not take the process along
                 unsure, retry_after = True, None
-                failure = _failure("unknown", error)
+                failure = _unknown_failure(error)
             else:
                 return self._succeeded(value)
             wait = retry_delay(
@@ -340,8 +341,11 @@ class _AttemptRun:
         return None
 
     def _may_send(self) -> bool:
-        """Whether a try may be made: in time, and while this process may believe in its lease."""
-        return self._remaining() > 0 and self._host._is_trusted()
+        """Whether a try may be made: in time by its own clock and the store's, and with a lease it may believe in."""
+        step = self._step
+        assert step.complete_by is not None
+        is_in_time = self._remaining() > 0 and self._host._store.now() < step.complete_by
+        return is_in_time and self._host._is_trusted()
 
     async def _may_send_later(self) -> bool:
         """Whether a try may be made before the time is over.
@@ -453,9 +457,11 @@ class _AttemptRun:
         return self._host._ports.in_thread(agent.name, agent.max_in_flight, function, ended)
 
 
-def _failure(cause: Any, error: BaseException) -> StepFailure:
+def _unknown_failure(error: BaseException) -> StepFailure:
     if isinstance(error, StepError):
-        return StepFailure(
-            cause, recordable_text(error.message), recordable_text(error.code), recordable_details(error.details)
-        )
-    return StepFailure(cause, error_text(error))
+        return _failure("unknown", step_error_fields(error))
+    return StepFailure("unknown", error_text(error))
+
+
+def _failure(cause: Cause, fields: StepErrorFields) -> StepFailure:
+    return StepFailure(cause, fields.message, fields.code, fields.details)

@@ -1,10 +1,11 @@
 """One task while a Scheduler holds it: its rows, its running code, and what came in for it."""
 
+import logging
 from collections import deque
 from typing import Any
 
 from ..commands import Fired, Reported
-from ..core.advancing import forward_of, no_code
+from ..core.advancing import driving_failure, forward_of, no_code
 from ..core.catching_up import results_since
 from ..core.replay import (
     Asked,
@@ -21,6 +22,8 @@ from ..core.replay import (
 from ..errors import InvalidInput
 from ..model import Loaded, StepRow, StepState, TaskFailure, TaskRow, TaskState
 from .code import Code
+
+logger = logging.getLogger("arriero")
 
 
 class LiveTask:
@@ -95,6 +98,9 @@ class LiveTask:
         except InvalidInput as error:
             self.broken = TaskFailure("replay", str(error), code="refused_arguments")
             return
+        except Exception as error:
+            self._break_off(error)
+            return
         convoy_state = None if self.convoy is None else self.convoy.value
         self.execution = Execution(
             lambda: started, seed=self.task.seed, now=self.task.started_at, convoy_state=convoy_state
@@ -106,8 +112,15 @@ class LiveTask:
             self.fresh, self.broken = replay(self.execution, steps, self._result_of, self.task.branched_at)
         except InvalidInput as error:
             self.broken = TaskFailure("replay", f"a recorded result does not fit the code: {error}", code="replay")
+        except Exception as error:
+            self._break_off(error)
         if self.broken is not None:
             self.execution.close()
+
+    def _break_off(self, error: Exception) -> None:
+        """The code or its record made us fail: the task is held with the cause, whoever brought it goes on."""
+        logger.error("task %s could not be driven", self.task.task_id, exc_info=error)
+        self.broken = driving_failure(error)
 
     def catch_up(self, record: Loaded) -> bool:
         """Go on from a newer record. False: that must be run from its start, and this is of no use any more."""
@@ -148,6 +161,8 @@ class LiveTask:
             self.fresh += self.execution.deliver(identity, self._result_of(step), at)
         except InvalidInput as error:
             self.broken = TaskFailure("replay", f"a result does not fit the code: {error}", code="replay")
+        except Exception as error:
+            self._break_off(error)
 
     def to_be_opened(self) -> list[Asked]:
         """What the code asked for since this was last asked, less what an earlier incarnation has at hand."""

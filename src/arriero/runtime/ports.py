@@ -13,8 +13,10 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from time import monotonic, time_ns
+from time import time_ns
 from typing import Any, Protocol, TypeVar
+
+from ..boot_clock import seconds_since_boot
 
 T = TypeVar("T")
 
@@ -71,14 +73,16 @@ class Keeper(Protocol):
 
 
 class LoopClock:
-    """The machine's monotonic time, which is the event loop's too.
+    """The machine's time since boot, suspended time included: a deadline that passed while it slept has passed.
+
+    The event loop's timers stand still in that time, so whoever sends looks at this clock before each try.
 
     Not asked of the running loop: a coroutine that is collected runs its ``finally`` wherever that happens, also while
     workflow code is on its own loop, which has no clock to give.
     """
 
     def monotonic(self) -> float:
-        return monotonic()
+        return seconds_since_boot()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

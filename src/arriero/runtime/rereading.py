@@ -3,6 +3,7 @@
 import logging
 import types
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from itertools import islice
 
 from ..commands import Reported
@@ -24,13 +25,23 @@ class Rereading:
 
     Args:
         on_read: told of each task's number, its record (None: it is gone), and the reports that came for it meanwhile.
+        reading: entered while a question is under way and what it found is acted on.
     """
 
-    def __init__(self, *, store: StateStore, ports: Ports, spawn: Callable[..., None], on_read: OnRead) -> None:
+    def __init__(
+        self,
+        *,
+        store: StateStore,
+        ports: Ports,
+        spawn: Callable[..., None],
+        on_read: OnRead,
+        reading: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._store = store
         self._ports = ports
         self._spawn = spawn
         self._on_read = on_read
+        self._reading = reading
         # By the tasks that are to be read, in the order of questions.
         self._reports: dict[int, tuple[Reported, ...]] = {}
         self._is_asking = False
@@ -58,18 +69,21 @@ class Rereading:
             while self._reports:
                 asked = list(islice(self._reports, size))
                 try:
-                    found = await self._read(asked)
+                    await self._read_and_tell(asked)
                 except StoreError as error:
                     logger.warning("%d tasks could not be read again yet: %s", len(asked), error)
                     size = max(1, len(asked) // 2)  # it may have been too much for an answer in time
                     self._reports |= {task_no: self._reports.pop(task_no) for task_no in asked}  # after the others
                     await self._ports.clock.sleep(AGAIN_SECONDS)
-                    continue
-                for task_no in asked:
-                    self._tell(task_no, found.get(task_no))
-                    await _turn()  # running code again from its start takes its time: others have their turn
         finally:
             self._is_asking = False
+
+    async def _read_and_tell(self, asked: list[int]) -> None:
+        with self._reading():
+            found = await self._read(asked)
+            for task_no in asked:
+                self._tell(task_no, found.get(task_no))
+                await _turn()  # running code again from its start takes its time: others have their turn
 
     async def _read(self, task_nos: list[int]) -> dict[int, Loaded]:
         """What was found. A record that cannot be read counts as gone, and costs the others of its question nothing."""

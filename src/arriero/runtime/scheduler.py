@@ -36,7 +36,7 @@ from ..commands import (
     Submitted,
     Succeeded,
 )
-from ..core.advancing import new_step, on_code_ended, reopened, when_to_put_down
+from ..core.advancing import driving_failure, new_step, on_code_ended, reopened, when_to_put_down
 from ..core.compensation import next_undo
 from ..core.lease import is_on_probation
 from ..core.replay import Asked, Raised
@@ -110,7 +110,9 @@ class Scheduler:
         self._draining = False
         self._abandoned = False
         self.live: dict[int, LiveTask] = {}
-        self._rereading = Rereading(store=store, ports=ports, spawn=spawn, on_read=self._read_again)
+        self._rereading = Rereading(
+            store=store, ports=ports, spawn=spawn, on_read=self._read_again, reading=agents.registry.reading
+        )
 
     # --- claiming
     def claim_soon(self) -> None:
@@ -174,9 +176,8 @@ class Scheduler:
 
     def _take_up(self, live: LiveTask, reports: tuple[Reported, ...]) -> None:
         """Go on with a task that stands as recorded."""
-        reported = {report.step_no for report in reports}
         for step in tuple(live.steps.values()):
-            self._adopt_attempt(step, live.task, reported)
+            self._adopt_attempt(step, live.task)
         for report in reports:
             step_now = live.steps.get(report.step_no)
             if step_now is not None and (step_now.fence, step_now.state) == (report.fence, StepState.RUNNING):
@@ -186,9 +187,9 @@ class Scheduler:
         self._fire_due(live)
         self._pump(live)
 
-    def _adopt_attempt(self, step: StepRow, task: TaskRow, reported: set[int]) -> None:
-        """An attempt recorded as ours that nobody carries out: the answer that told of it was lost. Begin it now."""
-        if step.state is not StepState.RUNNING or step.locked_by != self._process_no or step.step_no in reported:
+    def _adopt_attempt(self, step: StepRow, task: TaskRow) -> None:
+        """Begin an attempt recorded as ours that never began here: the answer that told of it was lost."""
+        if step.state is not StepState.RUNNING or step.locked_by != self._process_no:
             return
         left_at = self._ports.clock.monotonic()
         dispatch = Dispatch(step, task.task_id, self._store.now(), task.lost_count)
@@ -221,9 +222,9 @@ class Scheduler:
         live = run_new(command, self._codes, self._store.now())
         if live is None:
             return None
-        opened = self._open(live)
+        requests = self._requests(live)
         if live.broken is None:
-            return live, opened
+            return live, self._placed(requests)
         live.close()
         return None
 
@@ -278,33 +279,37 @@ class Scheduler:
     def report_alone(self, report: Reported) -> None:
         """A report for a task that is not held here goes to the store by itself."""
         command = Report(actor=self._actor, process_no=self._process_no, report=report)
-        self._committer.put(command, self._reported_alone)
+        self._committer.put(command, lambda answer: self._reported_alone(report, answer))
 
-    def _reported_alone(self, answer: Answer | BaseException) -> None:
+    def _reported_alone(self, report: Reported, answer: Answer | BaseException) -> None:
+        if not isinstance(answer, BaseException):
+            self._agents.registry.settle((report.step_no, report.fence))
         if isinstance(answer, Applied) and answer.task.locked_by is None:
             self.claim_soon()  # it may have woken its task
 
     async def look_for_news(self) -> None:
         """Reports that other processes recorded for tasks held here, and tasks that are ours unknown to us."""
-        known_by_now, self._asked_about, self._unsure = self._asked_about, self._unsure, []
+        lost_before = len(self._unsure)  # more may be lost while the store is asked: this look need not see them
         for task_no, revision in await self._store.load_news(self._process_no):
             live = self.live.get(task_no)
             if live is None or (not live.busy and live.task.revision < revision):
                 self._reload_soon(task_no, ())
+        # Only now: a look that failed has brought nothing, and these places are still to be given back.
+        known_by_now, self._asked_about = self._asked_about, self._unsure[:lost_before]
+        del self._unsure[:lost_before]
         for opened in known_by_now:
             self._give_back(opened)
 
     async def reconcile(self) -> None:
         """After an answer of the store was lost: what does it say is ours that we know nothing of?"""
-        for loaded in await self._store.load_held(self._process_no, self._settings.tasks_max * 2):
-            task = loaded.task
-            live = self.live.get(task.task_no)
-            if task.locked_by == self._process_no and live is None:
-                self._reload_soon(task.task_no, ())
-            elif live is None or not live.busy:
-                reported = set() if live is None else {item.step_no for item in live.inbox}
-                for step in loaded.steps:
-                    self._adopt_attempt(step, task, reported)
+        with self._agents.registry.reading():
+            for loaded in await self._store.load_held(self._process_no, self._settings.tasks_max * 2):
+                task = loaded.task
+                if task.locked_by == self._process_no and not self._is_known_here(task.task_no):
+                    self._reload_soon(task.task_no, ())
+                    continue
+                for step in loaded.steps:  # also of a task whose command is on its way: its attempts must begin in time
+                    self._adopt_attempt(step, task)
 
     def _reload_soon(self, task_no: int, reports: tuple[Reported, ...]) -> None:
         """Read the record again; ``reports`` came for the task and are not recorded yet."""
@@ -347,11 +352,24 @@ class Scheduler:
         if live.busy or self.live.get(live.task.task_no) is not live:
             return
         live.idle_since = None
-        command = self._compensate(live) if live.task.state is TaskState.COMPENSATING else self._forward(live)
-        if command is None:
-            self._rest(live)
-        else:
+        delivered = self._take_inbox(live)
+        try:
+            is_undo = live.task.state is TaskState.COMPENSATING
+            command = self._compensate(live, delivered) if is_undo else self._forward(live, delivered)
+            if command is None:
+                self._rest(live)
+        except Exception as error:  # it holds this task with its cause; no other task and no loop pays for it
+            command = self._held_as_broken(live, delivered, error)
+        if command is not None:
             self._send(live, command)
+
+    def _held_as_broken(
+        self, live: LiveTask, delivered: tuple[Reported | Fired, ...], error: Exception
+    ) -> Advance | None:
+        """Driving the task failed: what came in is recorded all the same, and the task waits for a person."""
+        failure = driving_failure(error)
+        logger.error("task %s is held: %s", live.task.task_id, failure.reason, exc_info=error)
+        return self._advance(live, delivered, (), Hold(failure))
 
     def _take_inbox(self, live: LiveTask) -> tuple[Reported | Fired, ...]:
         """What came in, each step once, as far as it can still count; the rest goes to the store for its verdict."""
@@ -368,8 +386,7 @@ class Scheduler:
         live.inbox.clear()
         return tuple(items.values())
 
-    def _forward(self, live: LiveTask) -> Advance | None:
-        delivered = self._take_inbox(live)
+    def _forward(self, live: LiveTask, delivered: tuple[Reported | Fired, ...]) -> Advance | None:
         for item in delivered:
             self._deliver(live, item)
         end = live.end()
@@ -378,9 +395,10 @@ class Scheduler:
             # A busy task moves on before the Supervisor's word arrives; so whoever drives it looks at the clock too.
             return self._advance(live, delivered, (), Keep() if delivered else on_limit_passed(live.loaded))
         if end is None:
-            opened = self._open(live)
+            requests = self._requests(live)
             if live.broken is None:
-                return self._advance(live, delivered, opened, self._where_to(live, delivered, opened))
+                where_to = self._where_to(live, delivered, requests)
+                return self._advance(live, delivered, self._placed(requests), where_to)
             end = Raised(live.broken)
         if isinstance(end, Raised) and delivered:
             return self._advance(live, delivered)  # first the results, then the decision from what is recorded
@@ -403,7 +421,8 @@ class Scheduler:
             failure = msgspec.json.encode(outcome.failure).decode()
             live.deliver(msgspec.structs.replace(step, state=StepState.FAILED, failure=failure), item.delivered_at)
 
-    def _open(self, live: LiveTask) -> tuple[NewStep, ...]:
+    def _requests(self, live: LiveTask) -> tuple[NewStep, ...]:
+        """What the code asks for; no place is taken for it yet."""
         asked = live.to_be_opened()
         unknown = [one for one in asked if one.call is not None and not self._is_known(one)]
         if unknown:
@@ -415,7 +434,7 @@ class Scheduler:
                 "unknown_step",
             )
             return ()
-        return tuple(self._place(self._request(live, one), live.task) for one in asked)
+        return tuple(self._request(live, one) for one in asked)
 
     def _request(self, live: LiveTask, asked: Asked) -> NewStep:
         before = None if live.earlier is None else live.earlier.find(asked)
@@ -427,7 +446,11 @@ class Scheduler:
         code = self._codes.get(f"step:{asked.call.step.name}")
         return code is not None and code.runs(asked.call.step)
 
-    def _place(self, new: NewStep, task: TaskRow) -> NewStep:
+    def _placed(self, requests: Iterable[NewStep]) -> tuple[NewStep, ...]:
+        """Requests that are sent next, with places taken. Nothing after it may fail before they are sent."""
+        return tuple(map(self._place, requests))
+
+    def _place(self, new: NewStep) -> NewStep:
         """Straight to an Agent here if it has room; else the request waits in the store for any Agent."""
         if new.kind is StepKind.TIMER or not self._agents.reserve(new.agent):
             return new
@@ -451,13 +474,12 @@ class Scheduler:
             PutDown(soonest) if seconds_between(self._store.now(), soonest) > self._settings.linger_seconds else Keep()
         )
 
-    def _compensate(self, live: LiveTask) -> Advance | None:
-        delivered = self._take_inbox(live)
+    def _compensate(self, live: LiveTask, delivered: tuple[Reported | Fired, ...]) -> Advance | None:
         if delivered:
             return self._advance(live, delivered)
         ending = next_undo(live.loaded, self._store.store_id)
         if isinstance(ending, PlanUndo):
-            first = self._place(ending.planned[0], live.task)
+            first = self._place(ending.planned[0])
             ending = msgspec.structs.replace(ending, planned=(first, *ending.planned[1:]))
         elif isinstance(ending, NextUndo):
             ending = msgspec.structs.replace(ending, take=self._agents.reserve(live.steps[ending.step_no].agent))
@@ -510,12 +532,12 @@ class Scheduler:
         ahead = run_ahead(live, ending, self._codes, self._store.now())
         if ahead is None or ahead.convoy is None:
             return None
-        opened = self._open(ahead)
+        requests = self._requests(ahead)
         if ahead.broken is not None:
             ahead.close()
             return None
         live.ahead = ahead
-        return Ahead(ahead.task.task_no, ahead.task.link, ahead.convoy.value, opened)
+        return Ahead(ahead.task.task_no, ahead.task.link, ahead.convoy.value, self._placed(requests))
 
     def _go_on(self, live: LiveTask, ahead: LiveTask | None, command: Advance, answer: Applied) -> None:
         """With the next task of the convoy, if that is ours: from where its code has run to, or from its record."""
@@ -571,6 +593,7 @@ class Scheduler:
         outdated, live.outdated = live.outdated, None
         ahead, live.ahead = live.ahead, None
         if isinstance(answer, Applied):
+            self._settle(command)
             self._give_back_unused(live, command, answer)
             live.busy, live.is_ahead_of_record = outdated is not None, False
             self._written(live, command, answer)
@@ -582,13 +605,22 @@ class Scheduler:
             self._agents.give_back(agent)
         if ahead is not None:
             self._drop_ahead(ahead, command)
-        reports = tuple(item for item in command.delivered if isinstance(item, Reported)) + (outdated or ())
+        reports = tuple(item for item in command.delivered if isinstance(item, Reported))
         if isinstance(answer, Refusal):
-            self._reload_soon(command.task_no, reports)
+            if answer.verdict != "moved_on":  # of one of its reports: offered again it would be refused again
+                for report in reports:
+                    self.report_alone(report)
+                reports = ()
+            self._reload_soon(command.task_no, reports + (outdated or ()))
         elif isinstance(answer, StoreError):
             live.busy = False  # the process ends and the store is silent: whoever frees the task goes on with it
         elif self.live.get(command.task_no) is live:
             self._quarantine(live, command, answer)
+
+    def _settle(self, command: Advance) -> None:
+        for item in command.delivered:
+            if isinstance(item, Reported):
+                self._agents.registry.settle((item.step_no, item.fence))
 
     def _give_back_unused(self, live: LiveTask, command: Advance, answer: Applied) -> None:
         """Places taken for steps that were not begun after all: the task was held for opening too many."""

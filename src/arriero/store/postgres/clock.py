@@ -2,13 +2,14 @@
 
 import time
 
+from ...boot_clock import nanoseconds_since_boot
 from ...model import MICROSECONDS, Instant
 
 STEP_BACK = 1 * MICROSECONDS  # a server that is further behind than this has another clock
 
 
 class ServerClock:
-    """Never ahead of the server: counted on the process's own monotonic clock from when the last answer came in."""
+    """Never ahead of the server: counted on the machine's clock since boot from when the last answer came in."""
 
     def __init__(self) -> None:
         self._offset: int | None = None  # server's clock less ours
@@ -31,4 +32,4 @@ class ServerClock:
 
 
 def _monotonic() -> int:
-    return time.monotonic_ns() // 1000
+    return nanoseconds_since_boot() // 1000

@@ -6,13 +6,13 @@ reboot the offset is made anew, from the wall clock but never before the last in
 
 import time
 
+from ...boot_clock import nanoseconds_since_boot
 from ...model import Instant
 
 
 def since_boot() -> int:
     """Microseconds since boot, suspended time included where the system can say so."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1000
+    return nanoseconds_since_boot() // 1000
 
 
 def wall_clock() -> int:

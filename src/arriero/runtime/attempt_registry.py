@@ -1,0 +1,69 @@
+"""The attempts that this process has begun, so that it begins none of them a second time.
+
+A row that says "running, in your process" cannot tell an attempt that nobody carries out (the answer that told of it
+was lost) from one that was carried out and ended in silence. Only the process itself knows. Beginning it again would
+send a second request under the same fence, and its answer would hide the doubt that the first one left.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..model import Instant, later
+
+KEPT_SECONDS = 600.0  # after complete_by: longer than a store's clock goes back when another server takes over
+SWEEP_FROM = 1_000  # entries; below it the expired ones cost nothing worth looking for
+
+
+class AttemptRegistry:
+    """Attempts by (step_no, fence).
+
+    An entry goes when the store has answered the attempt's report, because from then on no new reading shows the attempt
+    as running. A reading that was under way may still show it, so the entry outlives such readings. The entry of an
+    attempt without a report goes some time after its ``complete_by``: past that instant no request is sent.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[int, int], Instant] = {}
+        self._settled: list[tuple[int, int]] = []  # that readings under way may still show
+        self._readings = 0
+        self._sweep_at = SWEEP_FROM
+
+    def __contains__(self, identity: tuple[int, int]) -> bool:
+        return identity in self._begun
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def begin(self, identity: tuple[int, int], complete_by: Instant, now: Instant) -> bool:
+        """Whether the attempt may begin here: it never did before. ``now``: the store's clock."""
+        if identity in self._begun:
+            return False
+        if len(self._begun) >= self._sweep_at:
+            self._sweep(now)
+        self._begun[identity] = complete_by
+        return True
+
+    def settle(self, identity: tuple[int, int]) -> None:
+        """The store has answered the attempt's report."""
+        if self._readings:
+            self._settled.append(identity)
+        else:
+            self._begun.pop(identity, None)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While records are read and acted on: they may show attempts as running that are settled meanwhile."""
+        self._readings += 1
+        try:
+            yield
+        finally:
+            self._readings -= 1
+            if not self._readings:
+                for identity in self._settled:
+                    self._begun.pop(identity, None)
+                self._settled.clear()
+
+    def _sweep(self, now: Instant) -> None:
+        kept_from = later(now, -KEPT_SECONDS)
+        self._begun = {identity: at for identity, at in self._begun.items() if at > kept_from}
+        self._sweep_at = max(SWEEP_FROM, 2 * len(self._begun))  # so a sweep costs each entry a constant amount

@@ -1,0 +1,46 @@
+"""Which attempts a process remembers to have begun, and for how long."""
+
+from arriero.model import Instant
+from arriero.runtime.attempt_registry import KEPT_SECONDS, SWEEP_FROM, AttemptRegistry
+
+SECOND = 1_000_000
+
+
+def instant(seconds: float) -> Instant:
+    return Instant(round(seconds * SECOND))
+
+
+def test_an_attempt_begins_once() -> None:
+    registry = AttemptRegistry()
+    assert registry.begin((1, 1), instant(30), instant(0))
+    assert not registry.begin((1, 1), instant(30), instant(0))
+    assert registry.begin((1, 2), instant(30), instant(0))  # another fence is another attempt
+
+
+def test_an_attempt_that_never_reports_is_remembered_past_its_complete_by() -> None:
+    registry = AttemptRegistry()
+    registry.begin((1, 1), instant(30), instant(0))
+    for number in range(2 * SWEEP_FROM):
+        registry.begin((2, number), instant(60), instant(30))
+    assert not registry.begin((1, 1), instant(30), instant(30))
+
+
+def test_what_a_reading_under_way_may_still_show_is_forgotten_only_when_it_is_over() -> None:
+    registry = AttemptRegistry()
+    registry.begin((1, 1), instant(30), instant(0))
+    registry.begin((1, 2), instant(30), instant(0))
+    with registry.reading():
+        with registry.reading():
+            registry.settle((1, 1))
+        assert (1, 1) in registry
+    assert (1, 1) not in registry
+    registry.settle((1, 2))
+    assert (1, 2) not in registry
+
+
+def test_old_attempts_do_not_pile_up() -> None:
+    registry = AttemptRegistry()
+    for number in range(50 * SWEEP_FROM):
+        now = instant(number * KEPT_SECONDS / SWEEP_FROM)
+        registry.begin((number, 1), now, now)
+    assert len(registry) <= 4 * SWEEP_FROM
