@@ -20,6 +20,9 @@ KINDS = (
     "key_operator",
     "missing_number",
     "repeated_number",
+    "error_before_effect",
+    "slow_commit",
+    "slow_answer",
 )
 
 
@@ -39,6 +42,9 @@ class Faults(msgspec.Struct):
     key_operator: float = 0.0
     missing_number: float = 0.0
     repeated_number: float = 0.0
+    error_before_effect: float = 0.0
+    slow_commit: float = 0.0
+    slow_answer: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
@@ -46,6 +52,12 @@ class Faults(msgspec.Struct):
         """Draw what people do, each kind left out now and then."""
         for kind, strength in (("operator", 0.9), ("reader", 0.2), ("purge", 0.6)):
             if random.random() < 0.7:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_store(self, random: Random) -> None:
+        """Draw what a store does that is slow or refuses, each kind left out now and then."""
+        for kind, strength in (("error_before_effect", 0.02), ("slow_commit", 0.1), ("slow_answer", 0.1)):
+            if random.random() < 0.5:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def add_keys(self, random: Random) -> None:

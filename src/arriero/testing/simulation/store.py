@@ -32,19 +32,30 @@ _PASSED_ON = (
     "acknowledge",
 )
 
+_COMMITS = ("apply", "submit")
+AWAY_SECONDS_MAX = 1.5  # several polls of a process
+SLOW_SECONDS = (0.3, 3.0)  # of a commit or its answer: shorter and longer than the deadlines of the world's steps
+
 
 class Network:
     """What stands between processes and the store.
 
     Args:
+        store_random: decides about the store's own faults; a source apart, so that the other faults strike as without them.
         later: runs a coroutine function as the world itself, after some seconds.
     """
 
     def __init__(
-        self, store: MemoryStore, random: Random, faults: Faults, later: Callable[[float, Callable[[], Any]], None]
+        self,
+        store: MemoryStore,
+        random: Random,
+        store_random: Random,
+        faults: Faults,
+        later: Callable[[float, Callable[[], Any]], None],
     ) -> None:
         self.store = store
         self.random = random
+        self.store_random = store_random
         self.faults = faults
         self._later = later
 
@@ -78,6 +89,7 @@ class SimulatedStore:
         self.url = "memory://simulated"
         self.store_id = network.store.store_id
         self.instances: dict[str, int] = {}
+        self._away_until = 0.0
 
     def now(self) -> Any:
         return self._network.store.now()
@@ -104,12 +116,27 @@ class SimulatedStore:
         self._network.remember_reports(batch)
         return answer
 
+    def _is_away(self) -> bool:
+        """Whether the store refuses this process just now: once it does, it goes on for a while."""
+        network, now = self._network, asyncio.get_running_loop().time()
+        if network.faults.strikes("error_before_effect", network.store_random):
+            self._away_until = now + network.store_random.uniform(0, AWAY_SECONDS_MAX)
+            return True
+        return network.faults.active and now < self._away_until
+
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         network = self._network
         await network.delay()
+        if self._is_away():
+            raise StoreError(f"simulated: {name} was refused, nothing was written")
+        is_commit = name in _COMMITS
+        if is_commit and network.faults.strikes("slow_commit", network.store_random):
+            await asyncio.sleep(network.store_random.uniform(*SLOW_SECONDS))
         answer = await getattr(network.store, name)(*args, **kwargs)
         if network.faults.strikes("effect_then_error", network.random):
             raise StoreError(f"simulated: the answer to {name} was lost")
+        if is_commit and network.faults.strikes("slow_answer", network.store_random):
+            await asyncio.sleep(network.store_random.uniform(*SLOW_SECONDS))
         await network.delay()
         return answer
 

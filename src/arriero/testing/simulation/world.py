@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from ...app import App
+from ...attempt import Attempt
 from ...commands import Answer, Submit, Submitted
 from ...core.history import History, Violation, convoy_differences, differences
-from ...errors import StoreError
-from ...model import HistoryRow, Instant, StepState, TaskFailure, TaskRow, TaskState, Turn
+from ...errors import ArrieroError, StoreError
+from ...model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from ...runtime.node import Node, Session
 from ...runtime.ports import Clock, LoopClock
 from ...runtime.settings import Settings, checked_roles
@@ -31,7 +32,7 @@ from .store import Network, SimulatedStore
 NODES = 3
 KEYS_SHARE = 0.5  # of the seeds that have convoys
 SUBMITTED_AT_NODE = 0.5  # of the tasks: by an App in the process of a node, so that they may begin at once
-ANSWERS_LOST = 0.2  # of those
+ANSWERS_LOST = 0.4  # of those
 FAULT_SECONDS = 25.0
 HEAL_SECONDS_MAX = 400.0  # every policy of the shop has run out by then, with room to spare
 SETTINGS = Settings(
@@ -127,7 +128,11 @@ class World:
             self.faults.add_people(people_random)
         self._begin_random = random_module.Random(f"begin-{seed}")
         self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
-        self.network = Network(self.store, random_module.Random(self.random.getrandbits(64)), self.faults, self._later)
+        store_random = random_module.Random(f"store-{seed}")
+        if people and faults is None:
+            self.faults.add_store(store_random)
+        network_random = random_module.Random(self.random.getrandbits(64))
+        self.network = Network(self.store, network_random, store_random, self.faults, self._later)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults)
         self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
         self.people = People(self, people_random)
@@ -144,6 +149,7 @@ class World:
         self._nodes: dict[int, tuple[int, Node]] = {}
         self.acknowledged: set[str] = set()
         self.violations: list[Violation] = []
+        self._attempts: dict[tuple[int, int], Attempt] = {}  # by step and fence: who carried it out
 
     def _store_clock(self) -> Instant:
         return Instant(1_700_000_000_000_000 + round(self.loop.time() * 1_000_000))
@@ -184,6 +190,7 @@ class World:
                 settings=SETTINGS,
                 roles=checked_roles(None),
                 on_end=lambda _task, _live: None,
+                around=self._on_try,
             )
         )
         self._nodes[number] = (process, node)
@@ -197,6 +204,12 @@ class World:
                     await asyncio.sleep(0.5)
 
         self._spawn(start(), process)
+
+    def _on_try(self, _step: object, row: StepRow, first: Attempt, _arguments: object) -> None:
+        """A step's function is about to be called. All tries of one attempt are given the same Attempt object."""
+        if self._attempts.setdefault((row.step_no, row.fence), first) is not first:
+            text = f"attempt {row.attempt} of step {row.label} was begun twice under fence {row.fence}"
+            self.violations.append(Violation("I11", first.task_id, text))
 
     async def _nemesis(self) -> None:
         while self.loop.time() < FAULT_SECONDS:
@@ -233,11 +246,10 @@ class World:
         if node.session is None or not hasattr(node.session, "scheduler"):
             return
         begun, on_answer = node.begin_with(command)
-        store = SimulatedStore(self.network)
-        answer: Answer | StoreError
+        answer: Answer | ArrieroError
         left_at = self.loop.time()
         try:
-            (answer,) = await store.submit([begun])  # type: ignore[attr-defined]  # set in a loop
+            (answer,) = await node.session._store.submit([begun])
         except StoreError as error:
             answer = error
         if self._begin_random.random() < ANSWERS_LOST:
@@ -332,6 +344,7 @@ class World:
         self.loop.set_exception_handler(self._broke)
         try:
             self.loop.run_until_complete(self._main())
+            self.violations += self._leaks()  # while everybody is still there
         except Deadlock:
             self.violations.append(Violation("I46", "", "everybody waits and no timer is set"))
         except Exception as error:
@@ -387,6 +400,18 @@ class World:
         self.violations += self.people.check()
         if self.keys is not None:
             self.violations += self.keys.check()
+
+    def _leaks(self) -> list[Violation]:
+        """Places of Agents that stay taken although nothing is on its way: enough of them stop the Agent."""
+        if any(task.ended_at is None for task in self.store.tasks.values()):
+            return []
+        return [
+            Violation("I46", "", f"node {number} keeps {leaked} places of its Agents at rest")
+            for number, (_, node) in self._nodes.items()
+            if node.session is not None
+            and hasattr(node.session, "agents")
+            and (leaked := node.session.agents.leaked_places())
+        ]
 
     def books_of(self, task_no: int) -> list[Violation]:
         """Whether a task's effects at the remote service are whole, or undone, as its state says."""
