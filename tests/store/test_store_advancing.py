@@ -418,3 +418,27 @@ async def test_a_compensation_that_waits_when_its_task_is_held_is_parked(world: 
     await world.advance(task, ending=Hold(FAILED))
     assert (await world.step(second)).state is StepState.PLANNED
     assert await world.take() == []
+
+
+async def test_an_undo_that_is_put_down_with_nothing_open_is_due_at_once(world: World, clock: TestClock) -> None:
+    """Nothing is open whose end could wake it: it would sleep for ever."""
+    task, (charge,) = await world.running(await world.held(), "charge")
+    task = (await world.advance(task, ending=BeginUndo(FAILED))).task
+    task = (await world.advance(task, [world.reported(charge)])).task
+    clock.move(5)
+    put_down = (await world.advance(task, ending=PutDown(None))).task
+    assert (put_down.locked_by, put_down.not_before) == (None, clock.at)
+    assert await world.claimed_ids() == ["order-1"]
+
+
+async def test_an_undo_that_is_put_down_while_a_compensation_waits_is_woken_by_its_end(
+    world: World, clock: TestClock
+) -> None:
+    task, (charge,) = await world.running(await world.held(), "charge")
+    task = (await world.advance(task, [world.reported(charge)])).task
+    task = (await world.advance(task, ending=PlanUndo(FAILED, (undo_of(charge),)))).task
+    assert (await world.advance(task, ending=PutDown(None))).task.not_before is None
+    assert await world.claim() == []
+    (dispatch,) = await world.take()
+    clock.move(5)
+    assert (await world.report(dispatch.step)).task.not_before == clock.at

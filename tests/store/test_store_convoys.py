@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from store_world import FAILED, TASK_POLICY, World, kinds, step, submission
+from store_world import FAILED, TASK_POLICY, World, kinds, retry_at, step, submission
 
 from arriero.commands import (
     Applied,
@@ -26,7 +26,19 @@ from arriero.commands import (
     Submitted,
 )
 from arriero.core import transitions
-from arriero.model import ConvoyOverrides, ConvoyState, ConvoyVerb, TaskFailure, TaskRow, TaskState, Turn, Verb
+from arriero.core.lease import is_on_probation, on_process_lost
+from arriero.model import (
+    ConvoyOverrides,
+    ConvoyState,
+    ConvoyVerb,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    Turn,
+    Verb,
+)
 from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.base import ConvoyLoaded, Purge
 
@@ -225,6 +237,54 @@ async def test_a_next_task_that_this_process_cannot_begin_is_not_handed_over(
     assert (await done(world, await head(world), hand_over=HERE)).next is None
     world.clock.move(60)
     assert await world.claimed_ids(workflows=("another", "fulfil")) == ["b"]
+
+
+async def came_back_with_attempts(world: World, *process_nos: int) -> tuple[int, list[StepRow]]:
+    """A head that failed and was passed over, came back and waits behind ``b``; its attempts go on at these processes."""
+    first, _ = await filled(world, "a", "b", policy=policy(head="skip"))
+    task = await head(world)
+    task, _ = await world.opened(task, step(), step("reserve"))
+    one_place = {"room": (("payments", 1),)}
+    running = [dispatch.step for no in process_nos for dispatch in await world.take(no, **one_place)]
+    await failed(world, task)
+    await operate(world, first, Verb.RESUBMIT)
+    assert (await world.task(first)).turn is Turn.WAITING
+    return first, running
+
+
+async def test_a_task_on_probation_is_not_handed_over_but_claimed_by_who_handles_no_other(world: World) -> None:
+    """Two processes died over attempts of it while it waited. Beside other tasks nobody could tell who is guilty."""
+    for name in ("agents-1", "agents-2", "third"):
+        await world.process(name)
+    first, running = await came_back_with_attempts(world, 1, 2)
+    (second,) = await world.claim(3)
+    for process_no, attempt in enumerate(running, 1):
+        await world.lose(process_no)
+        (command,) = on_process_lost(await world.store.load_held(process_no, 10), process_no, "other")
+        assert (command.fence, command.steps) == (None, ((attempt.step_no, attempt.fence),))
+        await world.written(command)
+    assert is_on_probation(await world.task(first))
+    assert (await done(world, second.task, hand_over=HERE)).next is None
+    assert await world.claim(3, probation=False) == []  # it handles one already
+    assert await world.claimed_ids(3) == ["a"]
+
+
+@pytest.mark.parametrize("ends", ["retry", "lost"])
+async def test_an_attempt_of_a_waiting_task_that_ends_is_not_made_again_before_its_turn(
+    world: World, ends: str
+) -> None:
+    first, (charge,) = await came_back_with_attempts(world, 1)
+    if ends == "retry":
+        await world.report(charge, retry_at(world.clock.at, in_doubt=True))
+    else:
+        await world.process("p2")
+        await world.lose(1)
+        await world.written(world.free_command(await world.task(first), [charge], fence=None, lost_by=1))
+    assert [one.state for one in (await world.load(first)).steps] == [StepState.WITHDRAWN] * 2
+    assert (await world.step(charge.step_no)).in_doubt
+    world.clock.move(60)
+    assert await world.take(2) == []
+    assert not (await world.store.due(("fulfil",), ("payments",))).steps
 
 
 async def test_a_paused_task_keeps_its_turn_and_its_key_waits(world: World) -> None:
@@ -563,6 +623,43 @@ async def test_a_convoy_by_place_may_end_too(world: World) -> None:
     assert isinstance(answer, Refusal)
     assert "has ended" in answer.detail
     assert await ids_in_order(world) == ["a", "b"]
+
+
+@pytest.mark.parametrize("numbers", [{}, {"sequence": 1}], ids=["by place", "by sequence"])
+async def test_an_end_mark_that_comes_too_late_under_a_known_id_is_refused_and_ends_nothing(
+    world: World, numbers: dict[str, int]
+) -> None:
+    await world.process()
+    first = await world.submit("a", convoy=KEY, **numbers)
+    (late,) = await world.store.submit([submission("a", convoy=KEY, end_of_sequence=True, **numbers)])
+    assert isinstance(late, Refusal)
+    assert (late.verdict, "not as the end" in late.detail) == ("conflict", True)
+    (same,) = await world.store.submit([submission("a", convoy=KEY, **numbers)])
+    assert same == Submitted(first, False)
+    await world.submit("b", convoy=KEY, **dict.fromkeys(numbers, 2))
+    assert await ids_in_order(world) == ["a", "b"]
+
+
+async def test_an_end_mark_that_comes_too_late_under_a_known_number_is_refused_and_ends_nothing(world: World) -> None:
+    await world.process()
+    await numbered(world, 1)
+    (late,) = await world.store.submit([submission("other-id", convoy=KEY, sequence=1, end_of_sequence=True)])
+    assert isinstance(late, Refusal)
+    assert (late.verdict, "not as the end" in late.detail) == ("conflict", True)
+    await numbered(world, 2)
+    assert await ids_in_order(world) == ["s1", "s2"]
+
+
+@pytest.mark.parametrize("numbers", [{}, {"sequence": 1}], ids=["by place", "by sequence"])
+async def test_an_end_mark_that_comes_again_is_the_same_task(world: World, numbers: dict[str, int]) -> None:
+    await world.process()
+    command = submission("a", convoy=KEY, end_of_sequence=True, **numbers)
+    (first,) = await world.store.submit([command])
+    assert isinstance(first, Submitted)
+    assert await world.store.submit([command]) == [Submitted(first.task_no, False)]
+    if numbers:
+        other = msgspec.structs.replace(command, task_id="other-id")
+        assert await world.store.submit([other]) == [Submitted(first.task_no, False, "a")]
 
 
 async def test_a_number_whose_task_was_cancelled_is_not_missing_also_once_it_might_be_purged(world: World) -> None:
