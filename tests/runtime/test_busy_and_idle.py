@@ -36,6 +36,29 @@ async def test_a_timer_fires_while_a_step_of_the_same_task_is_under_way() -> Non
         assert (await task.view()).state == "processing"
 
 
+async def test_timers_that_are_due_at_once_fire_in_the_order_of_their_times_not_in_that_of_their_asking() -> None:
+    """The task was kept from them all meanwhile, as it is while no process is there."""
+
+    @workflow
+    async def naps() -> list[int]:
+        woken: list[int] = []
+
+        async def nap(seconds: int) -> None:
+            await arriero.sleep(seconds)
+            woken.append(seconds)
+
+        await asyncio.gather(*(nap(seconds) for seconds in (30, 10, 40, 20)))
+        return woken
+
+    async with testing.running(App("naps", workflows=[naps])) as world:
+        task = await world.app.submit(naps())
+        await world.clock.advance(timedelta(seconds=1))
+        await task.pause(by="ana", reason="wait")
+        await world.clock.advance(timedelta(seconds=60))
+        await task.resume(by="ana", reason="go on")
+        assert await task.result() == [10, 20, 30, 40]
+
+
 async def test_a_task_that_is_always_busy_meets_its_limit_all_the_same() -> None:
     agent = Agent("quick")
 

@@ -3,11 +3,12 @@
 import asyncio
 from typing import Any
 
-from runtime_world import Machine, session_of, until, within
+from runtime_world import QUICK, Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.commands import Recover, Refusal, RetryAsked
-from arriero.model import StepFailure
+from arriero.model import Instant, LeaseRow, StepFailure
+from arriero.runtime.leader import Leader
 
 slow = Agent("slow")
 
@@ -102,3 +103,78 @@ async def test_a_process_without_the_role_never_leads(machine: Machine) -> None:
         async with machine.app([slow], [once]).running(roles=["supervisor"]):
             assert await within(task.result()) == 2
     assert {event["process"] for event in await machine.events("lease.granted")} == {2}
+
+
+# --- what a leader believes
+class Lease:
+    """A lease whose answers take as long as the test says, on the clock of the one who asks; terms worked under."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+        self.term = 0
+        self.acquiring: list[float] = []  # seconds that the next answers take
+        self.renewals: list[bool] = []  # the next answers; True when there are none left
+        self.is_free = True
+        self.worked: list[int] = []
+        self.clock = self
+        self._passes = 0
+        self._over = asyncio.Event()
+
+    # the clock
+    def monotonic(self) -> float:
+        return self.at
+
+    async def idle(self, event: asyncio.Event, seconds: float) -> None:
+        self.at += seconds
+        self._passes -= 1
+        if self._passes <= 0:
+            self._over.set()
+            await event.wait()
+
+    # the store
+    async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
+        self.at += self.acquiring.pop(0) if self.acquiring else 0.0
+        self.term += 1
+        return LeaseRow(name, self.term, process_no if self.is_free else process_no + 1, Instant(0))
+
+    async def renew_lease(self, name: str, process_no: int, term: int, seconds: float) -> bool:
+        return self.renewals.pop(0) if self.renewals else True
+
+    # the one who asks
+    async def _work(self, term: int) -> int:
+        self.worked.append(term)
+        return 0
+
+    async def passes(self, count: int) -> list[int]:
+        """Terms that a leader worked under in so many passes."""
+        self._passes = count
+        leader = Leader(self._work, store=self, ports=self, settings=QUICK, actor="leader", process_no=1)
+        running = asyncio.create_task(leader.run())
+        await within(self._over.wait())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return self.worked
+
+
+async def test_under_a_lease_whose_answer_came_when_its_trust_was_over_nothing_is_decided() -> None:
+    lease = Lease()
+    lease.acquiring = [QUICK.leader_seconds]
+    assert await lease.passes(2) == [2]
+
+
+async def test_a_leader_works_while_it_renews_and_is_over_with_a_renewal_that_is_refused() -> None:
+    passes_per_renewal = round(QUICK.leader_seconds / 3 / QUICK.supervise_seconds)
+    lease = Lease()
+    assert set(await lease.passes(3 * passes_per_renewal)) == {1}
+    lease = Lease()
+    lease.renewals = [False]
+    lease.acquiring = [0.0] * 10
+    worked = await lease.passes(2 * passes_per_renewal)
+    assert set(worked) == {1, 2}
+    assert len(worked) == 2 * passes_per_renewal - 1  # the pass that was refused decides nothing
+
+
+async def test_who_is_told_that_another_leads_decides_nothing() -> None:
+    lease = Lease()
+    lease.is_free = False
+    assert await lease.passes(3) == []

@@ -1,12 +1,15 @@
 """Late, stale and repeated reports change nothing and are kept with their verdict."""
 
 import asyncio
+from collections.abc import Sequence
 
+import pytest
 from runtime_world import Machine, session_of, until, within
 
-from arriero import Agent, App, Attempt, Retry, Supervision, workflow
-from arriero.commands import Reported, Succeeded
+from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, Transient, testing, workflow
+from arriero.commands import Answer, AnyCommand, Reported, Succeeded, Taken
 from arriero.model import StepRow
+from arriero.store.memory import MemoryStore
 
 
 class Desk:
@@ -98,6 +101,73 @@ async def test_a_report_after_its_deadline_is_late_though_nobody_recovered_the_a
             result = await within(task.result())
         assert "forged" not in result
     await machine.check()
+
+
+async def test_an_answer_that_a_step_gives_after_its_time_is_not_sent(machine: Machine) -> None:
+    """It was told to stop and did not; whoever supervises has decided by then."""
+    agent, given = Agent("stubborn"), asyncio.Event()
+
+    @agent.step(complete_within=0.1, retry=Retry(tries=1), supervision=Supervision(attempts=2))
+    async def stubborn(attempt: Attempt) -> int:
+        if attempt.number == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                given.set()
+        return attempt.number
+
+    @workflow
+    async def ask_once() -> int:
+        return await stubborn()
+
+    app = machine.app([agent], [ask_once])
+    async with app.running(roles=["scheduler", "agents"]):  # no Supervisor: the attempt is still the one that counts
+        task = await app.submit(ask_once())
+        await within(given.wait())
+        await until(lambda: not session_of(app).agents.is_busy())
+        async with machine.app([], []).running(roles=["supervisor"]):
+            assert await within(task.result()) == 2
+    assert await verdicts(machine) == ["applied"]
+    await machine.check()
+
+
+async def test_a_report_under_a_fence_its_scheduler_has_not_heard_of_counts_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer to the Take was lost; the attempt goes on from what the store says is under way. No news tell of it."""
+    agent, numbers = Agent("desk"), list[int]()
+
+    @agent.step(retry=Retry(tries=1), supervision=Supervision(attempts=2))
+    async def ask(attempt: Attempt) -> int:
+        numbers.append(attempt.number)
+        if attempt.number == 1:
+            raise Transient("busy")
+        return attempt.number
+
+    @workflow
+    async def ask_once() -> int:
+        return await ask()
+
+    apply, lost = MemoryStore.apply, list[Taken]()
+
+    async def apply_and_lose(store: MemoryStore, batch: Sequence[AnyCommand]) -> list[Answer]:
+        answers = await apply(store, batch)
+        taken = [answer for answer in answers if isinstance(answer, Taken) and answer.dispatches]
+        if taken and not lost:
+            lost.extend(taken)
+            raise StoreError("the test lost the answer")
+        return answers
+
+    async def no_news(*_: object) -> list[tuple[int, int]]:
+        return []
+
+    monkeypatch.setattr(MemoryStore, "apply", apply_and_lose)
+    monkeypatch.setattr(MemoryStore, "load_news", no_news)
+    async with testing.running(App("desk", agents=[agent], workflows=[ask_once])) as world:
+        task = await world.app.submit(ask_once())
+        assert await within(task.result()) == 2
+    assert len(lost) == 1
+    assert numbers == [1, 2]
 
 
 async def test_a_report_of_a_step_that_does_not_exist_is_dropped(machine: Machine) -> None:

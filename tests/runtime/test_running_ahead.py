@@ -395,6 +395,25 @@ async def test_what_ran_ahead_for_nothing_leaves_no_place_taken(
         assert tasks[3].id not in begun(noted)
 
 
+async def test_what_ran_ahead_for_nothing_costs_its_task_no_look_for_news(
+    desk: Desk, opened: Opened, noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is this process's by the answer to the end before it, whatever its code had asked for ahead."""
+
+    async def no_news(*_: Any) -> list[tuple[int, int]]:
+        return []
+
+    for store in (MemoryStore, SqliteStore):
+        monkeypatch.setattr(store, "load_news", no_news)
+    async with opened() as app:
+        tasks = await stands_at_two(app, desk)
+        await tasks[3].pause(**WHO)
+        await tasks[3].resume(**WHO)
+        desk.gate.set()
+        assert await results(tasks) == list(range(6))
+        assert tasks[3].id not in begun(noted)
+
+
 @pytest.mark.parametrize(
     ("kind_of_trouble", "refused"),
     [("refused", [True, False]), ("answer lost", [False, True]), ("answer late", [False])],
