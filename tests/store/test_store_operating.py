@@ -31,6 +31,7 @@ from arriero.commands import (
     BeginUndo,
     Compensate,
     EndByLimit,
+    Ending,
     Hold,
     Operate,
     PlanUndo,
@@ -230,6 +231,48 @@ async def test_a_resubmitted_step_runs_again_under_its_key_and_the_task_ends(wor
         ("started", 4, 2),
         ("completed", 5, 2),
     ]
+
+
+@pytest.mark.parametrize("ending", [Hold(FAILED), BeginUndo(FAILED), Process("1")], ids=lambda e: type(e).__name__)
+async def test_what_a_resubmitted_task_leaves_open_is_withdrawn_however_many_results_it_had(
+    world: World, ending: Ending
+) -> None:
+    """A step that is done again has had two results, so as many were recorded as steps were opened."""
+    ends_well = isinstance(ending, Process)
+    task = await world.held()
+    asked = [step(take=True), *([timer(NOON + 3_600_000_000)] if ends_well else [])]
+    task, (charge, *_) = await world.opened(task, *asked)
+    redo = msgspec.structs.replace(REDO, redo=(1,))
+    task = (await world.advance(task, [world.reported(charge, gave_up())], ending=Hold(redo))).task
+    await world.written(verb(Verb.RESUBMIT, task))
+    (loaded,) = await world.claim()
+    again = [msgspec.structs.replace(new, reopens=row.step_no) for new, row in zip(asked, loaded.steps, strict=True)]
+    again[0] = msgspec.structs.replace(again[0], take=ends_well)
+    task, rows = await world.opened(loaded.task, *again)
+    reports = [world.reported(rows[0])] if ends_well else []
+    task = (await world.advance(task, reports, ending=ending)).task
+    assert (task.opened_count, task.open_count) == (task.result_count, 0)
+    left = [StepState.COMPLETED, StepState.WITHDRAWN] if ends_well else [StepState.WITHDRAWN]
+    assert [one.state for one in (await world.load(task.task_no)).steps] == left
+    assert await world.take() == []
+
+
+async def test_only_a_step_that_nobody_ever_took_waits_for_an_agent_no_longer_than_it_may(
+    world: World, clock: TestClock
+) -> None:
+    task = await world.held()
+    asked = step(wait_within=5.0, take=True), step("reserve", wait_within=5.0, agent="stock")
+    task, (charge, reserve) = await world.opened(task, *asked)
+    redo = msgspec.structs.replace(REDO, redo=(1,))
+    task = (await world.advance(task, [world.reported(charge, gave_up())], ending=Hold(redo))).task
+    await world.written(verb(Verb.RESUBMIT, task))
+    (loaded,) = await world.claim()
+    again = [
+        msgspec.structs.replace(new, reopens=row.step_no, take=False)
+        for new, row in zip(asked, (charge, reserve), strict=True)
+    ]
+    _, rows = await world.opened(loaded.task, *again)
+    assert [row.wait_by for row in rows] == [None, later(clock(), 5)]
 
 
 async def test_edited_arguments_and_what_the_code_asks_are_both_kept(world: World) -> None:
