@@ -477,6 +477,21 @@ def test_the_same_is_there_for_code_without_an_event_loop(machine: Machine, desk
     assert desk.booked == ["b"]
 
 
+async def test_a_key_whose_turn_an_older_release_did_not_pass_on_goes_on_by_itself(
+    machine: Machine, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a process ends its tasks as if there were no convoys. Whoever leads finds the keys that stand still by it."""
+    app = machine.app([desk.agent], [desk.order])
+    with monkeypatch.context() as older:
+        older.setattr("arriero.core.transitions.settle", lambda *_args, **_kwargs: None)
+        async with app.running(roles=["scheduler", "agents"]):
+            first, second = [await app.submit(desk.order(name), convoy="k") for name in ("a", "b")]
+            await within(first.result())
+    async with app.running():
+        assert await within(second.result()) >= 1
+    assert desk.booked == ["a", "b"]
+
+
 async def test_what_people_did_to_a_key_is_in_its_own_history(machine: Machine, desk: Desk) -> None:
     async with machine.app([desk.agent], [desk.order, desk.hasty]).running() as app:
         handle = await stopped(app, desk)

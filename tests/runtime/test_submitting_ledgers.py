@@ -357,6 +357,34 @@ async def test_the_leader_goes_on_with_what_a_dead_submitter_left(machine: Machi
     await machine.check()
 
 
+async def test_a_ledger_that_cannot_go_on_just_now_keeps_no_other_waiting(
+    machine: Machine, small_batches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = machine.app([mules], [carry])
+    async with app:
+        for name in ("may", "june"):
+            submission = LedgerSubmission(app, name, bad="refuse")
+            dying: Any = Dying(app._store_open(), 5, after=False)  # begun, two written, opened
+            submission._store = dying
+            with pytest.raises(StoreError):
+                await submission.run(Entry(carry(f"load {line}")) for line in range(1, 5))
+        assert [one.state for one in await app._store_open().list_ledgers()] == [LedgerState.OPENED] * 2
+    let_go, is_stuck = SqliteStore.let_go, True
+
+    async def stuck(store: SqliteStore, ledger_no: int, limit: int, actor: str) -> Any:
+        if ledger_no == 1 and is_stuck:
+            raise StoreError("another transaction has it")
+        return await let_go(store, ledger_no, limit, actor)
+
+    monkeypatch.setattr(SqliteStore, "let_go", stuck)
+    async with app.running():
+        assert await within(app.task("june:4", of=carry).result()) == "load 4"
+        assert (await app.task("may:4").view()).state == "pending"
+        is_stuck = False
+        assert await within(app.task("may:4", of=carry).result()) == "load 4"
+    await machine.check()
+
+
 # --- size
 async def test_a_long_ledger_is_read_as_it_is_written(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arriero.ledger.BATCH", 50)

@@ -168,6 +168,31 @@ async def test_trouble_in_the_middle_of_halving_is_waited_out(committer: Committ
     assert isinstance(answered["b"], ValueError)
 
 
+async def test_on_the_way_is_all_that_has_no_answer_yet_also_what_is_being_committed(
+    committer: Committer[str, str], writer: Writer
+) -> None:
+    answered: Answered = {}
+    writer.gate.clear()
+    _put(committer, answered, "a", "b")
+    assert committer.on_the_way == 2
+    await _until(lambda: bool(writer.batches))
+    _put(committer, answered, "c")
+    assert committer.on_the_way == 3
+    writer.gate.set()
+    await _until(lambda: len(answered) == 3)
+    assert committer.on_the_way == 0
+
+
+@pytest.mark.parametrize("fails", ["b", "once-b"])
+async def test_what_failed_is_no_longer_on_the_way(committer: Committer[str, str], writer: Writer, fails: str) -> None:
+    answered: Answered = {}
+    writer.bad, writer.errors = {"b"}, [StoreError("busy")]
+    _put(committer, answered, fails)
+    await _until(lambda: bool(answered))
+    await asyncio.sleep(0)
+    assert committer.on_the_way == 0
+
+
 async def test_stopping_writes_what_waits_also_what_came_meanwhile(
     committer: Committer[str, str], writer: Writer
 ) -> None:
