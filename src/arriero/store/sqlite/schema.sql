@@ -48,9 +48,14 @@ CREATE TABLE arriero_task (
     ledger_no INTEGER               -- of the ledger that has not let it go yet
 );
 
--- Claiming: what is free and due, by priority and time. Ended tasks have no not_before and leave it.
+-- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
 CREATE INDEX arriero_task_claimable ON arriero_task (priority, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL;
+-- What is due, by workflow: a process must not read through the backlog of workflows whose code it does not have.
+CREATE INDEX arriero_task_due ON arriero_task (workflow, priority, not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
+CREATE INDEX arriero_task_undo_due ON arriero_task (priority, not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
 CREATE INDEX arriero_task_held ON arriero_task (locked_by) WHERE locked_by IS NOT NULL;
 CREATE INDEX arriero_task_limit ON arriero_task (complete_by)
  WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing');

@@ -439,9 +439,10 @@ class SqliteStore(SqliteLedgers):
         def work(connection: sqlite3.Connection) -> Due:
             now = self.now()
             asked = {"now": now, "workflows": _json(workflows).decode(), "agents": _json(agents).decode()}
-            tasks, steps, next_task, next_step, look_at = connection.execute(query("select_due"), asked).fetchone()
-            next_at = min((at for at in (next_task, next_step, look_at) if at is not None and at > now), default=None)
-            is_due = any(at is not None and at <= now for at in (tasks, look_at))
+            found = connection.execute(query("select_due"), asked).fetchone()
+            tasks, undos, steps, *nexts, look_at = found
+            next_at = min((at for at in (*nexts, look_at) if at is not None and at > now), default=None)
+            is_due = any(at is not None and at <= now for at in (tasks, undos, look_at))
             return Due(now, is_due, steps is not None and steps <= now, next_at)
 
         return await self._read(work)

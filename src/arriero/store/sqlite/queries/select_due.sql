@@ -1,20 +1,30 @@
 -- select_due: when the earliest task and request were or will be due, and the earliest after now.
+-- Each is one look into an index, for each workflow, Agent and priority: what others have waiting is not read.
 -- Params: now, workflows (JSON array; an undo needs no workflow code), agents (JSON array).
--- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at, look_at (of a convoy); each may be null.
+-- Rows: one: tasks_due_at, undos_due_at, steps_due_at, next_task_at, next_undo_at, next_step_at, look_at (of a convoy);
+-- each may be null.
 WITH priority (of) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
+     mine (name) AS (SELECT value FROM json_each(:workflows)),
      agent (name) AS (SELECT value FROM json_each(:agents))
-SELECT (SELECT min((SELECT not_before FROM arriero_task INDEXED BY arriero_task_claimable
-                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND priority = priority.of
-                       AND (state = 'compensating' OR workflow IN (SELECT value FROM json_each(:workflows)))
-                     ORDER BY not_before LIMIT 1)) FROM priority),
+SELECT (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_due
+                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+                       AND workflow = mine.name AND priority = priority.of))
+          FROM mine, priority),
+       (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_undo_due
+                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating'
+                       AND priority = priority.of))
+          FROM priority),
        (SELECT min((SELECT min(not_before) FROM arriero_step INDEXED BY arriero_step_takeable
                      WHERE state = 'pending' AND kind <> 'timer' AND agent = agent.name AND priority = priority.of))
           FROM priority, agent),
-       (SELECT min((SELECT not_before FROM arriero_task INDEXED BY arriero_task_claimable
-                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND priority = priority.of
-                       AND not_before > :now
-                       AND (state = 'compensating' OR workflow IN (SELECT value FROM json_each(:workflows)))
-                     ORDER BY not_before LIMIT 1)) FROM priority),
+       (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_due
+                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
+                       AND workflow = mine.name AND priority = priority.of AND not_before > :now))
+          FROM mine, priority),
+       (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_task_undo_due
+                     WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating'
+                       AND priority = priority.of AND not_before > :now))
+          FROM priority),
        (SELECT min((SELECT min(not_before) FROM arriero_step INDEXED BY arriero_step_takeable
                      WHERE state = 'pending' AND kind <> 'timer' AND agent = agent.name AND priority = priority.of
                        AND not_before > :now)) FROM priority, agent),

@@ -1,0 +1,5 @@
+-- What is due, by workflow: a process must not read through the backlog of workflows whose code it does not have.
+CREATE INDEX arriero_task_due ON arriero_task (workflow, priority, not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
+CREATE INDEX arriero_task_undo_due ON arriero_task (priority, not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
