@@ -100,7 +100,7 @@ async def test_a_checkpoint_that_fails_costs_nobody_anything_and_is_tried_again(
     monkeypatch.setattr(sqlite_store, "CHECKPOINT_COMMITS", 1)
     tried: list[int] = []
 
-    def failing(_writer: sqlite3.Connection, _checkpointer: sqlite3.Connection) -> None:
+    def failing(*_: object) -> None:
         tried.append(len(tried))
         if len(tried) < 3:
             raise sqlite3.OperationalError("disk I/O error")
@@ -116,7 +116,9 @@ async def test_nobody_commits_while_a_checkpoint_runs(sqlite: SqliteStore, monke
     monkeypatch.setattr(sqlite_store, "CHECKPOINT_COMMITS", 1)
     refused: list[str] = []
 
-    def meanwhile(writer: sqlite3.Connection, checkpointer: sqlite3.Connection) -> None:
+    def meanwhile(
+        writer: sqlite3.Connection, checkpointer: sqlite3.Connection, begin: Callable[[sqlite3.Connection], None]
+    ) -> None:
         stranger = sqlite3.connect(sqlite.path, timeout=0, isolation_level=None)
 
         class Checkpointer:
@@ -127,7 +129,7 @@ async def test_nobody_commits_while_a_checkpoint_runs(sqlite: SqliteStore, monke
                     refused.append(str(error))
                 return checkpointer.execute(sql)
 
-        sqlite_connection.checkpoint(writer, Checkpointer())  # type: ignore[arg-type]
+        sqlite_connection.checkpoint(writer, Checkpointer(), begin)  # type: ignore[arg-type]
         stranger.close()
 
     monkeypatch.setattr(sqlite_store, "checkpoint", meanwhile)

@@ -43,6 +43,7 @@ class ConnectionThread(Generic[C]):
         self._urgent: deque[_Call[C]] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._connection: C | None = None  # the thread's
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -64,6 +65,15 @@ class ConnectionThread(Generic[C]):
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
 
+    def wait(self, seconds: float) -> None:
+        """For a function that waits, in the thread: at most so long. Urgent ones that come meanwhile are run."""
+        with self._wake:
+            if not self._urgent:
+                self._wake.wait(seconds)
+            call = self._urgent.popleft() if self._urgent else None
+        if call is not None:
+            self._serve(call)
+
     def _next(self) -> "_Call[C] | None":
         with self._wake:
             while not self._urgent and not self._calls:
@@ -73,20 +83,22 @@ class ConnectionThread(Generic[C]):
             return (self._urgent or self._calls).popleft()
 
     def _run(self) -> None:
-        connection: C | None = None
         while (call := self._next()) is not None:
-            function, loop, future = call
-            try:
-                if connection is None:
-                    connection = self._connect()
-                result, error = function(connection), None
-            except BaseException as raised:  # whatever it is, it is the caller's
-                result, error = None, raised
-            _answer(loop, future, result, error)
-            if self._between is not None and connection is not None:
-                self._between(connection)
-        if connection is not None:
-            connection.close()
+            self._serve(call)
+            if self._between is not None and self._connection is not None:
+                self._between(self._connection)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _serve(self, call: "_Call[C]") -> None:
+        function, loop, future = call
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            result, error = function(self._connection), None
+        except BaseException as raised:  # whatever it is, it is the caller's
+            result, error = None, raised
+        _answer(loop, future, result, error)
 
 
 def _answer(

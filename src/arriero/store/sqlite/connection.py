@@ -1,7 +1,7 @@
 """Connections to the file, fit for the journal arriero needs, and the one place that translates SQLite's errors."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -112,9 +112,11 @@ def _connected_as_it_is(path: str) -> sqlite3.Connection:
     return sqlite3.connect(f"{Path(path).as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)
 
 
-def checkpoint(writer: sqlite3.Connection, checkpointer: sqlite3.Connection) -> None:
+def checkpoint(
+    writer: sqlite3.Connection, checkpointer: sqlite3.Connection, begin: Callable[[sqlite3.Connection], None]
+) -> None:
     """Move the log into the file while nobody can commit: ``writer`` holds the write lock for as long."""
-    writer.execute("BEGIN IMMEDIATE")
+    begin(writer)
     try:
         checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     finally:

@@ -78,7 +78,7 @@ class SqliteLedgers:
     def now(self) -> Instant:
         raise NotImplementedError
 
-    async def _write(self, work: Callable[[Tables], T], *, urgent: bool = False) -> T:
+    async def _write(self, work: Callable[[Tables], T], *, is_renewal: bool = False) -> T:
         raise NotImplementedError
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:

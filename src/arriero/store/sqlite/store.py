@@ -5,6 +5,7 @@ import os
 import secrets
 import sqlite3
 import stat
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -46,6 +47,7 @@ from .ledgers import SqliteLedgers
 from .remembered import Remembered
 from .rows import history_of, process_of, step_of, task_of
 from .tables import Executes, Tables, query
+from .write_lock import RenewalFlag, begin_writing
 
 T = TypeVar("T")
 PRIORITIES = range(9, -1, -1)
@@ -71,6 +73,7 @@ class SqliteStore(SqliteLedgers):
         self._rows_checkpointed = 0
         self._remembered = Remembered()
         self._lives = Lives(folder_of_file(self.path))
+        self._renewal_flag = RenewalFlag(folder_of_file(self.path))
         self._writer: ConnectionThread[sqlite3.Connection] | None = None
         self._reader: ConnectionThread[sqlite3.Connection] | None = None
         self._checkpointer: sqlite3.Connection | None = None
@@ -113,6 +116,7 @@ class SqliteStore(SqliteLedgers):
 
         if not self._is_ready(connection):
             self._transact(connection, prepare)
+        connection.execute("PRAGMA busy_timeout=0")  # who waits for the write lock does so in ``begin_writing``
 
     def _is_ready(self, connection: sqlite3.Connection) -> bool:
         """Whether nothing must be written to open it: then nobody's transaction is waited for, not even the caller's."""
@@ -148,10 +152,22 @@ class SqliteStore(SqliteLedgers):
         self._lives.close()
 
     # --- transactions
-    def _transact(self, connection: sqlite3.Connection, work: Callable[[Tables], T], *, by_rows: bool = False) -> T:
+    def _begin(self, connection: sqlite3.Connection, *, is_renewal: bool = False) -> None:
+        """Have the write lock. A renewal that is asked for here while others have it comes first."""
+        wait = time.sleep if is_renewal or self._writer is None else self._writer.wait
+        begin_writing(connection, self._renewal_flag, wait, is_renewal=is_renewal)
+
+    def _transact(
+        self,
+        connection: sqlite3.Connection,
+        work: Callable[[Tables], T],
+        *,
+        by_rows: bool = False,
+        is_renewal: bool = False,
+    ) -> T:
         """``by_rows``: ``work`` changes tasks, steps and convoys only through ``tables``, or not at all."""
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            self._begin(connection, is_renewal=is_renewal)
             self._remembered.compare(connection)
             tables = Tables(connection, self._remembered)
             result = work(tables)
@@ -162,6 +178,9 @@ class SqliteStore(SqliteLedgers):
             if connection.in_transaction:  # a full disk has rolled back already
                 connection.execute("ROLLBACK")
             raise
+        finally:
+            if is_renewal:
+                self._renewal_flag.clear()
         self._commits += 1
         if by_rows:
             self._remembered.tidy()
@@ -169,12 +188,15 @@ class SqliteStore(SqliteLedgers):
             self._remembered.forget()
         return result
 
-    async def _write(self, work: Callable[[Tables], T], *, urgent: bool = False, by_rows: bool = False) -> T:
+    async def _write(self, work: Callable[[Tables], T], *, is_renewal: bool = False, by_rows: bool = False) -> T:
         if self._writer is None:
             raise StoreError(f"store {self.path}: it is not open")
+        if is_renewal:
+            self._renewal_flag.set()  # now: what this process is just writing is the last that is written before it
         with translating(self.path):
             return await self._writer.run(
-                lambda connection: self._transact(connection, work, by_rows=by_rows), urgent=urgent
+                lambda connection: self._transact(connection, work, by_rows=by_rows, is_renewal=is_renewal),
+                urgent=is_renewal,
             )
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -198,7 +220,7 @@ class SqliteStore(SqliteLedgers):
         with contextlib.suppress(sqlite3.Error, StoreError):  # what could not be done now is done after the next call
             if self._checkpointer is None:
                 self._checkpointer = connect(self.path)
-            checkpoint(writer, self._checkpointer)
+            checkpoint(writer, self._checkpointer, self._begin)
             self._commits, self._rows_checkpointed = 0, rows
 
     # --- writing
@@ -371,7 +393,7 @@ class SqliteStore(SqliteLedgers):
             renewed = tables.renew_process(process_no, later(now, lease_seconds))
             return Renewal(now, renewed, nobody_frees_until, tuple(tables.other_processes(process_no)))
 
-        return await self._write(work, urgent=True, by_rows=True)
+        return await self._write(work, is_renewal=True, by_rows=True)
 
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         return await self._read(

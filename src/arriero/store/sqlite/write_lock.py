@@ -1,0 +1,99 @@
+"""The file's write lock, for which all processes of the machine ask: a lease renewal that waits has it next.
+
+SQLite hands the lock to nobody: who waits looks again and again, and whoever looks first has it. A process that commits
+without a pause is nearly always first, so a renewal could wait longer than the lease it renews, and living processes were
+declared lost. So a renewal that waits says so in a file beside the store, and whoever else wants the lock looks there
+before. It is a courtesy: nothing is wrong without it.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from . import connection as connections
+from .clock import since_boot
+
+FILE = "renewal"
+SET_SECONDS = 0.5  # each look prolongs it: one whose process was stopped or killed holds nobody up for longer
+PAUSE_SECONDS = 0.001  # between two looks, growing
+PAUSE_SECONDS_MAX = 0.01
+_BYTES = 8
+
+
+class RenewalFlag:
+    """Until when others leave the write lock to a renewal that waits for it: microseconds since boot, in a file.
+
+    Several renewals that wait share it: who has had the lock clears it, and who still waits sets it again at its next look.
+
+    Args:
+        folder: where the processes of the store meet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+
+    def set(self) -> None:
+        """A renewal waits."""
+        with suppress(OSError):  # a full disk: then the renewal takes its chance
+            self._file.parent.mkdir(exist_ok=True)
+            self._write(since_boot() + _microseconds(SET_SECONDS))
+
+    def clear(self) -> None:
+        """It waits no more."""
+        with suppress(OSError):
+            self._write(0)
+
+    def is_set(self) -> bool:
+        """Whether a renewal waits. What another start of the machine left, or anybody's nonsense, says nothing."""
+        try:
+            file = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            until = int.from_bytes(os.read(file, _BYTES), "big")
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+        return 0 < until - since_boot() <= _microseconds(SET_SECONDS)
+
+    def _write(self, until: int) -> None:
+        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(file, until.to_bytes(_BYTES, "big"), 0)
+        finally:
+            os.close(file)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def begin_writing(
+    connection: sqlite3.Connection, flag: RenewalFlag, wait: Callable[[float], None], *, is_renewal: bool = False
+) -> None:
+    """Begin a transaction that holds the write lock, when nobody else does and no renewal of another waits for it.
+
+    Args:
+        wait: waits for at most so many seconds. It may use the connection meanwhile, for what comes first here.
+    Raises: sqlite3.OperationalError - after ``BUSY_SECONDS``, or at once if it cannot be waited for.
+    """
+    give_up_at = time.monotonic() + connections.BUSY_SECONDS
+    pause = PAUSE_SECONDS
+    while True:
+        if is_renewal:
+            flag.set()
+        is_over = time.monotonic() >= give_up_at
+        if is_renewal or is_over or not flag.is_set():
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if is_over or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            else:
+                return
+        wait(pause)
+        pause = pause if is_renewal else min(2 * pause, PAUSE_SECONDS_MAX)
