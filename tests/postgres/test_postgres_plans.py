@@ -108,6 +108,8 @@ def faults(executed: Executed) -> list[str]:
         where = f"{executed.name}: {scan['Node Type']} of {table} by {scan.get('Index Name')}"
         removed = (scan.get("Rows Removed by Filter", 0) + scan.get("Rows Removed by Index Recheck", 0)) * loops
         looked_at = scan["Actual Rows"] * loops + removed
+        if scan["Node Type"] == "Bitmap Heap Scan":
+            found.append(f"{where}: it never marks what is dead")
         if table in GROWING and scan["Node Type"] == "Seq Scan":
             found.append(f"{where}, {looked_at} rows")
         elif looked_at > LOOKED_AT_MAX or removed > REMOVED_MAX:

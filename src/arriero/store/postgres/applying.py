@@ -38,6 +38,7 @@ from ..base import SUPERVISOR_LEASE, Busy
 from ..batch import Batch, complete_within
 from ..convoys import LOOKS_MAX, passed_on
 from . import columns
+from .frontier import Frontiers
 from .pipeline import Asked
 from .rows import convoy_in, step_of, task_of
 from .session import Transaction
@@ -114,11 +115,12 @@ def _name_advance(command: Advance, named: Named) -> None:
 
 
 class Applying:
-    """One run of one batch. ``given``: the clock of a test, else None."""
+    """One run of one batch. ``given``: the clock of a test, else None; ``frontiers``: from where on what is due is taken."""
 
-    def __init__(self, transaction: Transaction, given: Instant | None) -> None:
+    def __init__(self, transaction: Transaction, given: Instant | None, frontiers: Frontiers) -> None:
         self._transaction = transaction
         self._given = given
+        self._frontiers = frontiers
         self._tables = Tables(transaction)
         self._now = Instant(0)
         self._term_is_held = False
@@ -247,9 +249,9 @@ class Applying:
                 self._decided(lambda due=convoy: Batch(self._tables, self._now).look(due, command.actor))  # type: ignore[misc]
         probation = command.probation
         while len(claimed) < command.limit:
-            found, now = self._due(
-                "select_claimable", probation, command.limit - len(claimed), workflows=command.workflows
-            )
+            left = command.limit - len(claimed)
+            since = self._frontiers.tasks.since(command.workflows)
+            found, now = self._due("select_claimable", probation, left, since=since, workflows=command.workflows)
             for row in found:
                 (task,) = self._tables.keep_tasks((row[:TASK_WIDTH],))
                 arguments[task.task_no] = row[TASK_WIDTH]
@@ -278,7 +280,10 @@ class Applying:
         for agent, room in command.room:
             left = room
             while left > 0:
-                found, now = self._due("select_takeable", probation, left, agent=agent, names=command.names)
+                since = self._frontiers.steps.since((agent,))
+                found, now = self._due(
+                    "select_takeable", probation, left, since=since, agent=agent, names=command.names
+                )
                 asked_with = probation
                 for row in found:
                     step, task = self._taken(row)

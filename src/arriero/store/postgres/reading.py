@@ -9,6 +9,7 @@ from ...core.lease import PROBATION_FROM
 from ...model import MICROSECONDS, Instant, Loaded, ProcessRow, StepRow, TaskFailure, TaskRow, TaskState
 from ..base import Due, Ended, Overdue, QueueSurvey, Survey, TaskFilter, folded
 from . import columns
+from .frontier import Frontiers
 from .rows import convoy_in, step_of, task_of
 from .session import Transaction
 
@@ -16,13 +17,32 @@ TASK_WIDTH = len(columns.TASK)
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-def due(transaction: Transaction, now: Instant, workflows: Sequence[str], agents: Sequence[str]) -> Due:
+def due(
+    transaction: Transaction, now: Instant, workflows: Sequence[str], agents: Sequence[str], frontiers: Frontiers
+) -> Due:
     """See ``StateStore.due``."""
-    asked = {"now": now, "workflows": list(workflows), "agents": list(agents)}
-    tasks, steps, next_task, next_step, look_at = transaction.ask("select_due", asked).fetchone() or (None,) * 5
+    froms = {
+        "tasks_from": frontiers.tasks.begin_look(workflows),
+        "steps_from": frontiers.steps.begin_look(agents),
+    }
+    asked = {"now": now, "workflows": list(workflows), "agents": list(agents), **froms}
+    row = transaction.ask("select_due", asked).fetchone()
+    assert row is not None
+    tasks, steps, next_task, next_step, look_at, dead_tasks, dead_steps = row
+    frontiers.tasks.end_look(tasks, now, dead_tasks)
+    frontiers.steps.end_look(steps, now, dead_steps)
+    frontiers.dead_tasks = dead_tasks
     next_at = min((at for at in (next_task, next_step, look_at) if at is not None and at > now), default=None)
     is_due = any(at is not None and at <= now for at in (tasks, look_at))
     return Due(now, is_due, steps is not None and steps <= now, next_at)
+
+
+def news(transaction: Transaction, now: Instant, process_no: int, frontiers: Frontiers) -> list[tuple[int, int]]:
+    """See ``StateStore.load_news``. ``now``: the store's clock, or a little earlier."""
+    asked = {"process_no": process_no, "since": frontiers.news.begin_look((process_no,))}
+    found = transaction.ask("select_news", asked).fetchall()
+    frontiers.news.end_look(found[0][2] if found else None, now, frontiers.dead_tasks)
+    return [(task_no, revision) for task_no, revision, _ in found]
 
 
 def overdue(transaction: Transaction, now: Instant, limit: int, progress_seconds: float) -> Overdue:

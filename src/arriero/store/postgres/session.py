@@ -50,19 +50,22 @@ class Undecided(Exception):
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long the server lets a transaction wait: for a lock, in one statement, and for its next statement. Seconds.
 
-    ``by_index``: its statements find every row by an index, however few or many there are. So they are planned once.
+    ``by_index``: its statements find every row by an index, however few or many there are. ``planned_once``: so that their
+    plans need not be made anew for other parameters.
     """
 
     lock: float
     statement: float
     idle: float = 10.0
     by_index: bool = False
+    planned_once: bool = False
 
     def parameters(self, *, local: bool) -> dict[str, str | bool]:
         """As the statement ``settings`` takes them. ``local``: of a transaction only."""
         waits = {name: f"{round(getattr(self, name) * 1000)}ms" for name in ("lock", "statement", "idle")}
-        plans, others = ("force_generic_plan", "off") if self.by_index else ("force_custom_plan", "on")
-        return {**waits, "plans": plans, "others": others, "local": local}
+        plans, others = ("force_generic_plan", "off") if self.planned_once else ("force_custom_plan", "on")
+        whole = "off" if self.by_index else "on"
+        return {**waits, "plans": plans, "others": others, "whole": whole, "local": local}
 
 
 @cache

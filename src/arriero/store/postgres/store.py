@@ -35,6 +35,7 @@ from ..threads import ConnectionThread
 from . import convoys, mail, processes, reading, submitting
 from .applying import Applying, is_news_for_others
 from .clock import ServerClock
+from .frontier import Frontiers
 from .halving import in_halves
 from .ledgers import PostgresLedgers
 from .listening import Listener
@@ -54,10 +55,10 @@ TOOK_TOO_LONG = "57014"
 CULPRITS = (LOCK_NOT_AVAILABLE, TOOK_TOO_LONG, "23", "54", "XX")
 TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
 
-ENGINE = Limits(lock=2.0, statement=10.0, idle=5.0, by_index=True)
-SUBMISSIONS = Limits(lock=0.15, statement=10.0, idle=5.0, by_index=True)
-RENEWALS = Limits(lock=2.0, statement=2.5, idle=5.0)
-OTHERS = Limits(lock=5.0, statement=10.0, idle=10.0)
+ENGINE = Limits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+SUBMISSIONS = Limits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+RENEWALS = Limits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
+OTHERS = Limits(lock=5.0, statement=10.0, idle=10.0, by_index=True)
 LONG = Limits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
 READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -80,6 +81,7 @@ class PostgresStore(PostgresLedgers):
         self.store_id = ""
         self._clock = clock
         self._server_clock = ServerClock()
+        self._frontiers = Frontiers()
         self._statements = Statements(self._target.schema)
         self._writer: Writer | None = None
         self._undecided = 0  # commits whose answer was lost or cut short: what they wrote may not be durable yet
@@ -340,7 +342,7 @@ class PostgresStore(PostgresLedgers):
             number = None
             if writer is not None:
                 number = {"process_no": writer.process_no, "epoch": writer.epoch, "batch_no": writer.batch_no}
-            run = Applying(transaction, self._given())
+            run = Applying(transaction, self._given(), self._frontiers)
             answers = run.run(batch, number)
             if answers is not None:
                 self._measured(run.now)
@@ -440,10 +442,7 @@ class PostgresStore(PostgresLedgers):
         return await self._read(lambda t: reading.held(t, process_no, limit))
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        def work(transaction: Transaction) -> list[tuple[int, int]]:
-            return [(a, b) for a, b in transaction.ask("select_news", {"process_no": process_no}).fetchall()]
-
-        return await self._read(work)
+        return await self._read(lambda t: reading.news(t, self.now(), process_no, self._frontiers))
 
     async def new_epoch(self, actor: str, reason: str = "") -> int:
         """Open a new epoch after a restore from a backup; answers its number."""
@@ -478,7 +477,7 @@ class PostgresStore(PostgresLedgers):
         return await self._read(self._at(work))
 
     async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
-        return await self._read_at(lambda t, now: reading.due(t, now, workflows, agents))
+        return await self._read_at(lambda t, now: reading.due(t, now, workflows, agents, self._frontiers))
 
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
         return await self._read_at(lambda t, now: reading.overdue(t, now, limit, progress_seconds))
