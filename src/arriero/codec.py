@@ -5,8 +5,10 @@ Everything that is accepted here can be recorded later on every store; what cann
 
 import logging
 import math
+import re
 import unicodedata
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ logger = logging.getLogger("arriero")
 
 PAYLOAD_BYTES_MAX = 1_000_000  # a row that size still passes every store and a history export in one piece
 PAYLOAD_BYTES_WARN = 256_000
+PAYLOAD_DEPTH_MAX = 100  # lists and objects in one another: a tenth of what stops the interpreter and its JSON readers
 ID_LENGTH_MAX = 255
 TEXT_LENGTH_MAX = 4_000  # of an error text: enough to find the cause, small enough for a row of history
 
@@ -47,12 +50,13 @@ def encode(value: Any, what: str) -> str:
     Args:
         value: anything msgspec encodes by type, and pydantic models.
         what: names the value in errors, for example ``result of charge``.
-    Raises: InvalidInput - no JSON form, over the size limit, NaN or infinity, a NUL or a lone surrogate.
+    Raises: InvalidInput - no JSON form, over the size or depth limit, NaN or infinity, a NUL or a lone surrogate.
     """
     if value is None:
         return "null"
     try:
         data = _encode(value, what)
+        refuse_deep(data, what)
         # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
         if b"null" in data or b"\\u0000" in data:
             _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=_from_user_type), what)
@@ -64,7 +68,9 @@ def encode(value: Any, what: str) -> str:
             f"{what} holds a lone surrogate ({error.object[error.start]!a}), which is no text: remove it, or encode as base64"
         ) from error
     except RecursionError as error:
-        raise InvalidInput(f"{what} is nested too deep, or holds itself: flatten it") from error
+        raise InvalidInput(
+            f"{what} is nested too deep, or holds itself; the limit is {PAYLOAD_DEPTH_MAX} levels: {_FLATTEN}"
+        ) from error
     except (TypeError, NotImplementedError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{what} cannot be recorded: {_text_of(error)}") from error
     except BaseException as error:  # raised by the value's own type, as it was asked for its fields
@@ -105,6 +111,30 @@ def _check_size(size: int, what: str) -> None:
             f"{what} has {size:,} bytes; the limit is {PAYLOAD_BYTES_MAX:,}: keep large data elsewhere and pass its address"
         )
     logger.warning("%s has %s bytes; over %s a payload slows its task down", what, size, PAYLOAD_BYTES_WARN)
+
+
+_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_DEEPER = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_FLATTEN = "flatten it, or keep it elsewhere and pass its address"
+
+
+def depth_of(data: bytes) -> int:
+    """How many lists and objects stand in one another at most in a JSON text; found without recursion.
+
+    0: it is a single number, text, true, false or null. What is no JSON has some depth, too; its reader tells.
+    """
+    brackets = _TEXTS.sub(b"", data).translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0)
+
+
+def refuse_deep(data: bytes, what: str) -> None:
+    """The one limit for every payload, at every door. Raises InvalidInput - the JSON text is nested too deep."""
+    if data.count(b"[") + data.count(b"{") <= PAYLOAD_DEPTH_MAX:
+        return
+    depth = depth_of(data)
+    if depth > PAYLOAD_DEPTH_MAX:
+        raise InvalidInput(f"{what} is nested {depth} levels deep; the limit is {PAYLOAD_DEPTH_MAX}: {_FLATTEN}")
 
 
 def _refuse_what_stores_refuse(value: Any, what: str) -> None:

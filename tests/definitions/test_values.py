@@ -20,8 +20,10 @@ from arriero import Agent, App, Attempt, InvalidInput, Permanent, StepError, Tra
 from arriero.codec import (
     ID_LENGTH_MAX,
     PAYLOAD_BYTES_MAX,
+    PAYLOAD_DEPTH_MAX,
     TEXT_LENGTH_MAX,
     checked_id,
+    depth_of,
     encode,
     error_text,
     recordable_details,
@@ -91,15 +93,37 @@ def test_an_endless_nesting_is_refused() -> None:
         take(value)
 
 
-@pytest.mark.parametrize("depth", [300, 800, 950, 1000, 5000])
-def test_a_deep_nesting_is_taken_or_refused_but_never_breaks(depth: int) -> None:
-    value: Any = [None, "\0" if depth == 300 else "a"]
-    for _ in range(depth):
-        value = [value]
-    try:
-        take(value)
-    except InvalidInput:
-        assert depth >= 300
+def nested(levels: int, innermost: Any = 1) -> Any:
+    """Lists and objects by turns."""
+    value = innermost
+    for level in range(levels):
+        value = [value] if level % 2 else {"in it": value}
+    return value
+
+
+def test_a_hundred_levels_are_taken_and_one_more_is_refused_with_limit_and_remedy() -> None:
+    call = take(nested(PAYLOAD_DEPTH_MAX - 1))  # they stand in the object of the arguments
+    assert take.signature.arguments(call.arguments) == {"value": nested(PAYLOAD_DEPTH_MAX - 1)}
+    with pytest.raises(InvalidInput, match="is nested 101 levels deep; the limit is 100: flatten it, or keep it"):
+        take(nested(PAYLOAD_DEPTH_MAX))
+
+
+@pytest.mark.parametrize("depth", [300, 800, 950, 1000, 5000, 100_000])
+def test_a_deeper_nesting_is_refused_by_name_however_deep_it_is(depth: int) -> None:
+    for value in (nested(depth), nested(depth, "\0"), nested(depth, None)):
+        with pytest.raises(InvalidInput, match="nested .*deep.* the limit is 100"):
+            take(value)
+
+
+def test_brackets_in_texts_and_beside_one_another_are_no_levels() -> None:
+    for value in ("[" * 1000, ['"' + "[{" * 500, "\\"] * 3, [[]] * 1000, {"[" * 200: {}, '\\"[': "]"}):
+        assert take.signature.arguments(take(value).arguments) == {"value": value}
+    assert depth_of(b'{"a[[": ["\\"]]", {}], "b": [[]]}') == 3
+
+
+def test_details_that_are_nested_too_deep_are_shown_as_text() -> None:
+    assert recordable_details(nested(PAYLOAD_DEPTH_MAX)) == nested(PAYLOAD_DEPTH_MAX)
+    assert "the limit is 100" in recordable_details(nested(PAYLOAD_DEPTH_MAX + 1))["why"]
 
 
 def test_the_largest_numbers_that_fit_are_taken() -> None:

@@ -30,7 +30,16 @@ class Reading:
     value: Any
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 UNRECORDABLE: dict[str, Any] = {
+    "one level too deep": nested(101),
+    "deeper than the interpreter goes": nested(5000),
     "over a megabyte": "x" * 1_100_000,
     "NaN": math.nan,
     "infinity deep inside": Reading([{"a": math.inf}]),
@@ -79,6 +88,25 @@ async def test_a_result_that_cannot_be_recorded_fails_the_step_in_doubt_and_is_n
         assert undone == [("unknown", None)]
         assert len(world.calls(read)) == 1
         assert await within((await world.app.submit(look_at(what))).result()) == "unrecordable_result after 1"
+
+
+async def test_results_and_outputs_at_the_limit_of_nesting_are_recorded_and_read_back() -> None:
+    agent = Agent("miners")
+
+    @agent.step
+    async def dig(attempt: Attempt, levels: int) -> Any:
+        return nested(levels)
+
+    @workflow
+    async def mine(levels: int) -> Any:
+        arriero.keep_convoy_state(nested(levels))
+        return await dig(levels)
+
+    async with testing.running(App("mine", agents=[agent], workflows=[mine])) as world:
+        task = await world.app.submit(mine(100), convoy="shaft")
+        assert await within(task.result()) == nested(100)
+        with pytest.raises(TaskFailed, match="the convoy's state is nested 101 levels deep; the limit is 100"):
+            await within((await world.app.submit(mine(101), convoy="other shaft")).result())
 
 
 @pytest.mark.parametrize("what", UNRECORDABLE)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..codec import refuse_deep
 from ..errors import InvalidInput
 from ..signature import Signature
 
@@ -38,9 +39,10 @@ def given_or_read(given: str, option: str) -> str:
 def checked_json(text: str, option: str) -> Any:
     """Any JSON value. Which of two values under one key was meant nobody can tell, so a doubled key is refused.
 
-    Raises: InvalidInput - it is no JSON, or a key stands twice in one object, however deep.
+    Raises: InvalidInput - it is no JSON, is nested too deep, or a key stands twice in one object.
     """
     try:
+        refuse_deep(text.encode(), option)
         value = msgspec.json.decode(text)
         # Only this reader tells doubled keys; what numbers and texts mean was settled above.
         json.loads(text, object_pairs_hook=_without_doubled_keys, parse_int=str, parse_float=str)
