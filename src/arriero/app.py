@@ -351,7 +351,7 @@ class App:
                 raise OutcomeUnknown(command.task_id) from error
             if found is None:
                 raise
-            return same_submission(found.task, command, tail_named(found, command))
+            return same_submission(found.task, command, lambda: found.arguments, tail_named(found, command))
 
     async def submit_ledger(
         self,

@@ -11,6 +11,7 @@ import msgspec
 import psycopg
 import pytest
 from psycopg.rows import scalar_row
+from psycopg.types.json import Jsonb
 
 from arriero import Agent, App, Attempt, InvalidInput, Supervision, TaskFailed, workflow
 from arriero.policies import SECONDS_MAX, TaskPolicy
@@ -205,6 +206,46 @@ async def test_another_body_or_workflow_under_a_known_id_is_a_unique_violation(
     assert tasks(url) == ["a"]
 
 
+# --- how a call finds its function
+SPELLED = '{"order": {"id": "1001", "pieces": 2}, "note": "a"}'
+CALLS = {
+    "a literal": (f"SELECT arriero.submit('fulfil', '{SPELLED}')", ()),
+    "a parameter without a type": ("SELECT arriero.submit(%s, %s)", ("fulfil", SPELLED)),
+    "text": ("SELECT arriero.submit(%s::text, %s::text)", ("fulfil", SPELLED)),
+    "varchar": ("SELECT arriero.submit(%s::varchar, %s::varchar)", ("fulfil", SPELLED)),
+    "jsonb": ("SELECT arriero.submit(%s, %s::jsonb)", ("fulfil", SPELLED)),
+    "jsonb of psycopg": ("SELECT arriero.submit(%s, %s)", ("fulfil", Jsonb(msgspec.json.decode(SPELLED)))),
+    "made as json": (
+        "SELECT arriero.submit('fulfil', json_build_object('note', 'a', 'order', json_build_object('id', '1001', 'pieces', 2))::text)",
+        (),
+    ),
+    "by name": ("SELECT arriero.submit(arguments => %s, workflow => %s, priority => 5)", (SPELLED, "fulfil")),
+}
+
+
+@pytest.mark.parametrize("version", [15, 16, 18])
+def test_calls_with_texts_untyped_values_and_jsonb_are_taken_as_before(version: int) -> None:
+    """Callers of release 0.4.0 sent untyped values or jsonb."""
+    found = emptied(database(version, "joined"))
+    run(
+        found,
+        "INSERT INTO arriero.workflow VALUES ('fulfil', %s, NULL)",
+        (msgspec.json.encode(TaskPolicy(None, Supervision())).decode(),),
+    )
+    for sql, parameters in CALLS.values():
+        run(found, sql, parameters)
+    run(found, f"PREPARE submission AS SELECT arriero.submit($1, $2); EXECUTE submission('fulfil', '{SPELLED}')")
+    kept = run(found, "SELECT arguments FROM arriero.body")
+    assert kept == ['{"note":"a","order":{"id":"1001","pieces":2}}'] * (len(CALLS) + 1)
+
+
+def test_what_jsonb_made_of_a_value_is_what_is_recorded(url: str) -> None:
+    run(url, "SELECT arriero.submit('fulfil', %s::jsonb, task_id => 'a')", ('{"note": -0.0, "note": 1e2}',))
+    assert run(url, "SELECT arguments FROM arriero.body") == ['{"note":100}']
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="the limit is 100"):
+        run(url, "SELECT arriero.submit('fulfil', %s::jsonb)", (f'{{"note": {"[" * 3000}{"]" * 3000}}}',))
+
+
 # --- what is refused
 WRONG = [
     ("'nope', '{}'", "workflow 'nope' is not known", "known are fulfil, other"),
@@ -212,7 +253,7 @@ WRONG = [
     ("'fulfil', '[]'", "arguments are a JSON array, not a JSON object", "name each parameter"),
     ("'fulfil', '1'", "arguments are a JSON number", "name each parameter"),
     ("'fulfil', NULL", "arguments are null", "name each parameter"),
-    ("'fulfil', jsonb_build_object('a', repeat('x', 1000000))", "arguments have 1000009 bytes", "pass its address"),
+    ("'fulfil', jsonb_build_object('a', repeat('x', 1000000))", "arguments have 1000008 bytes", "pass its address"),
     ("'fulfil', '{}', task_id => ''", "task_id '' is not 1 to 255 characters", "shorter"),
     ("'fulfil', '{}', task_id => repeat('x', 256)", "task_id 'x+' is not 1 to 255 characters", "shorter"),
     ("'fulfil', '{}', task_id => E'a\\nb'", "without control characters", "shorter"),

@@ -76,7 +76,7 @@ def submission(task_id: str = "order-1", **changes: Any) -> Submit:
         "actor": "client",
         "task_id": task_id,
         "workflow": "fulfil",
-        "arguments": '{"pieces":2}',
+        "arguments": '{"pieces":2}' if changes.get("body_hash", "body") == "body" else '{"pieces":3}',
         "body_hash": "body",
         "policy": TASK_POLICY,
         "priority": 5,

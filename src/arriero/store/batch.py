@@ -23,6 +23,7 @@ from ..commands import (
     Submitted,
 )
 from ..core import transitions, verbs
+from ..core.bodies import is_same_body
 from ..core.chain import link_hash
 from ..core.changes import Change, ConvoyChange, Refused, Rows
 from ..core.convoy_verbs import operate_convoy
@@ -247,12 +248,15 @@ def purged(heads_of: Sequence[tuple[int, int, str]]) -> Event:
     return {"type": "tasks.purged", "count": len(heads_of), "heads": digest}
 
 
-def same_submission(task: TaskRow, command: Submit, tail: TailRow | None = None) -> Submitted | Refusal:
+def same_submission(
+    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow | None = None
+) -> Submitted | Refusal:
     """The answer to a ``task_id`` that is known: the same task, or a refusal when workflow, body or convoy differ.
 
-    ``tail``: of the convoy that the command names; None: there is no such convoy, or it names none.
+    ``submitted``: reads what the task was submitted with. ``tail``: of the convoy that the command names; None: there is
+    no such convoy, or it names none.
     """
-    if (task.workflow, task.body_hash) == (command.workflow, command.body_hash):
+    if task.workflow == command.workflow and is_same_body(task.body_hash, submitted, command):
         return _same_place(task, command, tail) or Submitted(task.task_no, False)
     return Refusal(
         "conflict",
@@ -279,9 +283,11 @@ def _same_end(task: TaskRow, command: Submit, tail: TailRow | None) -> Refusal |
     return Refusal("conflict", f"task {task.task_id!r} exists, and not as the end of its convoy")
 
 
-def same_sequence(task: TaskRow, command: Submit, tail: TailRow) -> Submitted | Refusal:
+def same_sequence(
+    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow
+) -> Submitted | Refusal:
     """The answer to a sequence that is used: its task, whatever its id, or a refusal when that is another operation."""
-    if (task.workflow, task.body_hash) == (command.workflow, command.body_hash):
+    if task.workflow == command.workflow and is_same_body(task.body_hash, submitted, command):
         return _same_end(task, command, tail) or Submitted(task.task_no, False, task.task_id)
     what = "body" if task.workflow == command.workflow else "workflow"
     return Refusal(

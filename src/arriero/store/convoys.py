@@ -1,6 +1,7 @@
 """What the stores share about convoys: where a submission stands, and what of a sequence is missing."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 from ..commands import ENDS, Advance, AnyCommand, Refusal, Submit, Submitted
@@ -31,6 +32,10 @@ class Places(Protocol):
         """The task of a convoy with a number of its producer's sequence."""
         ...
 
+    def submitted(self, task_no: int) -> str:
+        """What a known task was submitted with, as JSON text."""
+        ...
+
     def next_convoy_no(self) -> int: ...
     def ledger(self, ledger_no: int) -> LedgerRow | None: ...
 
@@ -52,7 +57,8 @@ def spot_for(command: Submit, tail: TailRow | None, places: Places, now: Instant
     if command.sequence is not None and tail.ordering == "sequence":
         known = places.of_sequence(tail.convoy_no, command.sequence)
         if known is not None:
-            return reserved(known, places) or same_sequence(known, command, tail)
+            submitted = partial(places.submitted, known.task_no)
+            return reserved(known, places) or same_sequence(known, command, submitted, tail)
     if (refused := refused_place(command, tail)) is not None:
         return refused
     expected = 1 if command.sequence is None else places.expected(tail.convoy_no)

@@ -1,6 +1,7 @@
 """What all stores do alike with ledgers inside their transactions; the contract is ``store.ledger_contract``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -46,6 +47,10 @@ class LedgerTable(Table, Protocol):
 
     def numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
         """The task that has its sequence."""
+        ...
+
+    def submitted(self, task_no: int) -> str:
+        """What a task that ``known`` or ``numbered`` has told was submitted with, as JSON text."""
         ...
 
     def next_task_no(self) -> int: ...
@@ -152,11 +157,14 @@ class _Writing:
         """The answer of the task that stands under the id or the sequence already."""
         task = self._table.known(command)
         if task is not None:
-            return self._reserved(task) or same_submission(task, command, tail)
+            return self._reserved(task) or same_submission(task, command, self._submitted(task), tail)
         if tail is None or command.sequence is None:
             return None
         task = self._table.numbered(command, tail.convoy_no)
-        return None if task is None else self._reserved(task) or same_sequence(task, command, tail)
+        return None if task is None else self._reserved(task) or same_sequence(task, command, self._submitted(task), tail)
+
+    def _submitted(self, task: TaskRow) -> Callable[[], str]:
+        return partial(self._table.submitted, task.task_no)
 
     def _reserved(self, task: TaskRow) -> Refusal | None:
         return None if task.ledger_no == self._ledger.ledger_no else reserved(task, self._table)

@@ -1,6 +1,7 @@
 """The contract in dicts: the readable reference, the oracle of the other stores, and the store of the simulator."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -93,7 +94,8 @@ class MemoryStore(MemoryLedgers):
         known = self.numbers.get(command.task_id)
         tail = None if command.convoy is None else self.tail_of(command.convoy)
         if known is not None:
-            return reserved(self.tasks[known], self) or same_submission(self.tasks[known], command, tail)
+            task = self.tasks[known]
+            return reserved(task, self) or same_submission(task, command, partial(self.submitted, known), tail)
         now = self.now()
         spot = spot_for(command, tail, self, now)
         if isinstance(spot, Submitted | Refusal):
@@ -532,6 +534,7 @@ class MemoryStore(MemoryLedgers):
             for table, key in (
                 (self.tasks, task.task_no),
                 (self.bodies, task.task_no),
+                (self.asked, task.task_no),
                 (self.numbers, task.task_id),
             ):
                 self._remove(table, key)

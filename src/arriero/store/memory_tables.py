@@ -33,6 +33,7 @@ class MemoryTables:
     def __init__(self) -> None:
         self.tasks: dict[int, TaskRow] = {}
         self.bodies: dict[int, str] = {}
+        self.asked: dict[int, str] = {}  # what was submitted, where a person has sent other arguments
         self.numbers: dict[str, int] = {}
         self.steps: dict[int, dict[int, StepRow]] = defaultdict(dict)
         self.log: list[HistoryRow] = []
@@ -126,10 +127,14 @@ class MemoryTables:
         self._numbers[what] = max(self._numbers.get(what, 0), first - 1)
 
     def put_arguments(self, task_no: int, arguments: str) -> None:
+        self._put(self.asked, task_no, self.submitted(task_no))
         self._put(self.bodies, task_no, arguments)
 
     def arguments(self, task_no: int) -> str:
         return self.bodies[task_no]
+
+    def submitted(self, task_no: int) -> str:
+        return self.asked.get(task_no, self.bodies[task_no])
 
     # --- convoys
     def convoy(self, convoy_no: int) -> ConvoyRow:

@@ -14,7 +14,7 @@ from . import columns
 from .processes import now_of
 from .rows import convoy_of, ledger_of, tail_of, task_of
 from .session import Transaction
-from .submitting import INSERT_BODIES, INSERT_TASKS, TASK_WIDTH, Again, is_same_by_sql
+from .submitting import INSERT_BODIES, INSERT_TASKS, TASK_WIDTH, Again
 from .tables import Tables
 
 T = TypeVar("T")
@@ -29,8 +29,9 @@ class LedgerTables(Tables):
         super().__init__(transaction)
         self._ledgers: dict[int, LedgerRow | None] = {}
         self._changed_ledger: LedgerRow | None = None
-        self._known: dict[str, tuple[TaskRow, str]] = {}  # by business id, with what was submitted
-        self._numbered: dict[tuple[int, int], tuple[TaskRow, str]] = {}
+        self._known: dict[str, TaskRow] = {}  # by business id
+        self._numbered: dict[tuple[int, int], TaskRow] = {}
+        self._submitted: dict[int, str] = {}  # with what these were, by their numbers
         self._numbers: list[int] = []  # for new tasks, the last one first
         self._tails: dict[str, TailRow] = {}
         self._added: dict[str, tuple[TaskRow, str]] = {}
@@ -69,10 +70,15 @@ class LedgerTables(Tables):
         if numbered:
             self._tails |= {tail.key: tail for tail in map(tail_of, tails_locked.fetchall())}
             for row in found.fetchall():
-                task = task_of(row[:TASK_WIDTH])
-                self._numbered[task.convoy_no or 0, task.sequence or 0] = (task, row[TASK_WIDTH])
-        self._known = {row[1]: (task_of(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
+                task = self._found(row)
+                self._numbered[task.convoy_no or 0, task.sequence or 0] = task
+        self._known = {row[1]: self._found(row) for row in known.fetchall()}
         self._numbers = sorted((number for number, _ in numbers.fetchall()), reverse=True)
+
+    def _found(self, row: tuple[Any, ...]) -> TaskRow:
+        task = task_of(row[:TASK_WIDTH])
+        self._submitted[task.task_no] = row[TASK_WIDTH]
+        return task
 
     def lock_places(self, tasks: Sequence[TaskRow]) -> int:
         """The ends of the tasks' convoys, and after them what those keys are doing where that may change.
@@ -99,10 +105,14 @@ class LedgerTables(Tables):
         return self._ledgers[ledger_no]
 
     def known(self, command: Submit) -> TaskRow | None:
-        return _as_asked(command, self._added.get(command.task_id) or self._known.get(command.task_id))
+        added = self._added.get(command.task_id)
+        return self._known.get(command.task_id) if added is None else added[0]
 
     def numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
-        return _as_asked(command, self._numbered.get((convoy_no, command.sequence or 0)))
+        return self._numbered.get((convoy_no, command.sequence or 0))
+
+    def submitted(self, task_no: int) -> str:
+        return self._submitted[task_no]
 
     def of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:
         if self._next_tasks is None:
@@ -143,8 +153,9 @@ class LedgerTables(Tables):
 
     def add_task(self, task: TaskRow, arguments: str) -> None:
         self._added[task.task_id] = (task, arguments)
+        self._submitted[task.task_no] = arguments
         if task.sequence is not None:
-            self._numbered[task.convoy_no or 0, task.sequence] = (task, arguments)
+            self._numbered[task.convoy_no or 0, task.sequence] = task
 
     def order(self, tail: TailRow) -> None:
         """The ordering of a key in which no task was placed yet."""
@@ -174,16 +185,6 @@ class LedgerTables(Tables):
         if self._changed_ledger is not None:
             self._transaction.ask("update_ledger", msgspec.structs.asdict(self._changed_ledger))
         super().flush()
-
-
-def _as_asked(command: Submit, found: tuple[TaskRow, str] | None) -> TaskRow | None:
-    """What was submitted by SQL is compared by its value, whatever the order of its fields."""
-    if found is None:
-        return None
-    task, asked = found
-    if task.workflow == command.workflow and is_same_by_sql(command, task.body_hash, asked):
-        return msgspec.structs.replace(task, body_hash=command.body_hash)
-    return task
 
 
 def begin(transaction: Transaction, now: Instant, ledger_id: str) -> LedgerRow:

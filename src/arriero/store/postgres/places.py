@@ -24,7 +24,8 @@ class Places:
         self._tails: dict[str, TailRow] = {}
         self._convoys: dict[int, ConvoyRow] = {}  # locked
         self._expected: dict[int, int] = {}
-        self._of_sequence: dict[tuple[int, int], tuple[TaskRow, str]] = {}
+        self._of_sequence: dict[tuple[int, int], TaskRow] = {}
+        self._submitted: dict[int, str] = {}  # with what, by number
         self._changed_tails: set[str] = set()
         self._changed_convoys: set[int] = set()
         self._asked: dict[str, Asked] = {}
@@ -59,7 +60,8 @@ class Places:
             self._expected = dict(self._asked["select_expected"].fetchall())
             for row in self._asked["select_of_sequences"].fetchall():
                 task = task_of(row[:TASK_WIDTH])
-                self._of_sequence[task.convoy_no or 0, task.sequence or 0] = (task, row[TASK_WIDTH])
+                self._of_sequence[task.convoy_no or 0, task.sequence or 0] = task
+                self._submitted[task.task_no] = row[TASK_WIDTH]
 
     # --- as store.convoys.spot_for asks
     def tail_of(self, key: str | None) -> TailRow | None:
@@ -77,12 +79,10 @@ class Places:
         return self._convoys[convoy_no]
 
     def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
-        known = self._of_sequence.get((convoy_no, sequence))
-        return None if known is None else known[0]
-
-    def submitted_by_sequence(self, convoy_no: int, sequence: int) -> tuple[TaskRow, str] | None:
-        """The task that has a number of a convoy's sequence, with what was submitted."""
         return self._of_sequence.get((convoy_no, sequence))
+
+    def submitted(self, task_no: int) -> str:
+        return self._submitted[task_no]
 
     def ledger(self, ledger_no: int) -> LedgerRow | None:
         row = self._transaction.ask("select_ledger", {"ledger_no": ledger_no}).fetchone()
@@ -101,7 +101,8 @@ class Places:
             self._convoys[change.convoy.convoy_no] = change.convoy
             self._changed_convoys.add(change.convoy.convoy_no)
         if task.sequence is not None:
-            self._of_sequence[change.tail.convoy_no, task.sequence] = (task, command.arguments)
+            self._of_sequence[change.tail.convoy_no, task.sequence] = task
+            self._submitted[task.task_no] = command.arguments
 
     def flush(self) -> None:
         """Send what was changed."""

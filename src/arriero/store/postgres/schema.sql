@@ -481,16 +481,143 @@ SET search_path = pg_catalog, pg_temp AS $$
        AND NOT EXISTS (SELECT 1 FROM {schema}.ledger AS l WHERE l.ledger_no = number AND l.opened_at IS NOT NULL)
 $$;
 
+-- is_same_body: whether two JSON texts mean the same to Python. The same rule as in core.bodies; a test compares.
+CREATE FUNCTION {schema}.is_same_body(one text, other text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN one = other OR coalesce(({schema}.judged_body(one, true)).body = ({schema}.judged_body(other, true)).body, false);
+END
+$$;
+
+-- judged_body: a JSON text as Python would record it: fields in order, no spaces, numbers in Python's spelling.
+-- is_folded: in the one form of all that mean the same: besides, a whole number below 2^53 is never written as a float.
+-- refusal: why Python would not take it, or why that cannot be told here; hint: the remedy. Then body is null.
+CREATE FUNCTION {schema}.judged_body(given text, is_folded boolean, OUT body text, OUT refusal text, OUT hint text)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET extra_float_digits = '1' AS $$
+#variable_conflict use_variable
+DECLARE
+    depth_max CONSTANT integer := 100;
+    bytes_max CONSTANT integer := 1000000;
+    given_bytes_max CONSTANT integer := 4000000; -- spaces and escapes are not counted in the end
+    brackets text;
+    depth bigint;
+    doubled text;
+    detail text;
+BEGIN
+    IF octet_length(given) > given_bytes_max THEN
+        refusal := format('arguments have %s bytes; the limit is %s', octet_length(given), bytes_max);
+        hint := 'keep large data elsewhere and pass its address';
+        RETURN;
+    END IF;
+    -- Before anything reads it as JSON: every reader goes down into it.
+    brackets := regexp_replace(regexp_replace(given, '"(?:[^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g');
+    IF length(brackets) > depth_max THEN
+        SELECT max(b.depth) INTO depth
+          FROM (SELECT sum(CASE WHEN each.one IN ('[', '{') THEN 1 ELSE -1 END) OVER (ORDER BY each.nth) AS depth
+                  FROM string_to_table(brackets, NULL) WITH ORDINALITY AS each(one, nth)) AS b;
+        IF depth > depth_max THEN
+            refusal := format('arguments are nested %s levels deep; the limit is %s', depth, depth_max);
+            hint := 'flatten them, or keep them elsewhere and pass their address';
+            RETURN;
+        END IF;
+    END IF;
+    WITH RECURSIVE node(path, key, value) AS (
+        SELECT ARRAY[]::text[], NULL::text, given::json
+        UNION ALL
+        SELECT above.path || below.place, below.key, below.value
+          FROM node AS above CROSS JOIN LATERAL (
+            SELECT '0' || field.key, field.key, field.value
+              FROM json_each(CASE json_typeof(above.value) WHEN 'object' THEN above.value ELSE '{}' END) AS field
+            UNION ALL
+            SELECT '0' || lpad(item.nth::text, 7, '0'), NULL, item.value
+              FROM json_array_elements(CASE json_typeof(above.value) WHEN 'array' THEN above.value ELSE '[]' END)
+                   WITH ORDINALITY AS item(value, nth)) AS below(place, key, value)
+    ), twice AS (
+        SELECT n.key FROM node AS n WHERE n.key IS NOT NULL GROUP BY n.path, n.key HAVING count(*) > 1 LIMIT 1
+    ), piece(path, is_node, text) AS (
+        SELECT n.path, cardinality(n.path) > 0, coalesce(to_json(n.key)::text || ':', '') || CASE json_typeof(n.value)
+                   WHEN 'object' THEN '{'
+                   WHEN 'array' THEN '['
+                   WHEN 'string' THEN to_json(n.value #>> '{}')::text
+                   WHEN 'number' THEN {schema}.number_in_python(n.value::text, is_folded)
+                   ELSE n.value::text END
+          FROM node AS n
+        UNION ALL
+        SELECT n.path || '1'::text, false, CASE json_typeof(n.value) WHEN 'object' THEN '}' ELSE ']' END
+          FROM node AS n WHERE json_typeof(n.value) IN ('object', 'array')
+    ), placed AS (
+        SELECT p.path, p.text, p.is_node AND lag(cardinality(p.path)) OVER (ORDER BY p.path COLLATE "C")
+                   >= cardinality(p.path) AS follows
+          FROM piece AS p
+    )
+    SELECT string_agg(CASE WHEN p.follows THEN ',' ELSE '' END || p.text, '' ORDER BY p.path COLLATE "C"),
+           (SELECT t.key FROM twice AS t)
+      INTO body, doubled
+      FROM placed AS p;
+    IF doubled IS NOT NULL THEN
+        body := NULL;
+        refusal := format('arguments have the key %L twice in one object', doubled);
+        hint := 'leave one of them out';
+    ELSIF octet_length(body) > bytes_max THEN
+        refusal := format('arguments have %s bytes; the limit is %s', octet_length(body), bytes_max);
+        body := NULL;
+        hint := 'keep large data elsewhere and pass its address';
+    END IF;
+EXCEPTION
+    WHEN numeric_value_out_of_range THEN
+        body := NULL;
+        refusal := 'arguments hold a number that cannot be told exactly: ' || SQLERRM;
+        hint := 'use a float from 5e-324 to 1.7e308, a whole number of up to 4299 digits, or a text';
+    WHEN invalid_text_representation OR untranslatable_character OR statement_too_complex THEN
+        GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+        body := NULL;
+        refusal := 'arguments are no JSON that can be recorded: ' || concat_ws(': ', SQLERRM, nullif(detail, ''));
+        hint := 'mend the text; NUL characters and lone surrogates are no text, encode them as base64';
+END
+$$;
+
+-- number_in_python: a number of a JSON text as Python would write it. Raises numeric_value_out_of_range.
+CREATE FUNCTION {schema}.number_in_python(number text, is_folded boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = '1' AS $$
+DECLARE
+    value double precision;
+    parts text[];
+    digits text;
+    point integer; -- the value is 0.DIGITS times ten to the power of it
+BEGIN
+    IF number !~ '[.eE]' THEN
+        IF length(number) > 4300 THEN -- with its sign, as msgspec counts
+            RAISE numeric_value_out_of_range USING MESSAGE = format('one has %s characters', length(number));
+        END IF;
+        RETURN CASE number WHEN '-0' THEN '0' ELSE number END;
+    END IF;
+    value := number::double precision;
+    IF is_folded THEN
+        RETURN CASE WHEN trunc(value) = value AND abs(value) < 9007199254740992 THEN value::bigint::text
+                    ELSE 'float ' || value END;
+    END IF;
+    parts := regexp_match(abs(value)::text, '^(\d+)(?:\.(\d+))?(?:e([-+]\d+))?$');
+    digits := parts[1] || coalesce(parts[2], '');
+    point := length(parts[1]) + coalesce(parts[3]::integer, 0) - (length(digits) - length(ltrim(digits, '0')));
+    digits := trim('0' FROM digits);
+    RETURN CASE WHEN value::text LIKE '-%' THEN '-' ELSE '' END || CASE
+        WHEN digits = '' THEN '0.0'
+        WHEN point > 16 OR point < -4 THEN
+            left(digits, 1) || CASE WHEN length(digits) > 1 THEN '.' || substr(digits, 2) ELSE '' END || 'e' || point - 1
+        WHEN point <= 0 THEN '0.' || repeat('0', -point) || digits
+        WHEN point >= length(digits) THEN digits || repeat('0', point - length(digits)) || '.0'
+        ELSE left(digits, point) || '.' || substr(digits, point + 1) END;
+END
+$$;
+
 -- what_differs: between a known task and a submission: same, workflow or body.
 CREATE FUNCTION {schema}.what_differs(
     known_workflow text, known_hash text, known_arguments text, workflow text, body_hash text, arguments text
 ) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    -- A hash of 64 digits was made by SQL, from arguments in another spelling: their values are compared.
     SELECT CASE
         WHEN known_workflow <> workflow THEN 'workflow'
         WHEN known_hash = body_hash THEN 'same'
-        WHEN 64 IN (length(known_hash), length(body_hash))
-            THEN CASE WHEN known_arguments::jsonb = arguments::jsonb THEN 'same' ELSE 'body' END
+        WHEN {schema}.is_same_body(known_arguments, arguments) THEN 'same'
         ELSE 'body' END
 $$;
 
@@ -511,33 +638,35 @@ $$;
 
 -- submit: start a task from any language, in the caller's transaction. Answers its id.
 --   SELECT {schema}.submit('fulfil', '{"order": {"id": "1001", "pieces": 2}}', task_id => '1001');
--- workflow: a name that a process with its code has made known. arguments: by the names of its parameters. The same id
--- again with the same arguments changes nothing; with others it is an error, and so is whatever Python refuses too.
+-- workflow: a name that a process with its code has made known. arguments: a JSON object by the names of its parameters,
+-- as text. The same id again with the same arguments changes nothing; with others it is an error, and so is whatever
+-- Python refuses too.
 -- convoy, sequence, end_of_sequence: as in Python.
 CREATE FUNCTION {schema}.submit(
-    workflow text, arguments jsonb, task_id text DEFAULT NULL, priority integer DEFAULT 5,
+    workflow text, arguments text, task_id text DEFAULT NULL, priority integer DEFAULT 5,
     delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL,
     convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false
 ) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     known {schema}.workflow;
+    judged record;
     kept record;
     id text := coalesce(task_id, gen_random_uuid()::text);
     control CONSTANT text := '[\u0001-\u001f\u007f-\u009f]';
     refusal CONSTANT text := 'invalid_parameter_value';
 BEGIN
+    SELECT * INTO judged FROM {schema}.judged_body(arguments, false);
     SELECT w.* INTO known FROM {schema}.workflow AS w WHERE w.name = workflow;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow % is not known', quote_nullable(workflow) USING ERRCODE = refusal,
             HINT = 'look at the name, or start a process with its code once (arriero run MODULE:APP); known are '
                 || coalesce((SELECT string_agg(w.name, ', ' ORDER BY w.name) FROM {schema}.workflow AS w), 'none');
-    ELSIF arguments IS NULL OR jsonb_typeof(arguments) <> 'object' THEN
-        RAISE EXCEPTION 'arguments are %, not a JSON object', coalesce('a JSON ' || jsonb_typeof(arguments), 'null')
+    ELSIF judged.refusal IS NOT NULL THEN
+        RAISE EXCEPTION '%', judged.refusal USING ERRCODE = refusal, HINT = judged.hint;
+    ELSIF judged.body IS NULL OR judged.body NOT LIKE '{%' THEN
+        RAISE EXCEPTION 'arguments are %, not a JSON object', coalesce('a JSON ' || json_typeof(judged.body::json), 'null')
             USING ERRCODE = refusal, HINT = 'name each parameter of the workflow, as in {"order": {"id": "1001"}}';
-    ELSIF octet_length(arguments::text) > 1000000 THEN
-        RAISE EXCEPTION 'arguments have % bytes; the limit is 1000000', octet_length(arguments::text)
-            USING ERRCODE = refusal, HINT = 'keep large data elsewhere and pass its address';
     ELSIF length(id) NOT BETWEEN 1 AND 255 OR id ~ control THEN
         RAISE EXCEPTION 'task_id % is not 1 to 255 characters without control characters', quote_literal(id)
             USING ERRCODE = refusal, HINT = 'use a shorter text, such as the key of your own row';
@@ -561,8 +690,8 @@ BEGIN
             USING ERRCODE = refusal, HINT = 'use 0 or more, and no more than a century (3162240000)';
     END IF;
     SELECT * INTO kept FROM {schema}.keep_task(NULL, json_build_object(
-        'task_id', id, 'workflow', workflow, 'arguments', arguments::text,
-        'body_hash', encode(sha256(convert_to(arguments::text, 'UTF8')), 'hex'), 'policy', known.policy,
+        'task_id', id, 'workflow', workflow, 'arguments', judged.body,
+        'body_hash', encode(sha256(convert_to(judged.body, 'UTF8')), 'hex'), 'policy', known.policy,
         'priority', priority, 'delay', delay_seconds, 'complete_within', known.complete_within,
         'seed', ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 15))::bit(60)::bigint,
         'reply_to', reply_to, 'actor', 'sql',
@@ -583,4 +712,14 @@ BEGIN
     END IF;
     RETURN coalesce(kept.known_id, id);
 END
+$$;
+
+-- submit: the same for arguments that are jsonb already: numbers, repeated keys and the like are as jsonb made them.
+CREATE FUNCTION {schema}.submit(
+    workflow text, arguments jsonb, task_id text DEFAULT NULL, priority integer DEFAULT 5,
+    delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL,
+    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false
+) RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT {schema}.submit(workflow, arguments::text, task_id, priority, delay_seconds, reply_to, convoy, sequence,
+                           end_of_sequence)
 $$;

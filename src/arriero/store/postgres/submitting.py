@@ -1,14 +1,14 @@
 """New tasks in one transaction, one statement a kind of row; and one task in a transaction of the caller's."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ...commands import Refusal, Submit, Submitted
-from ...core.chain import SQL_HASH_LENGTH, link_hash
+from ...core.chain import link_hash
 from ...core.changes import Change
-from ...core.placing import Spot
 from ...model import Instant, TailRow, TaskRow
 from ..batch import same_submission
 from ..convoys import spot_for
@@ -86,9 +86,9 @@ def submit(
             answers.append(reserved(found[0], known.places) or _answer_known(command, *found, mine, tail))
             continue
         if (before := changes.get(command.task_id)) is not None:  # twice in one batch
-            answers.append(same_submission(before[1].task, command, tail))
+            answers.append(same_submission(before[1].task, command, partial(_arguments, before[0]), tail))
             continue
-        spot = _spot(command, tail, known)
+        spot = spot_for(command, tail, known.places, known.now)
         if isinstance(spot, Submitted | Refusal):
             answers.append(spot)
             continue
@@ -111,21 +111,13 @@ def submit(
     return lambda: _if_kept(answers, lost), known.now
 
 
+def _arguments(command: Submit) -> str:
+    return command.arguments
+
+
 def _not_kept(made: list[tuple[Submit, Change]], inserted: Asked) -> set[int]:
     kept = {task_no for (task_no,) in inserted.fetchall()}
     return {change.task.task_no for _, change in made} - kept
-
-
-def _spot(command: Submit, tail: TailRow | None, known: Known) -> Spot | Submitted | Refusal | None:
-    """See ``store.convoys.spot_for``; what was submitted by SQL is compared by its value."""
-    spot = spot_for(command, tail, known.places, known.now)
-    if isinstance(spot, Refusal) and tail is not None and command.sequence is not None:
-        used = known.places.submitted_by_sequence(tail.convoy_no, command.sequence)
-        if used is not None and used[0].workflow == command.workflow and not reserved(used[0], known.places):
-            task, asked = used
-            if is_same_by_sql(command, task.body_hash, asked):
-                return Submitted(task.task_no, False, task.task_id)
-    return spot
 
 
 def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: Beginner | None) -> Known:
@@ -188,21 +180,7 @@ def _if_kept(answers: list[Submitted | Refusal | None], lost: set[int]) -> list[
 def _answer_known(
     command: Submit, task: TaskRow, asked: str, mine: frozenset[int], tail: TailRow | None
 ) -> Submitted | Refusal:
-    answer = answer_known(command, task, asked, tail)
+    answer = same_submission(task, command, lambda: asked, tail)
     if isinstance(answer, Submitted) and task.seed == command.seed and command.seed in mine:
         return Submitted(answer.task_no, True)
     return answer
-
-
-def answer_known(command: Submit, task: TaskRow, asked: str, tail: TailRow | None = None) -> Submitted | Refusal:
-    """As ``same_submission``; what was submitted by SQL is compared by its value, whatever the order of its fields."""
-    if task.workflow == command.workflow and is_same_by_sql(command, task.body_hash, asked):
-        return same_submission(msgspec.structs.replace(task, body_hash=command.body_hash), command, tail)
-    return same_submission(task, command, tail)
-
-
-def is_same_by_sql(command: Submit, body_hash: str, asked: str) -> bool:
-    """Whether a task that was submitted by SQL has the arguments of a submission."""
-    return len(body_hash) == SQL_HASH_LENGTH and bool(
-        msgspec.json.decode(asked) == msgspec.json.decode(command.arguments)
-    )

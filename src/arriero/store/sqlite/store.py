@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -250,7 +251,8 @@ class SqliteStore(SqliteLedgers):
         known = tables.task_by_id(command.task_id)
         tail = None if command.convoy is None else tables.tail_of(command.convoy)
         if known is not None:
-            return reserved(known, tables) or same_submission(known, command, tail)
+            submitted_with = partial(tables.submitted, known.task_no)
+            return reserved(known, tables) or same_submission(known, command, submitted_with, tail)
         spot = spot_for(command, tail, tables, now)
         if isinstance(spot, Submitted | Refusal):
             return spot

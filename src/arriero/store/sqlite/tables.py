@@ -176,6 +176,10 @@ class Tables:
             self._bodies[task_no] = self._run("select_body", {"task_no": task_no}).fetchone()[0]
         return self._bodies[task_no]
 
+    def submitted(self, task_no: int) -> str:
+        text: str = self._run("select_submitted", {"task_no": task_no}).fetchone()[0]
+        return text
+
     def step(self, step_no: int) -> StepRow | None:
         known = self._known.step(step_no)
         if known is not None:

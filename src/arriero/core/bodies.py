@@ -1,0 +1,51 @@
+"""Whether two submissions say the same: one rule for every door, however a body is spelled.
+
+The SQL function ``is_same_body`` is the same rule for who submits by SQL or in a transaction of their own.
+"""
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from ..commands import Submit
+
+EXACT_BELOW = 2**53  # from here on a float may stand for several whole numbers
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is beyond what a float holds")
+    return int(value) if value.is_integer() and abs(value) < EXACT_BELOW else value
+
+
+_read = msgspec.json.Decoder(float_hook=_number).decode
+_write = msgspec.json.Encoder(order="sorted").encode
+
+
+def canonical(body: str) -> bytes | None:
+    """The one form of all bodies that mean the same; None: it has none, so nothing but itself is the same.
+
+    The order of fields, spaces and escapes mean nothing, and a whole number may be written as a float: 100, 100.0, 1e2.
+    """
+    try:
+        return _write(_read(body))
+    except (ValueError, RecursionError):  # as only SQL took them before release 0.5.0
+        return None
+
+
+def is_same_body(body_hash: str, submitted: Callable[[], str], command: Submit) -> bool:
+    """Whether a known task was submitted with the arguments of the command.
+
+    Args:
+        body_hash: of the known task; those of equal texts are equal, others tell nothing.
+        submitted: reads the arguments that it was submitted with, whatever a person has sent in their place.
+    """
+    if body_hash == command.body_hash:
+        return True
+    known = submitted()
+    if known == command.arguments:
+        return True
+    form = canonical(command.arguments)
+    return form is not None and form == canonical(known)
