@@ -265,6 +265,22 @@ async def test_arguments_that_no_signature_takes_are_refused_where_the_code_is_a
             with pytest.raises(TaskFailed, match=named) as failed:
                 await app.task(name).result(PATIENCE)
             assert failed.value.code == "refused_arguments"
+            assert "the arguments do not fit the workflow's signature: workflow amount" in failed.value.reason
+            told = await asyncio.to_thread(CliRunner().invoke, commands, ["task", "explain", name, "--store", url])
+            assert "disagrees" not in told.stdout
+            assert "--arguments JSON --reason TEXT" in told.stdout
+        mended = ["--arguments", '{"value": 2}', "--reason", "a slip", "--app", MODULE, "--store", url]
+        done = await asyncio.to_thread(CliRunner().invoke, commands, ["task", "resubmit", "missing", *mended])
+        assert done.exit_code == 0, done.stderr
+        assert await app.task("missing", amount).result(PATIENCE) == 2
+        await app.task("unknown").resubmit(by="ana", reason="a slip", arguments={"value": 3})
+        assert await app.task("unknown", amount).result(PATIENCE) == 3
+        await app.task("of another type").compensate(by="ana", reason="not wanted any more")
+        with pytest.raises(TaskFailed, match="not wanted any more") as closed:
+            await app.task("of another type").result(PATIENCE)
+        assert closed.value.state == "compensated"
+        with psycopg.connect(url) as connection:  # what was submitted is still what names the same task
+            connection.execute("SELECT arriero.submit('amount', %s, task_id => 'missing')", ("{}",))
     with pytest.raises(InvalidInput, match="missing value"):
         amount()  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="no parameter 'other'"):

@@ -7,7 +7,7 @@ import msgspec
 
 from . import codec
 from .commands import Operate, Refusal
-from .core.verbs import judged, to_be_redone
+from .core.verbs import judged, may_edit_all, to_be_redone
 from .definitions import Step, Workflow
 from .errors import DefinitionError, InvalidInput, VerbRefused
 from .model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
@@ -102,7 +102,8 @@ def edited(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked, step: st
 
     Args:
         arguments: by parameter name; those not named stay as they were.
-        step: None: the only failed one, or of a compensated task its workflow's own arguments.
+        step: None: the only failed one; or, of a task that was undone or has asked for no step, its workflow's own
+            arguments.
     Raises: InvalidInput - no such step or parameter, or a value its type refuses.
     """
     row, definition = edited_definition(loaded, codes, step)
@@ -118,11 +119,11 @@ def edited(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked, step: st
 def edited_definition(
     loaded: Loaded, codes: Mapping[str, Code], step: str | None
 ) -> tuple[StepRow | None, Workflow[Any, Any] | Step[Any, Any]]:
-    """Whose arguments a resubmission edits: the row and definition of a step, or what an undone task runs (no row).
+    """Whose arguments a resubmission edits: the row and definition of a step, or what the task itself runs (no row).
 
     Raises: InvalidInput - no such step, several, or its code is not here.
     """
-    if loaded.task.state is TaskState.COMPENSATED and step is None:
+    if step is None and may_edit_all(loaded.task, loaded.life):
         return None, definition_of(codes, loaded.task.workflow)
     row = step_to_edit(loaded, step)
     return row, definition_of(codes, STEP_PREFIX + row.name)
@@ -144,7 +145,11 @@ def _merged(definition: Workflow[Any, Any] | Step[Any, Any], recorded: str, argu
     if not isinstance(arguments, Mapping) or not arguments:
         raise InvalidInput("arguments must be given by parameter name, at least one, like {'order': order}")
     signature = definition.signature
-    return signature.bind((), {**signature.arguments(recorded), **arguments})
+    try:
+        kept = signature.some_arguments(recorded)
+    except InvalidInput:  # they do not fit: then those that are given must be all there are
+        kept = {}
+    return signature.bind((), {**kept, **arguments})
 
 
 def answered(loaded: Loaded, codes: Mapping[str, Code], step: str, result: Any, did_not_happen: bool) -> dict[str, Any]:

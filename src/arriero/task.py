@@ -188,7 +188,7 @@ class Task(Generic[R_co]):
         Args:
             by, reason: who asks, and why; kept in the history.
             arguments: by parameter name: send the failed step these from now on, under a new key. Of a task that was
-                undone: the workflow's.
+                undone, or whose code has asked for no step: the workflow's.
             step: the step whose arguments are edited, where several failed.
         Raises: VerbRefused - the state does not allow it, somebody else came first, or the step may have happened with
             its old arguments; InvalidInput; UnknownTask; StoreError.

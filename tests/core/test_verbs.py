@@ -17,6 +17,7 @@ from core_rows import (
 )
 
 from arriero.commands import Operate
+from arriero.core.chain import payload_hash
 from arriero.core.changes import Change, Refused
 from arriero.core.compensation import idempotency_key
 from arriero.core.verbs import VERB_RULES, allowed_verbs, judged, operate, to_be_redone
@@ -391,6 +392,16 @@ def test_what_was_undone_runs_anew_under_another_seed_and_leaves_its_steps_behin
     assert not change.closes_alert
     again = _operated(Verb.RESUBMIT, _undone(incarnation=5, seed=task.seed))
     assert again.task.seed not in (task.seed, of.task.seed)
+
+
+def test_arguments_of_the_workflow_are_edited_as_long_as_its_code_has_asked_for_no_step() -> None:
+    change = _operated(Verb.RESUBMIT, _in_error(), arguments='{"n":2}')
+    assert (change.arguments, change.task.state) == ('{"n":2}', TaskState.PENDING)
+    (event,) = (event for event in change.events if event["type"] == "operator.action")
+    assert event["arguments"] == payload_hash('{"n":2}')
+    assert _operated(Verb.RESUBMIT, _in_error()).arguments is None
+    assert "only the arguments of a step" in _refused(Verb.RESUBMIT, _in_error(done(1)), arguments='{"n":2}')
+    assert "only the arguments of a step" in _refused(Verb.RESUBMIT, _in_error(), step=1, arguments='{"n":2}')
 
 
 def test_what_was_undone_runs_anew_with_edited_arguments_of_the_workflow_only() -> None:

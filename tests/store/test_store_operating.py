@@ -299,6 +299,19 @@ async def test_what_was_undone_runs_anew_and_its_old_submission_still_answers_wi
     await _delivered(world, task, DONE, ending=Process("1"))
 
 
+async def test_what_asked_for_no_step_takes_other_arguments_and_its_old_submission_still_answers_with_it(
+    world: World,
+) -> None:
+    held = (await world.advance(await world.held(), ending=Hold(FAILED))).task
+    await world.written(verb(Verb.RESUBMIT, held, arguments='{"pieces":4}'))
+    assert (await world.load(held.task_no)).arguments == '{"pieces":4}'
+    spelled = submission(arguments='{ "pieces" : 2.0 }', body_hash="of another spelling")
+    assert await world.store.submit([submission(), spelled]) == [Submitted(held.task_no, False)] * 2
+    (other,) = await world.store.submit([submission(arguments='{"pieces":4}', body_hash="of the edited")])
+    assert isinstance(other, Refusal)
+    await world.written(verb(Verb.CANCEL, await world.task(held.task_no)))
+
+
 async def test_a_report_of_a_life_that_was_undone_changes_nothing(world: World) -> None:
     task, (charge,) = await world.running(await world.held(), "charge")
     task = await _delivered(world, task, retry_at(NOON), ending=BeginUndo(FAILED))

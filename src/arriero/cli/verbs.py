@@ -78,7 +78,7 @@ def _refuse_unless_one(verb: Verb, task_id: str | None, which: Which) -> None:
         "--arguments",
         metavar="JSON",
         help="Of one task: send the failed step these from now on, by parameter name; those not named stay. "
-        "Of a task that was undone: the workflow's. - reads them from standard input.",
+        "Of a task that was undone, or has no steps: the workflow's. - reads them from standard input.",
     ),
     click.option(
         "--at-step", metavar="STEP", help="Whose arguments are edited, where several steps failed: its label or number."

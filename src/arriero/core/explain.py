@@ -472,7 +472,7 @@ class _Explained:
         code = f" [{failure.code}]" if failure.code else ""
         says = f"in error{self._since()}, it waits for a person: {failure.reason}{code}"
         found = [Reason("error", says, failure.step, since=self.task.ended_at)]
-        if (hint := _HINTS.get(failure.kind)) is not None:
+        if (hint := _HINTS.get(failure.code) or _HINTS.get(failure.kind)) is not None:
             found.append(Reason("cause", hint, failure.step))
         found += self._undo_stopped() if self.task.undoing else self._forward_stopped()
         running = [step for step in self.life if step.state is StepState.RUNNING]
@@ -563,4 +563,5 @@ _HINTS = {
     "unawaited": "its workflow's code asked for a step and never awaited it: mend the code, then resubmit",
     "lost": "see in the processes' logs why they died or froze before you resubmit it",
     "limit": "resubmit begins its limit anew",
+    "refused_arguments": "bring back code that takes its arguments, then resubmit; or, as long as it has no steps, resubmit it with others",
 }

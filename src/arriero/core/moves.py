@@ -9,7 +9,7 @@ from ..model import TASK_OPEN, Instant, Loaded, StepKind, StepRow, StepState, Ta
 from . import convoy_words, wording
 from .compensation import stuck_in_doubt
 from .supervision import may_have_happened, pivot_of
-from .verbs import VERB_RULES, allowed_verbs, judged, to_be_redone
+from .verbs import VERB_RULES, allowed_verbs, judged, may_edit_all, to_be_redone
 
 ANSWERS_TOLD_MAX = 5
 UNDO_PREFIX = "undo:"  # how a compensation is named to a verb
@@ -68,6 +68,8 @@ def _resubmit(loaded: Loaded, now: Instant) -> list[Move]:
         else "runs its code again, over what is recorded"
     )
     found = _plain(Verb.RESUBMIT, f"{again}; recorded results stay{_turn_after(loaded)}", loaded, now)
+    if may_edit_all(task, loaded.life):
+        found.append(Move(Verb.RESUBMIT, "the same with other arguments", options=("--arguments", "JSON")))
     for step in redo:
         if not _trial(Verb.RESUBMIT, loaded, now, step=step.ordinal, arguments=step.arguments):
             at_step = ("--at-step", step.label) if len(redo) > 1 else ()

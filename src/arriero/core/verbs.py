@@ -35,7 +35,7 @@ from .supervision import pivot_of, step_policy, stopped_by_pivot, task_policy
 from .telling import Event
 from .verb_rules import VERB_RULES, allowed_verbs, fits_pause
 
-__all__ = ["VERB_RULES", "allowed_verbs", "judged", "operate", "to_be_redone"]
+__all__ = ["VERB_RULES", "allowed_verbs", "judged", "may_edit_all", "operate", "to_be_redone"]
 
 SEED_LIMIT = 1 << 62
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -218,8 +218,12 @@ class _Operation:
             raise _NotAllowed(
                 f"task {task.task_id!r} runs again from the beginning: edit the workflow's arguments, not a step's"
             )
+        self._edit_all()
+
+    def _edit_all(self) -> None:
+        """Other arguments of what the task runs; what was submitted stays beside them."""
         if self.command.arguments is not None:
-            writer.arguments = self.command.arguments
+            self.writer.arguments = self.command.arguments
             self.event["arguments"] = payload_hash(self.command.arguments)
 
     def _resume_undo(self) -> None:
@@ -246,8 +250,11 @@ class _Operation:
         task, writer = self.before, self.writer
         assert task.failure is not None
         redo = to_be_redone(task, self.life)
-        edited = self._edited(redo)
+        edits_all = self.command.step is None and may_edit_all(task, self.life)
+        edited = None if edits_all else self._edited(redo)
         self._reopen(TaskEvent.RESUBMITTED)
+        if edits_all:
+            self._edit_all()
         writer.set(failure=None, undoing=False)
         if redo:
             self._branch_at(min(step.finished_at or writer.now for step in redo))
@@ -461,6 +468,14 @@ _CARRY_OUT: dict[Verb, Callable[[_Operation], None]] = {
     Verb.PAUSE: _Operation.pause,
     Verb.RESUME: _Operation.resume,
 }
+
+
+def may_edit_all(task: TaskRow, life: tuple[StepRow, ...]) -> bool:
+    """Whether a resubmission may edit the arguments of what the task runs, and not only those of a step.
+
+    So it is when that begins from nothing: the task was undone, or its code has asked for no step.
+    """
+    return task.state is TaskState.COMPENSATED or (task.state is TaskState.ERROR and not task.undoing and not life)
 
 
 def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:

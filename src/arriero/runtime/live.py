@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from typing import Any
 
+from ..codec import recordable_text
 from ..commands import Fired, Reported
 from ..core.advancing import driving_failure, forward_of, no_code
 from ..core.catching_up import results_since
@@ -96,7 +97,8 @@ class LiveTask:
         try:
             started = code.start(self.arguments)
         except InvalidInput as error:
-            self.broken = TaskFailure("replay", str(error), code="refused_arguments")
+            reason = f"the arguments do not fit the workflow's signature: {error}"
+            self.broken = TaskFailure("replay", recordable_text(reason), code="refused_arguments")
             return
         except Exception as error:
             self._break_off(error)
