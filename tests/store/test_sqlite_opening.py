@@ -5,6 +5,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,66 @@ async def test_an_empty_file_is_a_store_not_yet_made(tmp_path: Path) -> None:
     await store.open()  # a second time changes nothing
     await store.close()
     await store.close()
+
+
+GONE = "the file was removed or replaced while this process had it open"
+
+
+def _removed(path: Path) -> None:
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        name.unlink(missing_ok=True)
+
+
+def _replaced(path: Path) -> None:
+    other = path.with_name("restored.db")
+    sqlite3.connect(path).execute("VACUUM INTO ?", (str(other),)).connection.close()
+    other.replace(path)
+
+
+def _log_removed(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+@pytest.mark.parametrize("change", [_removed, _replaced, _log_removed])
+async def test_a_file_that_is_removed_or_replaced_is_neither_written_nor_read_any_more(
+    tmp_path: Path, open_sqlite: OpenSqlite, change: Callable[[Path], None]
+) -> None:
+    store, path = await open_sqlite(), tmp_path / "store.db"
+    process_no = await store.register("p1", 3.0)
+    await store.submit([submission("before")])
+    change(path)
+    there = {name.name for name in tmp_path.iterdir()}
+    for ask in (
+        store.submit([submission("after")]),
+        store.renew(process_no, 3.0),
+        store.find("before"),
+        store.list_tasks(),
+        store.counts(),
+    ):
+        with pytest.raises(StoreError, match=GONE) as raised:
+            await ask
+        assert str(raised.value).startswith(f"store {path}: ")
+        assert "start the process again" in str(raised.value)
+    with closing(sqlite3.connect(path)) as own, pytest.raises(StoreError, match=GONE):
+        store.submit_joined(submission("joined"), own)
+    await store.close()
+    assert {name.name for name in tmp_path.iterdir()} <= {*there, "store.db"}  # nothing is made in its place
+
+
+async def test_a_file_that_went_away_and_came_back_is_refused_until_it_is_opened_again(
+    tmp_path: Path, open_sqlite: OpenSqlite
+) -> None:
+    store, path = await open_sqlite(), tmp_path / "store.db"
+    await store.submit([submission("before")])
+    path.rename(tmp_path / "elsewhere.db")
+    with pytest.raises(StoreError, match=GONE):
+        await store.counts()
+    (tmp_path / "elsewhere.db").rename(path)
+    with pytest.raises(StoreError, match=GONE):
+        await store.submit([submission("after")])
+    await store.close()
+    await store.open()
+    assert await store.submit([submission("before"), submission("after")]) == [Submitted(1, False), Submitted(2, True)]
 
 
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:

@@ -283,9 +283,7 @@ def _same_end(task: TaskRow, command: Submit, tail: TailRow | None) -> Refusal |
     return Refusal("conflict", f"task {task.task_id!r} exists, and not as the end of its convoy")
 
 
-def same_sequence(
-    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow
-) -> Submitted | Refusal:
+def same_sequence(task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow) -> Submitted | Refusal:
     """The answer to a sequence that is used: its task, whatever its id, or a refusal when that is another operation."""
     if task.workflow == command.workflow and is_same_body(task.body_hash, submitted, command):
         return _same_end(task, command, tail) or Submitted(task.task_no, False, task.task_id)

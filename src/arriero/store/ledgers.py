@@ -161,7 +161,9 @@ class _Writing:
         if tail is None or command.sequence is None:
             return None
         task = self._table.numbered(command, tail.convoy_no)
-        return None if task is None else self._reserved(task) or same_sequence(task, command, self._submitted(task), tail)
+        return (
+            None if task is None else self._reserved(task) or same_sequence(task, command, self._submitted(task), tail)
+        )
 
     def _submitted(self, task: TaskRow) -> Callable[[], str]:
         return partial(self._table.submitted, task.task_no)

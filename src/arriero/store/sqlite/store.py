@@ -43,6 +43,7 @@ from ..threads import ConnectionThread
 from . import convoys, mail, upkeep
 from .clock import fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, translating
+from .identity import OpenFile
 from .joined import in_callers_transaction
 from .ledgers import SqliteLedgers
 from .remembered import Remembered
@@ -73,6 +74,7 @@ class SqliteStore(SqliteLedgers):
         self._commits = 0
         self._rows_checkpointed = 0
         self._remembered = Remembered()
+        self._file = OpenFile(self.path)
         self._lives = Lives(folder_of_file(self.path))
         self._renewal_flag = RenewalFlag(folder_of_file(self.path))
         self._writer: ConnectionThread[sqlite3.Connection] | None = None
@@ -89,13 +91,18 @@ class SqliteStore(SqliteLedgers):
         self._refuse_what_is_no_file()
         self._remembered = Remembered()  # a new connection counts anew what others wrote
         self._writer = ConnectionThread("arriero-writer", lambda: connect(self.path), self._upkeep)
-        self._reader = ConnectionThread("arriero-reader", lambda: connect(self.path, query_only=True))
+        self._reader = ConnectionThread("arriero-reader", self._connect_reader)
         try:
             with translating(self.path):
                 await self._writer.run(self._prepare)
+            self._file.remember()
         except BaseException:
             await self.close()
             raise
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        self._file.refuse_another()  # else it would make a new one where the file is gone
+        return connect(self.path, query_only=True)
 
     def _refuse_what_is_no_file(self) -> None:
         path = Path(self.path)
@@ -173,6 +180,7 @@ class SqliteStore(SqliteLedgers):
             tables = Tables(connection, self._remembered)
             result = work(tables)
             tables.flush()
+            self._file.refuse_another()
             connection.execute("COMMIT")
         except BaseException:
             self._remembered.forget()
@@ -205,6 +213,7 @@ class SqliteStore(SqliteLedgers):
             raise StoreError(f"store {self.path}: it is not open")
 
         def in_one_snapshot(connection: sqlite3.Connection) -> T:
+            self._file.refuse_another()
             connection.execute("BEGIN")
             try:
                 return work(connection)
@@ -219,6 +228,7 @@ class SqliteStore(SqliteLedgers):
         if self._commits < CHECKPOINT_COMMITS and rows - self._rows_checkpointed < CHECKPOINT_ROWS:
             return
         with contextlib.suppress(sqlite3.Error, StoreError):  # what could not be done now is done after the next call
+            self._file.refuse_another()
             if self._checkpointer is None:
                 self._checkpointer = connect(self.path)
             checkpoint(writer, self._checkpointer, self._begin)
@@ -268,6 +278,7 @@ class SqliteStore(SqliteLedgers):
         """
         if self._writer is None:
             raise StoreError(f"store {self.path}: it is not open")
+        self._file.refuse_another()
 
         def work(plain: Executes) -> Submitted | Refusal:
             tables = Tables(plain)
