@@ -22,6 +22,7 @@ round, and the figures are medians over rounds, in ms per transaction. Compare r
 import argparse
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 PINS = Path(__file__).with_name("requirements-drivers.txt")
 VERSION = 16
+URL_VARIABLE = "BENCH_STORE_URL"
 TASKS = 20_000  # rows there before a round: indexes of the usual depth, and little of a batch is in one page
 SEED = 16
 WARM_UPS = 6  # a prepared statement is planned for its own parameters five times, then perhaps for all
@@ -561,7 +563,11 @@ def programs(url: str) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
         running = {}
         for driver, python in (("psycopg", Path(sys.executable)), ("asyncpg", home / "bin" / "python")):
             program = subprocess.Popen(
-                [python, __file__, "--serve", "--url", url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                [python, __file__, "--serve"],
+                env={**os.environ, URL_VARIABLE: url},  # its password is nothing for a command line
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
             )
             stack.callback(program.wait, 10)
             stack.callback(cast(Any, program.stdin).close)
@@ -708,7 +714,7 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.url)
+        serve(os.environ[URL_VARIABLE])
         return
     with ExitStack() as stack:
         url = options.url or stack.enter_context(started_server()).url()

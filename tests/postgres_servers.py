@@ -2,6 +2,7 @@
 
 import os
 from functools import cache
+from urllib.parse import quote, unquote, urlsplit
 
 import psycopg
 import pytest
@@ -79,6 +80,23 @@ def _template(version: int) -> None:
     target = target_of(url)
     with psycopg.connect(url, autocommit=True) as connection:
         migrate(connection, target.schema, target.channel)
+
+
+def as_role(url: str, role: str, password: str | None = None) -> str:
+    """The same database for another role; with its own password, or that of the URL ("" for none)."""
+    given = password_of(url) if password is None else quote(password, safe="")
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{quote(role, safe='')}{given and ':'}{given}@{rest.partition('@')[2]}"
+
+
+def password_of(url: str) -> str:
+    """The password that a URL names."""
+    return unquote(urlsplit(url).password or "")
+
+
+def without_password(url: str) -> str:
+    """The URL for a command line, which other users of the machine see; the password goes by PGPASSWORD."""
+    return as_role(url, urlsplit(url).username or "", "")
 
 
 def emptied(url: str) -> str:

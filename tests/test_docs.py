@@ -35,7 +35,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import click
-import psycopg
 import pytest
 
 from arriero import Agent, App, Attempt, Permanent, Supervision, TaskFailed, workflow
@@ -153,13 +152,16 @@ class Reader:
         if POSTGRES not in installations():
             pytest.skip(f"PostgreSQL {POSTGRES} is not on this machine")
         self.server = Server.start(POSTGRES)
-        with psycopg.connect(self.server.url(), autocommit=True) as connection:
-            connection.execute("CREATE ROLE postgres SUPERUSER LOGIN")
+        self.server.create_role("postgres", "SUPERUSER")
+        self.environment["PGPASSWORD"] = self.server.password
         self.environment["PATH"] = f"{installations()[POSTGRES]}{os.pathsep}{self.environment['PATH']}"
 
     def meant(self, text: str) -> str:
-        """What a page says, with the server's real place."""
-        return text if self.server is None else text.replace(SERVER_HOST, f"127.0.0.1:{self.server.port}")
+        """What a page says, with the server's real place and a password for each role, which readers have in .pgpass."""
+        if self.server is None:
+            return text
+        placed = text.replace(SERVER_HOST, f"127.0.0.1:{self.server.port}")
+        return re.sub(r"(CREATE ROLE \w+ LOGIN)\b", rf"\1 PASSWORD '{self.server.password}'", placed)
 
     def as_shown(self, printed: str) -> str:
         return printed if self.server is None else printed.replace(f"127.0.0.1:{self.server.port}", SERVER_HOST)

@@ -54,9 +54,8 @@ def test_the_commands_for_postgresql_do_what_the_readme_says(tmp_path: Path) -> 
     reader = Reader(ROOT / "README.md", tmp_path)
     try:
         reader.start_server()
-        url = reader.meant("postgresql://postgres@db.example.com")
-        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
-            connection.execute("CREATE DATABASE arriero")
+        assert reader.server is not None
+        url = reader.server.create_database("arriero")
         (commands,) = [block for block in blocks_of(ROOT / "README.md") if block.language == "console"]
         reader.type(commands.text, "README.md")
         for order in "1001", "1002":
@@ -66,7 +65,7 @@ def test_the_commands_for_postgresql_do_what_the_readme_says(tmp_path: Path) -> 
                 + f'task {order} is processed: "receipt-{order}"\n',
                 "README.md",
             )
-        with psycopg.connect(f"{url}/arriero") as connection:
+        with psycopg.connect(url) as connection:
             assert connection.execute("SELECT count(*) FROM arriero.task").fetchone() == (2,)
     finally:
         reader.leave()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -24,19 +25,13 @@ from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server
 from tests.cli import cli_calls
 from tests.cli.cli_calls import Run, arriero, json_lines, order
-from tests.postgres_servers import pooled, server, worker
+from tests.postgres_servers import as_role, pooled, server, without_password, worker
 
 Call = Callable[..., Result]
 APP = cli_calls.APP
 QUEUE = "web-1"
-PASSWORD = "sesame"
 DAY = 86_400_000_000
 SECONDS_MAX = 30.0
-
-
-def with_password(url: str) -> str:
-    """A password that the server does not ask for, and nobody may ever see."""
-    return url.replace("arriero@", f"arriero:{PASSWORD}@")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +49,7 @@ def new_database(on: Server, name: str) -> str:
 @pytest.fixture
 def url() -> Iterator[str]:
     """URL of a database without any table, with a password in it."""
-    yield with_password(new_database(server(), "cli"))
+    yield new_database(server(), "cli")
     server().drop_database(f"cli_{worker()}")
 
 
@@ -75,8 +70,8 @@ def call(shop: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
 
     def invoke(*arguments: str) -> Result:
         result = CliRunner().invoke(commands, list(arguments))
-        assert PASSWORD not in result.output
-        assert PASSWORD not in result.stderr
+        assert server().password not in result.output
+        assert server().password not in result.stderr
         return result
 
     return invoke
@@ -153,8 +148,8 @@ def test_commands_change_a_store_on_a_server(sold: Call, url: str) -> None:
 def test_the_settings_are_shown_without_a_password(call: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "***@127.0.0.1" in call("config").stdout
     for form in (
-        url.replace(f":{PASSWORD}@", "@") + f"?password={PASSWORD}",
-        url.replace(f":{PASSWORD}@", "@") + f"?listen_url={url.replace(':', '%3A').replace('@', '%40')}",
+        f"{without_password(url)}?password={server().password}",
+        f"{url}?listen_url={quote(url, safe='')}",
     ):
         assert "***" in call("config", "--json", "--store", form).stdout
         assert "***" in call("task", "list", "--store", form).stderr
@@ -224,11 +219,11 @@ def test_a_role_gets_what_it_needs_by_sql_or_at_once(call: Call, url: str) -> No
     assert (refused.exit_code, 'role "nobody_of_that_name" does not exist' in refused.stderr) == (2, True)
     assert call("migrate", "--check").exit_code == 1  # nothing was made either
     role = f"cli_clerk_{worker()}"
-    done(url, f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN")
+    done(url, f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN PASSWORD '{server().password}'")
     assert f"role {role} may do what a process needs" in call("migrate", "--role", role).stdout
     try:
-        as_role = url.replace("arriero:", f"{role}:")
-        submitted = call("submit", APP, "fulfil", "--arguments", order("1"), "--store", as_role)
+        clerks = as_role(url, role)
+        submitted = call("submit", APP, "fulfil", "--arguments", order("1"), "--store", clerks)
         assert submitted.exit_code == 0, submitted.stderr
     finally:
         done(url, f"DROP OWNED BY {role}; DROP ROLE {role}")
@@ -276,7 +271,7 @@ def test_roles_split_over_processes_do_their_parts_and_nobody_tells_the_password
             code, output, errors = run.ended()
             assert code == 0
             said += [output, errors]
-    assert PASSWORD not in "".join(said)
+    assert server().password not in "".join(said)
     alive = next(finding for finding in json.loads(doctor.stdout)["findings"] if finding["about"] == "processes")
     assert "4 processes are alive" in alive["says"]
     actors = actors_by_event(exported.stdout)
@@ -312,12 +307,12 @@ def findings(result: Result) -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture
 def well(own: Server, shop: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
     """The command line on a store with which all is well, on a server of its own."""
-    url = made(with_password(new_database(own, "doctor")))
+    url = made(new_database(own, "doctor"))
     monkeypatch.setenv("ARRIERO_STORE", url)
 
     def invoke(*arguments: str) -> Result:
         result = CliRunner().invoke(commands, list(arguments))
-        assert PASSWORD not in result.output
+        assert own.password not in result.output
         return result
 
     yield invoke
@@ -416,11 +411,11 @@ def test_a_table_that_is_not_vacuumed_is_told(well: Call, own: Server) -> None:
 
 def test_a_user_without_rights_to_see_others_is_told_how_to_get_them(well: Call, own: Server) -> None:
     schema = of_doctor(own)
-    done(schema, "DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN")
+    done(schema, f"DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN PASSWORD '{own.password}'")
     schema_of(schema).migrate("plain")
     with psycopg.connect(schema) as other:  # whose transaction number is all that the user may see
         other.execute("UPDATE arriero.meta SET value = value")
-        as_plain = schema.replace("arriero@", "plain@")
+        as_plain = as_role(schema, "plain")
         told = findings(well("doctor", "--json", "--store", as_plain))
         found = facts.server_facts(as_plain)
         pid = other.info.backend_pid

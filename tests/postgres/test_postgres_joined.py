@@ -342,6 +342,7 @@ def models(url: str) -> Iterator[Any]:
             "HOST": given["host"],
             "PORT": str(given["port"]),
             "USER": given["user"],
+            "PASSWORD": given["password"],
         },
         "file": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
     }
@@ -510,7 +511,7 @@ async def test_a_user_without_rights_is_told_so(app: App, url: str) -> None:
     name = conninfo_to_dict(url)["dbname"]
     with psycopg.connect(url, autocommit=True) as connection:
         if not connection.execute("SELECT FROM pg_roles WHERE rolname = 'stranger'").rowcount:
-            connection.execute("CREATE ROLE stranger LOGIN")
+            server().create_role("stranger")
     with (
         psycopg.connect(server().url(str(name), user="stranger")) as connection,
         pytest.raises(StoreError, match="permission denied for schema arriero; this user lacks a right: grant it"),

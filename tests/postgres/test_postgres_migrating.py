@@ -1,5 +1,6 @@
 """The schema on a server: made, brought up to date, refused, and written out for somebody else to run."""
 
+import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +14,12 @@ import pytest
 
 from arriero.errors import SchemaOutdated, StoreError
 from arriero.store import existing_store, open_store, schema_of
+from arriero.store.masking import masked
 from arriero.store.migrate import Migration
 from arriero.store.postgres import migrating
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres.binaries import binaries_of
-from tests.postgres_servers import USUAL, server, worker
+from tests.postgres_servers import USUAL, as_role, password_of, server, without_password, worker
 
 RELEASED = [migration.name for migration in migrating.known_migrations()]
 LATEST = migrating.known_migrations()[-1]
@@ -75,8 +77,11 @@ def numbers(url: str) -> list[int]:
 
 
 def psql(url: str, script: str) -> "subprocess.CompletedProcess[str]":
-    command = [binaries_of(USUAL) / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url]
-    return subprocess.run(command, input=script, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    command = [binaries_of(USUAL) / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", without_password(url)]
+    environment = {**os.environ, "PGPASSWORD": password_of(url)}
+    return subprocess.run(
+        command, input=script, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+    )
 
 
 # --- what a schema is made of
@@ -234,8 +239,11 @@ def test_a_schema_of_another_name_stands_beside(url: str) -> None:
 
 def test_a_schema_that_stands_empty_is_filled_without_the_right_to_make_one(url: str) -> None:
     role = f"owner_{worker()}"
-    done(url, f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; CREATE SCHEMA arriero AUTHORIZATION {role}")
-    assert schema_of(url.replace("arriero@", f"{role}@")).migrate(None) == RELEASED
+    done(
+        url,
+        f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN PASSWORD '{server().password}'; CREATE SCHEMA arriero AUTHORIZATION {role}",
+    )
+    assert schema_of(as_role(url, role)).migrate(None) == RELEASED
     done(url, f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
@@ -249,7 +257,7 @@ async def test_an_older_schema_is_refused_naming_the_command_and_left_as_it_is(
     with pytest.raises(SchemaOutdated) as raised:
         await store.open()
     assert str(raised.value) == (
-        f"store {url}: its schema is number {LATEST.number}, this release of arriero needs {SECOND.number}:"
+        f"store {masked(url)}: its schema is number {LATEST.number}, this release of arriero needs {SECOND.number}:"
         " run arriero migrate"
     )
     assert numbers(url) == [*range(1, LATEST.number + 1)]
@@ -270,9 +278,7 @@ async def test_a_schema_newer_by_one_is_worked_with_and_by_two_refused(
     release(monkeypatch, SECOND, THIRD)
     schema_of(url).migrate(None)
     monkeypatch.undo()
-    refusal = (
-        f"store {url}: its schema is number {THIRD.number}, this release of arriero knows {LATEST.number}: install"
-    )
+    refusal = f"store {masked(url)}: its schema is number {THIRD.number}, this release of arriero knows {LATEST.number}: install"
     with pytest.raises(SchemaOutdated, match="install the newer release") as raised:
         await PostgresStore(url).open()
     assert str(raised.value).startswith(refusal)
@@ -299,7 +305,7 @@ async def test_who_only_reads_makes_no_schema(url: str) -> None:
     with pytest.raises(StoreError) as raised:
         existing_store(url)
     assert str(raised.value) == (
-        f"store {url}: it holds no tasks of arriero (there are no tables in schema arriero); name the right one with"
+        f"store {masked(url)}: it holds no tasks of arriero (there are no tables in schema arriero); name the right one with"
         " --store or ARRIERO_STORE, or make it with arriero migrate"
     )
     assert asked(url, "SELECT to_regnamespace('arriero')") == [(None,)]
@@ -314,18 +320,18 @@ async def test_who_only_reads_makes_no_schema(url: str) -> None:
 async def test_a_role_that_was_granted_to_works_without_the_right_to_change_the_schema(url: str, way: str) -> None:
     role = f'clerk "{worker()}"'
     quoted = '"' + role.replace('"', '""') + '"'
-    done(url, f"DROP ROLE IF EXISTS {quoted}; CREATE ROLE {quoted} LOGIN")
+    done(url, f"DROP ROLE IF EXISTS {quoted}; CREATE ROLE {quoted} LOGIN PASSWORD '{server().password}'")
     try:
-        as_role = url.replace("arriero@", f"{role.replace(' ', '%20').replace(chr(34), '%22')}@")
+        clerks = as_role(url, role)
         schema_of(url).migrate(None)
         done(url, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA arriero FROM PUBLIC")
         with pytest.raises(StoreError, match="this user lacks a right"):
-            await PostgresStore(as_role).open()
+            await PostgresStore(clerks).open()
         if way == "migrate":
             assert schema_of(url).migrate(role) == []
         else:
             assert psql(url, schema_of(url).script(role)).returncode == 0
-        store = PostgresStore(as_role)
+        store = PostgresStore(clerks)
         await store.open()
         number = await store.register("clerk", 3.0)
         assert (await store.renew(number, 3.0)).renewed
@@ -333,6 +339,6 @@ async def test_a_role_that_was_granted_to_works_without_the_right_to_change_the_
         assert await store.new_epoch("clerk") == 2
         await store.close()
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            done(as_role, "CREATE TABLE arriero.mine (x integer)")
+            done(clerks, "CREATE TABLE arriero.mine (x integer)")
     finally:
         done(url, f"DROP OWNED BY {quoted}; DROP ROLE {quoted}")

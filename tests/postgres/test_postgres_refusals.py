@@ -23,6 +23,7 @@ from arriero.store.postgres.migrating import known_migrations
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres import Server
+from tests.postgres_servers import as_role
 from tests.store.store_world import TestClock, World, step, submission
 
 SECONDS_MAX = 60.0  # when a test counts as hanging
@@ -101,18 +102,17 @@ async def opened(url: str) -> AsyncIterator[World]:
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Server]:
-    """A server that wants passwords of everybody but its superuser."""
+    """A server with a role of its own password, and one that it lets in nowhere."""
     with Server.start(durable=False) as running:
         rules = running.data / "pg_hba.conf"
         rules.write_text(
-            "local all all trust\n"
-            "host all arriero 127.0.0.1/32 trust\n"
+            "local all all scram-sha-256\n"
             "host all stranger 127.0.0.1/32 reject\n"
             "host all all 127.0.0.1/32 scram-sha-256\n"
         )
         running.configure()
         execute(running.url(), f"CREATE ROLE keeper LOGIN PASSWORD '{PASSWORD}'", "CREATE ROLE stranger LOGIN")
-        running.wait_until("SELECT count(*) = 4 FROM pg_hba_file_rules", "the rules were not read")
+        running.wait_until("SELECT count(*) = 3 FROM pg_hba_file_rules", "the rules were not read")
         yield running
 
 
@@ -133,7 +133,7 @@ async def made(url: str) -> str:
 
 
 def as_keeper(url: str, password: str = PASSWORD) -> str:
-    return url.replace("//arriero@", f"//keeper:{password}@")
+    return as_role(url, "keeper", password)
 
 
 def free_port() -> int:
@@ -149,17 +149,17 @@ async def test_a_wrong_password_is_named_and_not_shown(url: str) -> None:
 
 
 async def test_a_missing_password_is_asked_for(url: str) -> None:
-    told = await refusal(url.replace("arriero@", "keeper@"))
+    told = await refusal(as_keeper(url, ""))
     assert "the server wants a password: put it into the URL, PGPASSWORD or the .pgpass file" in told
 
 
 async def test_a_role_that_does_not_exist_is_named(url: str) -> None:
-    told = await refusal(url.replace("arriero@", f"nobody:{PASSWORD}@"))
+    told = await refusal(as_role(url, "nobody", PASSWORD))
     assert 'password authentication failed for user "nobody"' in told
 
 
 async def test_a_role_that_the_server_rejects_is_told_where_to_look(url: str) -> None:
-    assert "pg_hba.conf" in await refusal(url.replace("arriero@", "stranger@"))
+    assert "pg_hba.conf" in await refusal(as_role(url, "stranger"))
 
 
 async def test_an_unknown_host_is_named() -> None:
@@ -371,8 +371,8 @@ async def test_a_store_with_no_connection_left_is_told_at_open_and_one_that_runs
 
 async def test_a_server_without_free_connections_says_so() -> None:
     with Server.start(durable=False, settings={"max_connections": "5", "superuser_reserved_connections": "1"}) as small:
-        url = small.create_database("shop")
-        execute(url, "CREATE ROLE keeper LOGIN")
+        small.create_database("shop")
+        small.create_role("keeper")
         held = [psycopg.connect(small.url("shop", "keeper")) for _ in range(4)]
         told = await refusal(small.url("shop", "keeper"))
         assert "the server has no connection left: raise max_connections, or put a pooler before it" in told
@@ -504,7 +504,9 @@ def test_what_the_driver_gets_is_what_the_url_says() -> None:
 
 async def test_a_store_on_a_socket_needs_no_host(own: Server, made: str) -> None:
     name = made.rpartition("/")[2]
-    url = f"postgresql:///{name}?host={own.socket_folder}&port={own.port}&user=arriero&listen=off"
+    url = (
+        f"postgresql:///{name}?host={own.socket_folder}&port={own.port}&user=arriero&password={own.password}&listen=off"
+    )
     async with opened(url) as world:
         assert await world.submit() == 1
 

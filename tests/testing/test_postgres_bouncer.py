@@ -49,6 +49,14 @@ def test_in_session_mode_each_client_has_its_own(server: Server) -> None:
 
 
 @needs_pgbouncer
+def test_a_pooler_wants_the_server_s_password(server: Server) -> None:
+    with PgBouncer.start(server) as pooler:
+        assert (pooler.folder / "users").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+            psycopg.connect(pooler.url().replace(f":{server.password}@", "@"))
+
+
+@needs_pgbouncer
 def test_a_pooler_that_does_not_start_says_why(server: Server) -> None:
     with pytest.raises(ProgramFailed, match="unknown parameter"):
         PgBouncer.start(server, settings={"pool_mod": "transaction"})

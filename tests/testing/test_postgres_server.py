@@ -4,6 +4,7 @@ import os
 import re
 import select
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -11,11 +12,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from arriero.testing.postgres import NotInstalled, ProgramFailed, Server, binaries, installations, keeper
+from arriero.errors import InvalidInput
+from arriero.testing.postgres import (
+    NotInstalled,
+    ProgramFailed,
+    Server,
+    binaries,
+    cluster,
+    installations,
+    keeper,
+    programs,
+)
 from arriero.testing.postgres.programs import Way, usual_way
 
 SECONDS_MAX = 30.0
@@ -87,6 +99,55 @@ def test_a_server_of_each_version_starts_answers_and_leaves_no_process_and_no_fo
     assert not server.running
     assert not server.folder.exists()
     server.stop()
+
+
+@pytest.mark.parametrize("way", ways())
+def test_nobody_comes_in_without_the_password_whichever_way_it_was_started(way: Way) -> None:
+    with Server.start(way=way, durable=False) as server:
+        for url in (server.url(), server.url(socket=True), f"{server.url()}?replication=true"):
+            assert server.password in url
+            with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+                psycopg.connect(url.replace(f":{server.password}@", "@"))
+            with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+                psycopg.connect(url.replace(server.password, "guessed"))
+
+
+def test_a_created_role_comes_in_with_the_server_s_password(server: Server) -> None:
+    server.create_role("it's me", "NOSUPERUSER")
+    with psycopg.connect(server.url(user="it's me")) as connection:
+        assert connection.execute("SELECT current_user").fetchone() == ("it's me",)
+
+
+@pytest.mark.parametrize("way", ways())
+def test_the_password_is_on_no_command_line_and_in_no_file_that_others_may_read(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    popen = subprocess.Popen
+
+    def seen(command: list[str], *args: Any, **named: Any) -> "subprocess.Popen[bytes]":
+        started.extend(command)
+        return popen(command, *args, **named)
+
+    monkeypatch.setattr(programs.subprocess, "Popen", seen)
+    cluster._template.cache_clear()
+    with (
+        Server.start(way=way, durable=False) as first,
+        Server.start(way=way, durable=False, following=first) as standby,
+    ):
+        assert any(program.endswith("/initdb") for program in started)
+        assert any(program.endswith("/pg_basebackup") for program in started)
+        assert first.password not in " ".join(started)
+        for server in (first, standby):
+            assert stat.S_IMODE(server.folder.stat().st_mode) == stat.S_IMODE(server.data.stat().st_mode) == 0o700
+            mentioning = [
+                path
+                for path in server.folder.rglob("*")
+                if path.is_file() and server.password.encode() in path.read_bytes()
+            ]
+            assert mentioning == [server.folder / cluster.PASSWORD_FILE]
+            for path in (*mentioning, server.folder / "log", server.data / cluster.SETTINGS_FILE):
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("way", ways())
@@ -178,6 +239,20 @@ def test_a_given_folder_stays_and_is_used_again(tmp_path: Path) -> None:
         with psycopg.connect(second.url()) as connection:
             assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
             assert connection.execute("SHOW fsync").fetchone() == ("off",)
+
+
+def test_a_folder_is_used_again_with_its_own_password_and_refused_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Server.start(folder=tmp_path, durable=False) as first:
+        password = first.password
+    monkeypatch.setattr(cluster, "password_of", lambda process: "that-of-another-process")
+    with Server.start(folder=tmp_path, durable=False) as second:
+        assert second.password == password
+        psycopg.connect(second.url()).close()
+    (tmp_path / cluster.PASSWORD_FILE).unlink()
+    with pytest.raises(InvalidInput, match="holds a PostgreSQL cluster, but no file 'password'"):
+        Server.start(folder=tmp_path)
 
 
 def test_a_folder_in_use_is_refused_and_its_server_goes_on(tmp_path: Path) -> None:

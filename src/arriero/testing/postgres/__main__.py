@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from .failures import NotInstalled, ProgramFailed
+from ...errors import ArrieroError
+from .failures import ProgramFailed
 from .server import NEWEST_USUAL, Server
 
 DATABASE = "arriero"
@@ -27,9 +28,9 @@ def main(version: int, port: int | None) -> None:
             while signal.sigtimedwait(STOPPED_BY, LOOK_SECONDS) is None:
                 if not server.running:
                     raise ProgramFailed("the server has ended by itself", server.log)
-    except (NotInstalled, ProgramFailed) as error:
+    except ArrieroError as error:
         click.echo(str(error), err=True)
-        sys.exit(2 if isinstance(error, NotInstalled) else 1)
+        sys.exit(1 if isinstance(error, ProgramFailed) else 2)
 
 
 main()

@@ -13,7 +13,7 @@ from . import cluster
 from .failures import NotInstalled, ProgramFailed, text_of
 from .programs import Program, Way, usual_way
 from .scratch import free_port, give, new_folder
-from .server import Server
+from .server import Server, login
 
 Mode = Literal["session", "transaction", "statement"]
 START_SECONDS_MAX = 20.0
@@ -22,7 +22,7 @@ LOOK_SECONDS = 0.005
 PORT_TAKEN = "Address already in use"
 SYSTEM_PROGRAMS = ("/usr/sbin", "/usr/local/sbin")  # not on every user's PATH
 SETTINGS = {
-    "auth_type": "trust",
+    "auth_type": "scram-sha-256",
     "max_client_conn": "500",
     "default_pool_size": "20",
     # Drivers send it at the start; PgBouncer refuses what it does not know.
@@ -33,9 +33,11 @@ SETTINGS = {
 class PgBouncer:
     """A running PgBouncer; made by ``start``. As a context manager it is stopped at the end."""
 
-    def __init__(self, program: Program, port: int, folder: Path, way: Way) -> None:
+    def __init__(self, program: Program, port: int, password: str, folder: Path, way: Way) -> None:
         self._program = program
         self.port = port
+        self.password = password
+        """The server's, which it wants of its clients, too."""
         self.folder = folder
         self.launched: Way = way
 
@@ -59,7 +61,7 @@ class PgBouncer:
         Args:
             mode: for how long a client keeps its connection to the server.
             settings: on top of ``SETTINGS``, by PgBouncer's names.
-            users: who may connect, without a password.
+            users: who may connect, with the server's password.
         Raises:
             NotInstalled - its program is not here.
             ProgramFailed - it did not start.
@@ -71,14 +73,15 @@ class PgBouncer:
         folder = new_folder(launched)
         log = folder / "log"
         given = {**SETTINGS, "pool_mode": mode, **(settings or {})}
-        (folder / "users").write_text("".join(f'"{user}" ""\n' for user in users), encoding="utf-8")
+        listed = "".join(f'"{user}" "{server.password}"\n' for user in users)
+        cluster.write_private(folder / "users", listed, launched)
         for tries_left in reversed(range(PORT_TRIES_MAX)):
             port = free_port()
             _write_configuration(folder, server.port, port, given)
             give(folder, launched)
             program = Program([path, folder / "configuration"], launched, log)
             if _answers(program, port):
-                return cls(program, port, folder, launched)
+                return cls(program, port, server.password, folder, launched)
             program.kill()
             told = text_of(log)
             if not tries_left or PORT_TAKEN not in told:
@@ -93,8 +96,7 @@ class PgBouncer:
 
     def url(self, database: str = "postgres", user: str | None = None) -> str:
         """How to reach a database of its server through it."""
-        role = quote(user or cluster.SUPERUSER, safe="")
-        return f"postgresql://{role}@127.0.0.1:{self.port}/{quote(database, safe='')}"
+        return f"postgresql://{login(user, self.password)}@127.0.0.1:{self.port}/{quote(database, safe='')}"
 
     def processes(self) -> list[int]:
         """Its processes."""

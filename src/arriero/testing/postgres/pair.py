@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Self
 from urllib.parse import quote
 
-from . import cluster
-from .server import NEWEST_USUAL, Server, StopMode
+from .server import NEWEST_USUAL, Server, StopMode, login
 
 ALONE = {"synchronous_standby_names": ""}
 WITH_STANDBY = {"synchronous_standby_names": "standby"}
@@ -53,7 +52,7 @@ class Pair:
     def url(self, database: str = "postgres", user: str | None = None) -> str:
         """One URL with both hosts, which leads to whichever is read-write; it stays the same over all fail-overs."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
-        role = quote(user or cluster.SUPERUSER, safe="")
+        role = login(user, self.primary.password)
         return f"postgresql://{role}@{hosts}/{quote(database, safe='')}?target_session_attrs=read-write"
 
     def kill_primary(self) -> None:

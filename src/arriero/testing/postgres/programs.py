@@ -78,7 +78,8 @@ class Program:
     """
 
     def __init__(self, command: Sequence[str | Path], way: Way, log: Path) -> None:
-        with log.open("ab") as output:
+        # A log may hold statements, and these passwords: it is for its owner alone.
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
             self._keeper = _kept(command, way, output)
 
     @property

@@ -18,11 +18,11 @@ from collections import deque
 from typing import Protocol, Self
 from urllib.parse import quote
 
-from . import cluster
 from .faults import Action, Fault
 from .link import JOIN_SECONDS, Link, start_thread
 from .messages import Message, Predicate
 from .scratch import listener, port_of
+from .server import login
 
 SEEN_MAX = 10_000  # messages kept for whoever wants to know what went by
 
@@ -31,16 +31,18 @@ class Listening(Protocol):
     """What a proxy can stand before: a Server, a PgBouncer, another Proxy."""
 
     port: int
+    password: str
 
 
 class Proxy:
     """A running proxy; made by ``start``. As a context manager it is stopped at the end."""
 
-    def __init__(self, server_port: int, listening: socket.socket) -> None:
+    def __init__(self, server: Listening, listening: socket.socket) -> None:
         self.port = port_of(listening)
+        self.password = server.password
         self.seen: deque[Message] = deque(maxlen=SEEN_MAX)
         """The last messages of both sides, also those that were not passed on."""
-        self._server_port = server_port
+        self._server_port = server.port
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
         self._links: set[Link] = set()
@@ -55,12 +57,11 @@ class Proxy:
 
         Raises: ProgramFailed - no port is free.
         """
-        return cls(server.port, listener())
+        return cls(server, listener())
 
     def url(self, database: str = "postgres", user: str | None = None) -> str:
         """How to reach a database of the server through the proxy."""
-        role = quote(user or cluster.SUPERUSER, safe="")
-        return f"postgresql://{role}@127.0.0.1:{self.port}/{quote(database, safe='')}"
+        return f"postgresql://{login(user, self.password)}@127.0.0.1:{self.port}/{quote(database, safe='')}"
 
     def cut_before(self, when: Predicate, *, nth: int = 1, keep_server: bool = False) -> Fault:
         """Cut the connection before a message is passed on: it never arrives.

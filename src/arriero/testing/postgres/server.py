@@ -1,6 +1,7 @@
 """A PostgreSQL server of one's own: made in a moment, killed at will, gone afterwards."""
 
 import ctypes
+import os
 import re
 import shutil
 import signal
@@ -37,8 +38,8 @@ BACK_END = re.compile(r"postgres: (?!.*\bwalsender ).+ (\[local\]|\S+\(\d+\))( |
 class Server:
     """A running server; made by ``start``. As a context manager it is stopped at the end.
 
-    It listens on 127.0.0.1 and on a socket in ``socket_folder``; its superuser ``arriero`` needs no password. So every
-    user of this machine can be its superuser while it runs: it is for tests, on machines whose users trust each other.
+    It listens on 127.0.0.1 and on a socket in ``socket_folder``, and wants a password of everybody: other users of
+    this machine reach its port, too. That of its superuser ``arriero`` is drawn at random and stands in ``url``.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class Server:
         self.folder = folder or self._scratch
         self.socket_folder = self._scratch
         self.port = port or 0
+        self.password = cluster.password_of(os.getpid())
+        """The superuser's. ``url`` names it for every role, so give it to those that you create (``create_role``)."""
         self.pid = 0
         """The process id of the postmaster, also after it was killed."""
 
@@ -84,14 +87,18 @@ class Server:
         Raises:
             NotInstalled - the version is not here.
             ProgramFailed - it did not start; the last lines of its log are in the message.
+            InvalidInput - the folder holds a cluster whose password is not kept there.
         """
         given = {**cluster.SETTINGS, **({} if durable else cluster.NOT_DURABLE), **(settings or {})}
         server = cls(version, folder, way or usual_way(), given, port)
         try:
             if following is not None:
                 server._copy(following)
-            elif not (server.data / "PG_VERSION").exists():
+            elif (server.data / "PG_VERSION").exists():
+                server.password = cluster.kept_password(server.folder)
+            else:
                 cluster.create(version, server.data, server.launched)
+                cluster.keep_password(server.folder, server.password, server.launched)
             server._launch()
         except BaseException:
             server._remove()
@@ -115,10 +122,21 @@ class Server:
 
     def url(self, database: str = "postgres", user: str | None = None, *, socket: bool = False) -> str:
         """How to reach a database of it: over TCP on the loopback address, or by its socket."""
-        name, role = quote(database, safe=""), quote(user or cluster.SUPERUSER, safe="")
         if socket:
-            return f"postgresql://{role}@/{name}?host={quote(str(self.socket_folder), safe='')}&port={self.port}"
-        return f"postgresql://{role}@127.0.0.1:{self.port}/{name}"
+            at = f"{login(user, self.password)}@/{quote(database, safe='')}"
+            return f"postgresql://{at}?host={quote(str(self.socket_folder), safe='')}&port={self.port}"
+        return f"postgresql://{login(user, self.password)}@127.0.0.1:{self.port}/{quote(database, safe='')}"
+
+    def create_role(self, name: str, options: str = "") -> None:
+        """Create a role that may log in, with the server's password, so that ``url(user=name)`` works.
+
+        Args: options: more of ``CREATE ROLE``, like ``SUPERUSER``.
+        Raises: psycopg's errors.
+        """
+        from psycopg.sql import SQL, Identifier, Literal
+
+        made = SQL("CREATE ROLE {} LOGIN PASSWORD {} ").format(Identifier(name), Literal(self.password))
+        self._execute(made + SQL(options))
 
     def create_database(self, name: str, template: str | None = None) -> str:
         """Create a database, empty or as a copy of another (to which nobody may be connected).
@@ -261,8 +279,10 @@ class Server:
         return True
 
     def _copy(self, primary: "Server") -> None:
-        cluster.copy_running(self.version, primary.port, self.data, self.launched)
-        source = f"host=127.0.0.1 port={primary.port} user={cluster.SUPERUSER} application_name=standby"
+        self.password = primary.password  # it stands in the data
+        cluster.keep_password(self.folder, self.password, self.launched)
+        source = cluster.source_of(primary.port, self.folder)
+        cluster.copy_running(self.version, source, self.data, self.launched)
         self.settings["primary_conninfo"] = source
 
     def _launch(self) -> None:
@@ -334,6 +354,11 @@ class Server:
         with self._connect() as connection:
             row = connection.execute(query).fetchone()
         return row[0] if row else None
+
+
+def login(user: str | None, password: str) -> str:
+    """A URL's part before the @."""
+    return f"{quote(user or cluster.SUPERUSER, safe='')}:{quote(password, safe='')}"
 
 
 def _title(pid: int) -> str:
