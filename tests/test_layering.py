@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("store",),
     ("runtime",),
-    ("config", "config_values"),
+    ("config", "config_trust", "config_values"),
     (
         "app",
         "assembly",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 
 from . import config_values as kinds
+from .config_trust import refuse_untrusted
 from .config_values import Kind, Unfit, shown, shown_wrong
 from .errors import InvalidInput
 from .runtime import crash_points
@@ -271,6 +272,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         if not file.is_file() and file.exists():
             raise InvalidInput(f"{file}: it is not a file; take it away, or put a file in its place")
+        refuse_untrusted(file)
         text = file.read_bytes().decode()
         return tomllib.loads(text)
     except OSError as error:
