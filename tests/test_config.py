@@ -611,6 +611,30 @@ def test_the_password_of_a_store_is_masked_and_what_only_looks_like_one_is_not(u
     assert written(BY_NAME["store"], url) == text
 
 
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("https://hooks.example/services/T0/B0/sesame", "https://hooks.example/***"),
+        ("https://hooks.example:8443?token=sesame#x", "https://hooks.example:8443/***"),
+        ("https://hooks.example/", "https://hooks.example/"),
+        ("https://hooks.example", "https://hooks.example"),
+        ("https://anna:ses/ame@hooks.example/", "***"),
+        ("https://hooks.example/ses@me", "***"),
+        ("hooks.example/services/sesame", "***"),
+        ("https://hooks.example\\sesame", "https://hooks.example/***"),
+    ],
+)
+def test_of_a_webhook_only_the_host_is_shown_whether_it_is_taken_or_refused(folder: Path, url: str, text: str) -> None:
+    assert written(BY_NAME["alerts_webhook_url"], url) == text
+    refused = refusal(folder, flags={"alerts_webhook_url": f"{url}\n", "alerts_webhook_secret": SECRET})
+    assert "ses" not in refused.partition(";")[0]
+
+
+def test_a_password_among_the_arguments_of_the_alert_command_is_masked() -> None:
+    command = ("notify", "--store", "postgresql://anna:sesame@here/shop")
+    assert "sesame" not in written(BY_NAME["alerts_command"], command)
+
+
 # --- as it is written
 @pytest.mark.parametrize(
     ("name", "value", "text"),

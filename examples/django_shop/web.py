@@ -5,7 +5,7 @@
 
 import json
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import django
 from django.conf import settings
@@ -23,6 +23,7 @@ settings.configure(
             "ENGINE": "django.db.backends.postgresql",
             "NAME": _where.path.lstrip("/"),
             "USER": _where.username or "",
+            "PASSWORD": unquote(_where.password or ""),
             "HOST": _where.hostname or "",
             "PORT": str(_where.port or ""),
         }

@@ -12,7 +12,7 @@ import msgspec
 from .errors import InvalidInput
 from .policies import SECONDS_MAX
 from .runtime.settings import ROLES, checked_roles
-from .store.masking import masked
+from .store.masking import masked, masked_webhook
 
 COUNT_MAX = 1_000_000  # more than any process holds, and than one transaction should touch
 TEXT_SHOWN_MAX = 200
@@ -33,19 +33,23 @@ class Kind(msgspec.Struct, frozen=True):
         checked: the value of an API, a flag or a file in its own type. Raises Unfit.
         parsed: what the text of an environment variable stands for, before it is checked. Raises ValueError.
         is_secret: it is never shown.
+        masked: a text of it as people may see it.
     """
 
     must_be: str
     checked: Callable[[object], Any]
     parsed: Callable[[str], object] = str
     is_secret: bool = False
+    masked: Callable[[str], str] = masked
 
 
 def shown(value: object, kind: Kind) -> Any:
     """A value of the kind as people and programs may see it: no secret, and nobody's name and password in a URL."""
     if kind.is_secret:
         return SECRET_MASKED if value else value
-    return masked(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return kind.masked(value)
+    return type(value)(shown(item, kind) for item in value) if isinstance(value, tuple | list) else value
 
 
 def shown_wrong(value: object, kind: Kind) -> str:
@@ -199,5 +203,6 @@ PROGRAM = Kind('a list of texts, a program and its arguments, like ["notify", "-
 WEBHOOK_URL = Kind(
     "an https:// URL without user and password, or an http:// one of this machine (localhost, 127.0.0.1, [::1])",
     _webhook_url,
+    masked=masked_webhook,
 )
 WEBHOOK_SECRET = Kind("whsec_ and the base64 of 24 to 64 random bytes", _webhook_secret, is_secret=True)

@@ -17,7 +17,7 @@ from tests.postgres_servers import database, emptied
 LEASE_SECONDS = 3600.0  # no test waits that long
 PATIENCE_SECONDS = 60.0
 DIES = """
-import asyncio, os, signal, sys
+import asyncio, os, signal
 from arriero import Agent, App, Attempt, workflow
 porters = Agent("porters")
 
@@ -32,7 +32,7 @@ async def journey(load: str) -> str:
 app = App("dies", agents=[porters], workflows=[journey])
 
 async def main() -> None:
-    async with app.running(store=sys.argv[1]):
+    async with app.running():
         await app.submit(journey("wool"), task_id="journey-1")
         await asyncio.Event().wait()
 
@@ -71,10 +71,10 @@ async def store() -> AsyncIterator[PostgresStore]:
 async def test_what_a_killed_process_held_is_freed_long_before_its_lease_ends(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("ARRIERO_STORE", raising=False)
     monkeypatch.setenv("ARRIERO_LEASE_SECONDS", str(LEASE_SECONDS))
     url = emptied(database())
-    killed = subprocess.run([sys.executable, "-c", DIES, url], timeout=PATIENCE_SECONDS, check=False)
+    monkeypatch.setenv("ARRIERO_STORE", url)
+    killed = subprocess.run([sys.executable, "-c", DIES], timeout=PATIENCE_SECONDS, check=False)
     assert killed.returncode == -9
     app = App("lives", agents=[porters], workflows=[journey])
     async with app.running(store=url):
@@ -84,7 +84,7 @@ async def test_what_a_killed_process_held_is_freed_long_before_its_lease_ends(
 async def test_one_store_sees_the_process_of_another_alive_and_leaves_no_file_of_a_retired_one(
     store: PostgresStore, temporary: Path
 ) -> None:
-    other = PostgresStore(store.url)
+    other = PostgresStore(database())
     await other.open()
     other.announce("p1")
     store.announce("p2")

@@ -14,10 +14,10 @@ import pytest
 
 from arriero.errors import SchemaOutdated, StoreError
 from arriero.store import existing_store, open_store, schema_of
-from arriero.store.masking import masked
 from arriero.store.migrate import Migration
 from arriero.store.postgres import migrating
 from arriero.store.postgres.store import PostgresStore
+from arriero.store.postgres.target import target_of
 from arriero.testing.postgres.binaries import binaries_of
 from tests.postgres_servers import USUAL, as_role, password_of, server, without_password, worker
 
@@ -257,7 +257,7 @@ async def test_an_older_schema_is_refused_naming_the_command_and_left_as_it_is(
     with pytest.raises(SchemaOutdated) as raised:
         await store.open()
     assert str(raised.value) == (
-        f"store {masked(url)}: its schema is number {LATEST.number}, this release of arriero needs {SECOND.number}:"
+        f"store {target_of(url).shown}: its schema is number {LATEST.number}, this release of arriero needs {SECOND.number}:"
         " run arriero migrate"
     )
     assert numbers(url) == [*range(1, LATEST.number + 1)]
@@ -278,7 +278,7 @@ async def test_a_schema_newer_by_one_is_worked_with_and_by_two_refused(
     release(monkeypatch, SECOND, THIRD)
     schema_of(url).migrate(None)
     monkeypatch.undo()
-    refusal = f"store {masked(url)}: its schema is number {THIRD.number}, this release of arriero knows {LATEST.number}: install"
+    refusal = f"store {target_of(url).shown}: its schema is number {THIRD.number}, this release of arriero knows {LATEST.number}: install"
     with pytest.raises(SchemaOutdated, match="install the newer release") as raised:
         await PostgresStore(url).open()
     assert str(raised.value).startswith(refusal)
@@ -305,14 +305,14 @@ async def test_who_only_reads_makes_no_schema(url: str) -> None:
     with pytest.raises(StoreError) as raised:
         existing_store(url)
     assert str(raised.value) == (
-        f"store {masked(url)}: it holds no tasks of arriero (there are no tables in schema arriero); name the right one with"
-        " --store or ARRIERO_STORE, or make it with arriero migrate"
+        f"store {target_of(url).shown}: it holds no tasks of arriero (there are no tables in schema arriero);"
+        " name the right one with --store or ARRIERO_STORE, or make it with arriero migrate"
     )
     assert asked(url, "SELECT to_regnamespace('arriero')") == [(None,)]
     store = open_store(url)
     await store.open()
     await store.close()
-    assert existing_store(url).url == url
+    assert existing_store(url).url == target_of(url).shown
 
 
 # --- rights

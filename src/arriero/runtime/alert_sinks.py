@@ -12,6 +12,7 @@ import http.client
 import inspect
 import logging
 import os
+import re
 import signal
 import socket
 import ssl
@@ -20,11 +21,12 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any, Protocol
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..codec import error_text
 from ..core.alerts import Alert, as_event, one_line, signature, signing_key
 from ..errors import InvalidInput
+from ..store.masking import holds_password
 from .ports import Ports
 
 logger = logging.getLogger("arriero.alerts")
@@ -35,7 +37,12 @@ COMMAND_TIMEOUT_SECONDS = 30.0
 WEBHOOK_TIMEOUT_SECONDS = 20.0  # Standard Webhooks recommends 15 to 30
 THREADS_MAX = 8  # of one sink: as many as Alerting tells at once
 ANSWER_BYTES_MAX = 65_536
+TOKEN_LENGTH_MIN = 8  # of an address: a shorter part is a word that answers need
 SHOWN_MAX = 500  # characters of what a receiver or a command said: enough to see what is wrong
+
+
+# What signs alerts, where they go to, and how libpq logs in. Files that a variable names guard themselves.
+SECRET_VARIABLES = ("ARRIERO_ALERTS_WEBHOOK_SECRET", "ARRIERO_ALERTS_WEBHOOK_URL", "PGPASSWORD")
 
 
 class AlertSink(Protocol):
@@ -102,6 +109,9 @@ class FunctionSink:
 class CommandSink:
     """A program, given as its list of arguments; no shell. The event is JSON on its standard input.
 
+    It gets the environment of this process without the secrets in it: no variable of ``SECRET_VARIABLES``, and none
+    that holds a URL with a password.
+
     It has been told when it exits with 0. At its timeout it is killed, with all that it started in its session.
 
     Raises: InvalidInput - no arguments, or one that is no text.
@@ -131,8 +141,9 @@ class CommandSink:
 
     async def _run(self, given: IO[bytes], complaints: IO[bytes]) -> int:
         process = await asyncio.create_subprocess_exec(
-            *self._arguments, stdin=given, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True
-        )
+            *self._arguments, stdin=given, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True,
+            env={name: value for name, value in os.environ.items() if not _is_secret(name, value)},
+        )  # fmt: skip
         try:
             return await process.wait()
         finally:
@@ -209,7 +220,7 @@ class _Request:
     ) -> None:
         self._connection = connection
         self._target = f"{path}?{query}" if query else path
-        self._private = [part for part in (path, query) if len(part) > 1]
+        self._private = _private_parts(path, query)
         self._headers = headers
         self._body = body
         self._is_cut_off = False
@@ -257,6 +268,13 @@ class _Request:
                 socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
 
+def _private_parts(path: str, query: str) -> list[str]:
+    """What a receiver may repeat of its address, whole or in parts, as it was sent or decoded; the longest first."""
+    wholes = [part for part in (path, query) if len(part) > 1]
+    parts = [part for part in re.split(r"[/&=]", f"{path}&{query}") if len(part) >= TOKEN_LENGTH_MIN]
+    return sorted({form for part in (*wholes, *parts) for form in (part, unquote(part))}, key=len, reverse=True)
+
+
 def _in_thread(ports: Ports, sink: str, function: Callable[[], Any]) -> Awaitable[Any]:
     """Run it in the sink's own threads, so that one that hangs keeps only itself from being told."""
     return ports.in_thread(f"alerts-{sink}", THREADS_MAX, function, lambda: None)
@@ -275,6 +293,10 @@ def _checked_url(url: str) -> SplitResult:
     if "@" in parts.netloc:
         raise InvalidInput("the address of the webhook holds a user or password: leave them out, the secret signs")
     return parts
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return name in SECRET_VARIABLES or holds_password(value)
 
 
 def _short_hash(*parts: str) -> str:

@@ -1,13 +1,20 @@
-"""URLs as people may see them: without what logs somebody in."""
+"""URLs as people may see them, without what logs somebody in: ``masked`` for stores, ``masked_webhook`` for webhooks."""
 
 import re
+from urllib.parse import unquote
 
 MASK = "***"
 # Up to the last @ before a query: a password may hold what it should not. Then the same for one that holds even a "?".
 # A file's path is left alone.
 _USERS = (r"(?<=://)(?!/)[^?#]*@", r"(?<=://)[^/:?#@]*:[^@]*@")
 # Also of the driver's other form, ``host=... password='...'``. A value of listen_url is another URL.
-_PASSWORD = re.compile(r"""(\w*password\s*=\s*|\blisten_url=)('[^']*'|[^\s&#]+)""", re.IGNORECASE)
+_SECRET_NAME = r"\w*(?:pass|secret|scram)\w*\s*="
+_PASSWORD = re.compile(rf"""({_SECRET_NAME}\s*|\blisten_url=)('[^']*'|[^\s&#]+)""", re.IGNORECASE)
+_HOLDS_PASSWORD = re.compile(rf"://[^@/\s]*:[^@]*@|{_SECRET_NAME}", re.IGNORECASE)
+_WEBHOOK = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#\\\s]*@)?(?P<host>[^/?#@\\\s]+)(?P<rest>[^@]*)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def masked(url: str) -> str:
@@ -15,3 +22,18 @@ def masked(url: str) -> str:
     for user in _USERS:
         url = re.sub(user, f"{MASK}@", url)
     return _PASSWORD.sub(rf"\g<1>{MASK}", url)
+
+
+def holds_password(text: str) -> bool:
+    """Whether a password may be in what may be the URL of a store."""
+    return _HOLDS_PASSWORD.search(text) is not None or _HOLDS_PASSWORD.search(unquote(text)) is not None
+
+
+def masked_webhook(url: str) -> str:
+    """The URL's host alone: path and query are the credential of many services. It need not be a right one."""
+    found = _WEBHOOK.fullmatch(url)
+    if found is None:  # where its host ends cannot be told
+        return MASK if url else url
+    user = f"{MASK}@" if found["user"] else ""
+    rest = f"/{MASK}" if found["rest"].strip("/") else found["rest"]
+    return f"{found['scheme']}{user}{found['host']}{rest}"

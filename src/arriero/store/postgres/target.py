@@ -75,6 +75,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     listen_conninfo: str
     prepare: bool | None
 
+    def __repr__(self) -> str:  # without a password, in whatever trace or log it comes to stand
+        return f"<target {self.shown}>"
+
     @property
     def channel(self) -> str:
         """Where wake-ups are told."""
