@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_calls import APP, Call, Run, order
+from cli_calls import APP, Call, Run, json_lines, order
 
 from arriero.errors import TaskFailed
+from arriero.escaping import escaped
 
 
 def explained(call: Call, task_id: str, *options: str) -> dict[str, list[dict[str, str]]]:
@@ -92,6 +96,15 @@ def test_a_paused_task_tells_who_paused_it_and_why(sold: Call) -> None:
     assert explained(sold, "later")["people"][0]["by"] == "ana"
 
 
+def test_json_escapes_what_moves_a_cursor_and_is_the_same_value(sold: Call) -> None:
+    reason = "\x7f\x9b2J\u202egnol \U000e0041"
+    assert sold("task", "pause", "later", "--by", "ana", "--reason", reason).exit_code == 0
+    told = sold("task", "explain", "later", "--json").stdout
+    assert "\\u007f\\u009b2J\\u202egnol \\udb40\\udc41" in told
+    assert escaped(told, keep="\n") == told
+    assert json.loads(told)["people"][0]["reason"] == reason
+
+
 def test_a_step_that_waits_for_an_agent_nobody_hosts_names_the_agent(
     call: Call, start: Callable[..., Run], shop: Path
 ) -> None:
@@ -127,6 +140,63 @@ def test_a_task_of_a_store_with_its_own_name_names_the_store_in_the_commands(
     assert call("submit", APP, "later", "--arguments", order("1"), "--task-id", "one", "--store", url).exit_code == 0
     told = call("task", "explain", "one", "--store", url).stdout
     assert all(command.endswith(f"--store {url}") for command in commands_of(told))
+
+
+def test_a_password_of_the_store_is_not_repeated_and_the_commands_work_once_the_variable_is_set(
+    call: Call, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARRIERO_STORE", raising=False)
+    url = "sqlite:///password=sesame.db"
+    assert call("submit", APP, "later", "--arguments", order("1"), "--task-id", "one", "--store", url).exit_code == 0
+    told = call("task", "explain", "one", "--store", url)
+    as_json = call("task", "explain", "one", "--store", url, "--json")
+    assert "sesame" not in told.stdout + as_json.stdout
+    note = "set ARRIERO_STORE to the URL that you gave with --store; it is not shown, as a password is in it"
+    assert f"({note})" in told.stdout
+    assert json_lines(as_json.stdout)[0]["note"] == note
+    (command,) = [line for line in commands_of(told.stdout) if " pause " in line]
+    typed = as_typed(command)
+    refused = subprocess.run(["bash", "-c", typed], capture_output=True, text=True, check=False)
+    assert (refused.returncode, "it is empty; name a store" in refused.stderr) == (2, True)
+    environment = {**os.environ, "ARRIERO_STORE": url}
+    done = subprocess.run(["bash", "-c", typed], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("ARRIERO_STORE", url)
+    again = call("task", "explain", "one", "--store", url).stdout
+    assert "it is not shown" not in again
+    assert '--store "$ARRIERO_STORE"' in again
+
+
+LOOK_ALIKE = (
+    "order-1",
+    "order\u20111",
+    "\u043erder-1",
+    "order-1\u200b",
+    "order-1\ufe0f",
+    "order-1\u3164",
+    "o\u202erder-1",
+)
+
+
+def test_of_ids_that_print_alike_each_command_means_its_own_task(call: Call, shop: Path) -> None:
+    for task_id in LOOK_ALIKE:
+        assert call("submit", APP, "later", "--arguments", order("x"), "--task-id", task_id).exit_code == 0
+    commands = set()
+    for number, task_id in enumerate(LOOK_ALIKE):
+        told = call("task", "explain", "--", task_id).stdout
+        (command,) = [line for line in commands_of(told) if " pause " in line]
+        assert command.isascii()
+        commands.add(command)
+        ran = subprocess.run(["bash", "-c", as_typed(command)], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        paused = {task["id"] for task in json_lines(call("task", "list", "--paused", "--json").stdout)}
+        assert paused == set(LOOK_ALIKE[: number + 1])
+    assert len(commands) == len(LOOK_ALIKE)
+
+
+def as_typed(command: str) -> str:
+    """The command as somebody types it, with a reason, run by this interpreter."""
+    return command.replace("arriero ", f"{sys.executable} -m arriero ", 1).replace("TEXT", "because")
 
 
 def test_the_app_is_named_where_types_are_needed_unless_it_is_configured(

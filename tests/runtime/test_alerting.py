@@ -22,6 +22,7 @@ from runtime_world import until, within
 
 from arriero.core.alerts import Alert
 from arriero.errors import DefinitionError, InvalidInput, StoreError
+from arriero.escaping import escaped
 from arriero.model import AlertRow, Instant, later, seconds_between
 from arriero.runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from arriero.runtime.alerting import REST_SECONDS, TELLINGS_MAX, Alerting
@@ -544,6 +545,28 @@ class TestCommands:
         event = json.loads(kept.read_bytes())
         assert (event["type"], event["data"]["id"]) == ("task.alert.opened", "store-1-1000000000-open")
 
+    async def test_a_command_gets_the_environment_without_the_secrets_in_it(
+        self, store: Store, ports: Ports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        secret = {
+            "ARRIERO_ALERTS_WEBHOOK_SECRET": "whsec_c2VzYW1l",
+            "ARRIERO_ALERTS_WEBHOOK_URL": "https://hooks.example/services/sesame",
+            "PGPASSWORD": "sesame",
+            "ARRIERO_STORE": "postgresql://anna:sesame@here/shop",
+            "DATABASE_URL": "postgresql://here/shop?listen_url=postgresql%3A%2F%2Fanna%3Asesame%40here",
+            "PLACE": "host=here password=sesame",
+        }
+        harmless = {"TEAM": "night", "SHOP_URL": "https://shop.example/", "ANOTHER": "postgresql://anna@here/shop"}
+        for name, value in (secret | harmless).items():
+            monkeypatch.setenv(name, value)
+        kept = tmp_path / "environment"
+        program = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
+        assert (await told_to(CommandSink(python(program, kept)), store, ports)).next_at is None
+        passed = json.loads(kept.read_text())
+        assert not set(passed) & set(secret)
+        assert passed.items() >= harmless.items()
+        assert passed["PATH"] == os.environ["PATH"]
+
     async def test_a_command_that_reads_nothing_has_been_told_too(self, store: Store, ports: Ports) -> None:
         assert (await told_to(CommandSink(python("pass")), store, ports)).next_at is None
 
@@ -730,6 +753,21 @@ class TestWebhooks:
         row = await told_to(webhook(ports, f"{webserver.url}/alerts"), store, ports)
         assert f"answered {status}, and a redirect is never followed" in row.error
         assert [path for path, _, _ in webserver.got] == ["/alerts"]
+
+    async def test_what_a_receiver_says_moves_no_cursor_in_the_log_or_in_the_row(
+        self, store: Store, ports: Ports, webserver: Webserver, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        webserver.status, webserver.body = 500, "\x1b[2J\u202egone\x9b31m".encode()
+        row = await told_to(webhook(ports, webserver.url), store, ports)
+        assert row.error.endswith("the webhook answered 500: \\x1b[2J\\u202egone\\x9b31m")
+        assert "\\x1b[2J\\u202egone\\x9b31m" in caplog.text
+        assert escaped(caplog.text, keep="\n") == caplog.text
+
+    async def test_no_part_of_the_address_is_repeated(self, store: Store, ports: Ports, webserver: Webserver) -> None:
+        webserver.status, webserver.body = 404, b"no service T01234567/s%73ame-token, nor ssame-token of key=0123456789"
+        url = f"{webserver.url}/services/T01234567/s%73ame-token?key=0123456789"
+        row = await told_to(webhook(ports, url), store, ports)
+        assert row.error.endswith("the webhook answered 404: no service .../..., nor ... of ...")
 
     async def test_a_webhook_that_never_answers_is_cut_off_at_its_timeout(
         self, store: Store, ports: Ports, webserver: Webserver

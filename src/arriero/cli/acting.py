@@ -13,6 +13,7 @@ from ..app import App
 from ..bulk import Acted, Tasks
 from ..core.verbs import judged
 from ..errors import InvalidInput, VerbRefused
+from ..escaping import shell_argument
 from ..model import Loaded, TaskState, Verb
 from ..task import TaskView, view_of
 from .filters import Which
@@ -105,7 +106,7 @@ def _tell_one(ask: Ask, view: TaskView, nobody: str) -> None:
     else:
         click.echo(one_line(f"task {_standing(view)}"))
     if ask.verb is Verb.ANSWER and view.state == TaskState.ERROR and not ask.dry_run:
-        note(f"note: it stays in error until `arriero task resubmit {view.id}` goes on from there")
+        note(f"note: it stays in error until `arriero task resubmit {shell_argument(view.id)}` goes on from there")
     note_nobody_runs(nobody)
 
 

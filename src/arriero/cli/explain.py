@@ -1,7 +1,7 @@
 """``arriero task explain``: why a task is where it is, and what would move it."""
 
 import asyncio
-import shlex
+import os
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -12,8 +12,10 @@ from ..attempt import as_datetime
 from ..core.explain import Act, Explanation, Reason, explain
 from ..core.moves import Move
 from ..core.wording import relative, told
+from ..escaping import shell_word
 from ..model import AlertRow, Instant, Loaded, TaskState
 from ..store.base import StateStore
+from ..store.masking import holds_password
 from ..task import asked_ahead
 from .output import one_line, print_json, time_of
 from .stores import configured, json_option, reading, store_option
@@ -21,6 +23,7 @@ from .task import find_task
 
 ALERTS_PAGE = 1_000
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
+STORE_VARIABLE = "ARRIERO_STORE"
 NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
 
 
@@ -67,6 +70,7 @@ class ShownExplanation(msgspec.Struct, frozen=True):
     reasons: tuple[ShownReason, ...]
     people: tuple[ShownAct, ...]
     verbs: tuple[ShownMove, ...]
+    note: str = ""
 
 
 @click.command("explain", short_help="Say why a task is where it is, and what would move it.")
@@ -110,6 +114,7 @@ class Typed:
     def __init__(self, task_id: str, store: str | None) -> None:
         self._task_id = task_id
         self._store = store
+        self._is_secret = store is not None and holds_password(store)
         self._has_app = bool(configured(store).app)
 
     def command(self, move: Move) -> str:
@@ -118,10 +123,22 @@ class Typed:
         options = [*move.options, "--reason", "TEXT"]
         if not self._has_app and any(option in NEEDS_TYPES for option in options):
             options += ["--app", "MODULE:APP"]
-        if self._store is not None:
-            options += ["--store", self._store]
-        words = [*options, "--", *names] if any(name.startswith("-") for name in names) else [*names, *options]
-        return f"arriero task {move.verb} {shlex.join(words)}"
+        written = [*map(shell_word, options), *self._store_words()]
+        quoted = [shell_word(name) for name in names]
+        words = [*written, "--", *quoted] if any(name.startswith("-") for name in names) else [*quoted, *written]
+        return f"arriero task {move.verb} {' '.join(words)}"
+
+    def note(self) -> str:
+        """What has to be set before a command is typed; empty for nothing."""
+        if not self._is_secret or self._store == os.environ.get(STORE_VARIABLE):
+            return ""
+        return f"set {STORE_VARIABLE} to the URL that you gave with --store; it is not shown, as a password is in it"
+
+    def _store_words(self) -> list[str]:
+        """``--store`` again if it was given; a URL with a password by a variable, which is refused while it is empty."""
+        if self._store is None:
+            return []
+        return ["--store", f'"${STORE_VARIABLE}"' if self._is_secret else shell_word(self._store)]
 
 
 def _shown(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed) -> ShownExplanation:
@@ -136,6 +153,7 @@ def _shown(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
         reasons=tuple(map(_shown_reason, explanation.reasons)),
         people=tuple(map(_shown_act, explanation.acts)),
         verbs=tuple(_shown_move(move, typed) for move in explanation.moves),
+        note=typed.note(),
     )
 
 
@@ -166,6 +184,8 @@ def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
     _print_acts(explanation.acts, now)
     allowed = [move for move in explanation.moves if not move.refused]
     click.echo("\nwhat you can do:" if allowed else "\nno verb would move it")
+    if allowed and (note := typed.note()):
+        _say(f"  ({note})")
     for move in allowed:
         _say(f"- {move.verb}: {move.does}")
         click.echo(f"    {one_line(typed.command(move))}")

@@ -14,7 +14,7 @@ from ..core.wording import shortened, span, when
 from ..errors import MutilatedExport
 from ..model import HistoryRow, Instant, TaskRow
 from ..store.base import StateStore
-from .output import Progress, data_output, one_line, print_json, shown_exactly
+from .output import Progress, data_output, for_reader, one_line, print_json, shown_exactly
 from .stores import json_option, reading, store_option
 from .task import find_task
 
@@ -45,7 +45,7 @@ async def _history(task_id: str | None, store: str | None, raw: bool, as_json: b
         lines = _as_json if as_json else _events if raw or task is None else _told(task)
         async for row in opened.history(None if task is None else task.task_no):
             for line in lines(row):
-                output.write(line)
+                output.write(for_reader(output, line) if as_json else line)
     output.flush()
 
 
@@ -106,7 +106,7 @@ async def _export(store: str | None) -> None:
     async with reading(store) as opened:
         with Progress("export") as progress:
             async for line in _lines(opened):
-                output.write(line)
+                output.write(for_reader(output, line))
                 progress.advance()
     output.flush()
 

@@ -1,5 +1,6 @@
 """What commands print: one line per thing, a table on a terminal, JSON lines for programs, progress for people."""
 
+import logging
 import os
 import sys
 import time
@@ -12,10 +13,27 @@ import click
 import msgspec
 
 from ..attempt import as_datetime
+from ..escaping import escaped, escaped_json, one_line
 from ..model import Instant
 
 PROGRESS_AFTER_SECONDS = 1.0
 PROGRESS_EVERY_SECONDS = 0.2
+
+__all__ = [
+    "PlainFormatter",
+    "Progress",
+    "data_output",
+    "for_reader",
+    "json_line",
+    "one_line",
+    "print_json",
+    "print_table",
+    "shown_exactly",
+    "shown_span",
+    "shown_time",
+    "time_of",
+    "write_no_more",
+]
 
 
 def write_no_more() -> None:
@@ -23,16 +41,6 @@ def write_no_more() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-def one_line(text: str) -> str:
-    """A text as one line that moves no cursor and every terminal can write."""
-    shown = "".join(character if character.isprintable() else _escaped(character) for character in text.strip())
-    return shown.encode("utf-8", "backslashreplace").decode()
-
-
-def _escaped(character: str) -> str:
-    return " " if character in "\n\t" else ascii(character)[1:-1]
 
 
 def time_of(instant: Instant | None) -> datetime | None:
@@ -64,7 +72,24 @@ def data_output() -> BinaryIO:
 
 def print_json(value: Any) -> None:
     """A value as one line of JSON."""
-    click.echo(msgspec.json.encode(value).decode())
+    click.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON in which nothing moves a cursor: what cannot be seen is escaped, which changes no value."""
+    return escaped_json(msgspec.json.encode(value).decode())
+
+
+def for_reader(output: BinaryIO, line: bytes) -> bytes:
+    """A line of JSON whose very bytes are hashed: as it is for files and programs, escaped for a terminal."""
+    return escaped_json(line.decode()).encode() if output.isatty() else line
+
+
+class PlainFormatter(logging.Formatter):
+    """Log records whose texts, tracebacks included, move no cursor."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record), keep="\n\t")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -11,7 +11,7 @@ from ..app import App
 from ..errors import InvalidInput
 from ..replies import Replies, Status, status_of
 from .operators import note, operating
-from .output import data_output, one_line, shown_time
+from .output import data_output, json_line, one_line, shown_time
 from .stores import store_option
 
 TEXT_SHOWN_MAX = 300
@@ -80,7 +80,7 @@ async def _peek(ask: Ask, store: str | None) -> None:
 
 
 def _write(output: BinaryIO, status: Status, ask: Ask) -> None:
-    line = msgspec.json.encode(status.cloud_event()) if ask.as_json else _readable(status).encode()
+    line = (json_line(status.cloud_event()) if ask.as_json else _readable(status)).encode()
     output.write(line + b"\n")
     output.flush()
 

@@ -14,7 +14,7 @@ from ..config import load
 from ..errors import InvalidInput
 from ..runtime.settings import ROLES
 from .loading import load_app
-from .output import one_line, write_no_more
+from .output import PlainFormatter, one_line, write_no_more
 from .stores import configured_app, store_option
 
 LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
@@ -34,7 +34,9 @@ def run(app: str | None, store: str | None, roles: str | None, agents: str | Non
     stop = Stop()
     stop.listen()
     loaded = configured_app(load()) if app is None else load_app(app)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log = logging.StreamHandler()
+    log.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[log])
     asyncio.run(_run(loaded, store, _names(roles, "role"), _names(agents, "Agent"), stop))
 
 

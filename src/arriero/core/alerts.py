@@ -16,6 +16,7 @@ import msgspec
 
 from ..attempt import as_datetime
 from ..errors import InvalidInput
+from ..escaping import escaped
 from ..model import AlertRow
 from .backoff import retry_delay
 
@@ -92,7 +93,7 @@ def one_line(alert: Alert) -> str:
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []
     text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason} ({', '.join(facts)}) [{alert.id}]"
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    return escaped(text)
 
 
 def again_in(attempts: int, *, seconds: float, seconds_max: float, jitter: float) -> float:

@@ -1,10 +1,10 @@
 """What a convoy waits for, and where a task stands in it: words that views, explanations and findings share."""
 
-import shlex
 from collections.abc import Sequence
 
 import msgspec
 
+from ..escaping import shell_argument
 from ..model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskRow, TaskState, Turn, later
 from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy
 from . import wording
@@ -39,7 +39,7 @@ def ahead_of(task_no: int, members: Sequence[TaskRow]) -> Ahead:
 def typed(verb: ConvoyVerb, key: str) -> str:
     """The verb as it is typed, between backticks."""
     name = str(verb).replace("_", "-")
-    return f"`arriero convoy {name} {'-- ' if key.startswith('-') else ''}{shlex.quote(key)}`"
+    return f"`arriero convoy {name} {shell_argument(key)}`"
 
 
 def ranges(missing: Ranges) -> str:

@@ -19,6 +19,7 @@ from typing import Protocol
 from ..codec import error_text, recordable_text
 from ..core.alerts import RETRY_SECONDS, RETRY_SECONDS_MAX, Alert, again_in, alert_of
 from ..errors import DefinitionError, StoreError
+from ..escaping import one_line
 from ..model import AlertRow
 from ..policies import SECONDS_MAX
 from .alert_sinks import AlertSink, NotTold
@@ -115,7 +116,8 @@ class Alerting:
         sinks = [sink for sink in self._sinks if sink.name not in row.told]
         async with asyncio.TaskGroup() as group:  # when we stop, it waits until each has let go of what it began
             tellings = {sink.name: group.create_task(self._tell(sink, alert)) for sink in sinks}
-        failed = {name: error for name, telling in tellings.items() if (error := telling.result()) is not None}
+        answers = {name: telling.result() for name, telling in tellings.items()}
+        failed = {name: one_line(error) for name, error in answers.items() if error is not None}
         told = (*row.told, *(sink.name for sink in sinks if sink.name not in failed))
         again = self._again_in(row.attempts) if failed else None
         for name, error in failed.items():
