@@ -96,6 +96,17 @@ async def test_one_store_sees_the_process_of_another_alive_and_leaves_no_file_of
     await other.close()
 
 
+async def test_no_path_is_made_of_the_name_that_a_row_says(store: PostgresStore, temporary: Path) -> None:
+    store.announce("p1")
+    (folder,) = temporary.glob("*/*")
+    kept = folder.parent / "poetry.lock"
+    kept.touch()
+    assert not store.is_known_dead("../poetry")
+    number = await store.register("../poetry", LEASE_SECONDS)
+    assert await store.retire(number, by="p1", known_dead=True)
+    assert kept.exists()
+
+
 async def test_stores_of_different_databases_do_not_meet(store: PostgresStore) -> None:
     assert folder_of_machine(store.store_id) != folder_of_machine("another")
 

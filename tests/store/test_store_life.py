@@ -5,9 +5,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from store_world import TestClock
 
-from arriero.store.life import Lives, folder_of_file
+from arriero.errors import InvalidInput
+from arriero.runtime.ports import SystemPorts
+from arriero.store.life import Lives, folder_of_file, lock_file_of
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
 
@@ -112,6 +115,57 @@ async def test_what_was_retired_leaves_no_file_behind(
     assert store.is_known_dead("other")
     assert await store.retire(number, by="me", known_dead=True)
     assert list((tmp_path / "store.db.processes").iterdir()) == []
+
+
+HOSTILE_NAMES = (
+    "../poetry",
+    "../../poetry",
+    "/{folder}/poetry",
+    "",
+    ".",
+    "..",
+    ".hidden",
+    "a/b",
+    "a\x00b",
+    "p1\n",
+    "caf\u00e9",
+    "x" * 101,
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=ascii)
+async def test_no_path_is_made_of_the_name_that_a_row_says(
+    open_sqlite: Callable[[], Awaitable[SqliteStore]], tmp_path: Path, name: str
+) -> None:
+    store = await open_sqlite()
+    store.announce("p1")
+    name = name.format(folder=tmp_path)
+    kept = [tmp_path / "poetry.lock", tmp_path.parent / "poetry.lock", tmp_path / "store.db.processes" / ".lock"]
+    for file in kept:
+        file.touch()
+    assert not store.is_known_dead(name)
+    number = await store.register(name, 3.0)
+    assert await store.retire(number, by="me", known_dead=True)
+    assert all(file.exists() for file in kept)
+    with pytest.raises(InvalidInput, match="is no name for a process start"):
+        store.announce(name)
+
+
+def test_a_link_in_the_place_of_a_lock_file_is_not_followed(tmp_path: Path) -> None:
+    folder = folder_of_file(str(tmp_path / "store.db"))
+    folder.mkdir()
+    (folder / "p1.lock").symlink_to(tmp_path / "elsewhere")
+    lives = Lives(folder)
+    with pytest.raises(OSError, match="symbolic links"):
+        lives.announce("p1")
+    assert not lives.is_known_dead("p1")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_every_host_s_name_makes_a_name_that_a_lock_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("caf\u00e9.local", "..", "-x", "h" * 300, ""):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        assert lock_file_of(Path("folder"), SystemPorts().new_instance()) is not None
 
 
 def test_in_memory_nobody_is_known_to_be_dead() -> None:

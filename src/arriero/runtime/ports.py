@@ -136,8 +136,8 @@ class SystemPorts:
         self._pools: dict[str, ThreadPoolExecutor] = {}
 
     def new_instance(self) -> str:
-        host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:40]
-        return f"{host}-{os.getpid()}-{secrets.token_hex(6)}"
+        host = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname())[:40]
+        return f"{host.lstrip('-') or 'host'}-{os.getpid()}-{secrets.token_hex(6)}"
 
     def new_task_id(self) -> str:
         if os.getpid() != self._pid:  # a forked process must not draw what its parent draws

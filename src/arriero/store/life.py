@@ -3,10 +3,15 @@
 import fcntl
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
 
+from ..errors import InvalidInput
+
+# What a process start is named: a host, a number, a random end. One part of a path, and never a hidden file.
+INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -16,6 +21,14 @@ def boot_id() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def lock_file_of(folder: Path, instance: str) -> Path | None:
+    """The file of a process start in a folder. Its name comes from a row, which anybody may have written.
+
+    Returns: None for a name that no process start has; it might lead out of the folder.
+    """
+    return folder / f"{instance}.lock" if INSTANCE.fullmatch(instance) else None
 
 
 def folder_of_file(store_path: str) -> Path:
@@ -47,22 +60,28 @@ class Lives:
         self._folder = folder
         self._held: dict[str, int] = {}
 
-    def _file(self, instance: str) -> Path:
-        return self._folder / f"{instance}.lock"
-
     def announce(self, instance: str) -> None:
-        """Hold the lock of this process start for as long as the process lives. Raises OSError."""
+        """Hold the lock of this process start for as long as the process lives.
+
+        Raises: OSError; InvalidInput - it has a name that others take for none.
+        """
+        file = lock_file_of(self._folder, instance)
+        if file is None:
+            raise InvalidInput(
+                f"{instance!r} is no name for a process start: use up to 100 ASCII letters, digits, dots and dashes"
+            )
         self._folder.mkdir(exist_ok=True)
-        descriptor = os.open(self._file(instance), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._held[instance] = descriptor
 
     def is_known_dead(self, instance: str) -> bool:
         """Whether the lock is free. False when there is no file to ask: then only the lease can tell."""
-        if instance in self._held:
+        file = lock_file_of(self._folder, instance)
+        if file is None or instance in self._held:
             return False
         try:
-            descriptor = os.open(self._file(instance), os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return False
         try:
@@ -75,11 +94,13 @@ class Lives:
 
     def forget(self, instance: str) -> None:
         """Remove the file of a process start that is retired and holds nothing."""
-        self._file(instance).unlink(missing_ok=True)
+        file = lock_file_of(self._folder, instance)
+        if file is not None:
+            file.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Release our own locks."""
         for instance, descriptor in self._held.items():
-            self._file(instance).unlink(missing_ok=True)
+            self.forget(instance)
             os.close(descriptor)
         self._held.clear()
