@@ -131,9 +131,9 @@ def test_of_two_at_once_one_applies_and_the_other_waits_and_finds_nothing_to_do(
     monkeypatch.setattr(migrate, "parts_of", slowly)
     url = f"sqlite:///{shop}/arriero.db"
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(schema_of(url).migrate, None)
+        first = pool.submit(schema_of(url).migrate)
         assert applying.wait(SECONDS_MAX)
-        second = pool.submit(schema_of(url).migrate, None)
+        second = pool.submit(schema_of(url).migrate)
         may_go_on.set()
         assert (first.result(SECONDS_MAX), second.result(SECONDS_MAX)) == (NAMES, [])
 
@@ -152,13 +152,13 @@ async def test_a_file_newer_by_one_is_worked_with_and_by_two_refused(tmp_path: P
         await store.open()
         assert await store.counts() is not None
         await store.close()
-    assert schema_of(f"sqlite:///{path}").migrate(None) == []
+    assert schema_of(f"sqlite:///{path}").migrate() == []
     assert schema_of(f"sqlite:///{path}").state().missing == []
     newer(path, LATEST.number + 2)
     with pytest.raises(SchemaOutdated, match="install the newer release that wrote it"):
         await SqliteStore(str(path)).open()
     with pytest.raises(SchemaOutdated, match=f"store {path}: its schema is number {LATEST.number + 2}, this release"):
-        schema_of(f"sqlite:///{path}").migrate(None)
+        schema_of(f"sqlite:///{path}").migrate()
 
 
 def test_a_newer_file_is_told_of_by_check_and_doctor(call: Call, shop: Path) -> None:
@@ -178,10 +178,10 @@ def test_a_newer_file_is_told_of_by_check_and_doctor(call: Call, shop: Path) -> 
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--role", "clerk"], "a file has no roles"),
-        (["--sql", "--role", "clerk"], "a file has no roles"),
+        (["--role", "run", "clerk"], "a file has no roles"),
+        (["--sql", "--role", "run", "clerk"], "a file has no roles"),
         (["--check", "--sql"], "--check only looks: leave out --sql and --role"),
-        (["--check", "--role", "clerk"], "--check only looks"),
+        (["--check", "--role", "run", "clerk"], "--check only looks"),
         (["--store", "memory://"], "dies with it"),
         (["--store", "sqlite:///nowhere/s.db"], "it cannot be opened: create its folder"),
         (["--store", "sqlite:///shopfront.py"], "it is not a SQLite file"),

@@ -20,6 +20,7 @@ from arriero import TaskFailed
 from arriero.cli.main import commands
 from arriero.core import server_diagnosis
 from arriero.store import schema_of
+from arriero.store.migrate import Grant
 from arriero.store.postgres import facts, migrating
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server
@@ -105,7 +106,7 @@ def done(url: str, statements: str) -> None:
 
 def made(url: str) -> str:
     """The database with arriero's tables."""
-    schema_of(url).migrate(None)
+    schema_of(url).migrate()
     return url
 
 
@@ -214,13 +215,13 @@ def test_migrate_makes_the_schema_once_and_checks_it(call: Call, monkeypatch: py
 
 
 def test_a_role_gets_what_it_needs_by_sql_or_at_once(call: Call, url: str) -> None:
-    assert 'GRANT USAGE ON SCHEMA arriero TO "it ""s";' in call("migrate", "--sql", "--role", 'it "s').stdout
-    refused = call("migrate", "--role", "nobody_of_that_name")
+    assert 'GRANT USAGE ON SCHEMA arriero TO "it ""s";' in call("migrate", "--sql", "--role", "run", 'it "s').stdout
+    refused = call("migrate", "--role", "run", "nobody_of_that_name")
     assert (refused.exit_code, 'role "nobody_of_that_name" does not exist' in refused.stderr) == (2, True)
     assert call("migrate", "--check").exit_code == 1  # nothing was made either
     role = f"cli_clerk_{worker()}"
     done(url, f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN PASSWORD '{server().password}'")
-    assert f"role {role} may do what a process needs" in call("migrate", "--role", role).stdout
+    assert f"role {role} may do what a process needs" in call("migrate", "--role", "run", role).stdout
     try:
         clerks = as_role(url, role)
         submitted = call("submit", APP, "fulfil", "--arguments", order("1"), "--store", clerks)
@@ -412,7 +413,7 @@ def test_a_table_that_is_not_vacuumed_is_told(well: Call, own: Server) -> None:
 def test_a_user_without_rights_to_see_others_is_told_how_to_get_them(well: Call, own: Server) -> None:
     schema = of_doctor(own)
     done(schema, f"DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN PASSWORD '{own.password}'")
-    schema_of(schema).migrate("plain")
+    schema_of(schema).migrate([Grant("run", "plain")])
     with psycopg.connect(schema) as other:  # whose transaction number is all that the user may see
         other.execute("UPDATE arriero.meta SET value = value")
         as_plain = as_role(schema, "plain")

@@ -514,7 +514,9 @@ async def test_a_user_without_rights_is_told_so(app: App, url: str) -> None:
             server().create_role("stranger")
     with (
         psycopg.connect(server().url(str(name), user="stranger")) as connection,
-        pytest.raises(StoreError, match="permission denied for schema arriero; this user lacks a right: grant it"),
+        pytest.raises(
+            StoreError, match="permission denied for schema arriero; this user lacks a right: the owner grants it"
+        ),
     ):
         await app.submit(order(1), connection=connection)
 

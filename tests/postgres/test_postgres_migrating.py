@@ -14,7 +14,7 @@ import pytest
 
 from arriero.errors import SchemaOutdated, StoreError
 from arriero.store import existing_store, open_store, schema_of
-from arriero.store.migrate import Migration
+from arriero.store.migrate import Grant, Migration
 from arriero.store.postgres import migrating
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
@@ -97,7 +97,7 @@ CATALOG = {
     " JOIN pg_class AS c ON c.oid = i.indexrelid WHERE c.relnamespace = 'arriero'::regnamespace",
     "constraints": "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
     " WHERE connamespace = 'arriero'::regnamespace",
-    "functions": "SELECT oid::regprocedure::text, pg_get_functiondef(oid) FROM pg_proc"
+    "functions": "SELECT oid::regprocedure::text, pg_get_functiondef(oid), proacl::text FROM pg_proc"
     " WHERE pronamespace = 'arriero'::regnamespace",
     "sequences": "SELECT seqrelid::regclass::text, seqtypid::regtype::text, seqstart, seqincrement, seqmax, seqmin, seqcache,"
     " seqcycle, (SELECT refobjid::regclass::text || ':' || refobjsubid FROM pg_depend WHERE objid = seqrelid"
@@ -120,7 +120,7 @@ def catalog(url: str, *, without: tuple[str, ...] = ()) -> dict[str, list[tuple[
 
 def test_schema_sql_is_the_sum_of_the_migrations(fresh: Fresh) -> None:
     migrated, written = fresh(), fresh()
-    schema_of(migrated).migrate(None)
+    schema_of(migrated).migrate()
     text = resources.files("arriero.store.postgres").joinpath("schema.sql").read_text()
     channel = "arriero_wake_up"
     done(written, f"CREATE SCHEMA arriero; {text.replace('{schema}', 'arriero').replace('{channel}', channel)}")
@@ -135,26 +135,26 @@ def test_the_script_run_by_psql_makes_the_same_schema_as_migrate(fresh: Fresh, m
     migrated, scripted = fresh(), fresh()
     for later in ((), (SECOND,), (SECOND, THIRD)):
         release(monkeypatch, *later)
-        schema_of(migrated).migrate(None)
-        ran = psql(scripted, schema_of(scripted).script(None))
+        schema_of(migrated).migrate()
+        ran = psql(scripted, schema_of(scripted).script())
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
         assert catalog(migrated) == catalog(scripted)
     assert numbers(scripted) == [*range(1, LATEST.number + 3)]
-    assert schema_of(scripted).migrate(None) == []
-    assert schema_of(scripted).script(None).startswith("-- nothing to do: ")
+    assert schema_of(scripted).migrate() == []
+    assert schema_of(scripted).script().startswith("-- nothing to do: ")
 
 
 def test_a_script_that_comes_too_late_changes_nothing_and_says_why(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = schema_of(url).script(None)
-    schema_of(url).migrate(None)
+    first = schema_of(url).script()
+    schema_of(url).migrate()
     before = catalog(url)
     late = psql(url, first)
     assert late.returncode == 3
     assert "the schema arriero is there meanwhile; make the script again: arriero migrate --sql" in late.stderr
     assert catalog(url) == before
     release(monkeypatch, SECOND)
-    second = schema_of(url).script(None)
-    schema_of(url).migrate(None)
+    second = schema_of(url).script()
+    schema_of(url).migrate()
     late = psql(url, second)
     assert late.returncode == 3
     assert f"the schema arriero is not number {LATEST.number} any more" in late.stderr
@@ -162,7 +162,7 @@ def test_a_script_that_comes_too_late_changes_nothing_and_says_why(url: str, mon
 
 def test_a_script_that_fails_leaves_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch, SECOND, BROKEN)
-    assert "division by zero" in psql(url, schema_of(url).script(None)).stderr
+    assert "division by zero" in psql(url, schema_of(url).script()).stderr
     assert asked(url, "SELECT to_regnamespace('arriero')") == [(None,)]
 
 
@@ -170,11 +170,11 @@ def test_a_script_that_fails_leaves_nothing(url: str, monkeypatch: pytest.Monkey
 def test_it_applies_what_is_missing_in_order_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = schema_of(url)
     assert schema.state().number is None
-    assert schema.migrate(None) == RELEASED
-    assert schema.migrate(None) == []
+    assert schema.migrate() == RELEASED
+    assert schema.migrate() == []
     release(monkeypatch, SECOND, THIRD)
     assert [migration.name for migration in schema.state().missing] == ["9001_second", "9002_third"]
-    assert schema.migrate(None) == ["9001_second", "9002_third"]
+    assert schema.migrate() == ["9001_second", "9002_third"]
     assert schema.state().missing == []
     assert numbers(url) == [*range(1, LATEST.number + 3)]
 
@@ -182,14 +182,14 @@ def test_it_applies_what_is_missing_in_order_once(url: str, monkeypatch: pytest.
 def test_a_migration_that_fails_leaves_nothing_of_itself_and_of_those_before(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema_of(url).migrate(None)
+    schema_of(url).migrate()
     before = catalog(url)
     release(monkeypatch, SECOND, BROKEN)
     with pytest.raises(StoreError, match="division by zero"):
-        schema_of(url).migrate(None)
+        schema_of(url).migrate()
     assert catalog(url) == before
     release(monkeypatch, SECOND, THIRD)
-    assert schema_of(url).migrate(None) == ["9001_second", "9002_third"]
+    assert schema_of(url).migrate() == ["9001_second", "9002_third"]
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
@@ -208,9 +208,9 @@ def test_of_two_at_once_one_applies_and_the_other_waits_and_finds_nothing_to_do(
 
     monkeypatch.setattr(migrating.Plan, "changes", slowly)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(schema_of(url).migrate, None)
+        first = pool.submit(schema_of(url).migrate)
         assert applying.wait(SECONDS_MAX)
-        second = pool.submit(schema_of(url).migrate, None)
+        second = pool.submit(schema_of(url).migrate)
         waiting = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         server().wait_until(waiting, "the second one does not wait")
         may_go_on.set()
@@ -219,19 +219,17 @@ def test_of_two_at_once_one_applies_and_the_other_waits_and_finds_nothing_to_do(
 
 def test_many_processes_may_open_the_same_new_database_at_once(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
-        applied = [
-            future.result(SECONDS_MAX) for future in [pool.submit(schema_of(url).migrate, None) for _ in range(8)]
-        ]
+        applied = [future.result(SECONDS_MAX) for future in [pool.submit(schema_of(url).migrate) for _ in range(8)]]
     assert sorted(map(len, applied)) == [0] * 7 + [len(RELEASED)]
 
 
 def test_statements_are_not_prepared_whatever_the_url_says(url: str) -> None:
-    assert schema_of(f"{url}?prepare=on").migrate(None) == RELEASED
+    assert schema_of(f"{url}?prepare=on").migrate() == RELEASED
 
 
 def test_a_schema_of_another_name_stands_beside(url: str) -> None:
     other = schema_of(f"{url}?schema=other_tasks")
-    assert schema_of(url).migrate(None) == other.migrate(None) == RELEASED
+    assert schema_of(url).migrate() == other.migrate() == RELEASED
     (found,) = asked(url, "SELECT count(DISTINCT value) FROM (TABLE arriero.meta UNION TABLE other_tasks.meta) AS m"
                      " WHERE name = 'store_id'")  # fmt: skip
     assert found == (2,)
@@ -243,7 +241,7 @@ def test_a_schema_that_stands_empty_is_filled_without_the_right_to_make_one(url:
         url,
         f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN PASSWORD '{server().password}'; CREATE SCHEMA arriero AUTHORIZATION {role}",
     )
-    assert schema_of(as_role(url, role)).migrate(None) == RELEASED
+    assert schema_of(as_role(url, role)).migrate() == RELEASED
     done(url, f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
@@ -251,7 +249,7 @@ def test_a_schema_that_stands_empty_is_filled_without_the_right_to_make_one(url:
 async def test_an_older_schema_is_refused_naming_the_command_and_left_as_it_is(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema_of(url).migrate(None)
+    schema_of(url).migrate()
     release(monkeypatch, SECOND)
     store = PostgresStore(url)
     with pytest.raises(SchemaOutdated) as raised:
@@ -267,22 +265,22 @@ async def test_a_schema_newer_by_one_is_worked_with_and_by_two_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release(monkeypatch, SECOND)
-    schema_of(url).migrate(None)
+    schema_of(url).migrate()
     monkeypatch.undo()
     store = PostgresStore(url)
     await store.open()
     assert await store.counts() is not None
     await store.close()
     assert schema_of(url).state().missing == []
-    assert schema_of(url).migrate(None) == []
+    assert schema_of(url).migrate() == []
     release(monkeypatch, SECOND, THIRD)
-    schema_of(url).migrate(None)
+    schema_of(url).migrate()
     monkeypatch.undo()
     refusal = f"store {target_of(url).shown}: its schema is number {THIRD.number}, this release of arriero knows {LATEST.number}: install"
     with pytest.raises(SchemaOutdated, match="install the newer release") as raised:
         await PostgresStore(url).open()
     assert str(raised.value).startswith(refusal)
-    for ask in (schema_of(url).state, lambda: schema_of(url).migrate(None), lambda: schema_of(url).script(None)):
+    for ask in (schema_of(url).state, lambda: schema_of(url).migrate(), lambda: schema_of(url).script()):
         with pytest.raises(SchemaOutdated) as raised:
             ask()
         assert str(raised.value).startswith(refusal)
@@ -295,7 +293,7 @@ async def test_another_programs_schema_of_our_name_is_refused_and_left_alone(url
     with pytest.raises(SchemaOutdated, match=refusal):
         await PostgresStore(url).open()
     with pytest.raises(SchemaOutdated, match=refusal):
-        schema_of(url).migrate(None)
+        schema_of(url).migrate()
     with pytest.raises(SchemaOutdated, match=refusal):
         existing_store(url)
     assert len(asked(url, "SELECT FROM pg_tables WHERE schemaname = 'arriero'")) == 1
@@ -323,14 +321,14 @@ async def test_a_role_that_was_granted_to_works_without_the_right_to_change_the_
     done(url, f"DROP ROLE IF EXISTS {quoted}; CREATE ROLE {quoted} LOGIN PASSWORD '{server().password}'")
     try:
         clerks = as_role(url, role)
-        schema_of(url).migrate(None)
+        schema_of(url).migrate()
         done(url, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA arriero FROM PUBLIC")
         with pytest.raises(StoreError, match="this user lacks a right"):
             await PostgresStore(clerks).open()
         if way == "migrate":
-            assert schema_of(url).migrate(role) == []
+            assert schema_of(url).migrate([Grant("run", role)]) == []
         else:
-            assert psql(url, schema_of(url).script(role)).returncode == 0
+            assert psql(url, schema_of(url).script([Grant("run", role)])).returncode == 0
         store = PostgresStore(clerks)
         await store.open()
         number = await store.register("clerk", 3.0)

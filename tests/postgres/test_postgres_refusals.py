@@ -34,6 +34,7 @@ GRANTS = (
     "GRANT USAGE ON SCHEMA arriero TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA arriero TO {role}",
     "GRANT USAGE ON ALL SEQUENCES IN SCHEMA arriero TO {role}",
+    "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA arriero TO {role}",
 )
 
 pay = Agent("pay")

@@ -1,13 +1,14 @@
 """``arriero migrate``: bring a store's schema to this release's, or say what that would do."""
 
 import sys
+from collections.abc import Sequence
 
 import click
 import msgspec
 
 from ..errors import InvalidInput
 from ..store import schema_of
-from ..store.migrate import Schema, SchemaState
+from ..store.migrate import RIGHTS, Grant, Schema, SchemaState
 from .output import one_line, print_json
 from .stores import _shared, configured, json_option, store_option
 
@@ -43,34 +44,39 @@ class Script(msgspec.Struct, frozen=True):
 @click.option("--check", "checks", is_flag=True, help="Only say what is missing, and exit with 1 if anything is.")
 @click.option(
     "--role",
-    metavar="NAME",
-    help="On PostgreSQL, grant this role what a process needs that must not change the schema; it must exist.",
+    "grants",
+    type=(click.Choice(tuple(RIGHTS)), str),
+    metavar="RIGHTS NAME",
+    multiple=True,
+    help="On PostgreSQL, the role NAME, which must exist, has these RIGHTS in the schema afterwards, and no others: submit,"
+    " read, run (what a process needs) or purge (the same, and `arriero purge`). May be given several times.",
 )
 @store_option
 @json_option
-def migrate(sql: bool, checks: bool, role: str | None, store: str | None, as_json: bool) -> None:
+def migrate(sql: bool, checks: bool, grants: tuple[tuple[str, str], ...], store: str | None, as_json: bool) -> None:
     """Bring a store's schema to this release's, all or nothing; a store that is not there yet is made.
 
     Do it before the processes of a new release are started; those of the release before go on. On PostgreSQL a process
     makes a schema that is not there, but changes no older one. On SQLite, opening the file does it.
     """
-    if checks and (sql or role is not None):
+    if checks and (sql or grants):
         raise InvalidInput("--check only looks: leave out --sql and --role")
     schema = schema_of(_shared(configured(store).store))
+    wanted = [Grant(*grant) for grant in grants]
     if checks:
         _check(schema, as_json)
     elif sql:
-        text = schema.script(role)
+        text = schema.script(wanted)
         if as_json:
             print_json(Script(schema.url, text))
         else:
             click.echo(text, nl=False)
     else:
-        _migrate(schema, role, as_json)
+        _migrate(schema, wanted, as_json)
 
 
-def _migrate(schema: Schema, role: str | None, as_json: bool) -> None:
-    applied = schema.migrate(role)
+def _migrate(schema: Schema, grants: Sequence[Grant], as_json: bool) -> None:
+    applied = schema.migrate(grants)
     number = schema.state().number or 0
     if as_json:
         print_json(Migrated(schema.url, number, applied))
@@ -79,8 +85,8 @@ def _migrate(schema: Schema, role: str | None, as_json: bool) -> None:
         click.echo(f"applied {name}")
     did = "" if applied else "nothing was to do: "
     click.echo(one_line(f"{did}the schema of store {schema.url} is number {number}"))
-    if role is not None:
-        click.echo(one_line(f"role {role} may do what a process needs"))
+    for grant in grants:
+        click.echo(one_line(f"role {grant.role} {RIGHTS[grant.rights]}"))
 
 
 def _check(schema: Schema, as_json: bool) -> None:

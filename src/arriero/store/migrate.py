@@ -1,6 +1,6 @@
 """Ordered, recorded migrations: numbered files, each applied once, all or nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -26,6 +26,22 @@ class Migration(NamedTuple):
     sql: str
 
 
+# What a role of the database may do in a store, and how that is told.
+RIGHTS: Mapping[str, str] = {
+    "submit": "may submit tasks, and read or change nothing of what is there",
+    "read": "may read everything, payloads included, and change nothing",
+    "run": "may do what a process needs; it adds to the history, and neither changes nor removes any of it",
+    "purge": "may do what a process needs, and purge: remove the history of tasks as a whole",
+}
+
+
+class Grant(NamedTuple):
+    """Rights, a key of ``RIGHTS``, for a role of the database. With several grants it has all of them, and no others."""
+
+    rights: str
+    role: str
+
+
 class SchemaState(msgspec.Struct, frozen=True):
     """How a store's schema stands.
 
@@ -47,7 +63,7 @@ class Schema(Protocol):
     """The schema of a store, for those who bring it up to date. All methods raise StoreError, naming the store.
 
     Args:
-        role: gets the rights that a process needs which must not change the schema; None: nobody does.
+        grants: the roles named there have these rights in the schema afterwards, and no others; other roles keep theirs.
     """
 
     url: str  # without a password
@@ -56,14 +72,14 @@ class Schema(Protocol):
         """How it stands. Changes nothing. Raises SchemaOutdated: another program's tables are in its place."""
         ...
 
-    def migrate(self, role: str | None) -> list[str]:
+    def migrate(self, grants: Sequence[Grant] = ()) -> list[str]:
         """Bring it to this release's, all or nothing; answers the names of what was applied.
 
         Two at once: the second waits, and finds nothing to do. Raises SchemaOutdated: it is of a newer release.
         """
         ...
 
-    def script(self, role: str | None) -> str:
+    def script(self, grants: Sequence[Grant] = ()) -> str:
         """The SQL of ``migrate``, for somebody else to run."""
         ...
 

@@ -3,14 +3,14 @@
 What is executed here and what a database administrator is given to execute are the same statements: ``Plan`` has them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
 import psycopg
 
 from ...errors import SchemaOutdated, StoreError
-from ..migrate import Migration, SchemaState, migrations, refuse_newer
+from ..migrate import RIGHTS, Grant, Migration, SchemaState, migrations, refuse_newer
 from .asking import Connection, asked
 from .pipeline import Asked
 from .session import Transaction
@@ -32,7 +32,33 @@ SELECT n.oid IS NOT NULL, EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnames
 HOW = (
     '-- Run it so that the first error ends it: psql -v ON_ERROR_STOP=1 -d "postgresql://OWNER@HOST/DATABASE" -f SCRIPT'
 )
-NO_ROLE = "-- A process needs no right to change the schema: add --role NAME for what the role that it runs as needs."
+NO_ROLE = (
+    "-- A process needs no right to change the schema: add --role run NAME for what the role that it runs as needs."
+)
+
+
+KINDS = ("TABLES", "SEQUENCES", "FUNCTIONS")
+_RUN = (
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};",
+    "REVOKE UPDATE, DELETE ON {schema}.history FROM {role};",
+    "REVOKE INSERT, UPDATE, DELETE ON {schema}.migration FROM {role};",
+    "GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};",
+    "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};",
+)
+# What a grant of each of RIGHTS is. Who submits reads only what opening a store asks: its number, its id, its clock.
+STATEMENTS: Mapping[str, tuple[str, ...]] = {
+    "submit": (
+        "GRANT SELECT ON {schema}.migration, {schema}.meta TO {role};",
+        "GRANT SELECT (renewed_at) ON {schema}.process TO {role};",
+        "GRANT EXECUTE ON FUNCTION {schema}.now_at, {schema}.keep_task, {schema}.submit TO {role};",
+    ),
+    "read": (
+        "GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",
+        "GRANT EXECUTE ON FUNCTION {schema}.now_at TO {role};",
+    ),
+    "run": _RUN,
+    "purge": (*_RUN, "GRANT DELETE ON {schema}.history TO {role};"),
+}
 
 
 def known_migrations() -> list[Migration]:
@@ -84,13 +110,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         channel: where wake-ups are told.
-        role: gets the rights that a process needs.
+        grants: what roles have afterwards.
     """
 
     schema: str
     channel: str
     found: Found
-    role: str | None = None
+    grants: tuple[Grant, ...] = ()
 
     @property
     def missing(self) -> list[Migration]:
@@ -106,8 +132,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             yield self._recorded(migration)
         if self.found.number is None:
             yield self._first_meta()
-        if self.role is not None:
-            yield self._rights(_quoted(self.role))
+        for role in dict.fromkeys(grant.role for grant in self.grants):
+            yield self._rights(role, {grant.rights for grant in self.grants if grant.role == role})
 
     def _recorded(self, migration: Migration) -> str:
         return (
@@ -121,12 +147,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             " VALUES ('store_id', substr(replace(gen_random_uuid()::text, '-', ''), 1, 16)), ('epoch', '1');"
         )
 
-    def _rights(self, role: str) -> str:
+    def _rights(self, role: str, rights: Set[str]) -> str:
+        """All that the role has in the schema; what it had is taken away first."""
+        granted = [
+            *(f"REVOKE ALL ON ALL {kind} IN SCHEMA {{schema}} FROM {{role}};" for kind in KINDS),
+            "GRANT USAGE ON SCHEMA {schema} TO {role};",
+            *(statement for each in RIGHTS if each in rights for statement in STATEMENTS[each]),
+        ]
+        text = "\n".join(granted).replace("{schema}", self.schema).replace("{role}", _quoted(role))
+        return f"{self._refuse_owner(role)}\n{text}"
+
+    def _refuse_owner(self, role: str) -> str:
+        """Of the owner's rights nothing is to be taken away."""
         return (
-            f"GRANT USAGE ON SCHEMA {self.schema} TO {role};\n"
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {self.schema} TO {role};\n"
-            f"GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {self.schema} TO {role};\n"
-            f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {self.schema} TO {role};"
+            "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS r ON r.oid = n.nspowner\n"
+            f"    WHERE n.nspname = '{self.schema}' AND r.rolname = {_literal(role)}) THEN\n"
+            f"    RAISE EXCEPTION 'the role owns the schema {self.schema}, so it may do everything there'\n"
+            "        USING HINT = 'name another role than the one that migrates', ERRCODE = 'invalid_grant_operation';\n"
+            "END IF; END $$;"
         )
 
 
@@ -155,6 +193,11 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _literal(text: str) -> str:
+    quoted = text.replace("'", "''").replace("\\", "\\\\")
+    return f"E'{quoted}'"
+
+
 def executing(connection: Connection) -> Execute:
     """Execute texts of one or more statements; they cannot be prepared, whatever the URL says."""
 
@@ -164,7 +207,7 @@ def executing(connection: Connection) -> Execute:
     return execute
 
 
-def migrate(connection: Connection, schema: str, channel: str, *, role: str | None = None) -> list[str]:
+def migrate(connection: Connection, schema: str, channel: str, *, grants: Sequence[Grant] = ()) -> list[str]:
     """Bring the schema to this release's; answers the names of what was applied.
 
     Runs in one transaction of a connection in autocommit mode. Two at once: the second waits, and finds nothing to do.
@@ -174,7 +217,7 @@ def migrate(connection: Connection, schema: str, channel: str, *, role: str | No
     execute = executing(connection)
     with connection.transaction():
         execute(beginning(schema), {})
-        plan = Plan(schema=schema, channel=channel, found=found_by(execute, schema), role=role)
+        plan = Plan(schema=schema, channel=channel, found=found_by(execute, schema), grants=tuple(grants))
         refuse_newer(plan.found.number or 0, known_migrations())
         for change in plan.changes():
             execute(change, {})
@@ -184,7 +227,7 @@ def migrate(connection: Connection, schema: str, channel: str, *, role: str | No
 def script_of(plan: Plan) -> str:
     """All that a plan does, as one transaction for a database administrator."""
     changes = list(plan.changes())
-    number, hint = plan.found.number, [] if plan.role is not None else [NO_ROLE]
+    number, hint = plan.found.number, [] if plan.grants else [NO_ROLE]
     if not changes:
         return "\n".join([f"-- nothing to do: the schema {plan.schema} is number {number}", *hint]) + "\n"
     parts = [HOW, *hint, "BEGIN;", beginning(plan.schema), _still(plan), *map(str.strip, changes), "COMMIT;"]
@@ -217,12 +260,13 @@ class PostgresSchema:
     def state(self) -> SchemaState:
         return SchemaState(self._found().number, tuple(known_migrations()))
 
-    def migrate(self, role: str | None) -> list[str]:
+    def migrate(self, grants: Sequence[Grant] = ()) -> list[str]:
         schema, channel = self._target.schema, self._target.channel
-        return asked(self._target, lambda connection: migrate(connection, schema, channel, role=role))
+        return asked(self._target, lambda connection: migrate(connection, schema, channel, grants=grants))
 
-    def script(self, role: str | None) -> str:
-        return script_of(Plan(schema=self._target.schema, channel=self._target.channel, found=self._found(), role=role))
+    def script(self, grants: Sequence[Grant] = ()) -> str:
+        schema, channel = self._target.schema, self._target.channel
+        return script_of(Plan(schema=schema, channel=channel, found=self._found(), grants=tuple(grants)))
 
     def _found(self) -> Found:
         return asked(self._target, self._looked)

@@ -723,3 +723,28 @@ CREATE FUNCTION {schema}.submit(
     SELECT {schema}.submit(workflow, arguments::text, task_id, priority, delay_seconds, reply_to, convoy, sequence,
                            end_of_sequence)
 $$;
+
+-- Who may do what. The two doors of submitters work with their owner's rights, so that a role may submit without any right on
+-- the tables; their search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
+-- It goes over all functions of the schema, so it stands last.
+DO $rights$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN SELECT p.oid::regprocedure AS called, p.proname IN ('submit', 'keep_task') AS is_door
+                 FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = '{schema}'::regnamespace
+    LOOP
+        IF one.is_door THEN
+            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', one.called);
+        END IF;
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', one.called);
+    END LOOP;
+    FOR one IN SELECT DISTINCT given.grantee::regrole AS role
+                 FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
+                WHERE c.oid = '{schema}.task'::regclass AND given.privilege_type = 'INSERT'
+                  AND given.grantee NOT IN (0, c.relowner)
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
+    END LOOP;
+END
+$rights$;

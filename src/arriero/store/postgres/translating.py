@@ -13,7 +13,7 @@ _BY_STATE = {
     "28P01": "the password is wrong: mend the URL, PGPASSWORD or the .pgpass file",
     "28000": "this user may not log in so: mend the URL, or the server's pg_hba.conf",
     "3D000": "there is no such database: create it, or name another",
-    "42501": "this user lacks a right: grant it, as the page about PostgreSQL says (arriero migrate --sql shows what is needed)",
+    "42501": "this user lacks a right: the owner grants it, arriero migrate --role submit|read|run|purge NAME",
     "42P07": "the schema holds somebody else's tables: name another one in the URL, ?schema=NAME",
     "42710": "the schema holds somebody else's things: name another one in the URL, ?schema=NAME",
     "42723": "the schema holds somebody else's functions: name another one in the URL, ?schema=NAME",

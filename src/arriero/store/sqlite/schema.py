@@ -1,11 +1,12 @@
 """The schema of a file, for those who bring it up to date. Processes that open the file do so by themselves."""
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from ...errors import InvalidInput
-from ..migrate import SchemaState, applied_number, migrate_sqlite, migrations, parts_of, refuse_newer
+from ..migrate import Grant, SchemaState, applied_number, migrate_sqlite, migrations, parts_of, refuse_newer
 from . import connection as connections
 from .clock import wall_clock
 from .connection import absolute, connect, translating
@@ -38,8 +39,8 @@ class SqliteSchema:
         ):
             return applied_number(connection) or None
 
-    def migrate(self, role: str | None) -> list[str]:
-        _refuse_role(role)
+    def migrate(self, grants: Sequence[Grant] = ()) -> list[str]:
+        _refuse(grants)
         with translating(self._path), closing(connect(self._path)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -51,8 +52,8 @@ class SqliteSchema:
                 raise
             return applied
 
-    def script(self, role: str | None) -> str:
-        _refuse_role(role)
+    def script(self, grants: Sequence[Grant] = ()) -> str:
+        _refuse(grants)
         state = self.state()
         if not state.missing:
             return f"-- nothing to do: the schema is number {state.number}\n"
@@ -60,6 +61,6 @@ class SqliteSchema:
         return "\n\n".join(parts) + "\n"
 
 
-def _refuse_role(role: str | None) -> None:
-    if role is not None:
-        raise InvalidInput(f"role {role!r}: a file has no roles; who may write the file may do everything")
+def _refuse(grants: Sequence[Grant]) -> None:
+    for grant in grants:
+        raise InvalidInput(f"role {grant.role!r}: a file has no roles; who may write the file may do everything")
