@@ -55,6 +55,27 @@ def board(call: Call, key: str) -> Any:
     return json.loads(call("convoy", "show", key, "--json").stdout)
 
 
+# --- the export
+def test_an_export_of_several_keys_that_people_acted_on_is_clean_and_names_each_key(keyed: Call) -> None:
+    told(keyed, "move-to-head", "customer-7", "order-13")
+    for verb, key in (
+        ("skip", "customer-7"),
+        ("skip", "lane 4"),
+        ("park", "dozing"),
+        ("park", "done"),
+        ("release", "done"),
+    ):
+        told(keyed, verb, key)
+    exported = keyed("export").stdout_bytes
+    checked = keyed("check", "-", given=exported)
+    assert (checked.exit_code, checked.stdout[:7]) == (0, "clean: "), checked.stdout
+    rows = [json.loads(line) for line in exported.splitlines()[:-1]]
+    named = {row["task_no"]: row["task"] for row in rows if row["task_no"] < 0}
+    assert set(named.values()) == {"customer-7", "lane 4", "dozing", "done"}
+    assert len(named) == 4
+    assert "convoy:dozing" in keyed("history").stdout
+
+
 # --- looking
 def test_the_list_names_all_keys_that_are_not_idle(keyed: Call) -> None:
     listed = keyed("convoy", "list")

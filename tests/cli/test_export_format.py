@@ -18,15 +18,15 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[HistoryRow]:
-    """Rows of a few tasks and of the store, in a mixed order, properly chained."""
+    """Rows of a few tasks, of a few convoys and of the store, in a mixed order, properly chained."""
     rows: list[HistoryRow] = []
     last: dict[int, tuple[int, str]] = {}
-    for no, task_no in enumerate(draw(st.lists(st.integers(0, 4), min_size=1, max_size=12)), start=1):
+    for no, task_no in enumerate(draw(st.lists(st.integers(-3, 4), min_size=1, max_size=12)), start=1):
         link, head = last.get(task_no, (0, START))
         at, actor = Instant(draw(st.integers(0, 10**15))), draw(TEXTS)
         events = msgspec.json.encode([{"type": "event", "text": draw(TEXTS), "number": draw(st.integers(0, 10**6))}])
         digest = link_hash(head, task_no, link + 1, at, actor, events.decode())
-        task_id = f"task-{task_no}" if task_no else ""
+        task_id = f"task-{abs(task_no)}" if task_no else ""  # a task and a convoy may have one name
         rows.append(HistoryRow(no * 2, task_no, task_id, link + 1, at, actor, msgspec.Raw(events), digest))
         last[task_no] = (link + 1, digest)
     return rows
@@ -46,7 +46,7 @@ def test_each_line_is_json_with_the_events_as_they_were_hashed(rows: list[Histor
         assert list(found) == ["no", "task_no", "task", "link", "at", "actor", "events", "hash"]
         assert msgspec.json.encode(found["events"]) == bytes(row.events)
     assert json.loads(trailer)["trailer"]["rows"] == len(rows)
-    assert json.loads(trailer)["trailer"]["tasks"] == len({row.task_no for row in rows} - {0})
+    assert json.loads(trailer)["trailer"]["tasks"] == len({row.task_no for row in rows if row.task_no > 0})
 
 
 @given(histories(), st.data())
@@ -90,16 +90,37 @@ def test_a_task_that_changes_its_name_is_convicted(rows: list[HistoryRow]) -> No
     for first, second in pairwise(rows):
         renamed = [msgspec.structs.replace(row, task_id="another") if row is second else row for row in rows]
         if first.task_no == second.task_no:
-            with pytest.raises(MutilatedExport, match=r"task number \d+ is named 'another'"):
+            with pytest.raises(MutilatedExport, match=r"(task|convoy) number \d+ is named 'another'"):
                 read_export(export_lines(renamed, "store"))
 
 
-def test_two_tasks_under_one_name_are_convicted() -> None:
+def _first_links(name: str, *numbers: int) -> list[HistoryRow]:
     events = b'[{"type":"event"}]'
-    hashes = [link_hash(START, number, 1, 0, "actor", events.decode()) for number in (1, 2)]
-    rows = [HistoryRow(n, n, "same", 1, Instant(0), "actor", msgspec.Raw(events), hashes[n - 1]) for n in (1, 2)]
-    with pytest.raises(MutilatedExport, match="task 'same' has the number 2, not 1"):
-        read_export(export_lines(rows, "store"))
+    hashes = [link_hash(START, number, 1, 0, "actor", events.decode()) for number in numbers]
+    return [
+        HistoryRow(no, number, name, 1, Instant(0), "actor", msgspec.Raw(events), digest)
+        for no, (number, digest) in enumerate(zip(numbers, hashes, strict=True), 1)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [("task", (1, 2)), ("convoy", (-1, -2))])
+def test_two_tasks_or_convoys_under_one_name_are_convicted(kind: str, numbers: tuple[int, int]) -> None:
+    with pytest.raises(MutilatedExport, match=f"{kind} 'same' has the number 2, not 1"):
+        read_export(export_lines(_first_links("same", *numbers), "store"))
+
+
+def test_convoys_without_their_names_as_release_0_4_0_exported_them_are_told_apart_by_their_numbers() -> None:
+    rows = _first_links("", -1, -2, -3)
+    lines = list(export_lines(rows, "store"))
+    assert read_export(lines) == rows
+    with pytest.raises(MutilatedExport):
+        read_export([lines[0], *lines[2:]])
+
+
+def test_a_task_without_a_name_is_convicted() -> None:
+    for rows in (_first_links("", 0, 1), _first_links("", 1)):
+        with pytest.raises(MutilatedExport, match="task '' has the number 1, not 0"):
+            read_export(export_lines(rows, "store"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from arriero.core.chain import START, fits_link
+from arriero.core.export import export_lines, read_export
 from arriero.core.history import History, Violation, check, convoy_differences, differences
 from arriero.model import STEP_OPEN, TASK_OPEN, Loaded, StepKind, StepState, TaskRow, TaskState
 from arriero.store.base import StateStore
@@ -12,8 +13,10 @@ CONVOYS_MAX = 10_000
 
 
 async def history_violations(store: StateStore) -> list[Violation]:
-    """What the history shows that should not be."""
-    return check([row async for row in store.history()])
+    """What the history shows that should not be, also after it was exported and read back."""
+    rows = [row async for row in store.history()]
+    assert read_export(export_lines(rows, store.store_id)) == rows
+    return check(rows)
 
 
 async def broken_links(store: StateStore) -> list[str]:

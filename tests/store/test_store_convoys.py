@@ -85,13 +85,13 @@ async def operate(world: World, task_no: int, verb: Verb, **changes: Any) -> App
     return await world.written(Operate(reason="test", **(fields | changes)))
 
 
-async def on_key(world: World, verb: ConvoyVerb, **changes: Any) -> ConvoyLoaded:
-    before = (await convoy(world)).convoy
+async def on_key(world: World, verb: ConvoyVerb, key: str = KEY, **changes: Any) -> ConvoyLoaded:
+    before = (await convoy(world, key)).convoy
     fields = {"actor": "ann", "verb": verb, "convoy_no": before.convoy_no, "fence": before.fence, "by": "ann"}
     answer = await world.apply(OperateConvoy(reason="test", **(fields | changes)))
     assert isinstance(answer, ConvoyApplied), answer
-    assert answer.convoy == (await convoy(world)).convoy
-    return await convoy(world)
+    assert answer.convoy == (await convoy(world, key)).convoy
+    return await convoy(world, key)
 
 
 async def refused_on_key(world: World, verb: ConvoyVerb, verdict: str = "not_allowed", **changes: Any) -> str:
@@ -695,6 +695,26 @@ async def test_move_to_head_is_refused_for_what_does_not_wait_or_is_elsewhere_or
 async def head_of(world: World, task_id: str) -> TaskRow:
     claimed = {loaded.task.task_id: loaded.task for loaded in await world.claim()}
     return claimed[task_id]
+
+
+async def test_the_streams_of_several_keys_are_read_and_exported_under_their_keys(world: World) -> None:
+    await world.process()
+    for key in ("x", "y", "z"):
+        for n in (1, 2, 3):
+            await world.submit(f"{key}{n}", convoy=key)
+    for verb in (ConvoyVerb.PARK, ConvoyVerb.MOVE_TO_HEAD, ConvoyVerb.RELEASE):
+        for key in ("x", "y", "z"):
+            last = (await convoy(world, key)).members[-1].task_no
+            await on_key(world, verb, key, task_no=last if verb is ConvoyVerb.MOVE_TO_HEAD else None)
+    for loaded in await world.claim():
+        await failed(world, loaded.task)
+        await on_key(world, ConvoyVerb.SKIP, loaded.task.task_id[0])
+    rows = [row async for row in world.store.history()]
+    named = {row.task_no: row.task_id for row in rows if row.task_no < 0}
+    numbers = {-(await convoy(world, key)).convoy.convoy_no: key for key in ("x", "y", "z")}
+    assert named == numbers
+    for number, key in numbers.items():
+        assert {row.task_id async for row in world.store.history(number)} == {key}
 
 
 async def test_a_parked_key_takes_new_tasks_and_begins_none(world: World) -> None:

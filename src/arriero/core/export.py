@@ -6,7 +6,8 @@ One line for each row, in the order of the history, with the events exactly as t
     {"trailer":{"rows":1,"tasks":1,"heads":"...","store_id":"..."}}
 
 ``task`` is empty for the store's own rows, whose ``task_no`` is 0. Rows of a convoy's own stream have its number below zero
-for ``task_no``, and its key for ``task``. A line changed or missing inside a task breaks that
+for ``task_no``, and its key for ``task``; release 0.4.0 left that empty on SQLite and PostgreSQL, and the number tells such
+streams apart. A line changed or missing inside a task breaks that
 task's hash chain; a task's last lines, or all of them, are missed by the trailer, and a cut trailer misses itself.
 """
 
@@ -144,7 +145,10 @@ class _Reader:
         if self._task_ids.setdefault(line.task_no, line.task) != line.task:
             known = self._task_ids[line.task_no]
             raise MutilatedExport(number, f"{kind} number {abs(line.task_no)} is named {line.task!r}, not {known!r}")
-        known_no = self._task_nos.setdefault((line.task_no < 0, line.task), line.task_no)
+        is_unnamed = line.task_no < 0 and not line.task  # no key is empty: it was left out
+        known_no = (
+            line.task_no if is_unnamed else self._task_nos.setdefault((line.task_no < 0, line.task), line.task_no)
+        )
         if known_no != line.task_no:
             raise MutilatedExport(
                 number, f"{kind} {line.task!r} has the number {abs(line.task_no)}, not {abs(known_no)}"

@@ -15,8 +15,9 @@ import msgspec
 from ...app import App
 from ...attempt import Attempt
 from ...commands import Answer, Submit, Submitted
+from ...core.export import export_lines, read_export
 from ...core.history import History, Violation, convoy_differences, differences
-from ...errors import ArrieroError, StoreError
+from ...errors import ArrieroError, MutilatedExport, StoreError
 from ...model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from ...runtime.node import Node, Session
 from ...runtime.ports import Clock, LoopClock
@@ -381,8 +382,13 @@ class World:
 
     # --- checking
     def _check(self) -> None:
+        try:
+            exported = read_export(export_lines(self.store.log, self.store.store_id))
+        except MutilatedExport as error:
+            self.violations.append(Violation("I53", "", str(error)))
+            exported = self.store.log
         history = History()
-        for row in self.store.log:
+        for row in exported:
             history.add(row)
         self.violations += history.end()
         for number, fold in history.tasks.items():
