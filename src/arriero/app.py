@@ -16,6 +16,7 @@ from .commands import Answer, Operate, OperateConvoy, Refusal, Submit, Submitted
 from .config import Configuration, load
 from .convoy import Convoy, ConvoyView, checked_state, convoy_views
 from .core.call_policy import policy_of
+from .core.known import same_submission
 from .core.lease import is_alive
 from .definitions import DEFAULT_SUPERVISION, Agent, Step, Workflow
 from .errors import DefinitionError, InvalidInput, OutcomeUnknown, StoreError
@@ -32,7 +33,6 @@ from .runtime.submissions import Submissions
 from .runtime.waiting import Waiting
 from .store import open_store
 from .store.base import Busy, StateStore, TaskFilter, Unanswered, Unwritten
-from .store.batch import same_submission
 from .store.patience import apply_patiently
 from .task import Task, TaskView, seconds_or_refuse
 

@@ -25,6 +25,18 @@ def test_the_same_id_is_the_same_task_and_another_body_is_refused(call: Call) ->
     assert "'one' exists with another body" in refused.stderr
 
 
+def test_a_known_id_with_another_key_is_refused(call: Call) -> None:
+    for key in ((), ("--convoy", "customer-7")):
+        task_id = "-".join(("one", *key))
+        same = ("submit", APP, "fulfil", "--arguments", order("1"), "--task-id", task_id)
+        for _ in range(2):
+            assert call(*same, *key).exit_code == 0
+        refused = call(*same, "--convoy", "never used")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert f"task '{task_id}' exists with another convoy" in refused.stderr
+    assert json_lines(call("convoy", "list", "--state", "idle", "--json").stdout) == []
+
+
 def test_a_single_step_is_a_task_and_may_be_named_as_one(call: Call) -> None:
     for name in ("charge", "step:charge"):
         submitted = json.loads(call("submit", APP, name, "--arguments", order("1"), "--json").stdout)

@@ -36,7 +36,7 @@ from arriero.store.base import Busy, ConvoyLoaded
 from arriero.store.postgres.store import PostgresStore
 from tests.postgres_servers import database, emptied, server, worker
 from tests.store.store_checks import broken_links, disagreements, history_violations
-from tests.store.store_world import FAILED, NOON, TestClock, World, submission
+from tests.store.store_world import FAILED, KNOWN, NOON, OTHERWISE, TestClock, World, submission
 
 PATIENCE = 30.0
 KEY = "customer-7"
@@ -582,6 +582,20 @@ async def test_nothing_comes_behind_an_end_mark_by_whatever_way(world: World, ur
             assert "has ended" in answer.detail
 
 
+@pytest.mark.parametrize(("task_id", "changes", "what"), OTHERWISE, ids=str)
+async def test_a_known_id_with_another_part_is_refused_in_the_callers_transaction_as_in_ours(
+    world: World, url: str, task_id: str, changes: dict[str, Any], what: str
+) -> None:
+    for known, part in KNOWN.items():
+        await world.submit(known, **part)
+    other = submission(task_id, **(KNOWN[task_id] | changes))
+    assert await submit_by("function", world, url, other) == await submit_by("batch", world, url, other)
+    assert await submit_by("batch", world, url, other) == Refusal(
+        "conflict", f"task {task_id!r} exists with another {what}"
+    )
+    assert await world.store.find_convoy("never used") is None
+
+
 # --- by SQL
 WRONG = [
     ("convoy => ''", "convoy '' is not 1 to 255 characters", "shorter key"),
@@ -598,6 +612,7 @@ WRONG = [
 ]
 IN_THE_WAY = [
     ("task_id => 'known'", "'known' exists with another convoy", "another task_id"),
+    ("task_id => 'known', convoy => 'never used'", "'known' exists with another convoy", "another task_id"),
     ("task_id => 'known', convoy => 'numbers', sequence => 9", "'known' exists with another convoy", "another task_id"),
     (
         "task_id => 'first', convoy => 'numbers', sequence => 9",

@@ -87,6 +87,41 @@ def submission(task_id: str = "order-1", **changes: Any) -> Submit:
     return Submit(**(fields | changes))
 
 
+# Tasks that are known, and what of another submission under such an id differs from it first.
+KNOWN: dict[str, dict[str, Any]] = {
+    "free": {},
+    "placed": {"convoy": "k"},
+    "numbered": {"convoy": "n", "sequence": 1},
+    "last": {"convoy": "over", "end_of_sequence": True},
+}
+OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
+    ("free", {"workflow": "another"}, "workflow"),
+    ("free", {"body_hash": "another", "arguments": '{"pieces":3}', "convoy": "k"}, "body"),
+    ("free", {"convoy": "never used"}, "convoy"),
+    ("free", {"convoy": "never used", "sequence": 1}, "convoy"),
+    ("free", {"convoy": "k"}, "convoy"),
+    ("placed", {"convoy": None}, "convoy"),
+    ("placed", {"convoy": "never used"}, "convoy"),
+    ("placed", {"convoy": "n", "sequence": 1}, "convoy"),
+    ("placed", {"sequence": 1}, "sequence"),
+    ("placed", {"end_of_sequence": True}, "end mark"),
+    ("numbered", {"sequence": None}, "sequence"),
+    ("numbered", {"sequence": 2}, "sequence"),
+    ("numbered", {"convoy": "never used"}, "convoy"),
+    ("numbered", {"convoy": "over"}, "convoy"),
+    ("numbered", {"end_of_sequence": True}, "end mark"),
+    ("last", {"convoy": "never used"}, "convoy"),
+]
+ALIKE: list[dict[str, Any]] = [
+    {},
+    {"priority": 9},
+    {"delay": 5.0},
+    {"complete_within": 9.0},
+    {"reply_to": "web"},
+    {"seed": 1},
+]
+
+
 def step(name: str = "charge", key: str = "#1", **changes: Any) -> NewStep:
     fields: dict[str, Any] = {
         "kind": StepKind.STEP,

@@ -45,6 +45,7 @@ from arriero.commands import (
     NewStep,
     NextUndo,
     Operate,
+    OperateConvoy,
     Outcome,
     PlanUndo,
     Process,
@@ -59,11 +60,27 @@ from arriero.commands import (
     Taken,
 )
 from arriero.core.compensation import next_undo, undo_plan
+from arriero.core.convoy_verbs import allowed_convoy_verbs
+from arriero.core.export import export_lines, read_export
 from arriero.core.lease import on_process_lost, on_stuck
 from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
 from arriero.core.verbs import VERB_RULES, judged, to_be_redone
 from arriero.errors import ArrieroError
-from arriero.model import AlertRow, Loaded, StatusRow, StepKind, StepRow, StepState, TaskRow, TaskState, Verb, later
+from arriero.model import (
+    AlertRow,
+    ConvoyOverrides,
+    ConvoyVerb,
+    Loaded,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskRow,
+    TaskState,
+    Turn,
+    Verb,
+    later,
+)
 from arriero.store.base import SUPERVISOR_LEASE, Purge, StateStore, TaskFilter
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
@@ -75,6 +92,7 @@ SEEN_MAX = 40
 IDS = tuple(f"order-{number}" for number in range(14))
 PROCESSES = (1, 2, 3, 4)
 QUEUES = ("web-1", "web-2")
+KEYS = ("key-1", "key-2", "key-3")  # the last one is ordered by sequence
 VERBS = tuple(Verb)
 _HOW_OFTEN = {Verb.RESUBMIT: 6, Verb.ANSWER: 6, Verb.EXTEND: 4, Verb.CANCEL: 1}  # not all tasks are to be undone
 JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
@@ -110,7 +128,7 @@ class SqliteAgainstMemory:
             moves |= {self.a_mixed_batch: 3, self.send_again: 3, self.renew: 3, self.lose: 1, self.lead: 3}
             moves |= {self.keep_or_give_back_the_lead: 1, self.supervise: 4, self.operate: 12, self.a_batch_of_verbs: 1}
             moves |= {self.read_a_queue: 3, self.drop_old_statuses: 1, self.tell_alerts: 3, self.purge: 1}
-            moves |= {self.look_through_a_filter: 1}
+            moves |= {self.look_through_a_filter: 1, self.operate_a_key: 3}
             for move in self.random.choices(list(moves), list(moves.values()), k=MOVES):
                 await move()
                 await self.compare_the_whole()
@@ -229,7 +247,23 @@ class SqliteAgainstMemory:
             "reply_to": self.random.choice([None, *QUEUES]),
         }
         ids = self.random.choices(IDS, k=self.random.randint(1, 3))
-        await self.ask(lambda store: store.submit([submission(task_id, **changes) for task_id in ids]))
+        batch = [submission(task_id, **changes, **self.place(task_id)) for task_id in ids]
+        answers = await self.ask(lambda store: store.submit(batch)) or ()
+        for answer in answers:
+            if isinstance(answer, Refusal):
+                self.answers[answer.detail.rpartition("with ")[2]] += 1
+
+    def place(self, task_id: str) -> dict[str, Any]:
+        """Of half the ids, always the same; now and then another one, also in a key that nobody used."""
+        number = int(task_id.rpartition("-")[2])
+        if self.one_in(8):
+            return {"convoy": self.random.choice([None, *KEYS, f"new-{len(self.memory.convoys)}"])}
+        if number % 2:
+            return {}
+        key = KEYS[number // 2 % len(KEYS)]
+        sequence = number // 6 + 1 + self.one_in(3) if key == KEYS[-1] else None
+        ends = task_id in self.memory.numbers and self.one_in(6)  # too late
+        return {"convoy": key, "sequence": sequence, "end_of_sequence": ends}
 
     async def time_passes(self) -> None:
         self.clock.move(self.random.choice(JUMPS))
@@ -255,7 +289,8 @@ class SqliteAgainstMemory:
         is_there = task.task_no in self.memory.tasks  # it may have been purged since it was seen
         loaded = self.memory.loaded(task.task_no) if is_there else Loaded(task, "{}", ())
         ends = task.state is TaskState.COMPENSATING or self.one_in(3)
-        fields: dict[str, Any] = {name: getattr(task, name) for name in ("task_no", "fence", "revision", "state")}
+        names = ("task_no", "fence", "revision", "state", "convoy_no")
+        fields: dict[str, Any] = {name: getattr(task, name) for name in names}
         return [
             Advance(
                 actor="p",
@@ -401,11 +436,32 @@ class SqliteAgainstMemory:
         if loaded is None:
             return
         copy = MemoryStore(self.clock)
-        copy.tasks[command.task_no] = loaded.task
-        copy.bodies[command.task_no] = loaded.arguments
+        for table in ("tasks", "bodies", "steps", "convoys", "tails"):
+            getattr(copy, table).update(getattr(self.memory, table))
         copy.steps[command.task_no] = {one.step_no: one for one in loaded.steps}
         (happened,) = await copy.apply([command])
         assert (happened if isinstance(happened, Refusal) else None) == foretold
+
+    async def operate_a_key(self) -> None:
+        """A verb on one of several keys, mostly one that makes sense there."""
+        if not self.memory.convoys:
+            return
+        convoy = self.random.choice(list(self.memory.convoys.values()))
+        verb = self.random.choice(tuple(ConvoyVerb) if self.one_in(4) else allowed_convoy_verbs(convoy))
+        members = self.memory.members(convoy.convoy_no)
+        waiting = [task for task in members if task.turn is Turn.WAITING]
+        if len(waiting) > 1 and convoy.ordering == "place" and self.one_in(2):
+            verb = ConvoyVerb.MOVE_TO_HEAD
+        what: dict[str, Any] = {}
+        if verb is ConvoyVerb.MOVE_TO_HEAD:
+            waiting = waiting or members
+            what = {"task_no": self.random.choice(waiting).task_no if waiting else 1}
+        elif verb is ConvoyVerb.SET:
+            words = [self.random.choice((None, "wait", "skip", "park")) for _ in range(2)]
+            what = {"policy": ConvoyOverrides(head=words[0], gap=words[1], gap_within=self.random.choice((None, 1.0)))}
+        fence = self.random.choice((None, convoy.fence - self.one_in(6)))
+        fields: dict[str, Any] = {"convoy_no": convoy.convoy_no, "fence": fence, "by": "bea", "reason": "she says so"}
+        await self.apply(OperateConvoy(actor="operator", verb=verb, **fields, **what))
 
     async def a_batch_of_verbs(self) -> None:
         await self.apply(*self._operate(), *self._advance(), *self._operate(), self._claim(), *self._operate())
@@ -468,7 +524,8 @@ class SqliteAgainstMemory:
         assert rows is not None
         assert await disagreements(self.memory) == []
         for loaded in rows[0]:
-            if loaded.task.task_no in self.told_tasks:
+            # The turn of a task in a convoy comes with a command to another.
+            if loaded.task.task_no in self.told_tasks and loaded.task.convoy_no is None:
                 assert _unlinked(loaded.task) == _unlinked(self.told_tasks[loaded.task.task_no])
             for one in loaded.steps:
                 assert one == self.told_steps[one.step_no]
@@ -500,9 +557,12 @@ async def _everything(store: StateStore) -> list[Any]:
     ended = await store.ended([task.task_no for task in tasks])
     held = [(await store.load_held(number, 99), await store.load_news(number)) for number in PROCESSES]
     statuses = [await store.load_statuses(queue, 1_000) for queue in QUEUES]
+    convoys = [*await store.list_convoys(limit=1_000), *await store.list_convoys("idle", limit=1_000)]
+    lines = [await store.find_convoy(one.convoy.key, 1_000) for one in convoys]
     survey = await store.survey()
     assert await broken_links(store) == []
-    return [loaded, history, ended, held, statuses, survey, await store.known_processes()]
+    assert read_export(export_lines(history, store.store_id)) == history
+    return [loaded, history, ended, held, statuses, survey, await store.known_processes(), convoys, lines]
 
 
 def _unlinked(task: TaskRow) -> TaskRow:
@@ -527,6 +587,14 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     expected = {"Applied", "Claimed", "Taken", "stale", "duplicate", "late", "moved_on", "old_term", "unknown"}
     expected |= {"not_allowed", "came_first", "purged", "dropped", "processed", "compensated", "error"}
     expected |= {f"{verb} of {state}" for verb, state in VERB_RULES}
+    expected |= {
+        "another body",
+        "another workflow",
+        "another convoy",
+        "another sequence",
+        "another end mark",
+        "ConvoyApplied",
+    }
     assert expected <= set(answers), expected - set(answers)
     wanted = {
         "step.recorded",
@@ -539,5 +607,6 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     }
     wanted |= {"timer.fired", "undo.begun", "undo.planned", "compensation.dispatched", "compensation.recorded"}
     wanted |= {"task.expired", "lease.lost", "step.parked", "step.set_back", "step.edited", "step.answered"}
+    wanted |= {"convoy.action", "convoy.opened", "convoy.closed", "convoy.moved", "convoy.skipped"}
     wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "statuses.dropped"}
     assert wanted <= set(events), wanted - set(events)

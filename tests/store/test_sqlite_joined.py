@@ -287,6 +287,15 @@ async def test_the_same_id_in_the_same_transaction_is_the_same_task(app: App, co
     assert len([row async for row in app._store_open().history()]) == 1
 
 
+async def test_a_known_id_with_a_new_key_is_refused(app: App, connection: sqlite3.Connection) -> None:
+    await app.submit(order(1), task_id="a")
+    insert(connection, "first")
+    with pytest.raises(InvalidInput, match="task 'a' exists with another convoy; use another task_id"):
+        await app.submit(order(1), task_id="a", convoy="new", connection=connection)
+    connection.commit()
+    assert await app._store_open().find_convoy("new") is None
+
+
 @pytest.mark.parametrize("joined_first", [True, False])
 async def test_a_refused_body_leaves_the_transaction_and_the_caller_s_rows_as_they_were(
     app: App, connection: sqlite3.Connection, path: Path, joined_first: bool

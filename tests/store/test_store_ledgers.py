@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from store_world import NOON, World, submission
+from store_world import KNOWN, NOON, OTHERWISE, World, submission
 
 from arriero.commands import Operate, Refusal, Submitted
 from arriero.core.ledgers import LedgerBatch, LedgerEntry, LedgerWritten, digest_after
@@ -191,9 +191,23 @@ async def test_a_task_that_is_there_already_is_a_duplicate_and_another_body_is_b
     reasons = await world.store.ledger_aside(ledger.ledger_no)
     assert [line for line, _ in reasons] == [2, 3, 6]
     assert "another body" in reasons[0][1]
-    assert "exists in a convoy" in reasons[1][1]
+    assert reasons[1][1] == "task 'old' exists with another convoy"
     assert "another workflow" in reasons[2][1]
     assert await world.store.ledger_aside(ledger.ledger_no, after=2, limit=1) == reasons[1:2]
+
+
+@pytest.mark.parametrize(
+    ("task_id", "changes", "what"), [one for one in OTHERWISE if "end_of_sequence" not in one[1]], ids=str
+)
+async def test_an_entry_under_a_known_id_with_another_part_is_refused_as_a_submission_is(
+    world: World, ledgers: Ledgers, task_id: str, changes: dict[str, Any], what: str
+) -> None:
+    for known, part in KNOWN.items():
+        await world.submit(known, **part)
+    other = KNOWN[task_id] | {"end_of_sequence": False} | changes
+    answer = await ledgers.write(await ledgers.begun(), entry(1, task_id, **other), refuses=True)
+    assert answer.refused == (1, f"task {task_id!r} exists with another {what}")
+    assert await world.store.find_convoy("never used") is None
 
 
 async def test_one_bad_entry_refuses_all_of_it_and_names_its_line(world: World, ledgers: Ledgers) -> None:

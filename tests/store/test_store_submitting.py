@@ -1,7 +1,9 @@
 """Submission: durable, idempotent by task id, due when it should be."""
 
+from typing import Any
+
 import pytest
-from store_world import NOON, TestClock, World, kinds, submission
+from store_world import ALIKE, KNOWN, NOON, OTHERWISE, TestClock, World, kinds, submission
 
 from arriero.commands import Refusal, Submitted
 from arriero.model import TaskState
@@ -40,6 +42,42 @@ async def test_another_body_or_workflow_under_a_known_id_is_refused(world: World
     assert answer.verdict == "conflict"
     assert ("workflow" if "workflow" in changes else "body") in answer.detail
     assert await world.rows() == before
+
+
+@pytest.mark.parametrize(("task_id", "changes", "what"), OTHERWISE, ids=str)
+async def test_a_known_id_with_another_part_is_refused_with_one_text_and_leaves_nothing(
+    world: World, task_id: str, changes: dict[str, Any], what: str
+) -> None:
+    for known, part in KNOWN.items():
+        await world.submit(known, **part)
+    before = await world.rows()
+    other = submission(task_id, **(KNOWN[task_id] | changes))
+    assert await world.store.submit([other]) == [Refusal("conflict", f"task {task_id!r} exists with another {what}")]
+    assert await world.rows() == before
+    assert await world.store.find_convoy("never used") is None
+
+
+@pytest.mark.parametrize("task_id", KNOWN)
+async def test_a_known_id_with_the_same_parts_is_the_same_task_whatever_else_is_asked(
+    world: World, task_id: str
+) -> None:
+    task_no = [await world.submit(known, **part) for known, part in KNOWN.items()][list(KNOWN).index(task_id)]
+    for changes in ALIKE:
+        (answer,) = await world.store.submit([submission(task_id, **(KNOWN[task_id] | changes))])
+        assert answer == Submitted(task_no, False)
+
+
+async def test_a_new_key_is_used_by_what_is_new_also_beside_a_known_id_that_names_it(world: World) -> None:
+    await world.submit("known")
+    await world.submit("last", convoy="over", end_of_sequence=True)
+    refused = submission("twice", convoy="over")
+    batch = [submission("known", convoy="x"), submission("new", convoy="x"), refused, submission("twice", convoy="y")]
+    answers = await world.store.submit(batch)
+    assert [isinstance(answer, Submitted) for answer in answers] == [False, True, False, True]
+    for key, task_id in (("x", "new"), ("y", "twice")):
+        found = await world.store.find_convoy(key)
+        assert found is not None
+        assert [task.task_id for task in found.members] == [task_id]
 
 
 async def test_a_batch_is_answered_in_order_also_where_it_repeats_itself(world: World) -> None:

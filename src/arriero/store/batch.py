@@ -19,11 +19,8 @@ from ..commands import (
     Recover,
     Refusal,
     Report,
-    Submit,
-    Submitted,
 )
 from ..core import transitions, verbs
-from ..core.bodies import is_same_body
 from ..core.chain import link_hash
 from ..core.changes import Change, ConvoyChange, Refused, Rows
 from ..core.convoy_verbs import operate_convoy
@@ -246,52 +243,6 @@ def purged(heads_of: Sequence[tuple[int, int, str]]) -> Event:
     heads = "\n".join(f"{task_no}:{link}:{head}" for task_no, link, head in heads_of)
     digest = hashlib.blake2b(heads.encode(), digest_size=16).hexdigest()
     return {"type": "tasks.purged", "count": len(heads_of), "heads": digest}
-
-
-def same_submission(
-    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow | None = None
-) -> Submitted | Refusal:
-    """The answer to a ``task_id`` that is known: the same task, or a refusal when workflow, body or convoy differ.
-
-    ``submitted``: reads what the task was submitted with. ``tail``: of the convoy that the command names; None: there is
-    no such convoy, or it names none.
-    """
-    if task.workflow == command.workflow and is_same_body(task.body_hash, submitted, command):
-        return _same_place(task, command, tail) or Submitted(task.task_no, False)
-    return Refusal(
-        "conflict",
-        f"task {task.task_id!r} exists with another {'body' if task.workflow == command.workflow else 'workflow'}",
-    )
-
-
-def _same_place(task: TaskRow, command: Submit, tail: TailRow | None) -> Refusal | None:
-    """That the task was submitted to another convoy, or to another place of its producer's sequence."""
-    if task.convoy_no != (None if tail is None or command.convoy is None else tail.convoy_no):
-        there = "in no convoy" if task.convoy_no is None else "in another convoy" if command.convoy else "in a convoy"
-        return Refusal("conflict", f"task {task.task_id!r} exists {there}")
-    if task.sequence != command.sequence:
-        return Refusal(
-            "conflict", f"task {task.task_id!r} exists with sequence {task.sequence}, not {command.sequence}"
-        )
-    return _same_end(task, command, tail)
-
-
-def _same_end(task: TaskRow, command: Submit, tail: TailRow | None) -> Refusal | None:
-    """That the end mark comes too late: the task is there without it."""
-    if not command.end_of_sequence or (tail is not None and tail.end_rank == (task.sequence or task.place)):
-        return None
-    return Refusal("conflict", f"task {task.task_id!r} exists, and not as the end of its convoy")
-
-
-def same_sequence(task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow) -> Submitted | Refusal:
-    """The answer to a sequence that is used: its task, whatever its id, or a refusal when that is another operation."""
-    if task.workflow == command.workflow and is_same_body(task.body_hash, submitted, command):
-        return _same_end(task, command, tail) or Submitted(task.task_no, False, task.task_id)
-    what = "body" if task.workflow == command.workflow else "workflow"
-    return Refusal(
-        "conflict",
-        f"sequence {command.sequence} of convoy {command.convoy!r} is task {task.task_id!r}, which has another {what}",
-    )
 
 
 def complete_within(step: StepRow) -> float:

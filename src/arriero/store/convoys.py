@@ -5,9 +5,9 @@ from functools import partial
 from typing import Protocol
 
 from ..commands import ENDS, Advance, AnyCommand, Refusal, Submit, Submitted
+from ..core.known import same_sequence
 from ..core.placing import Spot, first_convoy, first_tail, needs_convoy, refused_place
 from ..model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
-from .batch import same_sequence
 from .ledgers import reserved
 
 LOOKS_MAX = 100  # convoys that one claim looks at before it claims

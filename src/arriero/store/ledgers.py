@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from ..commands import Refusal, Submit, Submitted
 from ..core import ledgers
+from ..core.known import same_sequence, same_submission
 from ..core.ledgers import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
-from ..core.placing import Spot, first_convoy, first_tail, needs_convoy, ordering_of, refused_place
+from ..core.placing import Spot, needs_convoy, ordering_of, refused_place
 from ..model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
-from .batch import STORE_STREAM, Batch, Table, same_sequence, same_submission
+from .batch import STORE_STREAM, Batch, Table
 
 
 class LedgerTable(Table, Protocol):
@@ -57,7 +58,10 @@ class LedgerTable(Table, Protocol):
     def add_task(self, task: TaskRow, arguments: str) -> None: ...
     def tail_of(self, key: str) -> TailRow | None: ...
     def tail(self, convoy_no: int) -> TailRow: ...
-    def next_convoy_no(self) -> int: ...
+
+    def new_tail(self, command: Submit, now: Instant) -> TailRow:
+        """The end of a key that nobody used before, whose rows are made now."""
+        ...
 
 
 class Knows(Protocol):
@@ -143,9 +147,7 @@ class _Writing:
             return ""
         if command.convoy is not None:
             if tail is None:
-                tail = first_tail(self._table.next_convoy_no(), command)
-                self._table.put_convoy(first_convoy(tail, self._now))
-                self._table.put_tail(tail)
+                tail = self._table.new_tail(command, self._now)
             elif (refused := self._refused(command, tail)) is not None:
                 return refused.detail
         task = ledgers.kept_task(command, self._table.next_task_no(), self._ledger, tail, self._now)

@@ -10,6 +10,7 @@ from ..commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Su
 from ..core import transitions
 from ..core.compensation import open_compensations
 from ..core.epoch import FIRST, first_number, refusal
+from ..core.known import same_submission
 from ..core.lease import PROBATION_FROM
 from ..model import (
     TASK_FORWARD,
@@ -46,7 +47,7 @@ from .base import (
     TaskFilter,
     folded,
 )
-from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purged, same_submission
+from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purged
 from .convoys import LOOKS_MAX, missing_of, spot_for
 from .ledgers import reserved
 from .memory_ledgers import MemoryLedgers
@@ -298,7 +299,8 @@ class MemoryStore(MemoryLedgers):
             if t.state in TASK_OPEN and t.locked_by is None and t.not_before is not None and t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
         ]
-        tasks += [convoy.look_at for convoy in self.convoys.values() if convoy.look_at is not None]
+        looks = [convoy.look_at for convoy in self.convoys.values() if convoy.look_at is not None]
+        tasks += sorted(looks)[:1]  # while one is due, whoever looks at it asks again
         steps = [
             s.not_before
             for s in self._all_steps()

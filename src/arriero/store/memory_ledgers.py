@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ..commands import Submit
 from ..core.ledgers import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
+from ..core.placing import first_convoy, first_tail
 from ..model import Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from . import ledgers
 from .memory_tables import MemoryTables
@@ -44,6 +45,12 @@ class MemoryLedgers(MemoryTables):
         self._remove(self.ledgers, ledger_no)
         for key in [key for key in self.aside if key[0] == ledger_no]:
             self._remove(self.aside, key)
+
+    def new_tail(self, command: Submit, now: Instant) -> TailRow:
+        tail = first_tail(self.next_convoy_no(), command)
+        self.put_convoy(first_convoy(tail, now))
+        self.put_tail(tail)
+        return tail
 
     def order(self, tail: TailRow) -> None:
         self.put_tail(tail)

@@ -18,6 +18,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.string import StrDumper
 
 from ...commands import Refusal, Submit, Submitted
+from ...core.known import known_otherwise, used_otherwise
 from ...core.placing import refused_place
 from ...errors import InvalidInput, TransactionConflict
 from ...model import Instant, TailRow
@@ -137,12 +138,9 @@ class _Joining:
         if verdict == "ledger":
             kept = f"task {known_id or command.task_id!r} belongs to a ledger that is not complete"
             return Refusal("conflict", f"{kept}: submit that again, or discard it with `arriero ledger discard`")
-        if verdict == "end":
-            return Refusal("conflict", f"task {known_id or command.task_id!r} exists, and not as the end of its convoy")
         if verdict == "used":
-            used = f"sequence {command.sequence} of convoy {command.convoy!r} is task {known_id!r}, another operation"
-            return Refusal("conflict", used)
-        return Refusal("conflict", f"task {command.task_id!r} exists with another {verdict}")
+            return used_otherwise(known_id or "", command)
+        return known_otherwise(known_id or command.task_id, verdict)
 
     def _raise(self, error: psycopg.Error) -> NoReturn:
         state, told = error.sqlstate, error.diag.message_primary or _one_line(error)

@@ -7,10 +7,10 @@ import msgspec
 
 from ...commands import Submit
 from ...core.ledgers import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
-from ...core.placing import ordering_of
 from ...model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from .. import ledgers
 from . import columns
+from .places import may_be_new
 from .processes import now_of
 from .rows import convoy_of, ledger_of, tail_of, task_of
 from .session import Transaction
@@ -33,6 +33,7 @@ class LedgerTables(Tables):
         self._numbered: dict[tuple[int, int], TaskRow] = {}
         self._submitted: dict[int, str] = {}  # with what these were, by their numbers
         self._numbers: list[int] = []  # for new tasks, the last one first
+        self._given: Instant | None = None
         self._tails: dict[str, TailRow] = {}
         self._added: dict[str, tuple[TaskRow, str]] = {}
         self._aside: list[dict[str, Any]] = []
@@ -49,15 +50,12 @@ class LedgerTables(Tables):
     def look_up(self, commands: Sequence[Submit], given: Instant | None) -> None:
         """What stands already under the ids and in the convoys of some submissions."""
         ask = self._transaction.ask
-        of_keys: dict[str, Submit] = {}
-        for command in commands:
-            if command.convoy is not None:
-                of_keys.setdefault(command.convoy, command)
+        self._given = given
+        keys = list(dict.fromkeys(command.convoy for command in commands if command.convoy is not None))
         numbered = [command for command in commands if command.sequence is not None]
-        if of_keys:
-            orderings = [ordering_of(command) for command in of_keys.values()]
-            ask("add_convoys", {"keys": list(of_keys), "orderings": orderings, "given": given})
-            tails = ask("select_tails_by_key", {"keys": list(of_keys)})
+        if keys:
+            ask("add_convoys", {**may_be_new(commands), "given": given})
+            tails = ask("select_tails_by_key", {"keys": keys})
         if numbered:  # nobody else gives these numbers away until the end
             tails_locked = ask("lock_tails", {"keys": [command.convoy for command in numbered]})
             pairs = {"keys": [c.convoy for c in numbered], "sequences": [c.sequence for c in numbered]}
@@ -65,7 +63,7 @@ class LedgerTables(Tables):
         known = ask("select_known", {"task_ids": [command.task_id for command in commands]})
         numbers = ask("take_numbers", {"count": len(commands), "given": given})
         self._transaction.arrive()
-        if of_keys:
+        if keys:
             self._tails = {tail.key: tail for tail in map(tail_of, tails.fetchall())}
         if numbered:
             self._tails |= {tail.key: tail for tail in map(tail_of, tails_locked.fetchall())}
@@ -128,11 +126,17 @@ class LedgerTables(Tables):
     def next_task_no(self) -> int:
         return self._numbers.pop()
 
-    def next_convoy_no(self) -> int:
-        raise AssertionError("every key of the batch has its rows")
-
     def tail_of(self, key: str) -> TailRow | None:
-        return self._tails[key]
+        return self._tails.get(key)
+
+    def new_tail(self, command: Submit, now: Instant) -> TailRow:
+        """The look before made no row for it: the id was known then, or came before in the batch."""
+        ask, keys = self._transaction.ask, [command.convoy]
+        ask("add_convoys", {**may_be_new([command]), "task_ids": [None], "given": self._given})
+        (row,) = ask("select_tails_by_key" if command.sequence is None else "lock_tails", {"keys": keys}).fetchall()
+        tail = tail_of(row)
+        self._tails[tail.key] = tail
+        return tail
 
     def tail(self, convoy_no: int) -> TailRow:
         return self._sealed[convoy_no]

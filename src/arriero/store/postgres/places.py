@@ -16,6 +16,19 @@ from .tables import UPDATE_CONVOYS, UPDATE_TAILS
 TASK_WIDTH = len(columns.TASK)
 
 
+def may_be_new(batch: Sequence[Submit]) -> dict[str, Any]:
+    """Keys that ``add_convoys`` is to make rows for, each with the first submission of an id; one a submission."""
+    first: dict[str, Submit] = {}
+    for command in batch:
+        first.setdefault(command.task_id, command)
+    placed = [command for command in first.values() if command.convoy is not None]
+    return {
+        "keys": [command.convoy for command in placed],
+        "orderings": [ordering_of(command) for command in placed],
+        "task_ids": [command.task_id for command in placed],
+    }
+
+
 class Places:
     """See the module. What it asks for has arrived when ``arrived`` is called."""
 
@@ -29,17 +42,15 @@ class Places:
         self._changed_tails: set[str] = set()
         self._changed_convoys: set[int] = set()
         self._asked: dict[str, Asked] = {}
-        of_keys: dict[str, Submit] = {}
-        for command in batch:
-            if command.convoy is not None:
-                of_keys.setdefault(command.convoy, command)
-        if of_keys:
-            self._ask(of_keys, [command for command in batch if command.sequence is not None], given)
+        self._given = given
+        placed = [command for command in batch if command.convoy is not None]
+        if placed:
+            self._ask(placed, may_be_new(batch))
 
-    def _ask(self, of_keys: dict[str, Submit], numbered: Sequence[Submit], given: Instant | None) -> None:
-        ask, keys = self._transaction.ask, list(of_keys)
-        orderings = [ordering_of(command) for command in of_keys.values()]
-        ask("add_convoys", {"keys": keys, "orderings": orderings, "given": given})
+    def _ask(self, placed: Sequence[Submit], new: dict[str, Any]) -> None:
+        ask, keys = self._transaction.ask, list(dict.fromkeys(command.convoy for command in placed))
+        numbered = [command for command in placed if command.sequence is not None]
+        ask("add_convoys", {**new, "given": self._given})
         for name in ("lock_tails", "lock_asking"):
             self._asked[name] = ask(name, {"keys": keys})
         if numbered:
@@ -54,10 +65,10 @@ class Places:
         """Read what was asked for."""
         if not self._asked:
             return
-        self._tails = {tail.key: tail for tail in map(tail_of, self._asked["lock_tails"].fetchall())}
-        self._convoys = {c.convoy_no: c for c in map(convoy_of, self._asked["lock_asking"].fetchall())}
+        self._tails |= {tail.key: tail for tail in map(tail_of, self._asked["lock_tails"].fetchall())}
+        self._convoys |= {c.convoy_no: c for c in map(convoy_of, self._asked["lock_asking"].fetchall())}
         if "select_expected" in self._asked:
-            self._expected = dict(self._asked["select_expected"].fetchall())
+            self._expected |= dict(self._asked["select_expected"].fetchall())
             for row in self._asked["select_of_sequences"].fetchall():
                 task = task_of(row[:TASK_WIDTH])
                 self._of_sequence[task.convoy_no or 0, task.sequence or 0] = task
@@ -65,7 +76,16 @@ class Places:
 
     # --- as store.convoys.spot_for asks
     def tail_of(self, key: str | None) -> TailRow | None:
-        return None if key is None else self._tails[key]
+        return None if key is None else self._tails.get(key)
+
+    def added(self, command: Submit) -> TailRow:
+        """The end of a key for which the start made no row: the id was known then, or came before in the batch."""
+        assert command.convoy is not None
+        self._asked.clear()
+        self._ask([command], {**may_be_new([command]), "task_ids": [None]})
+        self._transaction.arrive()
+        self.arrived()
+        return self._tails[command.convoy]
 
     def expected(self, convoy_no: int) -> int:
         known = self._convoys.get(convoy_no)

@@ -297,7 +297,7 @@ $$;
 -- wanted_store: the id of the store that is meant; null: whichever this is. submission: the fields of commands.Submit, and
 -- given (the clock of a test, else null).
 -- verdict: created; same: the task was there, with known_id if it came under another id with the same sequence; workflow,
--- body, convoy, sequence, end: it was there, and this is what differs; used: another task has its sequence (known_id); refused: it
+-- body, convoy, sequence, end mark: it was there, and this is what differs (as core.known says); used: another task has its sequence (known_id); refused: it
 -- cannot stand in its convoy, whose end is tail; ledger: a ledger that is not opened keeps its id or sequence; store: another.
 CREATE FUNCTION {schema}.keep_task(
     wanted_store text, submission json, OUT task_no bigint, OUT verdict text, OUT known_id text, OUT tail json)
@@ -341,8 +341,10 @@ BEGIN
     task_no := nextval('{schema}.task_number');
     IF asked.convoy IS NOT NULL THEN
         -- Ours until the commit: places are given in its order. Then the clock is read.
+        -- A known id makes no key: it is refused, or its convoy is there.
         PERFORM {schema}.add_convoys(ARRAY[asked.convoy],
-                                     ARRAY[CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END], asked.given);
+                                     ARRAY[CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END], asked.given)
+          WHERE NOT EXISTS (SELECT 1 FROM {schema}.task AS t WHERE t.task_id = asked.task_id);
         SELECT t.* INTO ends FROM {schema}.convoy_tail AS t WHERE t.key = asked.convoy FOR NO KEY UPDATE;
         tail := row_to_json(ends);
         new_place := ends.placed + 1;
@@ -389,7 +391,7 @@ BEGIN
     first_head := encode(
         sha256(convert_to('|' || task_no || '|1|' || at || '|' || asked.actor || '|' || events, 'UTF8')), 'hex');
     LOOP
-        IF NOT is_refused AND same_no IS NULL THEN
+        IF NOT is_refused AND same_no IS NULL AND (asked.convoy IS NULL OR ends.convoy_no IS NOT NULL) THEN
             INSERT INTO {schema}.task AS t (
                 task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
                 lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
@@ -446,25 +448,30 @@ BEGIN
                                              asked.workflow, asked.body_hash, asked.arguments);
             IF {schema}.is_kept(known.ledger_no) THEN
                 verdict := 'ledger';
-            ELSIF verdict = 'same' AND known.convoy_no IS DISTINCT FROM ends.convoy_no THEN
+            ELSIF verdict = 'same' AND (known.convoy_no IS DISTINCT FROM ends.convoy_no
+                                        OR (asked.convoy IS NOT NULL AND ends.convoy_no IS NULL)) THEN
                 verdict := 'convoy';
             ELSIF verdict = 'same' AND known.sequence IS DISTINCT FROM asked.sequence THEN
                 verdict := 'sequence';
             ELSIF verdict = 'same' AND asked.end_of_sequence
                   AND ends.end_rank IS DISTINCT FROM coalesce(known.sequence, known.place) THEN
-                verdict := 'end';
+                verdict := 'end mark';
             END IF;
             EXIT;
         ELSIF same_no IS NOT NULL THEN
             task_no := same_no;
             verdict := CASE WHEN same_verdict = 'ledger' THEN 'ledger'
                             WHEN same_verdict <> 'same' THEN 'used'
-                            WHEN asked.end_of_sequence AND ends.end_rank IS DISTINCT FROM asked.sequence THEN 'end'
+                            WHEN asked.end_of_sequence AND ends.end_rank IS DISTINCT FROM asked.sequence THEN 'end mark'
                             ELSE 'same' END;
             EXIT;
         ELSIF is_refused THEN
             verdict := 'refused';
             EXIT;
+        ELSIF asked.convoy IS NOT NULL AND ends.convoy_no IS NULL THEN
+            -- Its id was known, or its key was there, and was purged just now.
+            RAISE EXCEPTION 'convoy % was purged just now', quote_literal(asked.convoy)
+                USING ERRCODE = 'serialization_failure', HINT = 'run the transaction again';
         END IF;
         -- It was purged in between.
     END LOOP;

@@ -9,8 +9,8 @@ import msgspec
 from ...commands import Refusal, Submit, Submitted
 from ...core.chain import link_hash
 from ...core.changes import Change
+from ...core.known import same_submission
 from ...model import Instant, TailRow, TaskRow
-from ..batch import same_submission
 from ..convoys import spot_for
 from ..ledgers import reserved
 from ..starting import new_rows, submitted
@@ -88,6 +88,8 @@ def submit(
         if (before := changes.get(command.task_id)) is not None:  # twice in one batch
             answers.append(same_submission(before[1].task, command, partial(_arguments, before[0]), tail))
             continue
+        if tail is None and command.convoy is not None:
+            tail = known.places.added(command)
         spot = spot_for(command, tail, known.places, known.now)
         if isinstance(spot, Submitted | Refusal):
             answers.append(spot)

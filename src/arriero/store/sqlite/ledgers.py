@@ -8,6 +8,7 @@ import msgspec
 
 from ...commands import Submit
 from ...core.ledgers import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
+from ...core.placing import first_convoy, first_tail
 from ...model import Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from .. import ledgers
 from .rows import ledger_of, parameters_of, task_of
@@ -59,6 +60,12 @@ class LedgerTables(Tables):
     def remove_ledger(self, ledger_no: int) -> None:
         for name in ("delete_ledger_aside", "delete_ledger"):
             self._run(name, {"ledger_no": ledger_no})
+
+    def new_tail(self, command: Submit, now: Instant) -> TailRow:
+        tail = first_tail(self.next_convoy_no(), command)
+        self.put_convoy(first_convoy(tail, now))
+        self.put_tail(tail)
+        return tail
 
     def order(self, tail: TailRow) -> None:
         self.put_tail(tail)

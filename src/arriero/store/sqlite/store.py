@@ -17,6 +17,7 @@ from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, S
 from ...core import transitions
 from ...core.compensation import open_compensations
 from ...core.epoch import refusal
+from ...core.known import same_submission
 from ...core.lease import PROBATION_FROM
 from ...errors import InvalidInput, StoreError
 from ...model import (
@@ -33,7 +34,7 @@ from ...model import (
     later,
 )
 from ..base import ANY_TASK, ConvoyLoaded, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter, folded
-from ..batch import STORE_STREAM, Batch, complete_within, same_submission
+from ..batch import STORE_STREAM, Batch, complete_within
 from ..convoys import LOOKS_MAX, passed_on, spot_for
 from ..ledgers import reserved
 from ..life import Lives, boot_id, folder_of_file

@@ -230,6 +230,195 @@ CREATE OR REPLACE FUNCTION {schema}.submit(
                            end_of_sequence)
 $$;
 
+-- keep_task: a new task in the transaction of whoever calls. Nothing is kept if the same id is there already.
+-- It does what core.transitions.new_task and core.placing do; a test compares.
+-- wanted_store: the id of the store that is meant; null: whichever this is. submission: the fields of commands.Submit, and
+-- given (the clock of a test, else null).
+-- verdict: created; same: the task was there, with known_id if it came under another id with the same sequence; workflow,
+-- body, convoy, sequence, end mark: it was there, and this is what differs (as core.known says); used: another task has its sequence (known_id); refused: it
+-- cannot stand in its convoy, whose end is tail; ledger: a ledger that is not opened keeps its id or sequence; store: another.
+CREATE OR REPLACE FUNCTION {schema}.keep_task(
+    wanted_store text, submission json, OUT task_no bigint, OUT verdict text, OUT known_id text, OUT tail json)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    asked record;
+    known record;
+    same_no bigint;                 -- of the task that has its sequence
+    same_verdict text;
+    ends {schema}.convoy_tail;
+    key {schema}.convoy;
+    at bigint;
+    due bigint;
+    due_by bigint;
+    events text;
+    first_head text;
+    new_place bigint;
+    new_rank bigint;
+    turn text;
+    is_refused boolean := false;
+    touches_key boolean := false;
+    may_wait_for_ever CONSTANT boolean := current_setting('lock_timeout') = '0';
+BEGIN
+    IF wanted_store IS NOT NULL
+       AND wanted_store IS DISTINCT FROM (SELECT m.value FROM {schema}.meta AS m WHERE m.name = 'store_id') THEN
+        verdict := 'store';
+        RETURN;
+    END IF;
+    -- Raised, never lowered: the commit is to be as safe as every other of the store, and to say so if it is not.
+    PERFORM set_config('synchronous_commit', 'on', true)
+      WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write');
+    PERFORM set_config('client_min_messages', 'warning', true) WHERE current_setting('client_min_messages') = 'error';
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
+    SELECT * INTO asked FROM json_to_record(submission) AS fields(
+        task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
+        complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
+        convoy text, sequence bigint, end_of_sequence boolean);
+    task_no := nextval('{schema}.task_number');
+    IF asked.convoy IS NOT NULL THEN
+        -- Ours until the commit: places are given in its order. Then the clock is read.
+        -- A known id makes no key: it is refused, or its convoy is there.
+        PERFORM {schema}.add_convoys(ARRAY[asked.convoy],
+                                     ARRAY[CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END], asked.given)
+          WHERE NOT EXISTS (SELECT 1 FROM {schema}.task AS t WHERE t.task_id = asked.task_id);
+        SELECT t.* INTO ends FROM {schema}.convoy_tail AS t WHERE t.key = asked.convoy FOR NO KEY UPDATE;
+        tail := row_to_json(ends);
+        new_place := ends.placed + 1;
+        new_rank := coalesce(asked.sequence, new_place);
+        is_refused := (ends.placed > 0 AND (ends.ordering = 'sequence') <> (asked.sequence IS NOT NULL))
+            OR coalesce(ends.end_rank < new_rank OR (ends.end_rank IS NOT NULL AND asked.end_of_sequence), false)
+            OR (coalesce(asked.end_of_sequence, false) AND new_rank < ends.last_rank);
+        SELECT c.* INTO key FROM {schema}.convoy AS c WHERE c.convoy_no = ends.convoy_no;
+        touches_key := NOT is_refused AND (ends.asks OR asked.sequence < key.expected);
+        IF touches_key THEN
+            SELECT c.* INTO key FROM {schema}.convoy AS c WHERE c.convoy_no = ends.convoy_no FOR NO KEY UPDATE;
+        END IF;
+        IF asked.sequence IS NOT NULL AND ends.ordering = 'sequence' THEN
+            SELECT t.task_no, t.task_id,
+                   CASE WHEN {schema}.is_kept(t.ledger_no) THEN 'ledger'
+                        ELSE {schema}.what_differs(t.workflow, t.body_hash, coalesce(b.asked, b.arguments),
+                                                   asked.workflow, asked.body_hash, asked.arguments) END
+              INTO same_no, known_id, same_verdict
+              FROM {schema}.task AS t JOIN {schema}.body AS b ON b.task_no = t.task_no
+             WHERE t.convoy_no = ends.convoy_no AND t.sequence = asked.sequence;
+        END IF;
+        turn := 'waiting';
+        IF touches_key AND ends.asks AND asked.sequence IS NULL AND key.state = 'idle' AND key.parked_at IS NULL
+           AND key.look_at IS NULL THEN
+            turn := 'open';
+        END IF;
+    END IF;
+    at := {schema}.now_at(asked.given);
+    due := at + round(asked.delay * 1000000)::bigint;
+    due_by := due + round(asked.complete_within * 1000000)::bigint;
+    events := '[{"type":"task.submitted","workflow":' || to_json(asked.workflow) || ',"body":' || to_json(asked.body_hash)
+        || ',"priority":' || asked.priority || ',"not_before":' || due
+        || ',"complete_by":' || coalesce(due_by::text, 'null')
+        || coalesce(',"reply_to":' || to_json(asked.reply_to), '') || '}'
+        || coalesce(',{"type":"convoy.placed","convoy":' || ends.convoy_no || ',"key":' || to_json(asked.convoy)
+                    || ',"place":' || new_place || ',"rank":' || new_rank
+                    || coalesce(',"sequence":' || asked.sequence, '')
+                    || CASE WHEN asked.end_of_sequence THEN ',"end":true' ELSE '' END || '}', '')
+        || CASE WHEN turn = 'open' THEN
+               ',{"type":"convoy.opened","convoy":' || ends.convoy_no || ',"number":' || key.number + 1
+               || ',"fence":' || key.fence + 1 || ',"rank":' || new_rank || ',"not_before":' || due || '}' ELSE '' END
+        || coalesce(',{"type":"status.published","number":1,"kind":"received","queue":' || to_json(asked.reply_to) || '}', '')
+        || ']';
+    first_head := encode(
+        sha256(convert_to('|' || task_no || '|1|' || at || '|' || asked.actor || '|' || events, 'UTF8')), 'hex');
+    LOOP
+        IF NOT is_refused AND same_no IS NULL AND (asked.convoy IS NULL OR ends.convoy_no IS NOT NULL) THEN
+            INSERT INTO {schema}.task AS t (
+                task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
+                lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
+                head, undoing, past_count, reply_to, status_count,
+                convoy_no, place, sequence, rank, turn, due_at)
+            VALUES (task_no, asked.task_id, asked.workflow, 'pending', asked.priority,
+                    CASE WHEN turn = 'waiting' THEN NULL ELSE due END, 0, 0, 1, 0,
+                    0, 0, 0, 0, asked.seed, asked.policy, asked.body_hash, at, due_by, 1,
+                    first_head, false, 0, asked.reply_to, CASE WHEN asked.reply_to IS NULL THEN 0 ELSE 1 END,
+                    ends.convoy_no, new_place, asked.sequence, new_rank, turn,
+                    CASE WHEN turn = 'waiting' AND due > at THEN due END)
+            ON CONFLICT ON CONSTRAINT task_task_id_key DO NOTHING;
+            IF FOUND THEN
+                INSERT INTO {schema}.body (task_no, arguments) VALUES (task_no, asked.arguments);
+                INSERT INTO {schema}.history (task_no, link, at, actor, events, hash)
+                VALUES (task_no, 1, at, asked.actor, events, first_head);
+                INSERT INTO {schema}.status (queue, task_no, number, incarnation, kind, at, data)
+                SELECT asked.reply_to, task_no, 1, 1, 'received', at, '{}' WHERE asked.reply_to IS NOT NULL;
+                UPDATE {schema}.convoy_tail AS t
+                   SET ordering = CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END,
+                       placed = new_place,
+                       last_rank = greatest(t.last_rank, new_rank),
+                       end_rank = CASE WHEN asked.end_of_sequence THEN new_rank ELSE t.end_rank END,
+                       asks = false
+                 WHERE t.convoy_no = ends.convoy_no;
+                IF touches_key THEN
+                    UPDATE {schema}.convoy AS c
+                       SET ordering = CASE WHEN asked.sequence IS NULL THEN 'place' ELSE 'sequence' END,
+                           state = CASE WHEN turn = 'open' THEN 'open' ELSE c.state END,
+                           open_task = CASE WHEN turn = 'open' THEN keep_task.task_no ELSE c.open_task END,
+                           fence = c.fence + CASE WHEN turn = 'open' THEN 1 ELSE 0 END,
+                           number = c.number + CASE WHEN turn = 'open' THEN 1 ELSE 0 END,
+                           from_rank = CASE WHEN turn = 'open' THEN new_rank ELSE least(c.from_rank, new_rank) END,
+                           reached = CASE WHEN turn = 'open' THEN greatest(c.reached, new_rank) ELSE c.reached END,
+                           gap_since = CASE WHEN turn = 'open' THEN NULL ELSE c.gap_since END,
+                           look_at = CASE WHEN turn = 'open' THEN NULL ELSE at END
+                     WHERE c.convoy_no = ends.convoy_no;
+                END IF;
+                PERFORM pg_notify('{channel}', '');
+                verdict := 'created';
+                EXIT;
+            END IF;
+        END IF;
+        -- Locked, so that the caller's commit confirms what another's lost answer may have left unconfirmed.
+        SELECT t.task_no, t.workflow, t.body_hash, t.convoy_no, t.sequence, t.place, t.ledger_no,
+               coalesce(b.asked, b.arguments) AS arguments
+          INTO known
+          FROM {schema}.task AS t JOIN {schema}.body AS b ON b.task_no = t.task_no
+         WHERE t.task_id = asked.task_id FOR NO KEY UPDATE OF t;
+        IF FOUND THEN
+            task_no := known.task_no;
+            known_id := NULL;
+            verdict := {schema}.what_differs(known.workflow, known.body_hash, known.arguments,
+                                             asked.workflow, asked.body_hash, asked.arguments);
+            IF {schema}.is_kept(known.ledger_no) THEN
+                verdict := 'ledger';
+            ELSIF verdict = 'same' AND (known.convoy_no IS DISTINCT FROM ends.convoy_no
+                                        OR (asked.convoy IS NOT NULL AND ends.convoy_no IS NULL)) THEN
+                verdict := 'convoy';
+            ELSIF verdict = 'same' AND known.sequence IS DISTINCT FROM asked.sequence THEN
+                verdict := 'sequence';
+            ELSIF verdict = 'same' AND asked.end_of_sequence
+                  AND ends.end_rank IS DISTINCT FROM coalesce(known.sequence, known.place) THEN
+                verdict := 'end mark';
+            END IF;
+            EXIT;
+        ELSIF same_no IS NOT NULL THEN
+            task_no := same_no;
+            verdict := CASE WHEN same_verdict = 'ledger' THEN 'ledger'
+                            WHEN same_verdict <> 'same' THEN 'used'
+                            WHEN asked.end_of_sequence AND ends.end_rank IS DISTINCT FROM asked.sequence THEN 'end mark'
+                            ELSE 'same' END;
+            EXIT;
+        ELSIF is_refused THEN
+            verdict := 'refused';
+            EXIT;
+        ELSIF asked.convoy IS NOT NULL AND ends.convoy_no IS NULL THEN
+            -- Its id was known, or its key was there, and was purged just now.
+            RAISE EXCEPTION 'convoy % was purged just now', quote_literal(asked.convoy)
+                USING ERRCODE = 'serialization_failure', HINT = 'run the transaction again';
+        END IF;
+        -- It was purged in between.
+    END LOOP;
+    IF may_wait_for_ever THEN
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
+END
+$$;
+
 -- Who may do what. The two doors of submitters work with their owner's rights, so that a role may submit without any right on
 -- the tables; their search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
 -- It goes over all functions of the schema, so it stands last.

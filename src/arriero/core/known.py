@@ -1,0 +1,79 @@
+"""What makes a submission another than the task that is known already: the one rule behind every answer to a known id.
+
+Compared are the workflow, the body (its arguments), the convoy, the sequence and the end mark. Priority, delay, limit, policy
+and reply queue are not: whoever repeats a submission gets the task as it was submitted first. ``keep_task`` in PostgreSQL does
+the same; a test compares.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from ..commands import Refusal, Submit, Submitted
+from ..model import TailRow, TaskRow
+from .bodies import is_same_body
+
+Differing = Literal["workflow", "body", "convoy", "sequence", "end mark"]
+
+
+def what_differs(
+    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow | None
+) -> Differing | None:
+    """The first thing in which a submission differs from the task of the same id; None: it is the same.
+
+    Args:
+        submitted: reads the arguments that the task was submitted with, whatever a person has sent in their place.
+        tail: of the convoy that the command names; None: there is no such convoy, or it names none.
+    """
+    if (found := _what_differs_in_body(task, command, submitted)) is not None:
+        return found
+    if not _is_same_convoy(task, command, tail):
+        return "convoy"
+    if task.sequence != command.sequence:
+        return "sequence"
+    return None if _is_same_end(task, command, tail) else "end mark"
+
+
+def _what_differs_in_body(task: TaskRow, command: Submit, submitted: Callable[[], str]) -> Differing | None:
+    if task.workflow != command.workflow:
+        return "workflow"
+    return None if is_same_body(task.body_hash, submitted, command) else "body"
+
+
+def _is_same_convoy(task: TaskRow, command: Submit, tail: TailRow | None) -> bool:
+    """A key that nobody used has no number yet; no task is in it."""
+    if command.convoy is None:
+        return task.convoy_no is None
+    return tail is not None and task.convoy_no == tail.convoy_no
+
+
+def _is_same_end(task: TaskRow, command: Submit, tail: TailRow | None) -> bool:
+    """Not so where the end mark comes too late: the task is there without it."""
+    return not command.end_of_sequence or (tail is not None and tail.end_rank == (task.sequence or task.place))
+
+
+def same_submission(
+    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow | None = None
+) -> Submitted | Refusal:
+    """The answer to a ``task_id`` that is known. ``submitted``, ``tail``: as in ``what_differs``."""
+    differs = what_differs(task, command, submitted, tail)
+    return Submitted(task.task_no, False) if differs is None else known_otherwise(task.task_id, differs)
+
+
+def same_sequence(task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow) -> Submitted | Refusal:
+    """The answer to a sequence that is used: its task, whatever its id, or a refusal when that is another operation."""
+    if _what_differs_in_body(task, command, submitted) is not None:
+        return used_otherwise(task.task_id, command)
+    if not _is_same_end(task, command, tail):
+        return known_otherwise(task.task_id, "end mark")
+    return Submitted(task.task_no, False, task.task_id)
+
+
+def known_otherwise(task_id: str, differs: str) -> Refusal:
+    """That a known task differs from what was submitted under its id."""
+    return Refusal("conflict", f"task {task_id!r} exists with another {differs}")
+
+
+def used_otherwise(task_id: str, command: Submit) -> Refusal:
+    """That the task with the command's sequence is another operation."""
+    used = f"sequence {command.sequence} of convoy {command.convoy!r} is task {task_id!r}"
+    return Refusal("conflict", f"{used}, which is another operation")
