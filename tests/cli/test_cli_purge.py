@@ -1,5 +1,6 @@
 """`arriero purge`."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from cli_calls import Call, Terminal, json_lines
+
+from arriero import Entry
 
 DAY = 86_400_000_000
 OLD = ("processed", "compensated", "step")  # and ended well
@@ -132,7 +135,12 @@ def test_tasks_with_messages_that_nobody_acknowledged_stay(aged: Call, shop: Pat
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "Missing option '--older-than'"),
+        ([], "give one of --older-than, --task, --convoy and --ledger"),
+        (["--task", "a", "--convoy", "b"], "give one of --older-than, --task, --convoy and --ledger"),
+        (["--older-than", "8d", "--ledger", "b"], "give one of --older-than, --task, --convoy and --ledger"),
+        (["--task", "a", "--state", "error", "--yes"], "--state goes with --older-than"),
+        (["--task", "a"], "nobody can be asked here; add --yes"),
+        (["--task", "a", "--yes", "--store", "sqlite:///missing.db"], "there is no such file"),
         (["--older-than", "soon"], "'soon' is no duration"),
         (["--older-than", "8d", "--state", "pending"], "'pending' is not one of 'processed', 'compensated', 'error'"),
         (["--older-than", "8d", "--batch", "0"], "0 is not in the range"),
@@ -145,3 +153,76 @@ def test_bad_input_is_one_line_and_2(call: Call, arguments: list[str], part: str
     assert (refused.exit_code, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()
     assert part in line
+
+
+# --- what is named
+def test_a_named_task_is_removed_and_the_history_stays_clean(aged: Call, shop: Path) -> None:
+    assert aged("purge", "--task", "processed", "--dry-run").stdout == "would remove task processed\n"
+    assert "processed" in ids(aged)
+    done = aged("purge", "--task", "processed", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "removed task processed\n")
+    assert done.stderr == "arriero: remove task processed for good\n"
+    assert "processed" not in ids(aged)
+    (shop / "history.jsonl").write_bytes(aged("export").stdout_bytes)
+    assert aged("check", "history.jsonl").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--task", "nobody"], "there is no task 'nobody'; nothing was removed"),
+        (["--convoy", "nobody"], "there is no convoy 'nobody'; nothing was removed"),
+        (["--ledger", "nobody"], "there is no ledger 'nobody'; nothing was removed"),
+        (["--task", "later"], "task 'later' is p"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_or_still_open_is_refused_by_name(aged: Call, arguments: list[str], part: str) -> None:
+    before = ids(aged)
+    for how in ("--yes", "--dry-run"):
+        refused = aged("purge", *arguments, how)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        (line,) = refused.stderr.splitlines()
+        assert part in line
+    assert ids(aged) == before
+
+
+def test_a_named_task_that_ended_just_now_is_kept_for_its_id(sold: Call) -> None:
+    refused = sold("purge", "--task", "processed", "--yes")
+    assert refused.exit_code == 2
+    assert "ended within purge.idempotency_keep_seconds: its id must still answer" in refused.stderr
+
+
+def test_a_key_and_a_ledger_go_with_their_tasks_and_no_file_holds_a_byte_of_them(
+    call: Call, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shopfront import Order, app, fulfil
+
+    secret, why = "Miss-Marple", ("--by", "Miss-Marple", "--reason", "Miss-Marple asked")
+
+    async def sell() -> None:
+        async with app.running():
+            entries = [
+                Entry(fulfil(Order(f"{secret}-{n}")), task_id=f"{secret}-{n}", convoy=f"{secret}-{n % 2}")
+                for n in range(4)
+            ]
+            await app.submit_ledger(f"{secret}.csv", entries)
+            for number in range(4):
+                await app.task(f"{secret}-{number}").result()
+            await app.submit(fulfil(Order("other")), task_id="other", convoy="other")
+            await app.task("other").result()
+
+    asyncio.run(sell())
+    monkeypatch.setenv("ARRIERO_PURGE_IDEMPOTENCY_KEEP_SECONDS", "0.001")
+    for verb in ("park", "release"):
+        assert call("convoy", verb, f"{secret}-1", *why).exit_code == 0
+    done = call("purge", "--ledger", f"{secret}.csv", "--yes", "--batch", "1")
+    assert (done.exit_code, done.stdout) == (0, f"removed ledger {secret}.csv with 4 tasks\n"), done.stderr
+    for number in (0, 1):
+        (told,) = json_lines(call("purge", "--convoy", f"{secret}-{number}", "--yes", "--json").stdout)
+        assert told == {"what": "convoy", "name": f"{secret}-{number}", "removed": 0}
+    assert ids(call) == ["other"]
+    assert [file for file in shop.glob("arriero.db*") if file.is_file() and secret.encode() in file.read_bytes()] == []
+    (shop / "history.jsonl").write_bytes(call("export").stdout_bytes)
+    checked = call("check", "history.jsonl")
+    assert checked.exit_code == 0, checked.stdout

@@ -63,6 +63,7 @@ from arriero.core.compensation import next_undo, undo_plan
 from arriero.core.convoy_verbs import allowed_convoy_verbs
 from arriero.core.export import export_lines, read_export
 from arriero.core.lease import on_process_lost, on_stuck
+from arriero.core.purging import Named
 from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
 from arriero.core.verbs import VERB_RULES, judged, to_be_redone
 from arriero.errors import ArrieroError
@@ -70,6 +71,7 @@ from arriero.model import (
     AlertRow,
     ConvoyOverrides,
     ConvoyVerb,
+    Instant,
     Loaded,
     StatusRow,
     StepKind,
@@ -81,7 +83,7 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.store.base import SUPERVISOR_LEASE, Purge, StateStore, TaskFilter
+from arriero.store.base import SUPERVISOR_LEASE, Purge, PurgeNamed, StateStore, TaskFilter
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
 
@@ -497,6 +499,25 @@ class SqliteAgainstMemory:
         purged = await self.ask(lambda store: store.purge(which, actor="janitor", limit=limit, after=after))
         assert purged is not None
         self.answers["purged"] += purged.count
+        await self.purge_what_is_named(before)
+
+    async def purge_what_is_named(self, before: Instant) -> None:
+        """Tasks and keys that are there, and some that are not."""
+        names: list[tuple[Named, str]] = [("task", self.random.choice(IDS)), ("convoy", self.random.choice(KEYS))]
+        names += [("convoy", tail.key) for tail in self.memory.tails.values() if tail.key not in KEYS][:1]
+        at_rest = [tail.key for tail in self.memory.tails.values() if not self._has_open(tail.convoy_no)]
+        names += [("convoy", self.random.choice(at_rest))] if at_rest else []
+        for what, name in names:
+            meant = PurgeNamed(what=what, name=name, ended_before=self.random.choice((before, self.clock())))
+            for limit in (None, self.random.choice([1, 100])):
+                answer = await self.ask(lambda s, m=meant, n=limit: s.purge_named(m, actor="janitor", limit=n))
+                assert answer is not None
+            self.answers[f"purged {what}"] += answer.is_done and not answer.kept
+            self.answers[f"kept {what}"] += bool(answer.kept)
+
+    def _has_open(self, convoy_no: int) -> bool:
+        members = self.memory.members(convoy_no)
+        return self.memory.convoy(convoy_no).parked_at is not None or any(task.ended_at is None for task in members)
 
     async def look_through_a_filter(self) -> None:
         which = TaskFilter(
@@ -593,6 +614,10 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
         "another convoy",
         "another sequence",
         "another end mark",
+        "purged task",
+        "purged convoy",
+        "kept task",
+        "kept convoy",
         "ConvoyApplied",
     }
     assert expected <= set(answers), expected - set(answers)
@@ -608,5 +633,5 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     wanted |= {"timer.fired", "undo.begun", "undo.planned", "compensation.dispatched", "compensation.recorded"}
     wanted |= {"task.expired", "lease.lost", "step.parked", "step.set_back", "step.edited", "step.answered"}
     wanted |= {"convoy.action", "convoy.opened", "convoy.closed", "convoy.moved", "convoy.skipped"}
-    wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "statuses.dropped"}
+    wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "convoys.purged", "statuses.dropped"}
     assert wanted <= set(events), wanted - set(events)

@@ -225,8 +225,10 @@ class ThreeStores(SqliteAgainstMemory):
         self.count("take_alerts and settle_alert", self.last if isinstance(self.last, bool) else "none due")
 
     async def purge(self) -> None:
+        before = self.answers["purged"]
         await super().purge()
-        self.count("purge", self.last.count > 0)
+        self.count("purge", self.answers["purged"] > before)
+        self.close_gaps()
 
     async def look_through_a_filter(self) -> None:
         await super().look_through_a_filter()

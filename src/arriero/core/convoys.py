@@ -33,6 +33,10 @@ LOOK_AGAIN_SECONDS = 0.05  # while somebody is just adding to the key: then it i
 PASSED_OVER_MAX = 100  # tasks set aside in one commit
 
 
+class Gone(Exception):  # no error: the command that names it is refused
+    """There is no such convoy; it was purged."""
+
+
 class Held(Exception):  # no error: a store says that another transaction has the row just now
     """The task that comes next is another transaction's for the moment."""
 

@@ -3,6 +3,7 @@
 ``care``: somebody should act. ``information``: good to know, nothing has to be done. ``fine``: looked at, and well.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
@@ -73,6 +74,7 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
         synchronous: as arriero's own connections have it; empty when it was not asked.
         file_system: its kind, empty when the system does not say; ``mount``: where it is mounted.
         was_checked: whether the file was read through and found whole; a large one is not.
+        readable: which of the store's files users besides its owner may read.
     """
 
     path: str
@@ -87,6 +89,7 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int
     log_bytes: int
     was_checked: bool
+    readable: tuple[str, ...] = ()
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -171,7 +174,8 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 # --- the machine and the file
 def diagnose_file(file: FileFacts, versions: Versions) -> list[Finding]:
     """What the machine and the file show without any task being looked at."""
-    return [_versions(versions), *_sqlite(versions), *_schema(file), *_journal(file), _place(file), *_sizes(file)]
+    of_file = [*_schema(file), *_journal(file), _place(file), *_sizes(file), _modes(file)]
+    return [_versions(versions), *_sqlite(versions), *of_file]
 
 
 def _versions(versions: Versions) -> Finding:
@@ -231,6 +235,14 @@ def _place(file: FileFacts) -> Finding:
         says = f"the file lies in memory ({where}): it is gone after the next restart of the machine"
         return Finding("care", "file_system", says, "stop all processes and move the file and its -wal to a disk")
     return Finding("fine", "file_system", f"the file lies on {where}")
+
+
+def _modes(file: FileFacts) -> Finding:
+    if not file.readable:
+        return Finding("fine", "modes", "only their owner may read the store's files")
+    says = f"others than their owner may read {', '.join(file.readable)}: payloads of tasks stand in them"
+    remedy = f"if nobody else needs them: chmod go-rwx {' '.join(map(shlex.quote, file.readable))}"
+    return Finding("information", "modes", says, remedy)
 
 
 def _sizes(file: FileFacts) -> list[Finding]:

@@ -19,6 +19,7 @@ import msgspec
 from ..errors import MutilatedExport
 from ..model import HistoryRow, Instant
 from .chain import START, fits_link
+from .purging import Erasures
 
 _encode = msgspec.json.Encoder().encode
 _NEWLINE = b"\n"
@@ -124,6 +125,7 @@ class _Reader:
         self.rows: list[HistoryRow] = []
         self.summed = Summed()
         self.trailer: Trailer | None = None
+        self._erasures = Erasures()
         self._task_ids: dict[int, str] = {0: ""}
         self._task_nos: dict[tuple[bool, str], int] = {(False, ""): 0}  # by whether it is a convoy's, and name
 
@@ -175,6 +177,8 @@ class _Reader:
                 number, f"the history of {whose} goes from link {link} to {line.link}: a line is missing or moved"
             )
         events = bytes(line.events).decode()
+        if self._erasures.found(line.task_no, line.link, line.hash, events.encode()):
+            return
         if not fits_link(line.hash, head, line.task_no, line.link, line.at, line.actor, events):
             raise MutilatedExport(
                 number, f"link {line.link} of {whose} does not have the hash it names: it was changed"
@@ -194,4 +198,6 @@ class _Reader:
             raise MutilatedExport(
                 number, "the trailer's hash over the last links does not fit: lines were exchanged or changed"
             )
+        if links := self._erasures.untold():
+            raise MutilatedExport(number, f"link {links[0]} of the store was erased, and no later one tells of that")
         self.trailer = trailer

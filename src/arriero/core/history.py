@@ -11,6 +11,7 @@ from .epoch import FIRST
 from .fold import UNREADABLE, Event, TaskFold, Violation
 from .fold_ledger import LedgerFold
 from .fold_stream import ConvoyStream
+from .purging import Erasures
 
 __all__ = ["CHECKED", "History", "StoreFold", "TaskFold", "Violation", "check", "convoy_differences", "differences"]
 
@@ -170,7 +171,7 @@ class StoreFold:
                 self.ledgers.opened(event)
             case "ledger.discarded":
                 self.ledgers.discarded(event)
-            case "process.retired" | "statuses.dropped":
+            case "process.retired" | "statuses.dropped" | "convoys.purged" | "ledger.purged" | "erased":
                 pass
             case kind:
                 self._convict("I53", f"unknown event {kind!r}")
@@ -199,6 +200,7 @@ class History:
         self.store = StoreFold()
         self.violations: list[Violation] = []
         self._heads: dict[int, tuple[int, str]] = {}
+        self._erasures = Erasures()
 
     def add(self, row: HistoryRow) -> None:
         """Fold one row and check its link."""
@@ -207,7 +209,8 @@ class History:
         text = bytes(row.events).decode()
         if row.link != link + 1:
             self.violations.append(Violation("I53", named, f"link {row.link} follows {link}"))
-        if not fits_link(row.hash, head, row.task_no, row.link, row.at, row.actor, text):
+        is_erased = self._erasures.found(row.task_no, row.link, row.hash, bytes(row.events))
+        if not is_erased and not fits_link(row.hash, head, row.task_no, row.link, row.at, row.actor, text):
             self.violations.append(Violation("I53", named, f"link {row.link} does not carry the hash of its content"))
         self._heads[row.task_no] = (row.link, row.hash)
         try:
@@ -242,6 +245,9 @@ class History:
     def end(self, *, complete: bool = False) -> list[Violation]:
         """All violations: of the chains, of the store, of the tasks, of the convoys."""
         found = self.violations + self.store.violations + self.store.ledgers.violations
+        found += [
+            Violation("I53", "", f"link {link} was erased, and none tells of it") for link in self._erasures.untold()
+        ]
         for task in self.tasks.values():
             fold_people.judge_end(task, complete=complete)
             found += task.violations

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from ..commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ..core.purging import Named
 from ..errors import ArrieroError, StoreError
 from ..model import (
     AlertRow,
@@ -128,6 +129,33 @@ class Purged(msgspec.Struct, frozen=True):
 
     count: int
     after: int | None
+
+
+class PurgeNamed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person names to be removed: a task, a convoy with all its tasks, or a ledger with all its tasks.
+
+    Args:
+        what, name: the id of a task or ledger, the key of a convoy.
+        ended_before: as in Purge. A task that ended later is a reason to remove nothing.
+    """
+
+    what: Named
+    name: str
+    ended_before: Instant
+
+
+class PurgedNamed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call did.
+
+    Args:
+        count: tasks removed; of what was only judged, those that would be.
+        is_done: nothing of it is left.
+        kept: why nothing was removed; empty: nothing stood in the way.
+    """
+
+    count: int = 0
+    is_done: bool = False
+    kept: str = ""
 
 
 class QueueSurvey(msgspec.Struct, frozen=True):
@@ -385,6 +413,21 @@ class StateStore(LedgerStore, Protocol):
 
         Left alone: tasks with statuses that nobody acknowledged, with an alert that somebody is still to be told, and
         with an attempt that may still report. What was removed is counted in the store's own history.
+        """
+        ...
+
+    async def purge_named(self, which: PurgeNamed, *, actor: str, limit: int | None) -> PurgedNamed:
+        """Remove what a person names, at most so many tasks at a time, in one transaction; to be called until it is done.
+
+        Nothing is removed while a task of it has not ended, or stays for a reason of ``core.purging``. What was removed is
+        told in the store's own history. ``limit`` None: nothing is removed, only judged.
+        """
+        ...
+
+    async def empty_log(self) -> bool:
+        """Leave no copy of what was removed in the store's files. False: somebody is reading an older state; ask again.
+
+        On PostgreSQL that is the server's own: see docs/how-to/purge.md.
         """
         ...
 

@@ -1,6 +1,5 @@
 """Writing what a command changes: rows, and one link of history for each task and commit. Shared by all stores."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -24,7 +23,7 @@ from ..core import transitions, verbs
 from ..core.chain import link_hash
 from ..core.changes import Change, ConvoyChange, Refused, Rows
 from ..core.convoy_verbs import operate_convoy
-from ..core.convoys import Held, look
+from ..core.convoys import Gone, Held, look
 from ..core.supervision import step_policy
 from ..core.telling import Event
 from ..model import AlertRow, ConvoyRow, Instant, Loaded, StatusRow, StepRow, TailRow, TaskRow
@@ -129,7 +128,10 @@ class Batch:
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
     def _operate_convoy(self, command: OperateConvoy) -> ConvoyApplied | Refusal:
-        result = operate_convoy(command, self._table, self.now)
+        try:
+            result = operate_convoy(command, self._table, self.now)
+        except Gone:
+            return Refusal("unknown", f"convoy {command.convoy_no} is not there any more")
         if isinstance(result, Refused):
             return result.refusal
         self._write_convoy(result, command.actor)
@@ -236,13 +238,6 @@ def gap_mark(queue: str, before: StatusRow | None, dropped: Sequence[StatusRow],
     oldest = min(instants) if gap.oldest_at is None else gap.oldest_at
     data = _Gap(gap.count + len(dropped), oldest, max(instants))
     return StatusRow(0, queue, 0, "", "", 0, 0, "dropped", now, _encode(data).decode())
-
-
-def purged(heads_of: Sequence[tuple[int, int, str]]) -> Event:
-    """The event that remains of removed tasks (task_no, link, head): how many, and one hash over their last links."""
-    heads = "\n".join(f"{task_no}:{link}:{head}" for task_no, link, head in heads_of)
-    digest = hashlib.blake2b(heads.encode(), digest_size=16).hexdigest()
-    return {"type": "tasks.purged", "count": len(heads_of), "heads": digest}
 
 
 def complete_within(step: StepRow) -> float:

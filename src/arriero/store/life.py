@@ -70,7 +70,7 @@ class Lives:
             raise InvalidInput(
                 f"{instance!r} is no name for a process start: use up to 100 ASCII letters, digits, dots and dashes"
             )
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._held[instance] = descriptor

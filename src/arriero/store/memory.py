@@ -12,6 +12,7 @@ from ..core.compensation import open_compensations
 from ..core.epoch import FIRST, first_number, refusal
 from ..core.known import same_submission
 from ..core.lease import PROBATION_FROM
+from ..core.purging import tasks_purged
 from ..model import (
     TASK_FORWARD,
     TASK_OPEN,
@@ -47,10 +48,10 @@ from .base import (
     TaskFilter,
     folded,
 )
-from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark, purged
+from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark
 from .convoys import LOOKS_MAX, missing_of, spot_for
 from .ledgers import reserved
-from .memory_ledgers import MemoryLedgers
+from .memory_purging import MemoryPurging
 from .starting import new_rows, submitted
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-class MemoryStore(MemoryLedgers):
+class MemoryStore(MemoryPurging):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 
     url = "memory://"
@@ -531,21 +532,11 @@ class MemoryStore(MemoryLedgers):
         return convoy is not None and task.sequence is not None and task.sequence >= convoy.expected
 
     def _purge(self, tasks: list[TaskRow], actor: str) -> int:
-        numbers = {task.task_no for task in tasks}
-        for task in tasks:
-            for table, key in (
-                (self.tasks, task.task_no),
-                (self.bodies, task.task_no),
-                (self.asked, task.task_no),
-                (self.numbers, task.task_id),
-            ):
-                self._remove(table, key)
-            self._remove(self.steps, task.task_no)
-        for alert in [a for a in self.alert_rows.values() if a.task_no in numbers]:
-            self._remove(self.alert_rows, alert.no)
         if tasks:
-            self.log[:] = [row for row in self.log if row.task_no not in numbers]
-            Batch(self, self.now()).note(STORE_STREAM, actor, [purged([(t.task_no, t.link, t.head) for t in tasks])])
+            self.remove_tasks(tasks)
+            Batch(self, self.now()).note(
+                STORE_STREAM, actor, [tasks_purged([(t.task_no, t.link, t.head) for t in tasks])]
+            )
         return len(tasks)
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ..core.convoys import Gone
 from ..model import (
     STEP_BITS,
     AlertRow,
@@ -138,6 +139,8 @@ class MemoryTables:
 
     # --- convoys
     def convoy(self, convoy_no: int) -> ConvoyRow:
+        if convoy_no not in self.convoys:
+            raise Gone
         return self.convoys[convoy_no]
 
     def tail_of(self, key: str) -> TailRow | None:

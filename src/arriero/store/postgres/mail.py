@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ...core.purging import tasks_purged
 from ...model import AlertRow, Instant, StatusRow, later
 from ..base import Purge
-from ..batch import STORE_STREAM, UPKEEP, Batch, gap_mark, purged
+from ..batch import STORE_STREAM, UPKEEP, Batch, gap_mark
 from . import columns
 from .processes import note
 from .rows import alert_of
@@ -91,5 +92,5 @@ def purge(transaction: Transaction, now: Instant, which: Purge, actor: str, limi
     for name in ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task"):
         transaction.ask(name, {"task_nos": task_nos})
     # Last: others wait for the store's own history while this transaction has it.
-    note(transaction, now, actor, purged([(task_no, link, head) for task_no, link, head in heads]))
+    note(transaction, now, actor, tasks_purged([(task_no, link, head) for task_no, link, head in heads]))
     return task_nos

@@ -24,6 +24,8 @@ from ..base import (
     Overdue,
     Purge,
     Purged,
+    PurgedNamed,
+    PurgeNamed,
     Renewal,
     Survey,
     TaskFilter,
@@ -32,7 +34,7 @@ from ..base import (
 )
 from ..life import Lives, folder_of_machine
 from ..threads import ConnectionThread
-from . import convoys, mail, processes, reading, submitting
+from . import convoys, mail, processes, purging, reading, submitting
 from .applying import Applying, is_news_for_others
 from .clock import ServerClock
 from .frontier import Frontiers
@@ -543,6 +545,15 @@ class PostgresStore(PostgresLedgers):
     async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
         removed = await self._write_at(lambda t, now: mail.purge(t, now, which, actor, limit, after), lane="upkeep")
         return Purged(len(removed), removed[-1] if len(removed) == limit else None)
+
+    async def purge_named(self, which: PurgeNamed, *, actor: str, limit: int | None) -> PurgedNamed:
+        """Found by reading first; then its rows are locked, and looked at again."""
+        found = await self._survey(lambda t: purging.find(t, which))
+        return await self._write_at(lambda t, now: purging.purge(t, now, which, found, actor, limit), lane="upkeep")
+
+    async def empty_log(self) -> bool:
+        """The server's log and its backups are the server's own."""
+        return True
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
         """Pages of one snapshot, on a connection of their own."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...core.convoys import Held
+from ...core.convoys import Gone, Held
 from ...model import (
     STEP_BITS,
     STEP_OPEN,
@@ -188,6 +188,8 @@ class Tables:
         if convoy_no not in self._convoys:
             asked = {"convoy_nos": [convoy_no], "task_nos": []}
             if not self.keep_convoys(self._transaction.ask("lock_convoys", asked).fetchall()):
+                if self._transaction.ask("select_counts_on", {"convoy_no": convoy_no}).fetchone() is None:
+                    raise Gone
                 raise Busy("another transaction has its convoy open")
             raise ReadLate
         return self._convoys[convoy_no]

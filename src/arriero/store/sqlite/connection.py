@@ -1,5 +1,7 @@
 """Connections to the file, fit for the journal arriero needs, and the one place that translates SQLite's errors."""
 
+import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -8,7 +10,9 @@ from pathlib import Path
 from ...errors import ArrieroError, StoreError
 from ..base import folded
 
+FILE_MODE = 0o600  # payloads of tasks are nobody else's business
 TURNS_MAX = 100  # that others may come first where several make a new file
+EMPTY_MILLISECONDS = 500  # that everybody else's writes wait at most while the log is emptied
 BUSY_SECONDS = 10.0  # how long a writer waits for another process's transaction before it says so
 
 _REMEDIES = (
@@ -44,6 +48,7 @@ def translating(path: str) -> Iterator[None]:
 
 def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; the caller says BEGIN."""
+    _make_private(path)
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
     )
@@ -59,9 +64,19 @@ def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def _make_private(path: str) -> None:
+    """Make a file that is not there, readable for this user alone; SQLite gives its -wal and -shm the same mode.
+
+    One that is there keeps the mode it was given. What cannot be made is left to SQLite, which says why.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
+
+
 def connect_for_callers(path: str) -> sqlite3.Connection:
     """A connection as the standard library opens it, fit for joint transactions. Raises StoreError."""
     with translating(path):
+        _make_private(path)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
         try:
             _make_fit(connection)
@@ -79,6 +94,7 @@ def _make_fit(connection: sqlite3.Connection) -> None:
     """
     _keep_log(connection)
     connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA secure_delete=ON")  # what is removed is overwritten, not only given free
     connection.execute("PRAGMA wal_autocheckpoint=0")
 
 
@@ -121,6 +137,20 @@ def checkpoint(
         checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     finally:
         writer.execute("ROLLBACK")
+
+
+def empty_log(writer: sqlite3.Connection) -> bool:
+    """Move the log into the file and cut it to nothing, so that no copy of what was removed is left in it.
+
+    SQLite holds the write lock meanwhile, from before the first page: nobody commits. False: somebody reads an older state.
+    """
+    (busy_before,) = writer.execute("PRAGMA busy_timeout").fetchone()
+    writer.execute(f"PRAGMA busy_timeout={EMPTY_MILLISECONDS}")
+    try:
+        (is_busy, _, _) = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        writer.execute(f"PRAGMA busy_timeout={busy_before}")
+    return not is_busy
 
 
 def absolute(path: str) -> str:

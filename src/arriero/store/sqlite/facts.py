@@ -1,7 +1,9 @@
 """What can be seen of a store's file and of the place where it lies. Nothing here changes the file."""
 
+import contextlib
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -47,7 +49,18 @@ def file_facts(path: str) -> FileFacts:
             file_bytes=file_bytes,
             log_bytes=log_bytes,
             was_checked=was_checked,
+            readable=_readable_by_others(path),
         )
+
+
+def _readable_by_others(path: str) -> tuple[str, ...]:
+    """Which of the store's files and folders another user of this machine may read, by their modes."""
+    found = []
+    for name in (path, f"{path}-wal", f"{path}-shm", f"{path}.processes"):
+        with contextlib.suppress(OSError):  # it is not there
+            if stat.S_IMODE(Path(name).stat().st_mode) & 0o044:
+                found.append(name)
+    return tuple(found)
 
 
 def _connected_to_look(path: str) -> sqlite3.Connection:

@@ -33,7 +33,21 @@ from ...model import (
     TaskState,
     later,
 )
-from ..base import ANY_TASK, ConvoyLoaded, Due, Ended, Overdue, Purge, Purged, Renewal, Survey, TaskFilter, folded
+from ..base import (
+    ANY_TASK,
+    ConvoyLoaded,
+    Due,
+    Ended,
+    Overdue,
+    Purge,
+    Purged,
+    PurgedNamed,
+    PurgeNamed,
+    Renewal,
+    Survey,
+    TaskFilter,
+    folded,
+)
 from ..batch import STORE_STREAM, Batch, complete_within
 from ..convoys import LOOKS_MAX, passed_on, spot_for
 from ..ledgers import reserved
@@ -41,9 +55,9 @@ from ..life import Lives, boot_id, folder_of_file
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
 from ..starting import new_rows, submitted
 from ..threads import ConnectionThread
-from . import convoys, mail, upkeep
+from . import convoys, mail, purging, upkeep
 from .clock import fresh_offset, since_boot, wall_clock
-from .connection import absolute, checkpoint, connect, translating
+from .connection import absolute, checkpoint, connect, empty_log, translating
 from .identity import OpenFile
 from .joined import in_callers_transaction
 from .ledgers import SqliteLedgers
@@ -577,6 +591,21 @@ class SqliteStore(SqliteLedgers):
         found = await self._read(lambda connection: upkeep.purgeable(connection, which, limit, after))
         count = await self._write(lambda tables: upkeep.purge(tables, self.now(), which, found, actor)) if found else 0
         return Purged(count, found[-1] if len(found) == limit else None)
+
+    async def purge_named(self, which: PurgeNamed, *, actor: str, limit: int | None) -> PurgedNamed:
+        """Found by reading, as by ``purge``."""
+        found = await self._read(lambda connection: purging.find(connection, which))
+        if limit is None:
+            return await self._read(lambda c: purging.purge(c, self.now(), which, found, actor, None))
+        return await self._write(
+            lambda tables: purging.purge(tables.connection, self.now(), which, found, actor, limit)
+        )
+
+    async def empty_log(self) -> bool:
+        if self._writer is None:
+            raise StoreError(f"store {self.path}: it is not open")
+        with translating(self.path):
+            return await self._writer.run(empty_log)
 
     async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
         (until,) = await self._read(lambda c: c.execute(query("select_history_end")).fetchone())

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from operator import attrgetter
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ...core.convoys import Gone
 from ...core.epoch import FIRST, first_number
 from ...core.lease import PROBATION_FROM
 from ...model import (
@@ -267,6 +269,8 @@ class Tables:
     def convoy(self, convoy_no: int) -> ConvoyRow:
         if convoy_no not in self._known.convoys:
             row = self.connection.execute(query("select_convoy"), {"convoy_no": convoy_no}).fetchone()
+            if row is None:
+                raise Gone
             self._known.convoys[convoy_no] = convoy_of(row)
         return self._known.convoys[convoy_no]
 
@@ -315,7 +319,9 @@ class Tables:
     def look_ahead(self, convoy_nos: Iterable[int]) -> None:
         """Read who waits in these convoys while nothing is to be written yet."""
         for convoy_no in convoy_nos:
-            if convoy_no not in self._known.waiting:
+            with suppress(Gone):  # purged; a late command still names it
+                if convoy_no in self._known.waiting:
+                    continue
                 self._line_of(convoy_no, (self.convoy(convoy_no).from_rank, 0))
 
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:

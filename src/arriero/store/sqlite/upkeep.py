@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import msgspec
 
 from ...core.lease import PROBATION_FROM
+from ...core.purging import tasks_purged
 from ...model import Instant, TaskState
 from ..base import Purge, QueueSurvey, Survey
-from ..batch import STORE_STREAM, Batch, purged
+from ..batch import STORE_STREAM, Batch
 from .rows import process_of
 from .tables import Tables, query, step_range
 
@@ -54,7 +55,7 @@ def purge(tables: Tables, now: Instant, which: Purge, task_nos: Sequence[int], a
     heads = execute(query("select_purgeable"), asked).fetchall()
     if heads:
         # Noted first, and the highest number kept: what is removed gives no number away for a second time.
-        Batch(tables, now).note(STORE_STREAM, actor, [purged(heads)])
+        Batch(tables, now).note(STORE_STREAM, actor, [tasks_purged(heads)])
         tables.put_meta("last_task_no", tables.next_task_no() - 1)
     for task_no, _, _ in heads:
         one = {"task_no": task_no}

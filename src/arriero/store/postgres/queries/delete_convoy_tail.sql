@@ -1,0 +1,3 @@
+-- delete_convoy_tail: of a purged convoy.
+-- Params: convoy_no.
+DELETE FROM {schema}.convoy_tail WHERE convoy_no = %(convoy_no)s
