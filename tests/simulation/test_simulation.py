@@ -37,6 +37,15 @@ def test_every_seed_is_clean(first: int) -> None:
     assert happened == HAPPENING, "neither does what never happens to a key"
 
 
+def test_in_some_seeds_a_key_is_purged() -> None:
+    purged = 0
+    for seed in range(100):
+        world = World(seed, tasks=4, keys=True)
+        assert not world.run().violations
+        purged += sum(bytes(row.events).count(b'"convoys.purged"') for row in world.store.log if row.task_no == 0)
+    assert purged
+
+
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
 def test_a_seed_that_once_found_a_fault_stays_clean(seed: int) -> None:
     assert not World(seed, people=False).run().violations

@@ -13,7 +13,7 @@ from ...core.history import Violation
 from ...errors import InvalidInput, StoreError
 from ...model import Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
 from ...replies import Acknowledger, Replies
-from ...store.base import Purge
+from ...store.base import Purge, PurgeNamed
 from .store import SimulatedStore
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class People:
         self._world = world
         self.random = random
         self._store: Any = SimulatedStore(world.network)
+        self._names = Random(f"names-{world.seed}")  # its own: what else people do is drawn as before
         self.purged: set[str] = set()
         self._seen: defaultdict[str, list[tuple[int, str]]] = defaultdict(
             list
@@ -146,12 +147,22 @@ class People:
             ended_before=later(store.now(), -PURGE_AFTER_SECONDS),
         )
         await store.purge(which, actor="janitor", limit=3)
+        keys = set() if self._world.keys is None else await self._purge_keys(which)
         gone = before.keys() - store.numbers.keys()
-        self._world.purged_rows += [row for row in rows if row.task_id in gone]
+        self._world.purged_rows += [row for row in rows if row.task_id in (keys if row.task_no < 0 else gone)]
         for task_id in gone:
             self.purged.add(task_id)
             self._published[task_id] = published[task_id]
             self._world.violations += violations[task_id]
+
+    async def _purge_keys(self, which: Purge) -> set[str]:
+        """Some of those whose order their producer does not number: its numbers would come again as new ones."""
+        store = self._world.store
+        by_place = sorted(convoy.key for convoy in store.convoys.values() if convoy.ordering == "place")
+        for key in by_place:
+            meant = PurgeNamed(what="convoy", name=key, ended_before=which.ended_before)
+            await store.purge_named(meant, actor="janitor", limit=self._names.choice((None, 1, 100)))
+        return set(by_place) - {convoy.key for convoy in store.convoys.values()}
 
     def _kinds(self, task_no: int) -> list[str]:
         rows = [row for row in self._world.store.log if row.task_no == task_no]
