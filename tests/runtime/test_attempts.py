@@ -1,4 +1,4 @@
-"""One attempt: when its step is not called at all, what stays in doubt, and that it is made once, however it is heard of."""
+"""Attempts: when a step is not called at all, what stays in doubt, and that each is made once, however it is heard of."""
 
 from collections import deque
 from collections.abc import Sequence

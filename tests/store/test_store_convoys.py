@@ -20,12 +20,14 @@ from arriero.commands import (
     Keep,
     Operate,
     OperateConvoy,
+    PlanUndo,
     Process,
     PutDown,
     Refusal,
     Submitted,
 )
 from arriero.core import transitions
+from arriero.core.compensation import next_undo
 from arriero.core.lease import is_on_probation, on_process_lost
 from arriero.model import (
     ConvoyOverrides,
@@ -267,6 +269,20 @@ async def test_a_task_on_probation_is_not_handed_over_but_claimed_by_who_handles
     assert (await done(world, second.task, hand_over=HERE)).next is None
     assert await world.claim(3, probation=False) == []  # it handles one already
     assert await world.claimed_ids(3) == ["a"]
+
+
+async def test_a_waiting_task_that_has_done_something_is_undone_when_it_is_cancelled(world: World) -> None:
+    first, (charge,) = await came_back_with_attempts(world, 1)
+    await world.report(charge)
+    cancelled = (await operate(world, first, Verb.CANCEL)).task
+    assert (cancelled.state, cancelled.turn) == (TaskState.COMPENSATING, Turn.WAITING)
+    (second,) = await world.claim()
+    await done(world, second.task)
+    (loaded,) = await world.claim()
+    assert loaded.task.task_id == "a"
+    ending = next_undo(loaded, "store")
+    assert isinstance(ending, PlanUndo)
+    assert [(new.name, new.undoes) for new in ending.planned] == [("charge", charge.step_no)]
 
 
 @pytest.mark.parametrize("ends", ["retry", "lost"])
