@@ -275,6 +275,18 @@ async def test_only_a_step_that_nobody_ever_took_waits_for_an_agent_no_longer_th
     assert [row.wait_by for row in rows] == [None, later(clock(), 5)]
 
 
+async def test_an_alert_that_is_closed_while_it_is_told_is_told_again_as_closed(world: World) -> None:
+    task = await _error(world)
+    (taken,) = await world.store.take_alerts(10, MINUTE)
+    assert taken.closed_at is None
+    await world.written(verb(Verb.RESUBMIT, task))
+    assert not await world.store.settle_alert(taken.no, taken.attempts, ("log",), None, "")
+    (again,) = await world.store.take_alerts(10, MINUTE)
+    assert (again.no, again.told, again.closed_at) == (taken.no, (), world.clock.at)
+    assert await world.store.settle_alert(again.no, again.attempts, ("log",), None, "")
+    assert await world.store.take_alerts(10, MINUTE) == []
+
+
 async def test_edited_arguments_and_what_the_code_asks_are_both_kept(world: World) -> None:
     task = await _error(world)
     await world.written(verb(Verb.RESUBMIT, task, step=2, arguments='{"amount":9}'))
