@@ -424,8 +424,10 @@ class Writer:
 
     def withdraw_pending(self) -> None:
         """Requests that nobody has taken, and timers, will not be; attempts that run go on to their end."""
-        if self.task.incarnation == 1 and self.task.opened_count == self.task.result_count:
-            return  # each has its result
+        # A failed step that a person answers has two results, so the counts alone do not tell.
+        each_has_its_result = self.task.opened_count == self.task.result_count and not self.task.open_count
+        if self.task.incarnation == 1 and each_has_its_result:
+            return
         for step in self.rows.open_steps(self.task.task_no):
             now_as = self.changed.get(step.step_no, step)
             if now_as.state is StepState.PENDING:
