@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
 from arriero.commands import Applied, Claim, Claimed, Submitted, Take, Taken
-from arriero.model import Instant, TaskState
+from arriero.model import Instant, StepState, TaskState
 from arriero.store.base import SUPERVISOR_LEASE, Busy, Purge
+from arriero.store.postgres import tables
+from arriero.store.postgres.session import Statements
 from arriero.store.postgres.store import PostgresStore
 from bench.growth import AGENT, NAMES, WORKFLOW, Life, new_step, submission, untimed
 from tests.postgres_servers import server, worker
@@ -182,4 +185,36 @@ async def test_the_tables_that_change_are_vacuumed_after_so_many_changes_however
         assert int(options[table]["autovacuum_vacuum_threshold"]) <= 20_000
     for table in ("task", "step"):
         assert float(options[table]["autovacuum_vacuum_cost_delay"]) == 0
-        assert int(options[table]["fillfactor"]) < 100
+
+
+async def test_room_is_left_in_the_page_of_a_task_which_changes_without_its_indexes_and_not_of_a_step_which_never_does(
+    store: PostgresStore, url: str
+) -> None:
+    life = Life(store)
+    process_no = await store.register("p", 60.0)
+    await store.submit([submission("one")])
+    (answer,) = await store.apply([claim(process_no)])
+    assert isinstance(answer, Claimed)
+    (applied,) = await store.apply([life.advance(answer.tasks[0].task, opened=[new_step("charge")])])
+    assert isinstance(applied, Applied)
+    between = msgspec.structs.replace(applied.task, revision=9, opened_count=2, result_count=1, link=9, head="next")
+    ended = msgspec.structs.replace(between, state=TaskState.PROCESSED, locked_by=None)
+    (step,) = applied.steps
+    taken = msgspec.structs.replace(step, state=StepState.RUNNING, locked_by=process_no, complete_by=Instant(1))
+    done = msgspec.structs.replace(taken, state=StepState.COMPLETED, locked_by=None, complete_by=None)
+    statements, updates = Statements("arriero"), []
+    with psycopg.connect(url) as connection:
+        for table, write, row in (
+            ("task", tables.UPDATE_TASKS, between),
+            ("task", tables.UPDATE_TASKS, ended),
+            ("step", tables.UPDATE_STEPS, taken),
+            ("step", tables.UPDATE_STEPS, done),
+        ):
+            connection.execute(statements.filled(write.of_one).encode(), msgspec.structs.asdict(row))
+            counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relid = %s::regclass"
+            updates.append((table, connection.execute(counted.encode(), [f"arriero.{table}"]).fetchone()))
+        connection.rollback()
+        left = "SELECT relname FROM pg_class WHERE oid = ANY (%s::regclass[]) AND array_to_string(reloptions, ',') LIKE '%%fillfactor%%'"
+        with_room = connection.execute(left.encode(), [["arriero.task", "arriero.step"]]).fetchall()
+    assert updates == [("task", (1, 1)), ("task", (2, 1)), ("step", (1, 0)), ("step", (2, 0))]
+    assert with_room == [("task",)]

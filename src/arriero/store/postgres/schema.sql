@@ -5,8 +5,9 @@ CREATE TABLE {schema}.meta (
     value text NOT NULL
 );
 
--- Rows that change often leave room in their page for their next version, and are vacuumed after so many changes,
--- however large the table has grown.
+-- Rows that change often leave room in their page for their next version: what a task does between its claim and its end
+-- leaves its indexed columns alone, so it need not touch an index. They are vacuumed after so many changes, however large
+-- the table has grown.
 CREATE TABLE {schema}.task (
     task_no bigint PRIMARY KEY,
     task_id text NOT NULL UNIQUE,
@@ -114,7 +115,7 @@ CREATE TABLE {schema}.step (
     opened_at bigint NOT NULL,
     finished_at bigint,
     asked text                      -- what the code asks with, where a person had other arguments sent
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 
 CREATE INDEX step_takeable ON {schema}.step (agent, priority, not_before, step_no)

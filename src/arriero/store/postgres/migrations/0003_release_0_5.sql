@@ -1,5 +1,8 @@
 -- Release 0.5. {schema} stands for the schema's name.
 
+-- No update of a step leaves all its indexed columns as they were, so none could use the room that was left in its page.
+ALTER TABLE {schema}.step RESET (fillfactor);
+
 -- Bodies are judged and compared as Python does. Who calls submit with a text or an untyped literal now comes here; what is
 -- jsonb already goes the way it went before.
 -- is_same_body: whether two JSON texts mean the same to Python. The same rule as in core.bodies; a test compares.
