@@ -1,5 +1,6 @@
 """On one machine death is known at once: a lock on a file per process start, released by the system."""
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -8,11 +9,12 @@ from pathlib import Path
 import pytest
 from store_world import TestClock
 
-from arriero.errors import InvalidInput
+from arriero.errors import InvalidInput, StoreError
 from arriero.runtime.ports import SystemPorts
 from arriero.store.life import Lives, folder_of_file, lock_file_of
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.sqlite.tables import Tables
 
 LIVE = """
 import sys
@@ -166,6 +168,39 @@ def test_every_host_s_name_makes_a_name_that_a_lock_file_may_have(monkeypatch: p
     for host in ("caf\u00e9.local", "..", "-x", "h" * 300, ""):
         monkeypatch.setattr("socket.gethostname", lambda host=host: host)
         assert lock_file_of(Path("folder"), SystemPorts().new_instance()) is not None
+
+
+async def test_a_retirement_that_could_not_be_committed_leaves_the_death_to_be_seen_at_once(
+    open_sqlite: Callable[[], Awaitable[SqliteStore]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Tables) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    store = await open_sqlite()
+    process = _start(LIVE, tmp_path / "store.db")
+    number = await store.register("other", 3.0)
+    _end(process)
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="disk is full"):
+        patched.setattr(Tables, "flush", fail)
+        await store.retire(number, by="me", known_dead=True)
+    assert store.is_known_dead("other")
+    assert await store.retire(number, by="me", known_dead=True)
+    assert list((tmp_path / "store.db.processes").iterdir()) == []
+
+
+async def test_a_file_that_its_remover_left_behind_goes_when_the_retirement_is_asked_for_again(
+    open_sqlite: Callable[[], Awaitable[SqliteStore]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_sqlite()
+    process = _start(LIVE, tmp_path / "store.db")
+    number = await store.register("other", 3.0)
+    _end(process)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lives, "forget", lambda *_: None)  # as if the remover died just before
+        assert await store.retire(number, by="me", known_dead=True)
+    assert [file.name for file in (tmp_path / "store.db.processes").iterdir()] == ["other.lock"]
+    assert await store.retire(number, by="me", known_dead=True)
+    assert list((tmp_path / "store.db.processes").iterdir()) == []
 
 
 def test_in_memory_nobody_is_known_to_be_dead() -> None:

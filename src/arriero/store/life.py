@@ -93,7 +93,10 @@ class Lives:
         return True
 
     def forget(self, instance: str) -> None:
-        """Remove the file of a process start that is retired and holds nothing."""
+        """Remove the file of a process start whose retirement is committed: nobody asks for its death any more.
+
+        If the remover dies before, the file stays for good. It does no harm: no name is given twice.
+        """
         file = lock_file_of(self._folder, instance)
         if file is not None:
             file.unlink(missing_ok=True)

@@ -429,17 +429,19 @@ class SqliteStore(SqliteLedgers):
         )
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
-        def work(tables: Tables) -> bool:
+        def work(tables: Tables) -> tuple[bool, str]:
             row, now = tables.process(process_no), self.now()
             if row.retired or (not known_dead and row.lease_until > now):
-                return row.retired
+                return row.retired, row.instance
             tables.retire_process(process_no)
             event = {"type": "process.retired", "process": process_no, "known_dead": known_dead}
             Batch(tables, now).note(STORE_STREAM, by, [event])
-            self._lives.forget(row.instance)
-            return True
+            return True, row.instance
 
-        return await self._write(work, by_rows=True)
+        is_retired, instance = await self._write(work, by_rows=True)
+        if is_retired:  # not before the commit: until then the file is what shows its death at once
+            self._lives.forget(instance)
+        return is_retired
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         return await self._read(lambda c: _loaded(c, "select_held", {"process_no": process_no, "limit": limit}))
