@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from runtime_world import QUICK, Machine, session_of, until, within
 
@@ -23,6 +24,9 @@ from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.waiting import READ_AT_ONCE
 
 MESSAGES = 50
+# A process that cannot renew its lease in time opens a request without taking it, which costs a commit more. On a busy machine
+# that happens to one with a lease of a second.
+UNHURRIED = msgspec.structs.replace(QUICK, lease_seconds=60.0, leader_seconds=60.0)
 WHO = {"by": "ana", "reason": "she says so"}
 Noted = list[tuple[AnyCommand, Answer]]
 Opened = Callable[[], AbstractAsyncContextManager[App]]
@@ -105,7 +109,7 @@ class Desk:
 
     def app(self) -> App:
         app = App("desk", agents=[self.agent, self.away], workflows=self.flows)
-        app._settings = QUICK
+        app._settings = UNHURRIED
         return app
 
 
@@ -222,7 +226,9 @@ async def test_a_message_costs_one_commit_once_the_line_is_known(
         assert await results(tasks) == list(range(MESSAGES))
         claims = sum(isinstance(command, Claim) for command, _ in noted)
         spare = 0 if kind == "memory" else MESSAGES // READ_AT_ONCE  # the file is asked anew who is behind
-        assert MESSAGES + 1 <= committer.commits - before - claims <= MESSAGES + 1 + spare
+        commits = committer.commits - before
+        assert commits >= MESSAGES + 1
+        assert commits - claims <= MESSAGES + 1 + spare  # a poll's claim may be one by itself
         assert desk.booked == list(range(MESSAGES))
 
 
