@@ -24,13 +24,18 @@ ID_LENGTH_MAX = 255
 TEXT_LENGTH_MAX = 4_000  # of an error text: enough to find the cause, small enough for a row of history
 
 
+def with_article(name: str) -> str:
+    """``an object``, ``a text``."""
+    return f"{'an' if name[:1].lower() in tuple('aeiou') else 'a'} {name}"
+
+
 def _from_user_type(value: Any) -> Any:
     """Encode what msgspec does not know: pydantic models, which say themselves what they are in JSON."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")
     raise NotImplementedError(
-        f"a {type(value).__qualname__} has no JSON form; use a dataclass, msgspec.Struct or pydantic model"
+        f"{with_article(type(value).__qualname__)} has no JSON form; use a dataclass, msgspec.Struct or pydantic model"
     )
 
 
@@ -163,11 +168,18 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
     """
     try:
         decode = msgspec.json.Decoder(of, dec_hook=_to_user_type).decode
+        unreadable = _unreadable(msgspec.inspect.type_info(of), set())
     except (TypeError, ValueError, RuntimeError) as error:
         raise DefinitionError(
             f"{what} has the type {of!r}, which cannot be read back from JSON: {error}. Give the alternatives a tag "
             "(msgspec.Struct, tag=True), or wrap them in one dataclass with optional fields"
         ) from error
+
+    if unreadable is not None:
+        raise DefinitionError(
+            f"{what} has the type {of!r}, and {unreadable!r} cannot be read back from JSON: use Any, a dataclass, a msgspec.Struct"
+            " or a pydantic model"
+        )
 
     def read(text: str) -> Any:
         try:
@@ -179,6 +191,22 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
             raise InvalidInput(f"{what}: {error_text(error)}") from error
 
     return read
+
+
+def _unreadable(info: Any, seen: set[int]) -> Any:
+    """The type in it, however deep, that ``_to_user_type`` can make nothing of; None: there is none."""
+    if id(info) in seen:  # a type that holds itself
+        return None
+    seen.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        return None if hasattr(info.cls, "model_validate") else info.cls
+    parts = info if isinstance(info, tuple) else msgspec.structs.asdict(info).values()
+    for part in parts:
+        if isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field | tuple):
+            found = _unreadable(part, seen)
+            if found is not None:
+                return found
+    return None
 
 
 def checked_id(value: object, what: str) -> str:
@@ -277,4 +305,4 @@ def _shown(value: Any) -> str:
         return recordable_text(repr(value))
     except BaseException as broken:  # also of a number with more digits than Python shows
         _reraise_interrupt(broken)
-        return f"a {type(value).__qualname__}"
+        return with_article(type(value).__qualname__)

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import msgspec
 
 from . import codec
+from .attempt import Attempt
+from .codec import with_article
 from .errors import DefinitionError, InvalidInput
 
 _ABSENT = msgspec.UNSET
@@ -38,6 +41,7 @@ class Signature:
                 raise DefinitionError(
                     f"{what}: *{parameter.name} has no name for each value; give every parameter a name"
                 )
+        self._first = parameters[0].name if given else ""
         self._parameters = parameters[given:]
         self._positional = tuple(p.name for p in self._parameters if p.kind is not p.KEYWORD_ONLY)
         self._positional_only = tuple(p.name for p in self._parameters if p.kind is p.POSITIONAL_ONLY)
@@ -54,6 +58,7 @@ class Signature:
             hints = typing.get_type_hints(self.function, localns=scope, include_extras=True)
         except (TypeError, AttributeError, SyntaxError) as error:
             raise DefinitionError(f"{self.what}: a type cannot be read: {error}") from error
+        self._refuse_no_attempt(hints.get(self._first, Any))
         fields: list[Any] = []
         for parameter in self._parameters:
             of = hints.get(parameter.name, Any)
@@ -62,6 +67,19 @@ class Signature:
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._read_arguments = codec.decoder(struct, self.what)
         self._read_result = codec.decoder(hints.get("return", Any), f"{self.what}: result")
+
+    def _refuse_no_attempt(self, of: Any) -> None:
+        """Raises DefinitionError - the first parameter is declared as something that arriero cannot give."""
+        of = typing.get_origin(of) or of
+        if not self._first or of in (Any, types.UnionType) or not isinstance(of, type):
+            return
+        if getattr(of, "_is_protocol", False):  # what only looks like an Attempt
+            return
+        if not issubclass(of, Attempt) and not issubclass(Attempt, of):
+            raise DefinitionError(
+                f"{self.what}: its first parameter {self._first} is {with_article(of.__qualname__)}; it must take what arriero"
+                f" gives it, like `attempt: Attempt` (of a compensation `undo: Undo`), with {self._first} after it"
+            )
 
     def _resolve_late(self) -> None:
         try:
@@ -75,8 +93,9 @@ class Signature:
         Raises: InvalidInput - missing, unknown or doubled parameters, or a value the type refuses.
         """
         if len(args) > len(self._positional):
+            after = f" after {self._first}, which takes the Attempt that arriero gives it" if self._first else ""
             raise InvalidInput(
-                f"{self.what} takes {len(self._positional)} positional arguments, {len(args)} were given"
+                f"{self.what} takes {len(self._positional)} positional arguments{after}, {len(args)} were given"
             )
         values = dict(zip(self._positional, args, strict=False))
         for name, value in kwargs.items():

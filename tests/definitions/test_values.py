@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero import Agent, App, Attempt, InvalidInput, Permanent, StepError, Transient, workflow
+from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, Permanent, StepError, Transient, Undo, workflow
 from arriero.codec import (
     ID_LENGTH_MAX,
     PAYLOAD_BYTES_MAX,
@@ -30,6 +30,7 @@ from arriero.codec import (
     recordable_text,
 )
 from arriero.errors import RETRY_AFTER_SECONDS_MAX
+from arriero.signature import Signature
 
 remote = Agent("remote")
 
@@ -63,14 +64,14 @@ def test_arguments_are_recorded_by_name_and_only_those_given() -> None:
         (lambda: charge(1, 2), "currency"),
         (lambda: charge(1, colour="red"), "step charge has no parameter 'colour'; it has amount, currency, tip"),
         (lambda: charge(1, amount=2), "amount was given twice"),
-        (lambda: charge(1, "EUR", 2.0), "step charge takes 2 positional arguments, 3 were given"),
+        (lambda: charge(1, "EUR", 2.0), "takes 2 positional arguments after attempt, which .* Attempt .*, 3 were given"),
         (lambda: charge(1, tip=math.nan), "holds nan, which JSON does not know: use None or a text"),
         (lambda: charge(1, tip=-math.inf), "holds -inf"),
         (lambda: charge(1, "\ud800"), "arguments of step charge holds a lone surrogate"),
         (lambda: charge(1, "a\0b"), "holds a NUL character"),
         (lambda: charge(10**5000), "arguments of step charge cannot be recorded"),
         (lambda: charge(-(10**100_000)), "cannot be recorded"),
-        (lambda: take(object()), "a object has no JSON form; use a dataclass, msgspec.Struct or pydantic model"),
+        (lambda: take(object()), "an object has no JSON form; use a dataclass, msgspec.Struct or pydantic model"),
         (lambda: take(lambda: 1), "has no JSON form"),
         (lambda: take(charge), "has no JSON form"),
         (lambda: take({"a": [1, (math.nan,)]}), "holds nan"),
@@ -327,9 +328,59 @@ def test_a_class_without_a_json_form_is_refused_with_the_remedy() -> None:
 
     def step(attempt: Attempt, to: Connection) -> None: ...
 
-    declared = Agent("a").step(step)
+    with pytest.raises(
+        DefinitionError, match=r"step step: parameter to .*Connection'> cannot be read back .* a dataclass"
+    ):
+        Agent("a").step(step)
     with pytest.raises(InvalidInput, match=r"a .*Connection has no JSON form; use a dataclass, msgspec\.Struct"):
-        declared(Connection())
+        take(Connection())
+
+
+@dataclass
+class Holder:
+    name: str
+    inside: list[object] | None = None
+    again: "Holder | None" = None
+
+
+@pytest.mark.parametrize("of", [object, list[object], dict[str, object], Holder, complex, Exception], ids=str)
+def test_a_type_that_cannot_be_read_back_is_refused_where_it_is_declared(of: Any) -> None:
+    def flow(value: Any) -> Any: ...
+
+    for name in ("value", "return"):
+        flow.__annotations__ = {"value": Any, "return": Any, name: of}
+        with pytest.raises(DefinitionError, match=r"of flow|flow: .* cannot be read back from JSON: use Any"):
+            Signature(flow, "workflow flow", given=0)
+
+
+def test_types_that_say_themselves_how_they_are_read_are_taken() -> None:
+    @workflow
+    async def flow(one: Customer, many: dict[str, list[Customer]], any_: Any, bare: list) -> None: ...  # type: ignore[type-arg]
+
+
+@pytest.mark.parametrize("of", [int, str, dict[str, int], Customer])
+def test_a_first_parameter_that_is_no_attempt_is_refused_where_it_is_declared(of: Any) -> None:
+    async def charge(amount: Any) -> None: ...
+
+    charge.__annotations__["amount"] = of
+    with pytest.raises(DefinitionError, match=r"its first parameter amount is an? \w+; .*like `attempt: Attempt`"):
+        Agent("a").step(charge)
+
+
+def test_a_first_parameter_without_a_type_is_told_where_it_is_called_as_an_argument() -> None:
+    async def charge(amount): ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(InvalidInput, match="takes 0 positional arguments after amount, which takes the Attempt"):
+        Agent("a").step(charge)(1)
+
+
+def test_what_stands_for_an_attempt_is_taken_as_the_first_parameter() -> None:
+    for number, of in enumerate((Attempt, Attempt | None, object, Any, Undo[int])):
+
+        async def charge(attempt: Any, amount: int) -> None: ...
+
+        charge.__annotations__["attempt"] = of
+        Agent("a").step(name=f"charge {number}")(charge)(1)
 
 
 def test_types_of_a_function_resolve_inside_of_it() -> None:

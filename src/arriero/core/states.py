@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from ..codec import with_article
 from ..errors import IllegalTransition
 from ..model import StepState, TaskState
 
@@ -83,7 +84,7 @@ def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
     try:
         return TASK_MOVES[state, event]
     except KeyError:
-        raise IllegalTransition(f"a {state} task cannot be {event}") from None
+        raise IllegalTransition(f"{with_article(state)} task cannot be {event}") from None
 
 
 def advance_step(state: StepState, event: StepEvent) -> StepState:
@@ -91,4 +92,4 @@ def advance_step(state: StepState, event: StepEvent) -> StepState:
     try:
         return STEP_MOVES[state, event]
     except KeyError:
-        raise IllegalTransition(f"a {state} step cannot be {event}") from None
+        raise IllegalTransition(f"{with_article(state)} step cannot be {event}") from None
