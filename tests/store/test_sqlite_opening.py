@@ -124,6 +124,18 @@ def test_a_url_that_names_no_store_is_refused_with_the_form_it_should_have(url: 
         open_store(url)
 
 
+@pytest.mark.parametrize("url", ["sqlite:///:memory:", "sqlite:////:memory:"])
+def test_a_database_in_memory_is_refused_with_what_stands_for_it_in_tests(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InvalidInput, match=r"in memory cannot be shared .*sqlite:///PATH; in tests use arriero\.testing"
+    ):
+        open_store(url)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_url_names_a_file_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     relative, absolute = open_store("sqlite:///a/b.db"), open_store("sqlite:////var/b.db")

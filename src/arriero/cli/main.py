@@ -2,6 +2,7 @@
 
 import errno
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -33,10 +34,13 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
+        given = options.get("args") or (args[0] if args else None) or sys.argv[1:]
         try:
             code = super().main(*args, **options)  # its own way to end when the reader of our output is gone is quiet
         except click.exceptions.Abort:
             sys.exit(INTERRUPTED)
+        except click.NoSuchOption as error:
+            _refuse(_misplaced(self, error.option_name, given) or error.format_message(), error.ctx)
         except click.ClickException as error:
             _refuse(error.format_message(), error.ctx if isinstance(error, click.UsageError) else None)
         except ArrieroError as error:
@@ -47,6 +51,19 @@ class Commands(click.Group):
             write_no_more()
             _refuse("standard output cannot be written: no space is left; what was written is not complete")
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _misplaced(group: click.Group, option: str, given: Sequence[str]) -> str:
+    """That an option belongs behind the command that follows it; empty: that command does not know it either."""
+    words: list[str] = []
+    found: click.Command = group
+    for word in given:
+        if isinstance(found, click.Group) and word in found.commands:
+            found = found.commands[word]
+            words.append(word)
+    if isinstance(found, click.Group) or not any(option in parameter.opts for parameter in found.params):
+        return ""
+    return f"{option} stands behind the command: arriero {' '.join(words)} ... {option} ..."
 
 
 def _refuse(message: str, context: click.Context | None = None) -> NoReturn:

@@ -10,6 +10,7 @@ from .masking import masked
 if TYPE_CHECKING:  # it loads sqlite3, which only who has a file pays for
     from .migrate import Schema
 
+IN_MEMORY = ":memory:"  # what SQLite means by it; as a path it would be a file of that name
 POSTGRES = ("postgresql", "postgres")
 
 
@@ -80,7 +81,14 @@ def _path_of(url: str) -> str | None:
     if "\0" in url:
         raise InvalidInput(f"store {masked(url)!r} holds a NUL character; use sqlite:///PATH")
     scheme, separator, rest = url.partition("://")
-    return rest[1:] if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1 else None
+    if not separator or scheme != "sqlite" or not rest.startswith("/") or len(rest) == 1:
+        return None
+    if rest[1:].lstrip("/") == IN_MEMORY:
+        raise InvalidInput(
+            f"store {url!r}: a SQLite database in memory cannot be shared by two connections, and dies with them; name a file,"
+            " sqlite:///PATH; in tests use arriero.testing.running(app), which has a store in memory"
+        )
+    return rest[1:]
 
 
 def _need_postgres(url: str) -> None:
