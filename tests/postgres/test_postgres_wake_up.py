@@ -1,11 +1,16 @@
 """Wake-ups between processes: hints that come soon, and whose absence costs only time."""
 
 import asyncio
+import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 
+import psycopg
 import pytest
 
 from arriero import Agent, App, Attempt, workflow
+from arriero.store.postgres import listening
+from arriero.store.postgres.listening import Listener
 from arriero.store.postgres.store import PostgresStore
 from tests.postgres_servers import database, emptied
 from tests.store.store_world import submission
@@ -83,6 +88,65 @@ async def test_many_submissions_in_a_row_are_told_together(ears: Callable[[str],
     await asyncio.gather(*(one.store.submit([submission(f"order-{number}")]) for number in range(100)))
     await asyncio.wait_for(other.woken.wait(), WITHIN_SECONDS)
     assert heard < 50
+
+
+def tell(url: str, count: int) -> None:
+    """A stranger tells so often, each time in a transaction of its own; returns when all of it can be heard."""
+    with psycopg.connect(url, autocommit=True) as hearing, psycopg.connect(url, autocommit=True) as connection:
+        hearing.execute("LISTEN arriero_wake_up")
+        for number in range(count):
+            connection.execute("SELECT pg_notify('arriero_wake_up', %s)", [f"stranger-{number}"])
+        heard: set[str] = set()
+        while f"stranger-{count - 1}" not in heard:
+            heard.update(told.payload for told in hearing.notifies(timeout=WITHIN_SECONDS, stop_after=1))
+
+
+async def test_however_often_a_stranger_tells_one_look_answers_all_and_the_next_comes_after_a_rest(
+    ears: Callable[[str], Ear], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resting, go_on = threading.Event(), threading.Event()
+
+    def rest(listener: Listener) -> None:
+        resting.set()
+        assert go_on.wait(WITHIN_SECONDS)
+
+    monkeypatch.setattr(Listener, "_rest", rest)
+    ear = ears("")
+    await ear.store.open()
+    await ear.listening()
+    heard = 0
+
+    def count() -> None:
+        nonlocal heard
+        heard += 1
+
+    ear.store.on_wake_up(count)
+    await asyncio.to_thread(tell, url, 1)
+    assert await asyncio.to_thread(resting.wait, WITHIN_SECONDS)
+    await asyncio.to_thread(tell, url, 100)
+    assert heard == 1
+    ear.woken.clear()
+    go_on.set()
+    await asyncio.wait_for(ear.woken.wait(), WITHIN_SECONDS)
+    assert heard == 2, "one look answers the hundred"
+
+
+async def test_a_flood_ends_the_listening_and_it_begins_again_later(
+    ears: Callable[[str], Ear], url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "arriero")
+    monkeypatch.setattr(listening, "FLOOD", 10)
+    monkeypatch.setattr(listening, "AGAIN_SECONDS", 0.0)
+    ear = ears("")
+    await ear.store.open()
+    await ear.listening()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_notify('arriero_wake_up', n::text) FROM generate_series(1, 1000) AS n")
+    await asyncio.wait_for(ear.woken.wait(), WITHIN_SECONDS)  # it listens again
+    assert "wake-ups come too fast, polling goes on" in caplog.text
+    ear.woken.clear()
+    await asyncio.to_thread(tell, url, 1)
+    await asyncio.wait_for(ear.woken.wait(), WITHIN_SECONDS)
 
 
 async def test_nobody_listens_where_the_url_says_so_and_everything_works(url: str) -> None:

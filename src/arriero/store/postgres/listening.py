@@ -13,10 +13,14 @@ logger = logging.getLogger("arriero")
 
 LOOK_SECONDS = 5.0  # between looks whether it should end
 AGAIN_SECONDS = 5.0  # before it connects again
+# Whoever may connect may tell, as often as he likes. One look at the store answers all that was told before it, so the
+# next one comes this much later at the earliest: as soon as another process tells again for all that it did.
+REST_SECONDS = 0.02
+FLOOD = 400  # told within one rest: 20,000 a second, which would cost a core to read
 
 
 class Listener:
-    """Calls ``wake`` whenever another process has told of something.
+    """Calls ``wake`` when another process has told of something: soon, and once for all that was told in between.
 
     Args:
         wake: called in the listener's thread.
@@ -66,9 +70,34 @@ class Listener:
                 self.listening.set()
                 self._wake()  # what was told while nobody listened
                 while not self._ending.is_set():
-                    for told in connection.notifies(timeout=LOOK_SECONDS, stop_after=1):
-                        if told.payload != self._own:
-                            self._wake()
+                    told, count = self._told(connection)
+                    if count > FLOOD:
+                        logger.info(
+                            "wake-ups come too fast, polling goes on for %.0f s: who may connect?", AGAIN_SECONDS
+                        )
+                        return
+                    if told:
+                        self._wake()
+                    if count:
+                        self._rest()
             finally:
                 with self._cutting:
                     self._connection = None
+
+    def _told(self, connection: psycopg.Connection[tuple[object, ...]]) -> tuple[bool, int]:
+        """Wait until somebody tells, and take all that is there by then.
+
+        Returns: whether it was another process, and how often somebody told; enough to know a flood is not read to its end.
+        """
+        told, count, seconds = False, 0, LOOK_SECONDS
+        while count <= FLOOD:
+            heard = [one.payload for one in connection.notifies(timeout=seconds, stop_after=1)]
+            if not heard:
+                break
+            count += len(heard)
+            told = told or any(payload != self._own for payload in heard)
+            seconds = 0.0
+        return told, count
+
+    def _rest(self) -> None:
+        self._ending.wait(REST_SECONDS)
