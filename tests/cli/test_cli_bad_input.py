@@ -1,5 +1,6 @@
 """Whatever is wrong with a command line: one line that names it, exit code 2, no traceback."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ FINE = ("--arguments", order("1"))
         (["submit", APP, "nothing"], "no workflow or step 'nothing'; workflows: buggy, fulfil"),
         (["submit", APP, "fulfil"], "missing order"),
         (["submit", APP, "fulfil", "--arguments", "{"], "--arguments is no JSON"),
-        (["submit", APP, "fulfil", "--arguments", "\udcff"], "--arguments is no JSON"),
+        (["submit", APP, "fulfil", "--arguments", "\udcff"], "is not UTF-8"),
         (
             ["submit", APP, "fulfil", "--arguments", "[" * 100_000],
             "--arguments is nested 100000 levels deep; the limit is 100",
@@ -111,3 +112,44 @@ def test_without_a_command_the_help_is_shown(call: Call) -> None:
     assert "check" in call().stdout
     assert "show" in call("task").stdout
     assert call("--version").stdout == f"arriero {__version__}\n"
+
+
+BYTES = os.fsdecode(b"caf\xe9")
+WITH_BYTES = (
+    ["task", "list", "--workflow", BYTES], ["task", "show", BYTES], ["task", "explain", BYTES], ["history", BYTES],
+    ["task", "pause", BYTES, "--by", "ana", "--reason", "x"], ["task", "cancel", "one", "--by", "ana", "--reason", BYTES],
+    ["task", "cancel", "one", "--by", BYTES, "--reason", "x"], ["task", "list", f"--{BYTES}"], ["task", BYTES], [BYTES],
+    ["submit", APP, BYTES, "--arguments", "{}"], ["submit", APP, "later", "--arguments", BYTES],
+    ["submit", APP, "later", "--arguments", "{}", "--task-id", BYTES], ["run", BYTES], ["run", APP, "--agents", BYTES],
+    ["convoy", "show", BYTES], ["convoy", "list", "--state", BYTES], ["ledger", "show", BYTES], ["replies", BYTES],
+    ["check", BYTES], ["purge", "--older-than", BYTES], ["doctor", BYTES], ["migrate", "--role", "run", BYTES],
+    ["store", "new-epoch", "--by", BYTES, "--reason", "x"], ["demo", "--orders", BYTES], ["export", BYTES], ["config", BYTES],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", WITH_BYTES, ids=lambda words: ascii(" ".join(words)))
+def test_an_argument_that_is_not_utf_8_is_one_line_and_exit_code_2_at_every_command(
+    sold: Call, arguments: list[str]
+) -> None:
+    refused = sold(*arguments)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("arriero: the argument ")
+    assert "caf\\udce9 is not UTF-8; write it in UTF-8" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_path_may_be_any_bytes(sold: Call, shop: Path) -> None:
+    (shop / "arriero.db").rename(shop / f"{BYTES}.db")
+    url = f"sqlite:///{BYTES}.db"
+    assert sold("task", "list", "--store", url).exit_code == sold("task", "list", f"--store={url}").exit_code == 0
+    (shop / BYTES).write_text("nothing")
+    assert "not UTF-8" not in sold("check", BYTES).stderr
+
+
+def test_the_name_of_a_file_in_the_place_of_a_text_is_refused_too(sold: Call, shop: Path) -> None:
+    (shop / BYTES).touch()
+    for arguments in WITH_BYTES:
+        refused = sold(*arguments)
+        assert refused.exit_code in (1, 2), arguments
+        assert "Traceback" not in refused.stderr
+        assert refused.stderr.count("\n") == (arguments[0] != "check"), arguments  # which reads it

@@ -1,6 +1,7 @@
 """The entry point: the group of all commands, and the one place where errors become a line and an exit code."""
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -26,17 +27,21 @@ from .submit import submit
 from .task import task
 
 BAD_INPUT = 2
+PATH_OPTIONS = ("--store", "--keep")
+NO_TEXT = "the argument {} is not UTF-8; write it in UTF-8, or look at the language settings of the terminal (locale)"
 INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
 
 
 class Commands(click.Group):
     """A group whose every refusal is one line on standard error and exit code 2, never a traceback."""
 
-    def main(self, *args: Any, **options: Any) -> NoReturn:
+    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
-        given = options.get("args") or (args[0] if args else None) or sys.argv[1:]
+        given = sys.argv[1:] if args is None else list(args)
+        _refuse_no_text(given)
         try:
-            code = super().main(*args, **options)  # its own way to end when the reader of our output is gone is quiet
+            # Its own way to end when the reader of our output is gone is quiet.
+            code = super().main(given, *others, **options)
         except click.exceptions.Abort:
             sys.exit(INTERRUPTED)
         except click.NoSuchOption as error:
@@ -45,6 +50,10 @@ class Commands(click.Group):
             _refuse(error.format_message(), error.ctx if isinstance(error, click.UsageError) else None)
         except ArrieroError as error:
             _refuse(str(error))
+        except UnicodeEncodeError:
+            if not (unfit := [word for word in given if _is_no_text(word)]):
+                raise
+            _refuse(NO_TEXT.format(unfit[0]))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -64,6 +73,18 @@ def _misplaced(group: click.Group, option: str, given: Sequence[str]) -> str:
     if isinstance(found, click.Group) or not any(option in parameter.opts for parameter in found.params):
         return ""
     return f"{option} stands behind the command: arriero {' '.join(words)} ... {option} ..."
+
+
+def _refuse_no_text(words: Sequence[str]) -> None:
+    """Refuse what is not UTF-8: ids, names and reasons are texts. Paths may be any bytes."""
+    for before, word in zip(["", *words], words, strict=False):
+        is_path = before in PATH_OPTIONS or word.startswith(tuple(f"{option}=" for option in PATH_OPTIONS))
+        if _is_no_text(word) and not is_path and not os.path.lexists(word):
+            _refuse(NO_TEXT.format(word))
+
+
+def _is_no_text(word: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in word)  # how the system's bytes come that are no text
 
 
 def _refuse(message: str, context: click.Context | None = None) -> NoReturn:
