@@ -13,7 +13,6 @@ import pytest
 from arriero import Agent, App, Attempt, Entry, Permanent, StoreError, TaskFailed, Undo, workflow
 from arriero.store import schema_of
 from arriero.store.migrate import RIGHTS, Grant
-from arriero.store.postgres.store import PostgresStore
 from tests.postgres_servers import as_role, server, worker
 from tests.store.store_checks import broken_links, disagreements, history_violations
 
@@ -317,11 +316,10 @@ async def test_a_role_that_had_a_process_s_rights_keeps_its_functions_when_the_s
         connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA arriero TO {role}".encode())
         connection.execute(f"GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA arriero TO {role}".encode())
     schema_of(owner).migrate()
-    store = PostgresStore(as_role(owner, role))
-    await store.open()
-    number = await store.register("clerk", 3.0)
-    assert (await store.renew(number, 3.0)).renewed
-    await store.close()
+    async with shop(as_role(owner, role)).running() as app:
+        with psycopg.connect(as_role(owner, role)) as connection:
+            await app.submit(pay("old"), task_id="old", convoy="eve", connection=connection)
+        assert await app.task("old", pay).result(PATIENCE) == "charged old"
     running.drop_database(name)
     with psycopg.connect(running.url(), autocommit=True) as connection:
         connection.execute(f"DROP ROLE {role}".encode())

@@ -50,12 +50,9 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
     "submit": (
         "GRANT SELECT ON {schema}.migration, {schema}.meta TO {role};",
         "GRANT SELECT (renewed_at) ON {schema}.process TO {role};",
-        "GRANT EXECUTE ON FUNCTION {schema}.now_at, {schema}.keep_task, {schema}.submit TO {role};",
+        "GRANT EXECUTE ON FUNCTION {schema}.keep_task, {schema}.submit TO {role};",
     ),
-    "read": (
-        "GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",
-        "GRANT EXECUTE ON FUNCTION {schema}.now_at TO {role};",
-    ),
+    "read": ("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",),
     "run": _RUN,
     "purge": (*_RUN, "GRANT DELETE ON {schema}.history TO {role};"),
 }
