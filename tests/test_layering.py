@@ -13,7 +13,7 @@ SRC = Path(arriero.__file__).parent
 
 # From the lowest to the highest. A module may import from its own layer and from those below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("model", "errors", "commands", "policies", "codec", "boot_clock", "escaping"),
+    ("model", "errors", "commands", "policies", "codec", "boot_clock", "escaping", "loops"),
     ("signature", "attempt", "calls", "definitions", "later"),
     ("core",),
     ("store",),

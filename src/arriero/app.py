@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
@@ -27,6 +27,7 @@ from .policies import Duration, TaskPolicy, checked
 from .replies import Acknowledger, Replies
 from .runtime import crash_points
 from .runtime.code import STEP_PREFIX, Code, OneStep
+from .runtime.ending import finish
 from .runtime.ports import Ports, SystemPorts
 from .runtime.settings import Settings
 from .runtime.submissions import Submissions
@@ -122,19 +123,28 @@ class App:
         self._users += 1
 
     async def _close(self) -> None:
+        """Cancelled, it sends nothing more, but closes all the same: threads end, and whoever waits is answered."""
         self._users -= 1
         if self._users == 0:
             assert self._submissions is not None
-            await self._submissions.close()
-            await self._waiting.close()
-            if self._acknowledger is not None:
-                await self._acknowledger.close()
-                self._acknowledger = None
-            store, self._store, self._submissions = self._store, None, None
-            assert store is not None
-            await store.close()
+            await finish(self._close_all(), hurry=self._submissions.hurry)
+
+    async def _close_all(self) -> None:
+        """Whatever one of them raises, the others are closed."""
+        assert self._submissions is not None
+        assert self._store is not None
+        async with AsyncExitStack() as stack:  # the last one first
             if isinstance(self._ports, SystemPorts):
-                self._ports.close()
+                stack.callback(self._ports.close)
+            stack.push_async_callback(self._store.close)
+            stack.callback(self._forget)
+            if self._acknowledger is not None:
+                stack.push_async_callback(self._acknowledger.close)
+            stack.push_async_callback(self._waiting.close)
+            stack.push_async_callback(self._submissions.close)
+
+    def _forget(self) -> None:
+        self._store = self._submissions = self._acknowledger = None
 
     async def __aenter__(self) -> "App":
         """A client: submits and asks; runs nothing. Raises StoreError, SchemaOutdated, InvalidInput."""

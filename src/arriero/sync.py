@@ -24,6 +24,7 @@ from .errors import InvalidInput
 from .ledger import Entry, Ledger
 from .policies import Duration
 from .replies import Replies, Status
+from .runtime.ending import CANCELLED_SECONDS_MAX
 from .task import Task, TaskView, seconds_or_refuse
 
 P = ParamSpec("P")
@@ -47,14 +48,32 @@ class _Background:
         self.process = os.getpid()
         self.calls: set[Future[Any]] = set()  # under way
         self.entered: list[AbstractAsyncContextManager[Any]] = []
+        self._leaving: set[asyncio.Task[Any] | None] = set()
         self._loop = asyncio.new_event_loop()
         self._closed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._closed.wait())
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._closed.wait())
+            self._loop.run_until_complete(self._end())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+    async def _end(self) -> None:
+        """As ``asyncio.Runner`` does it, but without waiting for ever for what swallows its cancellation."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            _, left = await asyncio.wait(left, timeout=CANCELLED_SECONDS_MAX)
+        for task in left:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was told of when it was left behind
+        await self._loop.shutdown_asyncgens()
+        await self._loop.shutdown_default_executor()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         call = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -68,18 +87,29 @@ class _Background:
 
     async def leave(self, *managers: AbstractAsyncContextManager[Any]) -> None:
         """Leave these, as far as they were entered; without any, all."""
-        async with AsyncExitStack() as stack:
-            for manager in managers or tuple(self.entered):
-                if manager in self.entered:
-                    self.entered.remove(manager)
-                    stack.push_async_exit(manager)
+        leaving = asyncio.current_task()
+        self._leaving.add(leaving)
+        try:
+            async with AsyncExitStack() as stack:
+                for manager in managers or tuple(self.entered):
+                    if manager in self.entered:
+                        self.entered.remove(manager)
+                        stack.push_async_exit(manager)
+        finally:
+            self._leaving.discard(leaving)
+
+    async def _leave_all(self) -> None:
+        """Also what is being left already: a cancelled drain still has to drop what it held."""
+        if waited := [task for task in self._leaving if task is not None]:
+            await asyncio.wait(waited)
+        await self.leave()
 
     def close(self, limit: float | None) -> None:
         """Cancel what is under way, leave everything, end. Raises what leaving raised; TimeoutError."""
         for call in tuple(self.calls):
             call.cancel()
         try:
-            self.begin(self.leave()).result(limit)
+            self.begin(self._leave_all()).result(limit)
         finally:
             self._loop.call_soon_threadsafe(self._closed.set)
             self._thread.join(limit)

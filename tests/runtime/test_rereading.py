@@ -57,10 +57,13 @@ class Bench:
         self.told: list[tuple[int, bool, tuple[int, ...]]] = []
         self.stumbles: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.clock = self
         self.rereading = Rereading(
             store=self.store, ports=self, spawn=self._spawn, on_read=self._on_read, reading=nullcontext
         )
-        self.clock = self
+
+    def monotonic(self) -> float:
+        return 0.0
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

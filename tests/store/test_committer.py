@@ -9,7 +9,7 @@ from store_world import TestClock, World, step, submission
 
 from arriero.commands import Answer, AnyCommand, Claim, Take
 from arriero.errors import StoreError
-from arriero.store.base import StateStore, Unwritten
+from arriero.store.base import StateStore, Unanswered, Unwritten
 from arriero.store.committer import BATCH_MAX, RETRY_SECONDS, RETRY_SECONDS_MAX, Committer
 
 Answered = dict[str, str | BaseException]
@@ -25,7 +25,7 @@ class Writer:
         self.gate = asyncio.Event()
         self.gate.set()
         self.slept: list[float] = []
-        self.troubles: list[StoreError] = []
+        self.troubles: list[Exception] = []
         self.monotonic = 0.0
 
     async def write(self, batch: Sequence[str]) -> list[str]:
@@ -122,6 +122,70 @@ async def test_a_command_that_cannot_be_written_is_found_by_halving_and_only_it_
     assert answered == {word: word.upper() for word in "abcdegh"}
     sizes = [len(batch) for batch in writer.batches]
     assert sizes == [8, 4, 4, 2, 1, 1, 2]
+
+
+async def test_a_command_alone_in_its_batch_is_sent_once_more_before_it_is_to_blame(
+    committer: Committer[str, str], writer: Writer
+) -> None:
+    writer.errors = [MemoryError()]
+    assert await committer.ask("a") == "A"
+    assert writer.batches == [["a"], ["a"]]
+    writer.errors = [MemoryError(), MemoryError()]
+    with pytest.raises(MemoryError):
+        await committer.ask("b")
+    writer.errors = [MemoryError()]
+    with pytest.raises(MemoryError):
+        await committer.ask("once")  # what must not be repeated is not
+    assert writer.batches[2:] == [["b"], ["b"], ["once"]]
+    assert [type(error) for error in writer.troubles] == [MemoryError] * 4  # what was written is to be looked for
+
+
+async def test_what_breaks_between_two_answers_of_a_batch_costs_nobody_an_answer(
+    committer: Committer[str, str], writer: Writer
+) -> None:
+    async def one_answer_less(batch: Sequence[str]) -> list[str]:
+        committer._write = writer.write  # type: ignore[assignment]
+        return [word.upper() for word in batch[1:]]
+
+    committer._write = one_answer_less  # type: ignore[assignment]
+    answered: Answered = {}
+    _put(committer, answered, "a", "b")
+    await _until(lambda: len(answered) == 2)
+    assert isinstance(answered["b"], ValueError)
+    assert await committer.ask("c") == "C"
+
+
+async def test_who_is_cancelled_while_it_stops_a_committer_cancels_no_commit(
+    committer: Committer[str, str], writer: Writer
+) -> None:
+    writer.gate.clear()
+    asked = asyncio.ensure_future(committer.ask("a"))
+    await _until(lambda: bool(writer.batches))
+    stopping = asyncio.ensure_future(committer.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.wait({stopping})
+    writer.gate.set()
+    assert await asked == "A"
+
+
+async def test_in_a_hurry_what_waits_is_told_so_at_once_and_what_is_on_its_way_gets_its_answer(
+    committer: Committer[str, str], writer: Writer
+) -> None:
+    answered: Answered = {}
+    writer.gate.clear()
+    _put(committer, answered, "a")
+    await _until(lambda: bool(writer.batches))
+    _put(committer, answered, "b")
+    committer.hurry()
+    assert isinstance(answered["b"], Unwritten)
+    _put(committer, answered, "c")
+    writer.gate.set()
+    await _until(lambda: len(answered) == 3)
+    assert answered["a"] == "A"
+    assert isinstance(answered["c"], Unwritten)
+    await committer.stop()
+    assert not committer.is_alive()
 
 
 async def test_several_bad_commands_are_all_found_and_the_committer_goes_on(
@@ -245,7 +309,9 @@ async def test_stopping_does_not_wait_for_a_store_that_never_answers_again(
     assert str(answered["a"]) == "gone"
 
 
-async def test_abandoned_commands_are_not_written(committer: Committer[str, str], writer: Writer) -> None:
+async def test_abandoned_commands_are_not_written_and_whoever_asked_is_told_so(
+    committer: Committer[str, str], writer: Writer
+) -> None:
     answered: Answered = {}
     writer.gate.clear()
     _put(committer, answered, "a")
@@ -255,7 +321,8 @@ async def test_abandoned_commands_are_not_written(committer: Committer[str, str]
     writer.gate.set()
     for _ in range(5):
         await asyncio.sleep(0)
-    assert (writer.batches, answered) == ([["a"]], {})
+    assert writer.batches == [["a"]]
+    assert [type(answered[command]) for command in "ab"] == [Unanswered, Unwritten]  # one was on its way
 
 
 async def test_an_asker_that_went_away_costs_nobody_an_answer(committer: Committer[str, str], writer: Writer) -> None:

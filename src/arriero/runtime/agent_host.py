@@ -23,7 +23,8 @@ from ..store.base import StateStore
 from ..store.committer import Committer
 from .attempt_registry import AttemptRegistry
 from .crash_points import reach
-from .ports import Ports
+from .ending import CANCELLED_SECONDS_MAX
+from .ports import Ports, Timer
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
@@ -83,6 +84,8 @@ class AgentHost:
         self._names = tuple({name for agent in self.agents.values() for name in agent.steps})
         self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
         self.registry = AttemptRegistry()
+        self._runs: dict[asyncio.Task[None], _AttemptRun] = {}  # that have not ended, also those that were dropped
+        self._in_threads: set[_AttemptRun] = set()  # whose function has not ended, also after their own end
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
 
     # --- life
@@ -108,19 +111,34 @@ class AgentHost:
         self._stopping = True
 
     async def drained(self) -> None:
-        """Wait for the attempts under way; each ends by its ``complete_by``."""
-        while self.in_flight:
-            await asyncio.wait(self.in_flight.values())
+        """Wait for the attempts under way; each ends by its ``complete_by``, or is left behind a little later."""
+        while waited := self._waited_for():
+            await asyncio.wait(waited)
+
+    def _waited_for(self) -> "dict[asyncio.Future[None], _AttemptRun]":
+        return {run.over: run for run in self._runs.values() if not run.over.done()}
 
     def is_busy(self) -> bool:
         """Whether an attempt is under way, or one may still begin: a Take has not been answered yet."""
-        return bool(self.in_flight or self._asked_room)
+        return bool(self._asked_room) or any(not run.over.done() for run in self._runs.values())
 
     def abandon(self) -> None:
         """Stop every attempt where it stands and say nothing of it."""
-        for task in self.in_flight.values():
+        self._stopping = True
+        for task in self._runs:
             task.cancel()
         self.in_flight.clear()
+
+    async def dropped(self) -> None:
+        """Wait until what was abandoned has ended; what swallows its cancellation is left behind."""
+        if waited := self._waited_for():
+            _, left = await asyncio.wait(waited, timeout=CANCELLED_SECONDS_MAX)
+            for over in left:
+                waited[over].leave_behind()
+
+    def may_still_act(self) -> bool:
+        """Whether an attempt goes on whose time is not over: it swallows its cancellation, or runs in a thread."""
+        return any(run.is_in_time() for run in (*self._runs.values(), *self._in_threads))
 
     async def close(self) -> None:
         """Close the resources."""
@@ -227,15 +245,18 @@ class AgentHost:
         run = _AttemptRun(self, dispatch, deadline)
         task = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{step.label}")
         self.in_flight[identity] = task
+        self._runs[task] = run
         # By the task itself: it may be cancelled before its first line, or end before this one.
-        task.add_done_callback(lambda _: self._ended(run, dispatch))
+        task.add_done_callback(lambda ended: self._ended(ended, run, dispatch))
 
     def report(self, step: StepRow, report: Reported) -> None:
         """Hand on what became of an attempt."""
         self._report(step, report)
 
-    def _ended(self, run: "_AttemptRun", dispatch: Dispatch) -> None:
+    def _ended(self, task: asyncio.Task[None], run: "_AttemptRun", dispatch: Dispatch) -> None:
         step = dispatch.step
+        del self._runs[task]
+        run.end()
         if not run.began:
             self.give_back(step.agent)
         self.in_flight.pop((step.step_no, step.fence), None)
@@ -261,6 +282,8 @@ class _AttemptRun:
         self._in_thread = False
         self._task: asyncio.Task[None] | None = None
         self._number = 0  # of the try under way, or the last one
+        self._leaving: Timer | None = None
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it has ended, or was left behind
 
     @property
     def began(self) -> bool:
@@ -269,6 +292,31 @@ class _AttemptRun:
 
     def _remaining(self) -> float:
         return self._deadline - self._clock.monotonic()
+
+    def is_in_time(self) -> bool:
+        """Whether its time is not over: whoever else began it now would do so beside it."""
+        return self._remaining() > 0
+
+    def end(self) -> None:
+        """It has ended."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def leave_behind(self) -> None:
+        """Nobody waits for it any more. Nothing of it counts: it has no lease, and after its time no say."""
+        if self.over.done():
+            return
+        self.over.set_result(None)
+        logger.error(
+            "attempt %d of step %s of task %s goes on %g s after it was cancelled: it is left behind, and nothing that it "
+            "still does counts; let the step pass asyncio.CancelledError on",
+            self._step.attempt,
+            self._step.label,
+            self._dispatch.task_id,
+            CANCELLED_SECONDS_MAX,
+        )
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
@@ -297,6 +345,7 @@ class _AttemptRun:
     def _expire(self) -> None:
         assert self._task is not None
         self._task.cancel()
+        self._leaving = self._clock.call_later(CANCELLED_SECONDS_MAX, self.leave_behind)
 
     async def _tries(self) -> Outcome | None:
         try:
@@ -448,9 +497,11 @@ class _AttemptRun:
         task = asyncio.current_task()
         assert task is not None
         self._in_thread = True
+        self._host._in_threads.add(self)
 
         def ended() -> None:  # only now is its place free, also when it outlived its deadline
             self._in_thread = False
+            self._host._in_threads.discard(self)
             if task.done():
                 self._host.give_back(agent.name)
 

@@ -18,8 +18,9 @@ from typing import Protocol
 
 from ..codec import error_text, recordable_text
 from ..core.alerts import RETRY_SECONDS, RETRY_SECONDS_MAX, Alert, again_in, alert_of
-from ..errors import DefinitionError, StoreError
+from ..errors import DefinitionError
 from ..escaping import one_line
+from ..loops import Loop, LoopGuard
 from ..model import AlertRow
 from ..policies import SECONDS_MAX
 from .alert_sinks import AlertSink, NotTold
@@ -85,14 +86,11 @@ class Alerting:
 
     async def run(self) -> None:
         """Until cancelled."""
+        guard = LoopGuard(Loop.ALERTS, self._ports.clock.monotonic, unanswered="alerts could not be read: %s")
         while True:
-            try:
+            with guard:  # what was taken in a pass that broke is due again when its hold is over
                 while await self.tick() >= self._alerts_max:
                     pass  # more is waiting; a full pass is followed by another at once
-            except StoreError as error:
-                logger.warning("alerts could not be read: %s", error)
-            except Exception:  # the next pass begins anew; what was taken is due again when its hold is over
-                logger.exception("a pass of telling alerts broke")
             await self._ports.clock.idle(self._never, self._poll_seconds)
 
     async def tick(self) -> int:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ..core.lease import trusted_until
-from ..errors import StoreError
+from ..loops import Loop, LoopGuard
 from ..model import LeaseRow
 from ..store.base import SUPERVISOR_LEASE, StateStore
 from .crash_points import reach
@@ -14,12 +14,16 @@ from .settings import Settings
 
 logger = logging.getLogger("arriero")
 
+PASS_SECONDS_MAX = 60.0  # more than a store's longest answer and its repeats: a pass that lasts longer hangs
+
 
 class Leader:
     """Runs ``work(term)`` again and again while this process leads.
 
-    The lease is renewed before a pass, so a pass that hangs loses it; it is trusted until the start of the last
-    successful renewal plus its length less a margin, on our own monotonic clock.
+    Two loops: ``run`` keeps the lease, ``recover`` works under it, so that a pass that takes long costs no lease. A pass
+    that hangs gives the lease back, and while it hangs this process does not take it again: another one may lead.
+    The lease is trusted until the start of the last successful renewal plus its length less a margin, on our own
+    monotonic clock.
     """
 
     def __init__(
@@ -39,30 +43,55 @@ class Leader:
         self._actor = actor
         self._process_no = process_no
         self._never = asyncio.Event()
+        self._acquired = asyncio.Event()
+        self._pass_since: float | None = None  # when the pass under way began
         self.term: int | None = None
         self._trusted_until = 0.0
         self._renewed_at = 0.0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the lease, until cancelled."""
+        guard = LoopGuard(
+            Loop.LEADER, self._ports.clock.monotonic, unanswered="the Supervisors' lease could not be kept: %s"
+        )
         while True:
-            try:
-                await self._pass()
-            except StoreError as error:
-                logger.warning("the Supervisor could not work: %s", error)
-            except Exception:  # one row nobody can decide about must not end the role
-                logger.exception("a pass of the Supervisor broke; the next one begins anew")
+            with guard:
+                await self._keep()
             await self._ports.clock.idle(self._never, self._settings.supervise_seconds)
 
-    async def _pass(self) -> None:
+    async def recover(self) -> None:
+        """Work while this process leads, until cancelled."""
+        guard = LoopGuard(Loop.RECOVERY, self._ports.clock.monotonic, unanswered="the Supervisor could not work: %s")
+        while True:
+            with guard:  # one row nobody can decide about must not end the role
+                await self._pass()
+            await self._ports.clock.idle(self._acquired, self._settings.supervise_seconds)
+
+    def leads(self) -> bool:
+        """Whether this process may believe that it leads."""
+        return self.term is not None and self._ports.clock.monotonic() < self._trusted_until
+
+    async def _keep(self) -> None:
         now = self._ports.clock.monotonic()
-        if self.term is None or now >= self._trusted_until:
+        if self._pass_since is not None and now - self._pass_since > PASS_SECONDS_MAX:
+            if self.term is not None:
+                logger.error(
+                    "a pass of the Supervisor has not ended for %.0f s: another process may lead", PASS_SECONDS_MAX
+                )
+                await self.resign()
+        elif not self.leads():
             await self._acquire(now)
-        elif now - self._renewed_at >= self._settings.leader_seconds / 3:
+        elif self.term is not None and now - self._renewed_at >= self._settings.leader_seconds / 3:
             await self._renew(now, self.term)
-        if self.term is not None and self._ports.clock.monotonic() < self._trusted_until:
-            while await self._work(self.term) >= self._settings.batch_max:
+
+    async def _pass(self) -> None:
+        self._acquired.clear()
+        self._pass_since = self._ports.clock.monotonic()
+        try:
+            while self.term is not None and self.leads() and await self._work(self.term) >= self._settings.batch_max:
                 pass  # more is waiting; a full pass is followed by another at once
+        finally:
+            self._pass_since = None
 
     async def _acquire(self, left_at: float) -> None:
         self.term = None
@@ -74,6 +103,7 @@ class Leader:
             reach("after_lease")
             self.term = lease.term
             self._trust(left_at)
+            self._acquired.set()
 
     async def _renew(self, left_at: float, term: int) -> None:
         if await self._store.renew_lease(SUPERVISOR_LEASE, self._process_no, term, self._settings.leader_seconds):

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from ..commands import Answer, AnyCommand, Applied
 from ..core.lease import is_alive, may_retire, on_process_lost, trusted_until
-from ..errors import StoreError
+from ..loops import Loop, LoopGuard
 from ..model import ProcessRow
 from ..store.base import Renewal, StateStore
 from ..store.committer import Committer
@@ -53,6 +54,14 @@ class Membership:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: Keeper | None = None
         self._freeing: set[int] = set()
+        self._is_over = False
+        self._is_retired = False
+        self._lease_guard = LoopGuard(
+            Loop.LEASE, ports.clock.monotonic, unanswered="the process's lease could not be renewed: %s"
+        )
+        self._freeing_guard = LoopGuard(
+            Loop.FREEING, ports.clock.monotonic, unanswered="what a lost process held could not be freed yet: %s"
+        )
         self.other_schedulers = 0  # alive at the last renewal
 
     async def register(self, about: str = "{}") -> None:
@@ -71,12 +80,23 @@ class Membership:
         self._renewed(await self._store.renew(self.process_no, self._settings.lease_seconds), left_at)
         self._keeper = self._ports.keep(self._renewals)
 
+    def distrust(self) -> None:
+        """From now on this process believes in its lease no more, whatever renewals still say."""
+        self._is_over = True
+        self._trusted_until = 0.0
+
     async def stop(self, *, retire: bool) -> None:
-        """Stop renewing; with ``retire`` say that nothing is held any more."""
+        """Stop renewing; with ``retire`` say that nothing is held any more. May be called again."""
+        self.distrust()
         if self._keeper is not None:
             await self._keeper.stop()
-        if retire:
+        if retire and not self._is_retired:
             await self._retire(self.process_no, known_dead=True)
+            self._is_retired = True
+
+    def renews(self) -> bool:
+        """Whether the lease is still being renewed."""
+        return self._keeper is not None and self._keeper.is_alive()
 
     def is_trusted(self) -> bool:
         """Whether this process may still believe in its lease, on its own monotonic clock."""
@@ -93,43 +113,61 @@ class Membership:
     async def _renewals(self) -> None:
         """Off the event loop. Renewal needs progress there: a loop that stands still loses its lease."""
         assert self._loop is not None
-        while True:
-            await self._ports.clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
-            # Asked of the loop itself: of a store that is away nothing follows about the loop.
-            self._loop.call_soon_threadsafe(self._note_alive)
-            left_at = self._ports.clock.monotonic()
-            if left_at - self._seen_alive > self._settings.hang_seconds:
-                logger.error(
-                    "the event loop has stood still for %.0f s: the process's lease is not renewed",
-                    left_at - self._seen_alive,
-                )
-                continue
-            try:
-                reach("before_renew")
-                renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
-                reach("after_renew")
-            except StoreError as error:
-                logger.warning("the process's lease could not be renewed: %s", error)
-                continue
-            self._loop.call_soon_threadsafe(self._renewed, renewal, left_at)
+        try:
+            while True:
+                await self._ports.clock.sleep(self._settings.lease_seconds / RENEWALS_PER_LEASE)
+                with self._lease_guard:
+                    await self._renew(self._loop)
+        finally:  # however it ended: a process that does not renew must not go on as if it did
+            with suppress(RuntimeError):  # the event loop has ended, and the process with it
+                if not self._is_over:
+                    self._loop.call_soon_threadsafe(self._lose)
+
+    async def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Asked of the loop itself: of a store that is away nothing follows about the loop.
+        loop.call_soon_threadsafe(self._note_alive)
+        left_at = self._ports.clock.monotonic()
+        if left_at - self._seen_alive > self._settings.hang_seconds:
+            logger.error(
+                "the event loop has stood still for %.0f s: the process's lease is not renewed",
+                left_at - self._seen_alive,
+            )
+            return
+        reach("before_renew")
+        renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
+        reach("after_renew")
+        loop.call_soon_threadsafe(self._renewed, renewal, left_at)
+
+    def _lose(self) -> None:
+        self.distrust()
+        self._on_lost()
 
     def _renewed(self, renewal: Renewal, left_at: float) -> None:
+        if self._is_over:  # it was on its way as this process stopped
+            return
         if not renewal.renewed:
-            self._trusted_until = 0.0
-            self._on_lost()
+            self._lose()
             return
         self._trust_from(left_at)
-        self.other_schedulers = sum(is_alive(other, "scheduler", renewal.now) for other in renewal.others)
+        schedulers = 0
         for other in renewal.others:
-            if other.process_no in self._freeing:
-                continue
-            known_dead = not other.retired and self._store.is_known_dead(other.instance)
-            dead_or_lapsed = may_retire(
-                renewal.now, other.lease_until, known_dead=known_dead, nobody_frees_until=renewal.nobody_frees_until
-            )
-            if other.retired or dead_or_lapsed:
-                self._freeing.add(other.process_no)
-                self._spawn(self._free(other, known_dead=known_dead))
+            try:
+                self._free_if_lost(other, renewal)
+                schedulers += is_alive(other, "scheduler", renewal.now)
+            except Exception as error:  # one row that cannot be read keeps nobody else from being freed
+                self._freeing_guard.tell(error)
+        self.other_schedulers = schedulers
+
+    def _free_if_lost(self, other: ProcessRow, renewal: Renewal) -> None:
+        if other.process_no in self._freeing:
+            return
+        known_dead = not other.retired and self._store.is_known_dead(other.instance)
+        dead_or_lapsed = may_retire(
+            renewal.now, other.lease_until, known_dead=known_dead, nobody_frees_until=renewal.nobody_frees_until
+        )
+        if other.retired or dead_or_lapsed:
+            self._spawn(self._free(other, known_dead=known_dead))
+            self._freeing.add(other.process_no)
 
     async def _retire(self, process_no: int, *, known_dead: bool) -> bool:
         reach("before_retire")
@@ -139,17 +177,19 @@ class Membership:
 
     async def _free(self, other: ProcessRow, *, known_dead: bool) -> None:
         try:
-            if not other.retired and not await self._retire(other.process_no, known_dead=known_dead):
-                return
-            # All at once: whether a task on probation is among them decides who is charged.
-            while held := await self._store.load_held(other.process_no, HELD_MAX):
-                commands = on_process_lost(held, other.process_no, self.instance)
-                reach("before_free")
-                answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))
-                reach("after_free")
-                if not any(isinstance(answer, Applied) for answer in answers):
-                    return  # somebody else frees it too; the next renewal looks again
-        except StoreError as error:
-            logger.warning("what process %s held could not be freed yet: %s", other.instance, error)
+            with self._freeing_guard:  # the next renewal looks again
+                await self._free_all(other, known_dead=known_dead)
         finally:
             self._freeing.discard(other.process_no)
+
+    async def _free_all(self, other: ProcessRow, *, known_dead: bool) -> None:
+        if not other.retired and not await self._retire(other.process_no, known_dead=known_dead):
+            return
+        # All at once: whether a task on probation is among them decides who is charged.
+        while held := await self._store.load_held(other.process_no, HELD_MAX):
+            commands = on_process_lost(held, other.process_no, self.instance)
+            reach("before_free")
+            answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))
+            reach("after_free")
+            if not any(isinstance(answer, Applied) for answer in answers):
+                return  # somebody else frees it too; the next renewal looks again

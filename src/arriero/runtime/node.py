@@ -1,14 +1,15 @@
 """Builds the parts of one process and runs them. No rule lives here."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..commands import Answer, AnyCommand, Claim, Submit, Take
 from ..definitions import Agent
 from ..errors import StoreError
+from ..loops import Loop, LoopGuard, Seldom
 from ..model import StepRow, TaskRow
 from ..store.base import Busy, StateStore
 from ..store.committer import Committer
@@ -16,12 +17,12 @@ from . import crash_points
 from .agent_host import AgentHost, Around
 from .alerting import Alerting
 from .code import Code
+from .ending import CANCELLED_SECONDS_MAX, finish
 from .leader import Leader
 from .live import LiveTask
 from .membership import Membership
 from .ports import Ports
 from .scheduler import OnSubmitted, Scheduler
-from .seldom import Seldom
 from .settings import Settings
 from .supervisor import Supervisor
 from .upkeep import Upkeep
@@ -65,6 +66,8 @@ class Session:
         self.lost = asyncio.Event()
         self._wake = asyncio.Event()
         self._troubled = False
+        self._is_ending = False
+        self._loops: dict[Loop, asyncio.Task[None]] = {}  # that must not end before the process does
         self._batch_trouble = Seldom(logger, ports.clock.monotonic)
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a set would iterate by address
         self._draining = False
@@ -118,7 +121,7 @@ class Session:
         )
         self.supervisor = Supervisor(**common)
         self.leader = Leader(
-            self._lead,
+            self.supervisor.tick,
             store=self._store,
             ports=self._ports,
             settings=self._settings,
@@ -130,36 +133,62 @@ class Session:
             await self.agents.start()
             await self.membership.start()
         except BaseException:  # a resource cannot be opened, the store is gone, or nobody wants it any more
-            with contextlib.suppress(StoreError):
-                await self.abandon(retire=True)
+            await finish(self.abandon(retire=True))
             raise
         if "supervisor" in self._roles:
-            self._spawn(self.leader.run())
+            self._begin(Loop.LEADER, self.leader.run())
+            self._begin(Loop.RECOVERY, self.leader.recover())
+            if self._upkeep is not None:
+                self._begin(Loop.UPKEEP, self._upkeep.run(self.leader.leads))
             if self._alerting is not None:
-                self._spawn(self._alerting.run())
-        self._spawn(self._poll())
+                self._begin(Loop.ALERTS, self._alerting.run())
+        self._begin(Loop.POLL, self._poll())
 
-    async def _lead(self, term: int) -> int:
-        if self._upkeep is not None:
-            await self._upkeep.tick()
-        return await self.supervisor.tick(term)
+    def loops_alive(self) -> dict[Loop, bool]:
+        """Of each loop that was begun whether it lives. Cheap."""
+        alive = {loop: not task.done() for loop, task in self._loops.items()}
+        if self._loops:  # it has started
+            alive[Loop.LEASE] = self.membership.renews()
+            alive[Loop.COMMITTER] = self.committer.is_alive()
+            alive[Loop.REREADING] = self.scheduler._rereading.is_alive()
+        return alive
+
+    def _begin(self, loop: Loop, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loops[loop] = self._create_task(coroutine)
+        task.add_done_callback(lambda _: self._loop_ended(loop))
+
+    def _loop_ended(self, loop: Loop) -> None:
+        """No exception ends one; should it end all the same, the process must not go on as if it worked."""
+        if not self._is_ending:
+            logger.error("the loop %s has ended: this process begins again as a new one", loop)
+            self.lost.set()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        if self._is_ending:  # nobody would end it
+            coroutine.close()
+        else:
+            _ = self._create_task(coroutine)
+
+    def _create_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks[task] = None
         task.add_done_callback(self._spawned_ended)
+        return task
 
     def _spawned_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a part of the process broke: %r", error, exc_info=error)
 
-    def _on_trouble(self, error: StoreError) -> None:
+    def _on_trouble(self, error: Exception) -> None:
         if isinstance(error, Busy):  # nothing is unknown
             self._batch_trouble.warn("another program keeps a task's rows locked, arriero doctor names it: %s", error)
             return
         self._troubled = True
-        self._batch_trouble.warn("the store did not answer, the batch is sent again: %s", error)
+        if isinstance(error, StoreError):
+            self._batch_trouble.warn("the store did not answer, the batch is sent again: %s", error)
+        else:
+            self._batch_trouble.warn("a batch could not be written: %r", error, unexpected=True)
 
     def _report(self, step: StepRow, report: Any) -> None:
         if not self.scheduler.offer(step, report):
@@ -178,27 +207,26 @@ class Session:
         self._wake.set()
 
     async def _poll(self) -> None:
-        workflows, agents = tuple(self._codes), tuple(self.agents.agents)
-        poll_trouble = Seldom(logger, self._ports.clock.monotonic)
+        clock = self._ports.clock
+        guard = LoopGuard(Loop.POLL, clock.monotonic, unanswered="the store could not be asked what is due: %s")
         trouble_wait = 0.0
         while True:
             wait = self._settings.poll_seconds
             self._wake.clear()
-            try:
-                due = await self._store.due(workflows, agents)
-                if due.tasks and self._codes:
-                    self.scheduler.claim_soon()
-                if due.steps:
-                    self.agents.note_due()
-                await self._settle()
-                poll_trouble.over()
-                trouble_wait = 0.0
-                if due.next_at is not None:
-                    wait = min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
-            except StoreError as error:
-                poll_trouble.warn("the store could not be asked what is due: %s", error)
-                wait = trouble_wait = min(max(trouble_wait, wait) * 2, POLL_SECONDS_MAX)
-            await self._ports.clock.idle(self._wake, wait)
+            with guard:
+                wait = await self._look_once(wait)
+            trouble_wait = min(max(trouble_wait, wait) * 2, POLL_SECONDS_MAX) if guard.failed else 0.0
+            await clock.idle(self._wake, trouble_wait or wait)
+
+    async def _look_once(self, wait: float) -> float:
+        """What is due, and what came in; answers how long to wait for the next look."""
+        due = await self._store.due(tuple(self._codes), tuple(self.agents.agents))
+        if due.tasks and self._codes:
+            self.scheduler.claim_soon()
+        if due.steps:
+            self.agents.note_due()
+        await self._settle()
+        return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
     async def _settle(self) -> None:
         """News from other processes, what a lost answer left unknown, and tasks that wait long."""
@@ -208,7 +236,7 @@ class Session:
             try:
                 await self.scheduler.reconcile()
                 self.agents.reconciled()
-            except StoreError:
+            except BaseException:
                 self._troubled = True
                 raise
         self.scheduler.mark_seen()
@@ -218,7 +246,24 @@ class Session:
 
     # --- the end
     async def drain(self) -> None:
-        """Take nothing new, let attempts end, put down every task, say that nothing is held."""
+        """Take nothing new, let attempts end, put down every task, say that nothing is held.
+
+        Cancelled, or broken, it drops everything instead: nothing goes on that nobody would end.
+        """
+        try:
+            await self._put_down_all()
+            await self._stop_tasks()
+            with suppress(StoreError):  # its lease runs out by itself
+                await self.leader.resign()
+            await self.committer.stop()
+            with suppress(StoreError):  # it is found lapsed, or dead, and holds nothing
+                await self.membership.stop(retire=not self.agents.may_still_act())
+            await self.agents.close()
+        except BaseException:
+            await finish(self.abandon(retire=True))
+            raise
+
+    async def _put_down_all(self) -> None:
         self._draining = True
         self.scheduler.drain()
         self.agents.stop_taking()
@@ -231,35 +276,48 @@ class Session:
             await self.agents.drained()  # also what a commit under way has begun meanwhile
             self.scheduler.put_down_idle(all_idle=True)
             await self._ports.clock.sleep(0.01)
-        await self._stop_tasks()
-        try:
-            with contextlib.suppress(StoreError):  # its lease runs out by itself
-                await self.leader.resign()
-            await self.committer.stop()
-            with contextlib.suppress(StoreError):  # it is found lapsed, or dead, and holds nothing
-                await self.membership.stop(retire=True)
-        finally:
-            await self.agents.close()
 
     async def abandon(self, *, retire: bool = False) -> None:
-        """Drop everything and write nothing: this process was declared lost, or (``retire``) could not start."""
+        """Drop everything and write nothing but that this process is gone. May be called again, and after ``drain``.
+
+        Args:
+            retire: say at once that nothing is held any more. Not if an attempt goes on although it was cancelled, or in
+                a thread, and its time is not over: then others wait for the lease, as after the loss of a process.
+        """
+        self._is_ending = True
+        self.membership.distrust()
         self.agents.abandon()
         self.scheduler.abandon()
         self.committer.abandon()
-        await self._stop_tasks()
         try:
-            await self.membership.stop(retire=retire)
+            await self.agents.dropped()
+            await self._stop_tasks()
+            if retire:
+                with suppress(StoreError):  # its lease runs out by itself
+                    await self.leader.resign()
         finally:
-            await self.agents.close()
+            try:
+                with suppress(StoreError):
+                    await self.membership.stop(retire=retire and not self.agents.may_still_act())
+            finally:
+                await self.agents.close()
+
+    def monotonic(self) -> float:
+        """Seconds on this process's clock."""
+        return self._ports.clock.monotonic()
 
     async def pause(self, seconds: float) -> None:
         """Wait, on this process's clock."""
         await self._ports.clock.sleep(seconds)
 
     async def _stop_tasks(self) -> None:
-        for task in list(self._tasks):
+        self._is_ending = True
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            _, left = await asyncio.wait(list(self._tasks), timeout=CANCELLED_SECONDS_MAX)
+            for task in left:  # a function that is told of alerts
+                logger.error("%s goes on although it was cancelled, and is left behind", task.get_coro())
 
 
 class Node:
@@ -278,17 +336,30 @@ class Node:
         self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="arriero-node")
 
     async def _watch(self) -> None:
+        session = self.session
+        assert session is not None
+        guard = LoopGuard(Loop.NODE, session.monotonic)
         while True:
-            session = self.session
-            assert session is not None
-            await session.lost.wait()
-            self.session = None
-            logger.error(
-                "this process was declared lost (frozen, or cut off from the store); it begins again as a new one"
-            )
-            self._leaving = asyncio.get_running_loop().create_task(self._leave(session))
-            await asyncio.shield(self._leaving)  # whoever stops us meanwhile waits for it
-            self.session = await self._begun_again()
+            with guard:
+                await session.lost.wait()
+                session = self.session = await self._begin_again(session)
+            if guard.failed:
+                await session.pause(BEGIN_AGAIN_SECONDS)
+
+    async def _begin_again(self, lost: Session) -> Session:
+        """A new start, however long the store or a resource stays away."""
+        self.session = None
+        logger.error("this process was declared lost (frozen, or cut off from the store); it begins again as a new one")
+        self._leaving = asyncio.get_running_loop().create_task(self._leave(lost))
+        await asyncio.shield(self._leaving)  # whoever stops us meanwhile waits for it
+        while True:
+            try:
+                session = self._make_session()
+                await session.start()
+                return session
+            except Exception as error:
+                logger.error("the process could not begin again yet: %s", error)
+                await lost.pause(BEGIN_AGAIN_SECONDS)
 
     @staticmethod
     async def _leave(session: Session) -> None:
@@ -296,17 +367,6 @@ class Node:
             await session.abandon()
         except Exception:
             logger.exception("what the lost process had open could not be closed")
-
-    async def _begun_again(self) -> Session:
-        """A new start, however long the store or a resource stays away."""
-        while True:
-            session = self._make_session()
-            try:
-                await session.start()
-                return session
-            except Exception as error:
-                logger.error("the process could not begin again yet: %s", error)
-                await session.pause(BEGIN_AGAIN_SECONDS)
 
     def hint(self) -> None:
         """Something was submitted in this process."""
@@ -327,11 +387,26 @@ class Node:
             self.session.look()
 
     async def stop(self, *, drain: bool = True) -> None:
-        """End; with ``drain`` after letting attempts end and putting every task down."""
+        """End; with ``drain`` after letting attempts end and putting every task down.
+
+        Cancelled meanwhile, it drops everything, ends all the same, and then the cancellation goes on.
+        """
+        session = None
+        try:
+            await finish(self._end_watching())
+            session = self.session
+            if session is not None and drain:
+                await session.drain()
+        except BaseException:
+            if self.session is not None and session is None:  # it did not come to draining
+                await finish(self.session.abandon(retire=True))
+            raise
+        if session is not None and not drain:
+            await finish(session.abandon())
+
+    async def _end_watching(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+            await asyncio.wait({self._watcher})
         if self._leaving is not None:
-            await self._leaving
-        if self.session is not None:
-            await (self.session.drain() if drain else self.session.abandon())
+            await asyncio.wait({self._leaving})

@@ -69,6 +69,8 @@ class Ports(Protocol):
 class Keeper(Protocol):
     """Renewals under way."""
 
+    def is_alive(self) -> bool: ...
+
     async def stop(self) -> None: ...
 
 
@@ -116,6 +118,9 @@ class ThreadKeeper:
                 await self._task
 
         asyncio.run(main())
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     async def stop(self) -> None:
         while self._thread.is_alive() and self._task is None:

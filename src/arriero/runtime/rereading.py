@@ -8,6 +8,7 @@ from itertools import islice
 
 from ..commands import Reported
 from ..errors import StoreError
+from ..loops import Loop, LoopGuard
 from ..model import Loaded
 from ..store.base import StateStore
 from .ports import Ports
@@ -45,6 +46,9 @@ class Rereading:
         # By the tasks that are to be read, in the order of questions.
         self._reports: dict[int, tuple[Reported, ...]] = {}
         self._is_asking = False
+        self._guard = LoopGuard(
+            Loop.REREADING, ports.clock.monotonic, unanswered="tasks could not be read again yet: %s"
+        )
 
     def __contains__(self, task_no: int) -> bool:
         """Whether its record is on its way."""
@@ -55,25 +59,26 @@ class Rereading:
 
     def ask(self, task_no: int, reports: tuple[Reported, ...]) -> None:
         """Read a task's record. ``reports``: came for it and are not recorded yet."""
-        if task_no in self._reports:
-            self._reports[task_no] += reports
-            return
-        self._reports[task_no] = reports
+        self._reports[task_no] = self._reports.get(task_no, ()) + reports
         if not self._is_asking:
-            self._is_asking = True
             self._spawn(self._ask())
+            self._is_asking = True
+
+    def is_alive(self) -> bool:
+        """Whether somebody asks, if anything is to be asked."""
+        return self._is_asking or not self._reports
 
     async def _ask(self) -> None:
         size = TASKS_MAX
         try:
             while self._reports:
                 asked = list(islice(self._reports, size))
-                try:
+                with self._guard:
                     await self._read_and_tell(asked)
-                except StoreError as error:
-                    logger.warning("%d tasks could not be read again yet: %s", len(asked), error)
+                if self._guard.failed:
                     size = max(1, len(asked) // 2)  # it may have been too much for an answer in time
-                    self._reports |= {task_no: self._reports.pop(task_no) for task_no in asked}  # after the others
+                    left = [task_no for task_no in asked if task_no in self._reports]
+                    self._reports |= {task_no: self._reports.pop(task_no) for task_no in left}  # after the others
                     await self._ports.clock.sleep(AGAIN_SECONDS)
         finally:
             self._is_asking = False

@@ -52,6 +52,10 @@ class Submissions:
                 node.hint()
         return await self._committer.ask(begun, lambda answer: on_answer(answer, self._committer.left_at))
 
+    def hurry(self) -> None:
+        """Send nothing more: who waits is told so at once, but for those whose commit is on its way."""
+        self._committer.hurry()
+
     async def close(self) -> None:
         """Commit what waits, take nothing more."""
         try:

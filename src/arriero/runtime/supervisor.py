@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from ..commands import Answer, AnyCommand, Applied, EndByLimit, Outcome, Recover
+from ..commands import Answer, AnyCommand, Applied, EndByLimit, FreeTask, Outcome, Recover
 from ..core.lease import on_stuck
 from ..core.supervision import on_limit_passed, on_overdue, on_starved
+from ..errors import StoreError
 from ..model import Instant, Loaded, StepRow
 from ..store.base import Overdue, StateStore
 from ..store.committer import Committer
@@ -15,6 +16,12 @@ from .ports import Ports
 from .settings import Settings
 
 logger = logging.getLogger("arriero")
+
+# That a pass waits for its answers. A decision whose task a stranger's transaction has open gets its answer when that
+# ends; it must not keep the others from their recovery meanwhile.
+ANSWER_SECONDS = 1.0
+Decision = Recover | EndByLimit | FreeTask
+Subject = tuple[type[Decision], int, int | None]  # what a decision is about: its step or task, and the fence
 
 
 class Supervisor:
@@ -34,25 +41,44 @@ class Supervisor:
         self._ports = ports
         self._settings = settings
         self._actor = actor
+        self._asked: set[Subject] = set()  # without an answer yet, of this pass or an earlier one
         self.refused = 0
 
     async def tick(self, term: int) -> int:
-        """One pass under a term; answers how many commands were written."""
+        """One pass under a term; answers how many commands were written by its end."""
         overdue = await self._store.load_overdue(self._settings.batch_max, self._settings.progress_seconds)
-        commands = self._decide(overdue, term)
-        asked = (self._committer.ask(command) for command in commands)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        return len(commands) - self._refusals(answers)
+        written = 0
+        of_this_pass: set[Subject] = set()
+        all_answered = asyncio.Event()
 
-    def _decide(self, overdue: Overdue, term: int) -> list[AnyCommand]:
-        decisions: list[Callable[[], AnyCommand]] = []
+        def answered(subject: Subject, answer: Answer | BaseException) -> None:
+            nonlocal written
+            written += isinstance(answer, Applied)
+            self._asked.discard(subject)
+            of_this_pass.discard(subject)
+            self._note(answer)
+            if not of_this_pass:
+                all_answered.set()
+
+        for command in self._decide(overdue, term):
+            subject = _subject(command)
+            if subject not in self._asked:
+                self._asked.add(subject)
+                of_this_pass.add(subject)
+                self._committer.put(command, partial(answered, subject))
+        if of_this_pass:
+            await self._ports.clock.idle(all_answered, ANSWER_SECONDS)
+        return written
+
+    def _decide(self, overdue: Overdue, term: int) -> list[Decision]:
+        decisions: list[Callable[[], Decision]] = []
         decisions += [partial(self._on_expired, step, overdue.now, term) for step in overdue.expired]
         decisions += [partial(self._on_starved, step, term) for step in overdue.starved]
         decisions += [partial(self._end_by_limit, loaded, term) for loaded in overdue.past_limit]
         decisions += [partial(on_stuck, loaded, self._actor, term) for loaded in overdue.stuck]
         return [command for decide in decisions if (command := self._decided(decide)) is not None]
 
-    def _decided(self, decide: Callable[[], AnyCommand]) -> AnyCommand | None:
+    def _decided(self, decide: Callable[[], Decision]) -> Decision | None:
         """A row nobody can decide about (another release wrote it) must not keep the others from their recovery."""
         try:
             return decide()
@@ -84,10 +110,12 @@ class Supervisor:
             term=term,
         )
 
-    def _refusals(self, answers: Sequence[Answer | BaseException]) -> int:
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                logger.error("a decision of the Supervisor could not be written: %r", answer)
-        refused = sum(not isinstance(answer, Applied) for answer in answers)
-        self.refused += refused
-        return refused
+    def _note(self, answer: Answer | BaseException) -> None:
+        if isinstance(answer, BaseException) and not isinstance(answer, StoreError):  # those come as the process ends
+            logger.error("a decision of the Supervisor could not be written: %r", answer)
+        self.refused += not isinstance(answer, Applied)
+
+
+def _subject(command: Decision) -> Subject:
+    number = command.step_no if isinstance(command, Recover) else command.task_no
+    return type(command), number, command.fence

@@ -1,12 +1,15 @@
-"""What a store must be rid of by itself: statuses that nobody acknowledged for too long. Run by whoever leads.
+"""What a store must be rid of by itself: statuses that nobody acknowledged for too long. Done by whoever leads.
 
 And what a submitter that died left half done: tasks of an opened ledger that are still to be let go, and those of a refused
 one that are still to be removed.
 """
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from ..errors import StoreError
+from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
 from ..store.base import StateStore
 from .ports import Ports
@@ -15,6 +18,10 @@ logger = logging.getLogger("arriero")
 
 PASS_SECONDS = 60.0
 LEDGER_SECONDS = 1.0
+AGAIN_SECONDS = (
+    10.0  # after a duty failed: a table that somebody keeps locked must not cost the other duties their time
+)
+LOOK_SECONDS = 0.25  # between looks whether something is due
 LEDGERS = 20  # that one pass goes on with
 BATCH = 500  # statuses dropped, or tasks of a ledger let go, in one transaction
 ACTOR = "upkeep"
@@ -31,32 +38,46 @@ class Upkeep:
         self._store = store
         self._ports = ports
         self._keep_seconds = replies_keep_seconds
-        self._next_at = 0.0
-        self._ledgers_at = 0.0
-        self._convoys_at = 0.0
+        self._never = asyncio.Event()
+        # What is to be done, and when it is due: on the monotonic clock.
+        self._due: dict[Callable[[], Awaitable[float]], float] = {
+            self._go_on_with_ledgers: 0.0,
+            self._look_at_convoys: 0.0,
+            self._drop_statuses: 0.0,
+        }
+        self._guards = {
+            duty: LoopGuard(Loop.UPKEEP, ports.clock.monotonic, unanswered="the store's upkeep could not be done: %s")
+            for duty in self._due
+        }
+
+    async def run(self, leads: Callable[[], bool]) -> None:
+        """Until cancelled. ``leads``: whether this process leads now; else it is done by another one."""
+        while True:
+            if leads():
+                await self.tick()
+            await self._ports.clock.idle(self._never, LOOK_SECONDS)
 
     async def tick(self) -> None:
-        """What is due of it, at most a batch of each at a time. Raises StoreError."""
+        """What is due of it, at most a batch of each. A duty that fails keeps the others from nothing."""
         now = self._ports.clock.monotonic()
-        if now >= self._ledgers_at and not await self._go_on_with_ledgers():
-            self._ledgers_at = now + LEDGER_SECONDS
-        if now >= self._convoys_at:
-            self._convoys_at = now + PASS_SECONDS
-            if count := await self._store.look_at_forgotten():
-                logger.warning(
-                    "%d convoys stood still: a process of an older release ended their tasks; replace it", count
-                )
-        if now >= self._next_at and await self._drop_statuses() < BATCH:  # else more is waiting, for the next pass
-            self._next_at = now + PASS_SECONDS
+        for duty in [duty for duty, due in self._due.items() if due <= now]:
+            self._due[duty] = now + AGAIN_SECONDS
+            with self._guards[duty]:
+                self._due[duty] = now + await duty()
 
-    async def _drop_statuses(self) -> int:
+    async def _look_at_convoys(self) -> float:
+        if count := await self._store.look_at_forgotten():
+            logger.warning("%d convoys stood still: a process of an older release ended their tasks; replace it", count)
+        return PASS_SECONDS
+
+    async def _drop_statuses(self) -> float:
         dropped = await self._store.drop_statuses(later(self._store.now(), -self._keep_seconds), BATCH)
         if dropped:
             logger.warning("%d statuses that nobody acknowledged were dropped from their reply queues", dropped)
-        return dropped
+        return PASS_SECONDS if dropped < BATCH else 0.0  # else more is waiting, for the next pass
 
-    async def _go_on_with_ledgers(self) -> bool:
-        """Whether something of any ledger was done. One that cannot go on just now keeps no other waiting."""
+    async def _go_on_with_ledgers(self) -> float:
+        """One that cannot go on just now keeps no other waiting."""
         before = await self._store.list_ledgers((LedgerState.OPENED, LedgerState.DISCARDING), limit=LEDGERS)
         done = False
         for ledger in before:
@@ -66,7 +87,7 @@ class Upkeep:
                 logger.info("ledger %r cannot go on just now: %s", ledger.ledger_id, error)
                 continue
             done = done or after != ledger
-        return done
+        return 0.0 if done else LEDGER_SECONDS
 
     async def _go_on_with(self, ledger: LedgerRow) -> LedgerRow | None:
         if not ledger.is_open:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from ..core.compensation import open_compensations
-from ..errors import StoreError, UnknownTask
+from ..errors import InvalidInput, StoreError, UnknownTask
+from ..loops import Loop, LoopGuard
 from ..model import Loaded, TaskRow
 from ..store.base import Ended, StateStore
-from .ports import Ports
+from .ports import Clock, Ports
 
 ASK_SECONDS = 0.02
 ASK_SECONDS_MAX = 0.25
@@ -97,6 +98,15 @@ class Waiting:
     async def _poll(self) -> None:
         """Ask about those who have just come at once, about all of them now and then."""
         clock = self._ports().clock
+        guard = LoopGuard(Loop.WAITING, clock.monotonic)
+        while self._waiters:
+            with guard:
+                await self._ask_again_and_again(clock)
+            if guard.failed:
+                self._all_asked = True  # those who had just come are asked about with all the others
+                await clock.idle(asyncio.Event(), ASK_SECONDS_MAX)
+
+    async def _ask_again_and_again(self, clock: Clock) -> None:
         wait = ASK_SECONDS
         all_at = clock.monotonic()
         while self._waiters:
@@ -149,9 +159,10 @@ class Waiting:
                     waiter.set_exception(UnknownTask("the task is no longer there: it was purged"))
 
     async def close(self) -> None:
-        """Give up asking."""
-        if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
-            self._poller = None
+        """Give up asking; whoever still waits is told so."""
+        self.give_up(InvalidInput("the App was closed while a result was waited for; the task goes on"))
+        poller, self._poller = self._poller, None
+        if poller is not None:
+            poller.cancel()
+            await asyncio.wait({poller})
         self._asked = asyncio.Event()  # the next opening may be on another loop

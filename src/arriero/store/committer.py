@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from ..errors import ArrieroError, StoreError
+from ..loops import Loop, LoopGuard
 from .base import Busy, Unanswered, Unwritten
 
 C = TypeVar("C")
@@ -29,13 +30,21 @@ OnAnswer = Callable[[A | BaseException], None]
 class _Asked(Generic[C, A]):
     """A command, who is told of its answer, and since when another transaction stands in its way."""
 
-    __slots__ = ("busy_since", "command", "on_answer", "pause")
+    __slots__ = ("_on_answer", "busy_since", "command", "failures", "is_told", "pause")
 
     def __init__(self, command: C, on_answer: "OnAnswer[A]") -> None:
         self.command = command
-        self.on_answer = on_answer
+        self._on_answer = on_answer
+        self.is_told = False
+        self.failures = 0  # transactions with it that raised what was no StoreError
         self.busy_since: float | None = None
         self.pause = BUSY_SECONDS
+
+    def tell(self, answer: A | BaseException) -> None:
+        """The first answer counts: what is told twice was in a batch that broke in the middle."""
+        if not self.is_told:
+            self.is_told = True
+            _tell(self._on_answer, answer)
 
 
 class Committer(Generic[C, A]):
@@ -45,7 +54,7 @@ class Committer(Generic[C, A]):
         write: one transaction.
         sleep: waits between repeats after a StoreError.
         repeat: whether to send a command again after a StoreError; else the error is its answer.
-        on_trouble: told of every StoreError.
+        on_trouble: told of every StoreError, and of whatever else a transaction raises.
         on_batch: called when the answers of a batch were told; it raises nothing.
     """
 
@@ -56,7 +65,7 @@ class Committer(Generic[C, A]):
         sleep: Callable[[float], Awaitable[None]],
         monotonic: Callable[[], float],
         repeat: Callable[[C], bool],
-        on_trouble: Callable[[StoreError], None],
+        on_trouble: Callable[[Exception], None],
         on_batch: Callable[[], None] = lambda: None,
     ) -> None:
         self._write = write
@@ -68,9 +77,11 @@ class Committer(Generic[C, A]):
         self._waiting: deque[_Asked[C, A]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._stopping = self._hurried = False
+        self._guard = LoopGuard(Loop.COMMITTER, monotonic)
+        self._batch: list[_Asked[C, A]] = []  # that is being committed
         self._leaving = 0  # commands in the batch that is being committed
-        self._busy: dict[asyncio.Task[None], None] = {}  # commands whose task others have open: put again soon
+        self._busy: dict[asyncio.Task[None], _Asked[C, A]] = {}  # whose task others have open: put again soon
         self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
         self.commits = 0
         self.commands = 0
@@ -80,23 +91,36 @@ class Committer(Generic[C, A]):
         self._task = asyncio.get_running_loop().create_task(self._run(), name="arriero-committer")
 
     async def stop(self) -> None:
-        """Commit what waits, then end."""
+        """Commit what waits, then end. Whoever is cancelled while it waits for that does not cancel the commit."""
         if self._task is not None:
             self._stopping = True
             self._wake.set()
-            await self._task
+            await asyncio.wait({self._task})
             self._task = None
-            for waiting in list(self._busy):
-                waiting.cancel()
-            await asyncio.gather(*self._busy, return_exceptions=True)
+        for waiting in list(self._busy):
+            waiting.cancel()
+        if self._busy:
+            await asyncio.wait(list(self._busy))
+
+    def hurry(self) -> None:
+        """Send nothing more: what waits is told so at once, what is on its way gets its answer."""
+        self._stopping = self._hurried = True
+        while self._waiting:
+            self._waiting.popleft().tell(Unwritten.as_it_closes())
+        self._wake.set()
 
     def abandon(self) -> None:
-        """End without committing what waits."""
+        """End without committing what waits, and without waiting for what is on its way; both are told so."""
+        self._stopping = True
         if self._task is not None:
             self._task.cancel()
             self._task = None
         for waiting in self._busy:
             waiting.cancel()
+
+    def is_alive(self) -> bool:
+        """Whether somebody commits what is put."""
+        return self._task is not None and not self._task.done()
 
     @property
     def on_the_way(self) -> int:
@@ -106,7 +130,7 @@ class Committer(Generic[C, A]):
     @property
     def _has_ended(self) -> bool:
         """Whether what is put from now on would be committed by nobody."""
-        return self._stopping and (self._task is None or self._task.done())
+        return self._stopping and (self._hurried or not self.is_alive())
 
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
         """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``.
@@ -135,15 +159,39 @@ class Committer(Generic[C, A]):
         return await future
 
     async def _run(self) -> None:
-        while self._waiting or not self._stopping:
-            if not self._waiting:
-                self._wake.clear()
-                await self._wake.wait()
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
-            if batch:
-                await self._commit(batch)
-                self._leaving = 0
-                self._on_batch()
+        try:
+            while self._waiting or not self._stopping:
+                if not self._waiting:
+                    self._wake.clear()
+                    await self._wake.wait()
+                self._batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
+                if self._batch:
+                    await self._turn()
+        except GeneratorExit:  # thrown away with its event loop: nobody is there to be told
+            raise
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+
+    def _end(self) -> None:
+        """Nobody waits for an answer that never comes."""
+        for asked in self._batch:
+            asked.tell(Unanswered("the store was closed before it had answered"))
+        self.hurry()
+
+    async def _turn(self) -> None:
+        try:
+            await self._commit(self._batch)
+        except Exception as error:
+            self._guard.tell(error)
+            again = {id(asked) for asked in (*self._waiting, *self._busy.values())}  # they get their answers later
+            for asked in self._batch:
+                if id(asked) not in again:
+                    asked.tell(error)
+        self._batch, self._leaving = [], 0
+        with self._guard:
+            self._on_batch()
 
     async def _commit(self, batch: list[_Asked[C, A]]) -> None:
         delay = RETRY_SECONDS
@@ -160,6 +208,9 @@ class Committer(Generic[C, A]):
                 delay = min(delay * 2, RETRY_SECONDS_MAX)
                 continue
             except Exception as error:
+                self._on_trouble(error)
+                for asked in batch:
+                    asked.failures += 1
                 await self._halve(batch, error)
                 return
             self.commits += 1
@@ -172,7 +223,7 @@ class Committer(Generic[C, A]):
                     self._on_trouble(answer)
                     self._waiting.extend(self._to_repeat([asked], answer))
                 else:
-                    _tell(asked.on_answer, answer)
+                    asked.tell(answer)
             return
 
     def _put_again(self, asked: _Asked[C, A], busy: Busy) -> None:
@@ -181,12 +232,12 @@ class Committer(Generic[C, A]):
         asked.busy_since = now if asked.busy_since is None else asked.busy_since
         gives_up = now - asked.busy_since > BUSY_SECONDS_MAX and not self._repeat(asked.command)
         if self._stopping or gives_up:
-            _tell(asked.on_answer, busy)
+            asked.tell(busy)
             return
         if now - asked.busy_since > BUSY_SECONDS_MAX:
             self._on_trouble(busy)
         waiting = asyncio.get_running_loop().create_task(self._put_later(asked, busy))
-        self._busy[waiting] = None
+        self._busy[waiting] = asked
         waiting.add_done_callback(lambda task: self._busy.pop(task, None))
 
     async def _put_later(self, asked: _Asked[C, A], busy: Busy) -> None:
@@ -195,7 +246,7 @@ class Committer(Generic[C, A]):
         finally:
             asked.pause = min(asked.pause * 2, BUSY_SECONDS_LONGEST)
             if self._stopping:
-                _tell(asked.on_answer, busy)
+                asked.tell(busy)
             else:
                 self._waiting.append(asked)
                 self._wake.set()
@@ -207,13 +258,18 @@ class Committer(Generic[C, A]):
             if not self._stopping and self._repeat(asked.command):
                 again.append(asked)
             else:
-                _tell(asked.on_answer, error)
+                asked.tell(error)
         return again
 
     async def _halve(self, batch: list[_Asked[C, A]], error: Exception) -> None:
         """A command that cannot be written must not hold up the others: find it."""
         if len(batch) == 1:
-            _tell(batch[0].on_answer, error)
+            asked = batch[0]
+            if asked.failures > 1 or self._stopping or not self._repeat(asked.command):
+                asked.tell(error)
+            else:  # alone in its first batch: it may have been the machine's fault, not its own
+                await self._sleep(RETRY_SECONDS)
+                await self._commit(batch)
             return
         middle = len(batch) // 2
         await self._commit(batch[:middle])

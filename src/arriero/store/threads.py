@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import StoreError
+from ..loops import Loop, LoopGuard
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class ConnectionThread(Generic[C]):
     Args:
         name: of the thread.
         connect: makes the connection, in the thread.
-        between: run after each function, for upkeep; it may raise nothing.
+        between: run after each function, for upkeep.
     """
 
     def __init__(
@@ -38,12 +40,13 @@ class ConnectionThread(Generic[C]):
         between: Callable[[C], None] | None = None,
     ) -> None:
         self._connect = connect
+        self._connection: C | None = None  # the thread's
         self._between = between
         self._calls: deque[_Call[C]] = deque()
         self._urgent: deque[_Call[C]] = deque()
         self._wake = threading.Condition()
         self._closing = False
-        self._connection: C | None = None  # the thread's
+        self._guard = LoopGuard(Loop.STORE_THREAD, time.monotonic)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -58,11 +61,15 @@ class ConnectionThread(Generic[C]):
             self._wake.notify()
         return await future
 
-    async def close(self) -> None:
-        """Run what was asked for, then close the connection."""
+    def end(self) -> None:
+        """Take nothing more; the thread runs what was asked for, closes the connection and ends by itself."""
         with self._wake:
             self._closing = True
             self._wake.notify()
+
+    async def close(self) -> None:
+        """Run what was asked for, then close the connection."""
+        self.end()
         await asyncio.to_thread(self._thread.join)
 
     def wait(self, seconds: float) -> None:
@@ -74,6 +81,10 @@ class ConnectionThread(Generic[C]):
         if call is not None:
             self._serve(call)
 
+    def is_alive(self) -> bool:
+        """Whether somebody runs what is asked for."""
+        return self._thread.is_alive()
+
     def _next(self) -> "_Call[C] | None":
         with self._wake:
             while not self._urgent and not self._calls:
@@ -83,21 +94,29 @@ class ConnectionThread(Generic[C]):
             return (self._urgent or self._calls).popleft()
 
     def _run(self) -> None:
-        while (call := self._next()) is not None:
-            self._serve(call)
-            if self._between is not None and self._connection is not None:
-                self._between(self._connection)
-        if self._connection is not None:
-            self._connection.close()
+        try:
+            while (call := self._next()) is not None:
+                with self._guard:
+                    self._serve(call)
+                    if self._between is not None and self._connection is not None:
+                        self._between(self._connection)
+        finally:  # whatever ended it: nobody waits for a thread that is gone
+            self.end()
+            for _, loop, future in (*self._urgent, *self._calls):
+                _answer(loop, future, None, StoreError("the store's thread has ended: open the App again"))
+            if self._connection is not None:
+                with self._guard:
+                    self._connection.close()
 
     def _serve(self, call: "_Call[C]") -> None:
         function, loop, future = call
+        result, error = None, None
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            result, error = function(self._connection), None
+            result = function(self._connection)
         except BaseException as raised:  # whatever it is, it is the caller's
-            result, error = None, raised
+            error = raised
         _answer(loop, future, result, error)
 
 
@@ -109,6 +128,8 @@ def _answer(
             return
         if error is None:
             future.set_result(result)
+        elif isinstance(error, StopIteration):  # a future refuses it, and the caller would wait for ever
+            future.set_exception(RuntimeError(f"the store raised {error!r}"))
         else:
             future.set_exception(error)
 

@@ -80,6 +80,9 @@ class _Ports:
 
 
 class _NoKeeper:
+    def is_alive(self) -> bool:
+        return True
+
     async def stop(self) -> None:
         return
 

@@ -2,10 +2,12 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import psycopg
 
+from ...loops import Loop, LoopGuard
 from .session import hang_up, is_direct
 from .target import Target
 
@@ -38,22 +40,27 @@ class Listener:
         self._thread = threading.Thread(target=self._run, name="arriero-listener", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """End at once."""
+    def end(self) -> None:
+        """Listen no more; its thread ends soon."""
         self._ending.set()
         with self._cutting:
             if self._connection is not None:
                 hang_up(self._connection)
+
+    def join(self) -> None:
+        """Wait for the end of its thread."""
         self._thread.join()
 
     def _run(self) -> None:
+        guard = LoopGuard(Loop.LISTENER, time.monotonic)
         while not self._ending.is_set():
-            try:
-                self._listen()
-            except (psycopg.Error, UnicodeError) as error:  # UnicodeError: a host's name that is none
-                if self._ending.is_set():
-                    return
-                logger.info("wake-ups cannot be listened for, polling goes on: %s", error)
+            with guard:
+                try:
+                    self._listen()
+                except (psycopg.Error, UnicodeError) as error:  # UnicodeError: a host's name that is none
+                    if self._ending.is_set():
+                        return
+                    logger.info("wake-ups cannot be listened for, polling goes on: %s", error)
             self.listening.clear()
             self._ending.wait(AGAIN_SECONDS)
 

@@ -110,6 +110,7 @@ class PostgresStore(PostgresLedgers):
             ("submissions", SUBMISSIONS, "BEGIN"),
             ("renewals", RENEWALS, "BEGIN"),
             ("others", OTHERS, "BEGIN"),
+            ("mail", OTHERS, "BEGIN"),  # a lock on statuses or alerts must cost nobody the Supervisors' lease
             ("reads", OTHERS, READ_ONLY),
             ("surveys", LONG, READ_ONLY),  # what looks at many rows keeps nobody else waiting
             ("upkeep", LONG, "BEGIN"),
@@ -160,18 +161,26 @@ class PostgresStore(PostgresLedgers):
         if self._tell_handle is not None:
             self._tell_handle.cancel()
             self._tell_handle = None
-        for telling in list(self._telling):
-            await asyncio.gather(telling, return_exceptions=True)
-        if self._listener is not None:
-            listener, self._listener = self._listener, None
-            await asyncio.to_thread(listener.close)
-        lanes, self._lanes = self._lanes, {}
-        for _, thread in lanes.values():
-            await thread.close()
-        if self._lives is not None:
-            self._lives.close()
-        while self._spare:
-            self._spare.pop().close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.end()
+        try:
+            if self._telling:
+                await asyncio.wait(list(self._telling))
+        finally:
+            lanes, self._lanes = self._lanes, {}
+            for _, thread in lanes.values():
+                thread.end()  # all of them, also if the waiting for one is cancelled
+            try:
+                if listener is not None:
+                    await asyncio.to_thread(listener.join)
+                for _, thread in lanes.values():
+                    await thread.close()
+            finally:
+                if self._lives is not None:
+                    self._lives.close()
+                while self._spare:
+                    self._spare.pop().close()
 
     # --- transactions
     async def _run(self, lane: str, work: Callable[[Session], T]) -> T:
@@ -522,18 +531,20 @@ class PostgresStore(PostgresLedgers):
         return await self._read(lambda t: mail.statuses(t, queue, limit))
 
     async def acknowledge(self, acknowledged: Sequence[tuple[str, int]]) -> None:
-        await self._write("others", lambda t: mail.acknowledge(t, acknowledged))
+        await self._write("mail", lambda t: mail.acknowledge(t, acknowledged))
 
     async def drop_statuses(self, before: Instant, limit: int) -> int:
         return await self._write_at(lambda t, now: mail.drop(t, now, before, limit), lane="upkeep")
 
     async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]:
-        return await self._write_at(lambda t, now: mail.take_alerts(t, now, limit, hold_seconds))
+        return await self._write_at(lambda t, now: mail.take_alerts(t, now, limit, hold_seconds), lane="mail")
 
     async def settle_alert(
         self, no: int, attempts: int, told: Sequence[str], again_in: float | None, error: str
     ) -> bool:
-        return await self._write_at(lambda t, now: mail.settle_alert(t, now, no, attempts, told, again_in, error))
+        return await self._write_at(
+            lambda t, now: mail.settle_alert(t, now, no, attempts, told, again_in, error), lane="mail"
+        )
 
     async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
         return await self._survey(lambda t: mail.alerts(t, open_only, after, limit))

@@ -8,6 +8,8 @@ import threading
 import time
 from typing import Protocol
 
+from ...loops import Loop, LoopGuard
+
 LOOK_SECONDS = 0.25  # between looks, while anybody waits
 REST_SECONDS = 0.5  # without anybody who waits, after which its thread ends
 
@@ -33,8 +35,13 @@ class Watchdog:
         with self._somebody:
             self._due[waits] = time.monotonic() + seconds
             if self._thread is None or not self._thread.is_alive():  # the first one, after a fork, after a rest
-                self._thread = threading.Thread(target=self._run, name="arriero-watchdog", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="arriero-watchdog", daemon=True)
+                try:
+                    thread.start()
+                except BaseException:
+                    del self._due[waits]
+                    raise
+                self._thread = thread
             elif len(self._due) == 1:
                 self._somebody.notify()
 
@@ -44,6 +51,7 @@ class Watchdog:
             self._due.pop(waits, None)
 
     def _run(self) -> None:
+        guard = LoopGuard(Loop.WATCHDOG, time.monotonic)
         while True:
             with self._somebody:
                 if not self._due and not self._somebody.wait_for(lambda: self._due, REST_SECONDS):
@@ -52,7 +60,8 @@ class Watchdog:
                 now = time.monotonic()
                 late = [waits for waits, due in self._due.items() if due <= now]
             for waits in late:
-                waits.cut()
+                with guard:
+                    waits.cut()
             time.sleep(LOOK_SECONDS)  # not woken by each transaction
 
 

@@ -166,13 +166,18 @@ class SqliteStore(SqliteLedgers):
 
     async def close(self) -> None:
         writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
-        for thread in (reader, writer):
-            if thread is not None:
-                await thread.close()
-        if self._checkpointer is not None:
-            self._checkpointer.close()
-            self._checkpointer = None
-        self._lives.close()
+        try:
+            if reader is not None:
+                await reader.close()
+        finally:
+            try:
+                if writer is not None:
+                    await writer.close()
+            finally:
+                if self._checkpointer is not None:
+                    self._checkpointer.close()
+                    self._checkpointer = None
+                self._lives.close()
 
     # --- transactions
     def _begin(self, connection: sqlite3.Connection, *, is_renewal: bool = False) -> None:

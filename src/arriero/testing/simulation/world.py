@@ -64,6 +64,9 @@ class _TaskKeeper:
     def __init__(self, task: "asyncio.Task[None]") -> None:
         self._task = task
 
+    def is_alive(self) -> bool:
+        return not self._task.done()
+
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
