@@ -23,6 +23,7 @@ KINDS = (
     "error_before_effect",
     "slow_commit",
     "slow_answer",
+    "unexpected",
 )
 
 
@@ -45,6 +46,7 @@ class Faults(msgspec.Struct):
     error_before_effect: float = 0.0
     slow_commit: float = 0.0
     slow_answer: float = 0.0
+    unexpected: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
@@ -65,6 +67,11 @@ class Faults(msgspec.Struct):
         for kind, strength in (("key_operator", 0.9), ("missing_number", 0.4), ("repeated_number", 0.4)):
             if random.random() < 0.7:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_unexpected(self, random: Random) -> None:
+        """Draw whether calls of the store raise what nobody expects of them."""
+        if random.random() < 0.4:
+            self.unexpected = 0.02 * random.uniform(0.3, 1.0)
 
     def strikes(self, kind: str, random: Random, *, share: float = 1.0) -> bool:
         """Whether the fault happens on this occasion; ``share`` makes it rarer where there are many occasions."""

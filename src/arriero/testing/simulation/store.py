@@ -37,6 +37,11 @@ AWAY_SECONDS_MAX = 1.5  # several polls of a process
 SLOW_SECONDS = (0.3, 3.0)  # of a commit or its answer: shorter and longer than the deadlines of the world's steps
 
 
+UNEXPECTED = (MemoryError, RuntimeError)
+# Of one process, between two of them: a command that twice in a row cannot be written is held as a bug, and rightly so.
+UNEXPECTED_SECONDS = 5.0
+
+
 class Network:
     """What stands between processes and the store.
 
@@ -82,10 +87,16 @@ class Network:
 
 
 class SimulatedStore:
-    """One process's view of the store; the contract of ``store.base``."""
+    """One process's view of the store; the contract of ``store.base``.
 
-    def __init__(self, network: Network) -> None:
+    Args:
+        unexpected: draws when a call raises what is no StoreError; None: never.
+    """
+
+    def __init__(self, network: Network, *, unexpected: Random | None = None) -> None:
         self._network = network
+        self._unexpected = unexpected
+        self._spared_until = 0.0
         self.url = "memory://simulated"
         self.store_id = network.store.store_id
         self.instances: dict[str, int] = {}
@@ -129,16 +140,31 @@ class SimulatedStore:
         await network.delay()
         if self._is_away():
             raise StoreError(f"simulated: {name} was refused, nothing was written")
+        breaks = self._breaks()
+        if breaks and name != "apply":  # else after its effect: whoever asks again meets its guards
+            raise breaks
         is_commit = name in _COMMITS
         if is_commit and network.faults.strikes("slow_commit", network.store_random):
             await asyncio.sleep(network.store_random.uniform(*SLOW_SECONDS))
         answer = await getattr(network.store, name)(*args, **kwargs)
         if network.faults.strikes("effect_then_error", network.random):
             raise StoreError(f"simulated: the answer to {name} was lost")
+        if breaks:
+            raise breaks
         if is_commit and network.faults.strikes("slow_answer", network.store_random):
             await asyncio.sleep(network.store_random.uniform(*SLOW_SECONDS))
         await network.delay()
         return answer
+
+    def _breaks(self) -> Exception | None:
+        """What this call raises, as where memory or threads are short; no loop of the process may end by it."""
+        now = asyncio.get_running_loop().time()
+        if self._unexpected is None or now < self._spared_until:
+            return None
+        if not self._network.faults.strikes("unexpected", self._unexpected):
+            return None
+        self._spared_until = now + UNEXPECTED_SECONDS
+        return self._unexpected.choice(UNEXPECTED)("simulated")
 
 
 def _passing_on(name: str) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from ...attempt import Attempt
 from ...commands import Answer, Submit, Submitted
 from ...core.export import export_lines, read_export
 from ...core.history import History, Violation, convoy_differences, differences
-from ...errors import ArrieroError, MutilatedExport, StoreError
+from ...errors import MutilatedExport, StoreError
 from ...model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from ...runtime.node import Node, Session
 from ...runtime.ports import Clock, LoopClock
@@ -28,7 +28,7 @@ from .keys import Keys
 from .loop import PROCESS, Deadlock, SimulatedLoop
 from .people import QUEUES, People
 from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
-from .store import Network, SimulatedStore
+from .store import UNEXPECTED, Network, SimulatedStore
 
 NODES = 3
 KEYS_SHARE = 0.5  # of the seeds that have convoys
@@ -130,6 +130,9 @@ class World:
         people_random = random_module.Random(f"people-{seed}")
         if people and faults is None:
             self.faults.add_people(people_random)
+        self._unexpected_random = random_module.Random(f"unexpected-{seed}")
+        if faults is None:
+            self.faults.add_unexpected(self._unexpected_random)
         self._begin_random = random_module.Random(f"begin-{seed}")
         self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
         store_random = random_module.Random(f"store-{seed}")
@@ -184,7 +187,8 @@ class World:
     def _start_node(self, number: int) -> None:
         self._processes += 1
         process = self._processes
-        store, ports = SimulatedStore(self.network), SimulatedPorts(self, number)
+        store = SimulatedStore(self.network, unexpected=self._unexpected_random)
+        ports = SimulatedPorts(self, number)
         node = Node(
             lambda: Session(
                 self.app.agents,
@@ -204,7 +208,7 @@ class World:
                 try:
                     await node.start()
                     return
-                except StoreError:
+                except (StoreError, *UNEXPECTED):
                     await asyncio.sleep(0.5)
 
         self._spawn(start(), process)
@@ -215,9 +219,17 @@ class World:
             text = f"attempt {row.attempt} of step {row.label} was begun twice under fence {row.fence}"
             self.violations.append(Violation("I11", first.task_id, text))
 
+    def _look_at_loops(self) -> None:
+        """Each loop of each node lives, unless the node knows that it is lost."""
+        for number, (_, node) in self._nodes.items():
+            if node.session is not None and not node.session.lost.is_set():
+                ended = [loop for loop, lives in node.session.loops_alive().items() if not lives]
+                self.violations += [Violation("bug", f"node {number}", f"its loop {loop} has ended") for loop in ended]
+
     async def _nemesis(self) -> None:
         while self.loop.time() < FAULT_SECONDS:
             await asyncio.sleep(self.random.uniform(0.3, 2))
+            self._look_at_loops()
             number = self.random.randrange(NODES)
             process, _ = self._nodes[number]
             if self.loop.is_frozen(process):
@@ -250,11 +262,11 @@ class World:
         if node.session is None or not hasattr(node.session, "scheduler"):
             return
         begun, on_answer = node.begin_with(command)
-        answer: Answer | ArrieroError
+        answer: Answer | Exception
         left_at = self.loop.time()
         try:
             (answer,) = await node.session._store.submit([begun])
-        except StoreError as error:
+        except (StoreError, *UNEXPECTED) as error:
             answer = error
         if self._begin_random.random() < ANSWERS_LOST:
             answer = StoreError("the answer was lost")
@@ -332,6 +344,7 @@ class World:
         healed = self.loop.time()
         while self.loop.time() < healed + HEAL_SECONDS_MAX:
             await asyncio.sleep(2)
+            self._look_at_loops()
             if all(map(is_over, self.store.tasks.values())) and self.people.has_read_all():
                 return True
         waiting = [task.task_id for task in self.store.tasks.values() if not is_over(task)]
