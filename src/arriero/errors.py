@@ -6,6 +6,7 @@ ArrieroError
 │   ├── MutilatedExport    an exported history was cut or changed
 │   ├── NotYetBuilt        a later release brings it
 │   ├── UnknownTask        no task has this id
+│   ├── UnreadableRow      a row that this release cannot read
 │   └── VerbRefused        a person's verb that the task does not allow as it stands
 ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
 ├── StoreError             the store could not answer
@@ -62,6 +63,29 @@ class NotYetBuilt(InvalidInput):
 
 class UnknownTask(InvalidInput):
     """No task has this id."""
+
+
+class UnreadableRow(InvalidInput):
+    """A row of the store holds what this release cannot read: a newer release wrote it, or it is damaged.
+
+    ``what`` names the column; ``table`` and ``column`` are for programs.
+    """
+
+    remedy = (
+        "processes of the release that wrote it go on with it; if it is damaged, correct that column or restore the store"
+        " from a backup"
+    )
+
+    def __init__(
+        self, what: str, *, table: str = "", column: str = "", task_no: int = 0, convoy_no: int = 0, task_id: str = ""
+    ) -> None:
+        of = f"task {task_id!r}" if task_id else "a row"
+        super().__init__(f"{of} cannot be read: {what}; {self.remedy}")
+        self.what = what
+        self.table = table
+        self.column = column
+        self.task_no = task_no
+        self.convoy_no = convoy_no
 
 
 class VerbRefused(InvalidInput):

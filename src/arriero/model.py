@@ -407,7 +407,7 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     workflow: str
     incarnation: int
-    cause: str  # the kind of its TaskFailure
+    cause: str  # the kind of its TaskFailure; ``unreadable``: a row of it cannot be read
     reason: str
     step: str
     code: str

@@ -76,6 +76,7 @@ BUSY = StepFailure("transient", "busy")
 EXPIRED = StepFailure("expired", "no report in time")
 FAILURE = TaskFailure("step", "charge: declined", "charge", "declined")
 
+UNDO = '{"outcome":"completed","forward_key":"k","result":null}'
 Event = dict[str, Any]
 
 
@@ -220,7 +221,7 @@ class Town:
         for ordinal in ordinals:
             step = self.store.step(self.step_no(task_id, ordinal))
             assert step is not None
-            new = request(step.name, undoable=False, kind=StepKind.COMPENSATION, undoes=step.step_no, undo="{}")
+            new = request(step.name, undoable=False, kind=StepKind.COMPENSATION, undoes=step.step_no, undo=UNDO)
             planned.append(msgspec.structs.replace(new, idempotency_key=self.key(task, new), policy=policy(attempts=2)))
         return PlanUndo(FAILURE, tuple(planned))
 

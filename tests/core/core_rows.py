@@ -131,9 +131,12 @@ def failed(ordinal: int = 2, **changes: Any) -> StepRow:
     return step_row(ordinal, **(fields | changes))
 
 
+UNDO = '{"outcome":"completed","forward_key":"k","result":null}'
+
+
 def undo_row(ordinal: int, of: StepRow, **changes: Any) -> StepRow:
     """The compensation of a step, as it was planned."""
-    fields: dict[str, Any] = {"kind": StepKind.COMPENSATION, "name": of.name, "undoes": of.step_no, "undo": "{}"}
+    fields: dict[str, Any] = {"kind": StepKind.COMPENSATION, "name": of.name, "undoes": of.step_no, "undo": UNDO}
     fields |= {"state": StepState.PLANNED, "locked_by": None, "taken": False}
     return step_row(ordinal, **(fields | changes))
 

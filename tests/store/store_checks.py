@@ -92,7 +92,8 @@ def _wrong_counts(loaded: Loaded) -> list[str]:
 
 
 async def _wrong_alerts(store: StateStore, tasks: list[TaskRow]) -> list[str]:
-    found = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause != "gap"]  # those are its convoy's
+    others = ("gap", "unreadable")  # of its convoy, and of what a process could not read
+    found = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause not in others]
     opened = sorted((alert.task_no, alert.incarnation) for alert in found)
     wanted = sorted((task.task_no, task.incarnation) for task in tasks if task.state is TaskState.ERROR)
     return [] if opened == wanted else [f"alerts are open of (task, incarnation) {opened}, in error are {wanted}"]

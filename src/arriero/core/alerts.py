@@ -35,7 +35,8 @@ class Alert(msgspec.Struct, frozen=True):
     Attributes:
         id: of this state of the alert; the same whenever it is told again.
         cause: ``step``, ``refused``, ``limit``, ``bug``, ``replay``, ``unawaited``, ``lost``, ``in_doubt``, ``undo``
-            or ``person``: the kind of the task's failure, see ``model.TaskFailure``.
+            or ``person``: the kind of the task's failure, see ``model.TaskFailure``; ``unreadable``: a row of it
+            cannot be read, ``code`` names table and column.
         reason: for people.
         step, code: of the step that failed; empty when it was none.
     """

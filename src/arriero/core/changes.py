@@ -59,7 +59,7 @@ def step_number(task_no: int, ordinal: int) -> int:
 
 
 class Rows(Protocol):
-    """Rows as they stand in the transaction."""
+    """Rows as they stand in the transaction. All methods raise UnreadableRow, of a row that this release cannot read."""
 
     def task(self, task_no: int) -> TaskRow | None: ...
     def step(self, step_no: int) -> StepRow | None: ...
@@ -85,7 +85,7 @@ class Rows(Protocol):
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
         """The task of a convoy that waits for its turn and stands first after a (rank, place); ours to change.
 
-        Raises: core.convoys.Held - it is another transaction's just now.
+        Raises: core.convoys.Held - it is another transaction's just now; NextUnreadable - this release cannot read it.
         """
         ...
 

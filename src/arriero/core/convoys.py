@@ -9,6 +9,7 @@ lost with it.
 from msgspec.structs import replace
 
 from ..commands import Ahead, HandOver
+from ..errors import UnreadableRow
 from ..model import (
     TASK_OPEN,
     ConvoyRow,
@@ -33,12 +34,25 @@ LOOK_AGAIN_SECONDS = 0.05  # while somebody is just adding to the key: then it i
 PASSED_OVER_MAX = 100  # tasks set aside in one commit
 
 
+LOOK_AT_UNREADABLE_SECONDS = (
+    10.0  # until the task that comes next is looked at again: a release that can read it opens it
+)
+
+
 class Gone(Exception):  # no error: the command that names it is refused
     """There is no such convoy; it was purged."""
 
 
 class Held(Exception):  # no error: a store says that another transaction has the row just now
     """The task that comes next is another transaction's for the moment."""
+
+
+class NextUnreadable(Held):
+    """The task that comes next cannot be read here. Nobody goes before it: the key keeps its order."""
+
+    def __init__(self, error: UnreadableRow) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def policy_of(convoy: ConvoyRow, task: TaskRow) -> ConvoyPolicy:
@@ -174,6 +188,7 @@ class Round:
             self.set(look_at=None)
             return
         after = (self.convoy.from_rank, 0)
+        pause = LOOK_AGAIN_SECONDS
         try:
             while len(self.follows) < PASSED_OVER_MAX:
                 task = self.rows.next_waiting(self.convoy.convoy_no, after)
@@ -199,9 +214,11 @@ class Round:
                 assert task.rank is not None
                 assert task.place is not None
                 after = (task.rank, task.place)
+        except NextUnreadable:
+            pause = LOOK_AT_UNREADABLE_SECONDS
         except Held:
             pass
-        self.set(state=ConvoyState.IDLE, look_at=later(self.now, LOOK_AGAIN_SECONDS))
+        self.set(state=ConvoyState.IDLE, look_at=later(self.now, pause))
 
     def _rest(self) -> None:
         assert self.tail is not None

@@ -22,11 +22,12 @@ POLICIES_KEPT = 4_096  # as read from the text in a row: thousands of rows have 
 
 def step_policy(step: StepRow) -> StepPolicy:
     """The policy in the step's row."""
-    return _step_policy(step.policy)
+    return policy_in(step.policy)
 
 
 @lru_cache(POLICIES_KEPT)
-def _step_policy(text: str) -> StepPolicy:
+def policy_in(text: str) -> StepPolicy:
+    """A step's policy as it stands in a row."""
     return _read_step_policy(text)
 
 

@@ -41,7 +41,7 @@ from ..core.compensation import next_undo
 from ..core.lease import is_on_probation
 from ..core.replay import Asked, Raised
 from ..core.supervision import on_limit_passed
-from ..errors import StoreError
+from ..errors import StoreError, UnreadableRow
 from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, seconds_between
 from ..store.base import Busy, StateStore, Unwritten
 from ..store.committer import Committer
@@ -606,9 +606,9 @@ class Scheduler:
         if ahead is not None:
             self._drop_ahead(ahead, command)
         reports = tuple(item for item in command.delivered if isinstance(item, Reported))
-        if isinstance(answer, Refusal):
-            if answer.verdict != "moved_on":  # of one of its reports: offered again it would be refused again
-                for report in reports:
+        if isinstance(answer, Refusal | UnreadableRow):  # of an unreadable row the store has told a person
+            if isinstance(answer, Refusal) and answer.verdict != "moved_on":
+                for report in reports:  # the refusal is of one of them: offered again it would be refused again
                     self.report_alone(report)
                 reports = ()
             self._reload_soon(command.task_no, reports + (outdated or ()))

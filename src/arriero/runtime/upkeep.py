@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ..errors import StoreError
+from ..errors import StoreError, UnreadableRow
 from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
 from ..store.base import StateStore
@@ -22,6 +22,7 @@ AGAIN_SECONDS = (
     10.0  # after a duty failed: a table that somebody keeps locked must not cost the other duties their time
 )
 LOOK_SECONDS = 0.25  # between looks whether something is due
+UNREADABLE_SECONDS = 5.0  # between looks at what could not be read: a person who mends it soon sees that it goes on
 LEDGERS = 20  # that one pass goes on with
 BATCH = 500  # statuses dropped, or tasks of a ledger let go, in one transaction
 ACTOR = "upkeep"
@@ -44,6 +45,7 @@ class Upkeep:
             self._go_on_with_ledgers: 0.0,
             self._look_at_convoys: 0.0,
             self._drop_statuses: 0.0,
+            self._look_at_unreadable: 0.0,
         }
         self._guards = {
             duty: LoopGuard(Loop.UPKEEP, ports.clock.monotonic, unanswered="the store's upkeep could not be done: %s")
@@ -70,6 +72,11 @@ class Upkeep:
             logger.warning("%d convoys stood still: a process of an older release ended their tasks; replace it", count)
         return PASS_SECONDS
 
+    async def _look_at_unreadable(self) -> float:
+        if count := await self._store.look_at_unreadable():
+            logger.info("%d tasks that could not be read can be read again", count)
+        return UNREADABLE_SECONDS
+
     async def _drop_statuses(self) -> float:
         dropped = await self._store.drop_statuses(later(self._store.now(), -self._keep_seconds), BATCH)
         if dropped:
@@ -83,7 +90,7 @@ class Upkeep:
         for ledger in before:
             try:
                 after = await self._go_on_with(ledger)
-            except StoreError as error:
+            except (StoreError, UnreadableRow) as error:
                 logger.info("ledger %r cannot go on just now: %s", ledger.ledger_id, error)
                 continue
             done = done or after != ledger

@@ -245,7 +245,11 @@ class StateStore(LedgerStore, Protocol):
         A process that is retired claims and takes nothing: it would only be lost again.
         A command whose guard fails is answered with a Refusal and changes nothing, except that a refused report is
         kept in the task's history with its verdict. Busy: another transaction has the task open; ask again
-        soon. Another error: what became of this one command alone.
+        soon. UnreadableRow: this release cannot read a row that the command concerns. Another error: what became of this
+        one command alone.
+
+        A due task or request with such a row is neither claimed nor taken: it is set apart for a while (``store.apart``),
+        and an alert tells of it. So it is with every method that reads what this process is to act on.
         """
         ...
 
@@ -305,7 +309,8 @@ class StateStore(LedgerStore, Protocol):
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
         """(task_no, revision) of tasks held by the process with news it has not seen, longest waiting first.
 
-        News: the claim itself, and what others recorded since.
+        News: the claim itself, and what others recorded since. So is a task that could not be read some time ago: nobody
+        drives it, and its row may have been mended. Such a one may come twice.
         """
         ...
 
@@ -332,15 +337,15 @@ class StateStore(LedgerStore, Protocol):
         ...
 
     async def load(self, task_no: int) -> Loaded | None:
-        """One task with its steps."""
+        """One task with its steps, as they stand: for people, also where it cannot be read (``core.readable``)."""
         ...
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        """Those of the tasks that are there, with their steps, as of one moment."""
+        """Those of the tasks that are there and can be read, with their steps, as of one moment."""
         ...
 
     async def find(self, task_id: str) -> Loaded | None:
-        """One task by its business id."""
+        """One task by its business id, as it stands; see ``load``."""
         ...
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
@@ -348,7 +353,7 @@ class StateStore(LedgerStore, Protocol):
         ...
 
     async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        """Tasks in the order of submission, after a task_no."""
+        """Tasks in the order of submission, after a task_no, as they stand; see ``load``."""
         ...
 
     async def counts(self) -> dict[TaskState, int]:
@@ -365,6 +370,10 @@ class StateStore(LedgerStore, Protocol):
 
         Only a process of a release that knows no convoys leaves one so.
         """
+        ...
+
+    async def look_at_unreadable(self) -> int:
+        """Read again what alerts say cannot be read, and close those of tasks that can be; answers how many."""
         ...
 
     async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:

@@ -23,9 +23,11 @@ from ..core import transitions, verbs
 from ..core.chain import link_hash
 from ..core.changes import Change, ConvoyChange, Refused, Rows
 from ..core.convoy_verbs import operate_convoy
-from ..core.convoys import Gone, Held, look
+from ..core.convoys import Gone, Held, NextUnreadable, look
+from ..core.readable import of_convoy
 from ..core.supervision import step_policy
 from ..core.telling import Event
+from ..errors import UnreadableRow
 from ..model import AlertRow, ConvoyRow, Instant, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from .base import SUPERVISOR_LEASE
 
@@ -81,6 +83,10 @@ class Table(Rows, Protocol):
         """Close a task's open alert: every sink is to be told anew."""
         ...
 
+    def set_apart(self, error: UnreadableRow) -> None:
+        """A row cannot be read: what it belongs to is left alone by this process for a while, and a person is told."""
+        ...
+
     def store_head(self) -> tuple[int, str]:
         """Link number and hash of the store's own history."""
         ...
@@ -99,44 +105,48 @@ class Batch:
         self._table = table
         self.now = now
 
-    def apply(self, command: AnyCommand) -> Answer:
-        """Apply one command to one task."""
-        result: Change | Refused
-        match command:
-            case Advance():
-                result = transitions.advance(command, self._table, self.now)
-            case Report():
-                result = transitions.report(command, self._table, self.now)
-            case Recover():
-                result = transitions.recover(command, self._table, self.now, SUPERVISOR_LEASE)
-            case EndByLimit():
-                result = transitions.end_by_limit(command, self._table, self.now, SUPERVISOR_LEASE)
-            case FreeTask():
-                result = transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
-            case Operate():
-                result = verbs.operate(command, self._table, self.now)
-            case OperateConvoy():
-                return self._operate_convoy(command)
-            case _:
-                raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
-        if isinstance(result, Refused):
-            if result.events:
+    def apply(self, command: AnyCommand) -> Answer | UnreadableRow:
+        """Apply one command to one task. UnreadableRow: this release cannot read a row of it, and nothing changes."""
+        try:
+            result = self._decided(command)
+            if isinstance(result, Refused) and result.events:
                 self.note(result.task_no, command.actor, list(result.events))
+        except UnreadableRow as error:  # before anything is written: the other commands of the batch go on
+            self._table.set_apart(error)
+            return error
+        except NextUnreadable as met:
+            return met.error
+        except Gone:
+            assert isinstance(command, OperateConvoy)  # every other command that names a convoy has a task of it
+            return Refusal("unknown", f"convoy {command.convoy_no} is not there any more")
+        if isinstance(result, Refused):
             return result.refusal
+        if isinstance(result, ConvoyChange):
+            self._write_convoy(result, command.actor)
+            assert result.convoy is not None
+            return ConvoyApplied(result.convoy)
         self.write(result, command.actor)
         applied = Applied(result.task, (*result.steps, *result.opened), tuple(result.dispatches))
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
-    def _operate_convoy(self, command: OperateConvoy) -> ConvoyApplied | Refusal:
-        try:
-            result = operate_convoy(command, self._table, self.now)
-        except Gone:
-            return Refusal("unknown", f"convoy {command.convoy_no} is not there any more")
-        if isinstance(result, Refused):
-            return result.refusal
-        self._write_convoy(result, command.actor)
-        assert result.convoy is not None
-        return ConvoyApplied(result.convoy)
+    def _decided(self, command: AnyCommand) -> Change | ConvoyChange | Refused:
+        match command:
+            case Advance():
+                return transitions.advance(command, self._table, self.now)
+            case Report():
+                return transitions.report(command, self._table, self.now)
+            case Recover():
+                return transitions.recover(command, self._table, self.now, SUPERVISOR_LEASE)
+            case EndByLimit():
+                return transitions.end_by_limit(command, self._table, self.now, SUPERVISOR_LEASE)
+            case FreeTask():
+                return transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
+            case Operate():
+                return verbs.operate(command, self._table, self.now)
+            case OperateConvoy():
+                return operate_convoy(command, self._table, self.now)
+            case _:
+                raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
 
     def _with_next(self, applied: Applied, change: ConvoyChange, command: AnyCommand) -> Applied:
         """With the next task of the convoy, if the process that asked has claimed it with the same commit."""
@@ -145,7 +155,11 @@ class Batch:
             return applied
         task, steps = last.task, tuple(last.opened)
         if task.opened_count and not change.begins:
-            steps = self._table.steps_of(task.task_no)
+            try:
+                steps = self._table.steps_of(task.task_no)
+            except UnreadableRow as error:  # it is ours and set apart; once it can be read it is among our news
+                self._table.set_apart(error)
+                return applied
         return msgspec.structs.replace(
             applied,
             next=Loaded(task, self._table.arguments(task.task_no), steps, change.convoy),
@@ -158,6 +172,9 @@ class Batch:
         try:
             change = look(convoy, self._table, self.now)
         except Held:
+            return
+        except UnreadableRow as error:
+            self._table.set_apart(of_convoy(error, convoy.convoy_no))
             return
         self._write_convoy(change, actor)
 

@@ -11,6 +11,8 @@ from ..core import ledgers
 from ..core.known import same_sequence, same_submission
 from ..core.ledgers import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
 from ..core.placing import Spot, needs_convoy, ordering_of, refused_place
+from ..core.readable import refuse_unreadable
+from ..errors import UnreadableRow
 from ..model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from .batch import STORE_STREAM, Batch, Table
 
@@ -216,12 +218,24 @@ def let_go(ledger_no: int, limit: int, actor: str, table: LedgerTable, now: Inst
     if ledger is None or ledger.state is not LedgerState.OPENED:
         return ledger
     work = Batch(table, now)
-    tasks = table.of_ledger(ledger, limit)
+    tasks = _up_to_unreadable(table.of_ledger(ledger, limit), table)
     for task in tasks:
         _let_go_one(task, ledger, actor, table, work)
     ledger = _done_or(_reached(replace(ledger, let_go=ledger.let_go + len(tasks)), tasks))
     table.put_ledger(ledger)
     return ledger
+
+
+def _up_to_unreadable(tasks: Sequence[TaskRow], table: LedgerTable) -> list[TaskRow]:
+    """Those before the first that cannot be read: the order of the lines is kept, so this ledger waits there."""
+    found: list[TaskRow] = []
+    for task in tasks:
+        try:
+            found.append(refuse_unreadable(task))
+        except UnreadableRow as error:
+            table.set_apart(error)
+            break
+    return found
 
 
 def _let_go_one(task: TaskRow, ledger: LedgerRow, actor: str, table: LedgerTable, work: Batch) -> None:

@@ -13,6 +13,8 @@ from ..core.epoch import FIRST, first_number, refusal
 from ..core.known import same_submission
 from ..core.lease import PROBATION_FROM
 from ..core.purging import tasks_purged
+from ..core.readable import legible, refuse_unreadable
+from ..errors import ArrieroError
 from ..model import (
     TASK_FORWARD,
     TASK_OPEN,
@@ -34,6 +36,8 @@ from ..model import (
     Turn,
     later,
 )
+from . import apart
+from .apart import UNREADABLE
 from .base import (
     ANY_TASK,
     ConvoyLoaded,
@@ -56,6 +60,7 @@ from .starting import new_rows, submitted
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
+_ENDED = (*_DONE, TaskState.ERROR)
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
@@ -85,8 +90,39 @@ class MemoryStore(MemoryPurging):
         return
 
     def loaded(self, task_no: int) -> Loaded:
+        """A task as it stands, also where it cannot be read."""
         task = self.tasks[task_no]
         return Loaded(task, self.bodies[task_no], self.steps_of(task_no), self.convoy_of(task))
+
+    def _readable(self, task_nos: Iterable[int]) -> list[Loaded]:
+        """Those of some tasks that can be read."""
+        left_alone = set(self.apart.tasks())
+        found = (self.loaded(task_no) for task_no in task_nos if task_no not in left_alone)
+        return [loaded for loaded in found if self.apart.can_read_task(loaded)]
+
+    def _can_read(self, task_no: int) -> bool:
+        return self.apart.can_read_task(self.loaded(task_no))
+
+    def _tell_unreadable(self) -> None:
+        """Open an alert for each task that was set apart, unless it has one."""
+        for error in self.apart.untold():
+            task_no = error.task_no or self._first_waiting(error.convoy_no)
+            task = self.tasks.get(task_no)
+            if task is not None:
+                self.add_alert(apart.alert(error, task_no, task.task_id, task.workflow, task.incarnation, self.now()))
+            apart.log(error, "" if task is None else task.task_id)
+
+    def _first_waiting(self, convoy_no: int) -> int:
+        return next((task.task_no for task in self.members(convoy_no) if task.turn is Turn.WAITING), 0)
+
+    async def look_at_unreadable(self) -> int:
+        told = [alert.task_no for alert in self._open_of_unreadable()]
+        closed = [no for no in told if no not in self.tasks or self._can_read(no)]
+        for task_no in closed:
+            self.apart.forget(task_no)
+            self.close_alert(task_no, self.now(), causes=(UNREADABLE,))
+        self._tell_unreadable()
+        return len(closed)
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
@@ -110,12 +146,14 @@ class MemoryStore(MemoryPurging):
         Batch(self, now).write(change, command.actor)
         return submitted(change, command)
 
-    async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
+    async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         if refused := refusal(self._speaks_in, self.epoch):
             return [Refusal("old_epoch", refused) for _ in batch]
-        return self._transact(lambda: [self._apply(command) for command in batch])
+        answers = self._transact(lambda: [self._apply(command) for command in batch])
+        self._tell_unreadable()
+        return answers
 
-    def _apply(self, command: AnyCommand) -> Answer:
+    def _apply(self, command: AnyCommand) -> Answer | ArrieroError:
         work = Batch(self, self.now())
         match command:
             case Claim() | Take() if self.process_was_retired(command.process_no):
@@ -139,21 +177,24 @@ class MemoryStore(MemoryPurging):
                 if not probation_room:
                     continue
                 probation_room -= 1
+            if not self._readable((task.task_no,)):
+                continue
             work.write(transitions.claim(task, command.process_no, work.now), command.actor)
             claimed.append(self.loaded(task.task_no))
         return Claimed(tuple(claimed))
 
     def _due_convoys(self, now: Instant) -> list[ConvoyRow]:
+        left_alone = set(self.apart.convoys())
         due = [(c.look_at, c) for c in self.convoys.values() if c.look_at is not None and c.look_at <= now]
-        return [convoy for _, convoy in sorted(due, key=lambda one: (one[0], one[1].convoy_no))]
+        found = [convoy for _, convoy in sorted(due, key=lambda one: (one[0], one[1].convoy_no))]
+        return self.apart.readable(convoy for convoy in found if convoy.convoy_no not in left_alone)
 
     def _claimable(self, now: Instant, workflows: Iterable[str]) -> list[TaskRow]:
         known = set(workflows)
         due = [
             t
             for t in self.tasks.values()
-            if t.state in TASK_OPEN and t.locked_by is None and t.not_before is not None and t.not_before <= now
-            if t.paused_at is None
+            if t.locked_by is None and t.not_before is not None and t.not_before <= now and t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
         ]
         return sorted(due, key=lambda t: (-t.priority, t.not_before, t.task_no))
@@ -167,6 +208,8 @@ class MemoryStore(MemoryPurging):
                 if taken >= room:
                     break
                 task = self.tasks[step.task_no]
+                if not self.apart.can_read(partial(self._read_both, step, task)):
+                    continue
                 if task.lost_count >= PROBATION_FROM:
                     if probation not in (None, task.task_no):
                         continue
@@ -177,15 +220,24 @@ class MemoryStore(MemoryPurging):
                 taken += 1
         return Taken(tuple(dispatches))
 
+    @staticmethod
+    def _read_both(step: StepRow, task: TaskRow) -> None:
+        refuse_unreadable(step)
+        refuse_unreadable(task)
+
     def _takeable(self, now: Instant, agent: str, names: Iterable[str]) -> list[StepRow]:
         known = set(names)
         due = [
             s
-            for s in self._all_steps()
+            for s in self._steps_not_apart()
             if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == agent and s.name in known
             if s.not_before is not None and s.not_before <= now
         ]
         return sorted(due, key=lambda s: (-s.priority, s.not_before, s.step_no))
+
+    def _steps_not_apart(self) -> list[StepRow]:
+        left_alone = set(self.apart.tasks())
+        return [step for step in self._all_steps() if step.task_no not in left_alone]
 
     def _all_steps(self) -> Iterable[StepRow]:
         return (s for of_task in self.steps.values() for s in of_task.values())
@@ -255,13 +307,21 @@ class MemoryStore(MemoryPurging):
         return True
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
-        return [self.loaded(task_no) for task_no in self._held_by(process_no)[:limit]]
+        left_alone = set(self.apart.tasks())
+        held = [task_no for task_no in self._held_by(process_no) if task_no not in left_alone]
+        found = self._readable(held[:limit])
+        self._tell_unreadable()
+        return found
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        news = [
-            (t.unseen_since, t) for t in self.tasks.values() if t.locked_by == process_no and t.unseen_since is not None
-        ]
-        return [(t.task_no, t.revision) for _, t in sorted(news, key=lambda one: (one[0], one[1].task_no))]
+        left_alone = set(self.apart.tasks())
+        ours = [t for t in self.tasks.values() if t.locked_by == process_no and t.task_no not in left_alone]
+        news = [(t.unseen_since, t) for t in ours if t.unseen_since is not None]
+        to_be_tried = set(self.apart.to_be_tried())
+        again = [t for t in ours if t.task_no in to_be_tried]
+        self.apart.tried(t.task_no for t in again)  # processes of the simulator share this store: the others' stay
+        found = [t for _, t in sorted(news, key=lambda one: (one[0], one[1].task_no))]
+        return [(t.task_no, t.revision) for t in (*found, *again)]
 
     # --- leases
     async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
@@ -294,17 +354,19 @@ class MemoryStore(MemoryPurging):
     async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
         now = self.now()
         known = set(workflows)
+        left_alone, convoys_left = set(self.apart.tasks()), set(self.apart.convoys())
         tasks = [
             t.not_before
             for t in self.tasks.values()
-            if t.state in TASK_OPEN and t.locked_by is None and t.not_before is not None and t.paused_at is None
+            if t.locked_by is None and t.not_before is not None and t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
+            if t.task_no not in left_alone
         ]
-        looks = [convoy.look_at for convoy in self.convoys.values() if convoy.look_at is not None]
+        looks = [c.look_at for c in self.convoys.values() if c.look_at is not None and c.convoy_no not in convoys_left]
         tasks += sorted(looks)[:1]  # while one is due, whoever looks at it asks again
         steps = [
             s.not_before
-            for s in self._all_steps()
+            for s in self._steps_not_apart()
             if s.state is StepState.PENDING
             and s.kind is not StepKind.TIMER
             and s.not_before is not None
@@ -315,27 +377,32 @@ class MemoryStore(MemoryPurging):
 
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
         now = self.now()
-        steps = sorted(self._all_steps(), key=lambda s: s.step_no)
-        running = [(s.complete_by, s) for s in steps if s.state is StepState.RUNNING and s.complete_by is not None]
+        left_alone = set(self.apart.tasks())
+        steps = sorted(self._steps_not_apart(), key=lambda s: s.step_no)
+        running = [(s.complete_by, s) for s in steps if s.complete_by is not None]
         waiting = [(s.wait_by, s) for s in steps if s.state is StepState.PENDING and s.wait_by is not None]
-        tasks = sorted(self.tasks.values(), key=lambda t: t.task_no)
+        tasks = sorted((t for t in self.tasks.values() if t.task_no not in left_alone), key=lambda t: t.task_no)
         unpaused = [t for t in tasks if t.paused_at is None]
         limited = [(t.complete_by, t) for t in unpaused if t.state in TASK_FORWARD and t.complete_by is not None]
         held = [(t.unseen_since, t) for t in tasks if t.locked_by is not None and t.unseen_since is not None]
         unseen = [(later(since, progress_seconds), t) for since, t in held]
-        return Overdue(
+        overdue = Overdue(
             now,
-            tuple(_passed(running, now, limit)),
-            tuple(_passed(waiting, now, limit)),
-            tuple(self.loaded(t.task_no) for t in _passed(limited, now, limit)),
-            tuple(self.loaded(t.task_no) for t in _passed(unseen, now, limit)),
+            tuple(self.apart.readable(_passed(running, now, limit))),
+            tuple(self.apart.readable(_passed(waiting, now, limit))),
+            tuple(self._readable(t.task_no for t in _passed(limited, now, limit))),
+            tuple(self._readable(t.task_no for t in _passed(unseen, now, limit))),
         )
+        self._tell_unreadable()
+        return overdue
 
     async def load(self, task_no: int) -> Loaded | None:
         return self.loaded(task_no) if task_no in self.tasks else None
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        return [self.loaded(task_no) for task_no in task_nos if task_no in self.tasks]
+        found = self._readable(task_no for task_no in task_nos if task_no in self.tasks)
+        self._tell_unreadable()
+        return found
 
     async def find(self, task_id: str) -> Loaded | None:
         task_no = self.numbers.get(task_id)
@@ -343,7 +410,9 @@ class MemoryStore(MemoryPurging):
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         tasks = [self.tasks[no] for no in sorted(set(task_nos)) if no in self.tasks]
-        return [Ended(t, self._still_open(t)) for t in tasks if t.state not in TASK_OPEN]
+        ended = [loaded.task for loaded in self._readable(t.task_no for t in tasks if t.state in _ENDED)]
+        self._tell_unreadable()
+        return [Ended(t, self._still_open(t)) for t in ended]
 
     def _still_open(self, task: TaskRow) -> tuple[str, ...]:
         return () if task.state is TaskState.PROCESSED else open_compensations(self.loaded(task.task_no).steps)
@@ -353,7 +422,8 @@ class MemoryStore(MemoryPurging):
         return sorted(found, key=lambda t: t.task_no)[:limit]
 
     def _is_meant(self, task: TaskRow, which: TaskFilter) -> bool:
-        failure = None if task.failure is None else _read_failure(task.failure)
+        told = legible(task).failure
+        failure = None if told is None else _read_failure(told)
         code, reason = ("", "") if failure is None else (failure.code, failure.reason)
         return (
             not self.is_hidden(task)
@@ -380,7 +450,7 @@ class MemoryStore(MemoryPurging):
         if tail is None or not tail.placed:  # a ledger that is not opened has the key, nobody else
             return None
         loaded = self._convoy_loaded(self.convoys[tail.convoy_no])
-        members = self.members(tail.convoy_no)
+        members = list(map(legible, self.members(tail.convoy_no)))
         first = [task for task in members if task.turn is Turn.OPEN]
         waiting = [task for task in members if task.turn is Turn.WAITING]
         aside = [task for task in members if _is_set_aside(task)]

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..core.convoys import Gone
+from ..core.convoys import Gone, NextUnreadable
+from ..core.readable import refuse_unreadable
+from ..errors import UnreadableRow
 from ..model import (
     STEP_BITS,
     AlertRow,
@@ -24,6 +26,7 @@ from ..model import (
     TaskRow,
     Turn,
 )
+from .apart import UNREADABLE, SetApart
 
 T = TypeVar("T")
 
@@ -44,18 +47,28 @@ class MemoryTables:
         self.alert_rows: dict[int, AlertRow] = {}
         self.convoys: dict[int, ConvoyRow] = {}
         self.tails: dict[int, TailRow] = {}
+        self.apart = SetApart(self.now)
         self._numbers: dict[str, int] = {}  # the last one given, by kind of row
         self._store_link, self._store_head = 0, ""
         self._written: list[tuple[dict[Any, Any], Any, Any]] = []  # of this transaction: table, key, value before
 
+    def now(self) -> Instant:
+        raise NotImplementedError
+
+    def set_apart(self, error: UnreadableRow) -> None:
+        self.apart.add(error)
+
     def task(self, task_no: int) -> TaskRow | None:
-        return self.tasks.get(task_no)
+        task = self.tasks.get(task_no)
+        return None if task is None else refuse_unreadable(task)
 
     def step(self, step_no: int) -> StepRow | None:
-        return self.steps[step_no >> STEP_BITS].get(step_no)
+        step = self.steps[step_no >> STEP_BITS].get(step_no)
+        return None if step is None else refuse_unreadable(step)
 
     def open_steps(self, task_no: int) -> list[StepRow]:
-        return [s for s in self.steps[task_no].values() if s.state in (StepState.PENDING, StepState.RUNNING)]
+        steps = map(refuse_unreadable, self.steps[task_no].values())
+        return [s for s in steps if s.state in (StepState.PENDING, StepState.RUNNING)]
 
     def process_is_retired(self, process_no: int) -> bool:
         row = self.processes.get(process_no)
@@ -141,7 +154,7 @@ class MemoryTables:
     def convoy(self, convoy_no: int) -> ConvoyRow:
         if convoy_no not in self.convoys:
             raise Gone
-        return self.convoys[convoy_no]
+        return refuse_unreadable(self.convoys[convoy_no])
 
     def tail_of(self, key: str) -> TailRow | None:
         return next((tail for tail in self.tails.values() if tail.key == key), None)
@@ -171,11 +184,19 @@ class MemoryTables:
 
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
         waiting = (task for task in self.members(convoy_no) if task.turn is Turn.WAITING)
-        return next((task for task in waiting if (task.rank or 0, task.place or 0) > after), None)
+        first = next((task for task in waiting if (task.rank or 0, task.place or 0) > after), None)
+        try:
+            return None if first is None else refuse_unreadable(first)
+        except UnreadableRow as error:
+            self.apart.add(error)
+            raise NextUnreadable(error) from error
 
     def following(self, task: TaskRow) -> Loaded | None:
         assert task.convoy_no is not None
-        behind = self.next_waiting(task.convoy_no, (task.rank or 0, task.place or 0))
+        try:
+            behind = self.next_waiting(task.convoy_no, (task.rank or 0, task.place or 0))
+        except NextUnreadable:
+            return None
         return None if behind is None else Loaded(behind, self.arguments(behind.task_no), ())
 
     def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
@@ -195,11 +216,20 @@ class MemoryTables:
         self._put(self.statuses, number, replace(status, no=number))
 
     def add_alert(self, alert: AlertRow) -> None:
+        if alert.cause == UNREADABLE and self._is_told_unreadable(alert.task_no):
+            return
         number = self.next_number("alert")
         self._put(self.alert_rows, number, replace(alert, no=number))
 
-    def close_alert(self, task_no: int, at: Instant) -> None:
+    def _is_told_unreadable(self, task_no: int) -> bool:
+        return any(alert.task_no == task_no for alert in self._open_of_unreadable())
+
+    def _open_of_unreadable(self) -> list[AlertRow]:
+        return [a for a in self.alert_rows.values() if a.cause == UNREADABLE and a.closed_at is None]
+
+    def close_alert(self, task_no: int, at: Instant, *, causes: tuple[str, ...] = ()) -> None:
+        """``causes``: only such alerts; none given: all that are open."""
         for alert in list(self.alert_rows.values()):
-            if alert.task_no == task_no and alert.closed_at is None:
+            if alert.task_no == task_no and alert.closed_at is None and (not causes or alert.cause in causes):
                 closed = replace(alert, closed_at=at, told=(), attempts=alert.attempts + 1, next_at=at)
                 self._put(self.alert_rows, alert.no, closed)

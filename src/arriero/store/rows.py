@@ -1,9 +1,11 @@
 """Rows of a database to model values, as far as all databases give the same. Column order is that of the model's fields."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from ..core.readable import refuse_unreadable
 from ..model import (
     AlertRow,
     ConvoyRow,
@@ -41,10 +43,29 @@ def alert_of(row: Row) -> AlertRow:
     return AlertRow(*fields)
 
 
-def convoy_of(row: Row) -> ConvoyRow:
-    """What a key is doing."""
+def convoy_as_is(row: Row) -> ConvoyRow:
+    """What a key is doing, also where this release cannot read it; see ``core.readable``."""
     fields = dict(zip(_CONVOY, row, strict=True))
-    return ConvoyRow(**fields | {"state": _CONVOY_STATES[fields["state"]]})
+    return ConvoyRow(**fields | {"state": known_or_as_is(_CONVOY_STATES, fields["state"])})
+
+
+def convoy_of(row: Row) -> ConvoyRow:
+    """What a key is doing. Raises UnreadableRow."""
+    return refuse_unreadable(convoy_as_is(row))
+
+
+class UnknownWord(str):
+    """A word of an enumeration that this release does not have; it is written back as it was read."""
+
+    @property
+    def _value_(self) -> str:
+        return str(self)
+
+
+def known_or_as_is(words: Mapping[Any, Any], value: Any) -> Any:
+    """What a value of a column stands for; the value itself if that is not known."""
+    known = words.get(value, value)
+    return UnknownWord(known) if type(known) is str else known
 
 
 def tail_of(row: Row) -> TailRow:

@@ -32,20 +32,23 @@ from ...commands import (
 from ...core import transitions
 from ...core.convoys import Held
 from ...core.lease import PROBATION_FROM
-from ...errors import ArrieroError
+from ...core.readable import of_task, without_body
+from ...errors import ArrieroError, UnreadableRow
 from ...model import STEP_BITS, ConvoyRow, Instant, Loaded, StepRow, TaskRow
+from ..apart import SetApart
 from ..base import SUPERVISOR_LEASE, Busy
 from ..batch import Batch, complete_within
 from ..convoys import LOOKS_MAX, passed_on
 from . import columns
 from .frontier import Frontiers
 from .pipeline import Asked
-from .rows import convoy_in, step_of, task_of
+from .rows import convoy_in, step_of
 from .session import Transaction
 from .tables import ReadLate, Tables
 
 T = TypeVar("T")
 TASK_WIDTH, STEP_WIDTH = len(columns.TASK), len(columns.STEP)
+OPENED_COUNT = columns.TASK.index("opened_count")
 
 
 class Named(msgspec.Struct):
@@ -115,13 +118,17 @@ def _name_advance(command: Advance, named: Named) -> None:
 
 
 class Applying:
-    """One run of one batch. ``given``: the clock of a test, else None; ``frontiers``: from where on what is due is taken."""
+    """One run of one batch. ``given``: the clock of a test, else None; ``frontiers``: from where on what is due is taken.
 
-    def __init__(self, transaction: Transaction, given: Instant | None, frontiers: Frontiers) -> None:
+    ``apart``: what this process leaves alone.
+    """
+
+    def __init__(self, transaction: Transaction, given: Instant | None, frontiers: Frontiers, apart: SetApart) -> None:
         self._transaction = transaction
         self._given = given
         self._frontiers = frontiers
-        self._tables = Tables(transaction)
+        self._apart = apart
+        self._tables = Tables(transaction, apart)
         self._now = Instant(0)
         self._term_is_held = False
         self._due_convoys: list[ConvoyRow] = []
@@ -134,7 +141,9 @@ class Applying:
     def _ask_now(self) -> Asked:
         return self._transaction.ask("select_now", {"given": self._given})
 
-    def run(self, batch: Sequence[AnyCommand], batch_number: Mapping[str, int] | None) -> list[Answer | Busy] | None:
+    def run(
+        self, batch: Sequence[AnyCommand], batch_number: Mapping[str, int] | None
+    ) -> list[Answer | ArrieroError] | None:
         """The answers; None: the process that speaks is of an epoch that is over.
 
         ``batch_number``: as ``begin_batch`` takes it; None: no process speaks.
@@ -161,7 +170,9 @@ class Applying:
         self._term_is_held = term is not None and not self._keep_term(term.fetchone())
         self._now = _instant(clock)
         self._keep_convoys(named, of_convoys)
-        held = {task.task_no for task in self._tables.keep_tasks(locked.fetchall())} if locked is not None else set()
+        ours = [] if locked is None else locked.fetchall()
+        self._tables.keep_tasks(ours)
+        held = {row[0] for row in ours}  # also those that cannot be read
         for found in (of_steps, of_all, of_open):
             if found is not None:
                 self._tables.keep_steps(found.fetchall())
@@ -183,7 +194,8 @@ class Applying:
             for name in ("lock_next_waiting", "select_behind", "seal_drained", "select_drained"):
                 asked[name] = ask(name, numbers)
         if named.claims:
-            asked["due"] = ask("lock_due_convoys", {"given": self._given, "limit": LOOKS_MAX})
+            of_clock = {"given": self._given, "limit": LOOKS_MAX, "apart": self._apart.convoys()}
+            asked["due"] = ask("lock_due_convoys", of_clock)
         return asked
 
     def _keep_convoys(self, named: Named, asked: dict[str, Asked]) -> None:
@@ -210,7 +222,7 @@ class Applying:
         found = self._transaction.ask("select_existing", {"task_nos": sorted(missing)}).fetchall()
         return {task_no for (task_no,) in found}
 
-    def _apply(self, command: AnyCommand, busy: set[int]) -> Answer | Busy:
+    def _apply(self, command: AnyCommand, busy: set[int]) -> Answer | ArrieroError:
         if self._term_is_held and getattr(command, "term", None) is not None:
             return Busy("another transaction has the Supervisors' lease open")
         match command:
@@ -248,31 +260,56 @@ class Applying:
             if self._tables.convoy(convoy.convoy_no) is convoy:  # no command of this batch has touched it
                 self._decided(lambda due=convoy: Batch(self._tables, self._now).look(due, command.actor))  # type: ignore[misc]
         probation = command.probation
-        while len(claimed) < command.limit:
+        asks_again = True
+        while len(claimed) < command.limit and asks_again:
             left = command.limit - len(claimed)
             since = self._frontiers.tasks.since(command.workflows)
             found, now = self._due("select_claimable", probation, left, since=since, workflows=command.workflows)
-            for row in found:
-                (task,) = self._tables.keep_tasks((row[:TASK_WIDTH],))
-                arguments[task.task_no] = row[TASK_WIDTH]
-                convoys[task.task_no] = convoy_in(row[TASK_WIDTH + 1])
+            begun = [row[0] for row in found if row[OPENED_COUNT]]
+            if begun:
+                self._tables.keep_steps(self._transaction.ask("select_steps", {"task_nos": begun}).fetchall())
+                self._tables.steps_read(begun)
+            readable, asks_again = self._readable(found, self._claimable)
+            for task, text, its_convoy in readable:
+                arguments[task.task_no], convoys[task.task_no] = text, its_convoy
                 change = transitions.claim(task, command.process_no, now)
                 Batch(self._tables, now).write(change, command.actor)
                 claimed.append(change.task)
                 if task.lost_count >= PROBATION_FROM:
-                    probation = False
+                    probation, asks_again = False, True
                     break  # asked again, for tasks that are not on probation
-            else:
-                break
-        begun = [task.task_no for task in claimed if task.opened_count]
-        if begun:
-            self._tables.keep_steps(self._transaction.ask("select_steps", {"task_nos": begun}).fetchall())
-        self._tables.steps_read(task.task_no for task in claimed)
         return Claimed(
             tuple(
                 Loaded(t, arguments[t.task_no], self._tables.steps_of(t.task_no), convoys[t.task_no]) for t in claimed
             )
         )
+
+    def _readable(self, rows: list[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], T]) -> tuple[list[T], bool]:
+        """What of due rows can be read; the others are set apart. And whether to ask past those for what is behind them."""
+        found: list[T] = []
+        asks_again = False
+        for row in rows:
+            try:
+                found.append(read(row))
+            except UnreadableRow as error:
+                asks_again = self._apart.add(error) or asks_again
+        return found, asks_again
+
+    def _claimable(self, row: tuple[Any, ...]) -> tuple[TaskRow, str, ConvoyRow | None]:
+        """A task that is ours to claim, its arguments and its convoy; its steps are read, too. Raises UnreadableRow."""
+        self._tables.keep_tasks((row[:TASK_WIDTH],))
+        task = self._tables.task(row[0])
+        assert task is not None
+        text = row[TASK_WIDTH]
+        if text is None:
+            raise without_body(task.task_no)
+        try:
+            convoy = convoy_in(row[TASK_WIDTH + 1])
+        except UnreadableRow as error:
+            raise of_task(error, task.task_no) from error
+        self._tables.steps_read((task.task_no,))
+        self._tables.steps_of(task.task_no)
+        return task, text, convoy
 
     def _take(self, command: Take) -> Taken:
         dispatches: list[Dispatch] = []
@@ -285,8 +322,10 @@ class Applying:
                     "select_takeable", probation, left, since=since, agent=agent, names=command.names
                 )
                 asked_with = probation
-                for row in found:
-                    step, task = self._taken(row)
+                readable, asks_again = self._readable(found, self._taken)
+                for step in readable:
+                    task = self._tables.task(step.task_no)
+                    assert task is not None
                     change = transitions.take(task, step, command.process_no, now, complete_within(step))
                     Batch(self._tables, now).write(change, command.actor)
                     dispatches += change.dispatches
@@ -294,24 +333,25 @@ class Applying:
                     if task.lost_count >= PROBATION_FROM and probation is None:
                         probation = task.task_no
                         break  # asked again, for this task and for those that are not on probation
-                if probation == asked_with:
+                if probation == asked_with and not asks_again:
                     break
         return Taken(tuple(dispatches))
 
-    def _taken(self, row: tuple[Any, ...]) -> tuple[StepRow, TaskRow]:
-        """Of two steps of one task, both found at once, the second one's task has moved on with the first."""
-        step, task = step_of(row[:STEP_WIDTH]), task_of(row[STEP_WIDTH:])
-        known = self._tables.task(task.task_no)
-        if known is None:
+    def _taken(self, row: tuple[Any, ...]) -> StepRow:
+        """A request that is ours to take. Of two of one task, both found at once, the second one's task moves on with the
+        first. Raises UnreadableRow."""
+        if self._tables.task(row[STEP_WIDTH]) is None:
             self._tables.keep_tasks((row[STEP_WIDTH:],))
-            known = task
+        self._tables.task(row[STEP_WIDTH])
+        step = step_of(row[:STEP_WIDTH])
         self._tables.keep_steps((row[:STEP_WIDTH],))
-        return step, known
+        return step
 
     def _due(self, name: str, probation: object, limit: int, **asked: object) -> tuple[list[tuple[Any, ...]], Instant]:
         """Rows that are due, and the store's clock after they were locked."""
         self._tables.flush()  # what this batch has freed may be found
         parameters = {"now": self._now, "probation_from": PROBATION_FROM, "probation": probation, "limit": limit}
+        parameters["apart"] = self._apart.tasks()
         lists = {key: list(value) if isinstance(value, tuple) else value for key, value in asked.items()}
         found = self._transaction.ask(name, {**parameters, **lists})
         clock = self._ask_now()

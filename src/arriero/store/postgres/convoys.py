@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ...core.readable import legible
 from ...model import ConvoyRow
 from ..base import ConvoyLoaded
 from ..convoys import KNOWN_MAX, missing_of
-from .rows import convoy_of, tail_of, task_of
+from .rows import convoy_as_is, tail_of, task_as_is
 from .session import Transaction
 
 
@@ -16,7 +17,7 @@ def find(transaction: Transaction, key: str, limit: int) -> ConvoyLoaded | None:
     row = transaction.ask("select_convoy_by_key", {"key": key}).fetchone()
     if row is None:
         return None
-    convoy = convoy_of(row)
+    convoy = convoy_as_is(row)
     asked = {"convoy_no": convoy.convoy_no, "limit": limit}
     open_task = transaction.ask("select_task", {"task_no": convoy.open_task})
     waiting = transaction.ask("select_waiting", asked)
@@ -26,8 +27,8 @@ def find(transaction: Transaction, key: str, limit: int) -> ConvoyLoaded | None:
     (loaded,) = _counted(transaction, [convoy])
     return msgspec.structs.replace(
         loaded,
-        members=tuple(task_of(found) for found in (*open_task.fetchall(), *waiting.fetchall()))[:limit],
-        passed_over=tuple(map(task_of, aside.fetchall())),
+        members=tuple(legible(task_as_is(found)) for found in (*open_task.fetchall(), *waiting.fetchall()))[:limit],
+        passed_over=tuple(map(legible, map(task_as_is, aside.fetchall()))),
         missing=missing_of((number for (number,) in known.fetchall()), convoy.expected, loaded.tail, limit),
     )
 
@@ -44,4 +45,4 @@ def _counted(transaction: Transaction, convoys: Sequence[ConvoyRow]) -> list[Con
 def listed(transaction: Transaction, shown: str | None, after: int, limit: int) -> list[ConvoyLoaded]:
     """Convoys in the order of their numbers, without members."""
     rows = transaction.ask("select_convoys", {"after": after, "shown": shown, "limit": limit}).fetchall()
-    return _counted(transaction, [convoy_of(row) for row in rows])
+    return _counted(transaction, [convoy_as_is(row) for row in rows])

@@ -9,10 +9,11 @@ from ...commands import Submit
 from ...core.ledgers import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
 from ...model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from .. import ledgers
+from ..apart import SetApart
 from . import columns
 from .places import may_be_new
 from .processes import now_of
-from .rows import convoy_of, ledger_of, tail_of, task_of
+from .rows import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
 from .submitting import INSERT_BODIES, INSERT_TASKS, TASK_WIDTH, Again
 from .tables import Tables
@@ -25,8 +26,8 @@ AGAIN_MAX = 100  # in a row
 class LedgerTables(Tables):
     """The LedgerTable of ``store.ledgers``."""
 
-    def __init__(self, transaction: Transaction) -> None:
-        super().__init__(transaction)
+    def __init__(self, transaction: Transaction, apart: SetApart) -> None:
+        super().__init__(transaction, apart)
         self._ledgers: dict[int, LedgerRow | None] = {}
         self._changed_ledger: LedgerRow | None = None
         self._known: dict[str, TaskRow] = {}  # by business id
@@ -74,7 +75,7 @@ class LedgerTables(Tables):
         self._numbers = sorted((number for number, _ in numbers.fetchall()), reverse=True)
 
     def _found(self, row: tuple[Any, ...]) -> TaskRow:
-        task = task_of(row[:TASK_WIDTH])
+        task = task_as_is(row[:TASK_WIDTH])
         self._submitted[task.task_no] = row[TASK_WIDTH]
         return task
 
@@ -115,7 +116,9 @@ class LedgerTables(Tables):
     def of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:
         if self._next_tasks is None:
             asked = {"ledger_no": ledger.ledger_no, "after": ledger.reached, "limit": limit}
-            self._next_tasks = self.keep_tasks(self._transaction.ask("select_of_ledger", asked).fetchall())
+            rows = self._transaction.ask("select_of_ledger", asked).fetchall()
+            self.keep_tasks(rows)
+            self._next_tasks = list(map(task_as_is, rows))
         return self._next_tasks[:limit]
 
     def keeps_some_in(self, convoy_no: int) -> bool:
@@ -202,6 +205,8 @@ def begin(transaction: Transaction, now: Instant, ledger_id: str) -> LedgerRow:
 class PostgresLedgers:
     """PostgreSQL's part of ``store.ledger_contract.LedgerStore``."""
 
+    _apart: SetApart
+
     def _given(self) -> Instant | None:
         raise NotImplementedError
 
@@ -226,7 +231,7 @@ class PostgresLedgers:
         """In one transaction that has the ledger."""
 
         def run(transaction: Transaction) -> T:
-            tables = LedgerTables(transaction)
+            tables = LedgerTables(transaction, self._apart)
             tables.lock(ledger_no)
             if before:
                 tables.look_up(before, self._given())
@@ -261,7 +266,7 @@ class PostgresLedgers:
 
     async def let_go(self, ledger_no: int, limit: int, actor: str) -> LedgerRow | None:
         def run(transaction: Transaction) -> LedgerRow | None:
-            tables = LedgerTables(transaction)
+            tables = LedgerTables(transaction, self._apart)
             if (ledger := tables.lock(ledger_no, waits=False)) is None:
                 return None
             tasks = tables.of_ledger(ledger, limit)

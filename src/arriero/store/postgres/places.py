@@ -9,7 +9,7 @@ from ...core.placing import ordering_of
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
 from . import columns
 from .pipeline import Asked
-from .rows import convoy_of, ledger_of, tail_of, task_of
+from .rows import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
 from .tables import UPDATE_CONVOYS, UPDATE_TAILS
 
@@ -70,7 +70,7 @@ class Places:
         if "select_expected" in self._asked:
             self._expected |= dict(self._asked["select_expected"].fetchall())
             for row in self._asked["select_of_sequences"].fetchall():
-                task = task_of(row[:TASK_WIDTH])
+                task = task_as_is(row[:TASK_WIDTH])
                 self._of_sequence[task.convoy_no or 0, task.sequence or 0] = task
                 self._submitted[task.task_no] = row[TASK_WIDTH]
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
+from ..apart import SetApart
 from ..base import Busy, PurgedNamed, PurgeNamed
 from ..purging import Found, purge_named
 from .ledgers import LedgerTables
@@ -91,10 +92,16 @@ def find(transaction: Transaction, which: PurgeNamed) -> Found:
 
 
 def purge(
-    transaction: Transaction, now: Instant, which: PurgeNamed, found: Found, actor: str, limit: int | None
+    transaction: Transaction,
+    now: Instant,
+    which: PurgeNamed,
+    found: Found,
+    actor: str,
+    limit: int | None,
+    apart: SetApart,
 ) -> PurgedNamed:
     """In one transaction."""
-    tables = PurgeTables(transaction)
+    tables = PurgeTables(transaction, apart)
     done = purge_named(which, found, tables, now, actor, limit)
     tables.flush()
     return done

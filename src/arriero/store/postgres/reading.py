@@ -6,11 +6,13 @@ import msgspec
 
 from ...core.compensation import open_compensations
 from ...core.lease import PROBATION_FROM
+from ...core.readable import legible
 from ...model import MICROSECONDS, Instant, Loaded, ProcessRow, StepRow, TaskFailure, TaskRow, TaskState
+from ..apart import SetApart
 from ..base import Due, Ended, Overdue, QueueSurvey, Survey, TaskFilter, folded
 from . import columns
 from .frontier import Frontiers
-from .rows import convoy_in, step_of, task_of
+from .rows import convoy_as_told, step_as_is, task_as_is
 from .session import Transaction
 
 TASK_WIDTH = len(columns.TASK)
@@ -18,7 +20,12 @@ _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 def due(
-    transaction: Transaction, now: Instant, workflows: Sequence[str], agents: Sequence[str], frontiers: Frontiers
+    transaction: Transaction,
+    now: Instant,
+    workflows: Sequence[str],
+    agents: Sequence[str],
+    frontiers: Frontiers,
+    apart: SetApart,
 ) -> Due:
     """See ``StateStore.due``."""
     froms = {
@@ -26,6 +33,7 @@ def due(
         "steps_from": frontiers.steps.begin_look(agents),
     }
     asked = {"now": now, "workflows": list(workflows), "agents": list(agents), **froms}
+    asked |= {"apart": apart.tasks(), "apart_convoys": apart.convoys()}
     row = transaction.ask("select_due", asked).fetchone()
     assert row is not None
     tasks, steps, next_task, next_step, look_at, dead_tasks, dead_steps = row
@@ -37,44 +45,60 @@ def due(
     return Due(now, is_due, steps is not None and steps <= now, next_at)
 
 
-def news(transaction: Transaction, now: Instant, process_no: int, frontiers: Frontiers) -> list[tuple[int, int]]:
+def news(
+    transaction: Transaction, now: Instant, process_no: int, frontiers: Frontiers, apart: SetApart
+) -> list[tuple[int, int]]:
     """See ``StateStore.load_news``. ``now``: the store's clock, or a little earlier."""
-    asked = {"process_no": process_no, "since": frontiers.news.begin_look((process_no,))}
+    asked = {"process_no": process_no, "since": frontiers.news.begin_look((process_no,)), "apart": apart.tasks()}
     found = transaction.ask("select_news", asked).fetchall()
     frontiers.news.end_look(found[0][2] if found else None, now, frontiers.dead_tasks)
-    return [(task_no, revision) for task_no, revision, _ in found]
+    again = apart.to_be_tried()
+    if again:
+        found += transaction.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
+        apart.tried(again)
+    return [(row[0], row[1]) for row in found]
 
 
-def overdue(transaction: Transaction, now: Instant, limit: int, progress_seconds: float) -> Overdue:
+def overdue(transaction: Transaction, now: Instant, limit: int, progress_seconds: float, apart: SetApart) -> Overdue:
     """See ``StateStore.load_overdue``."""
-    asked = {"now": now, "limit": limit, "since": now - round(progress_seconds * MICROSECONDS)}
+    since = now - round(progress_seconds * MICROSECONDS)
+    asked = {"now": now, "limit": limit, "since": since, "apart": apart.tasks()}
     names = ("select_expired", "select_starved", "select_past_limit", "select_stuck")
     expired, starved, limited, stuck = (transaction.ask(name, asked) for name in names)
     transaction.arrive()
     return Overdue(
         now,
-        tuple(map(step_of, expired.fetchall())),
-        tuple(map(step_of, starved.fetchall())),
-        tuple(load(transaction, [no for (no,) in limited.fetchall()])),
-        tuple(load(transaction, [no for (no,) in stuck.fetchall()])),
+        tuple(apart.readable(map(step_as_is, expired.fetchall()))),
+        tuple(apart.readable(map(step_as_is, starved.fetchall()))),
+        tuple(load_readable(transaction, [no for (no,) in limited.fetchall()], apart)),
+        tuple(load_readable(transaction, [no for (no,) in stuck.fetchall()], apart)),
     )
 
 
 def load(transaction: Transaction, task_nos: Sequence[int]) -> list[Loaded]:
-    """Those of the tasks that exist, in the order asked for."""
+    """Those of the tasks that exist, in the order asked for, as they stand."""
     if not task_nos:
         return []
     tasks = transaction.ask("select_loaded", {"task_nos": list(task_nos)})
     steps = transaction.ask("select_steps", {"task_nos": list(task_nos)})
     transaction.arrive()
-    of_task = _by_task(map(step_of, steps.fetchall()))
+    of_task = _by_task(map(step_as_is, steps.fetchall()))
     loaded = {
         row[0]: Loaded(
-            task_of(row[:TASK_WIDTH]), row[TASK_WIDTH], tuple(of_task.get(row[0], ())), convoy_in(row[TASK_WIDTH + 1])
+            task_as_is(row[:TASK_WIDTH]),
+            row[TASK_WIDTH],
+            tuple(of_task.get(row[0], ())),
+            convoy_as_told(row[TASK_WIDTH + 1]),
         )
         for row in tasks.fetchall()
     }
     return [loaded[task_no] for task_no in task_nos if task_no in loaded]
+
+
+def load_readable(transaction: Transaction, task_nos: Sequence[int], apart: SetApart) -> list[Loaded]:
+    """As ``load``, without those that this release cannot read: they are set apart."""
+    found = load(transaction, task_nos)
+    return [loaded for loaded in found if apart.can_read_task(loaded)]
 
 
 def _by_task(steps: Iterable[StepRow]) -> dict[int, list[StepRow]]:
@@ -84,10 +108,11 @@ def _by_task(steps: Iterable[StepRow]) -> dict[int, list[StepRow]]:
     return of_task
 
 
-def held(transaction: Transaction, process_no: int, limit: int) -> list[Loaded]:
+def held(transaction: Transaction, process_no: int, limit: int, apart: SetApart) -> list[Loaded]:
     """See ``StateStore.load_held``."""
-    found = transaction.ask("select_held", {"process_no": process_no, "limit": limit}).fetchall()
-    return load(transaction, [task_no for (task_no,) in found])
+    asked = {"process_no": process_no, "limit": limit, "apart": apart.tasks()}
+    found = transaction.ask("select_held", asked).fetchall()
+    return load_readable(transaction, [task_no for (task_no,) in found], apart)
 
 
 def find(transaction: Transaction, task_id: str) -> Loaded | None:
@@ -96,31 +121,37 @@ def find(transaction: Transaction, task_id: str) -> Loaded | None:
     return None if row is None else next(iter(load(transaction, [row[0]])), None)
 
 
-def ended(transaction: Transaction, task_nos: Sequence[int]) -> list[Ended]:
+def ended(transaction: Transaction, task_nos: Sequence[int], apart: SetApart) -> list[Ended]:
     """See ``StateStore.ended``."""
-    tasks = [task_of(row) for row in transaction.ask("select_ended", {"task_nos": list(task_nos)}).fetchall()]
+    rows = transaction.ask("select_ended", {"task_nos": list(task_nos)}).fetchall()
+    tasks = apart.readable(map(task_as_is, rows))
     undone = [task.task_no for task in tasks if task.state is not TaskState.PROCESSED]
-    steps = {loaded.task.task_no: loaded.steps for loaded in load(transaction, undone)}
-    return [Ended(task, open_compensations(steps.get(task.task_no, ()))) for task in tasks]
+    steps: dict[int, tuple[StepRow, ...]] = {task.task_no: () for task in tasks if task.task_no not in undone}
+    steps |= {loaded.task.task_no: loaded.steps for loaded in load_readable(transaction, undone, apart)}
+    return [Ended(task, open_compensations(steps[task.task_no])) for task in tasks if task.task_no in steps]
 
 
 def filtered(transaction: Transaction, which: TaskFilter, after: int, limit: int) -> list[TaskRow]:
     """See ``StateStore.list_tasks``. A text is compared here: only here it is folded as lists show it."""
-    asked = msgspec.structs.asdict(which) | {"limit": limit, "failed": None if which.text is None else True}
-    text = asked.pop("text")
+    asked = msgspec.structs.asdict(which)
+    text, code = asked.pop("text"), asked.pop("code")
+    asked |= {"limit": limit, "failed": None if text is None and not code else True}
     found: list[TaskRow] = []
     while len(found) < limit:
         rows = transaction.ask("select_filtered", asked | {"after": after}).fetchall()
-        page = [task_of(row) for row in rows]
-        found += page if text is None else [task for task in page if folded(text) in folded(_reason(task))]
+        page = [task_as_is(row) for row in rows]
+        found += [task for task in page if _failed_so(task, text, code)]
         if len(page) < limit:
             break
         after = page[-1].task_no
     return found[:limit]
 
 
-def _reason(task: TaskRow) -> str:
-    return "" if task.failure is None else _read_failure(task.failure).reason
+def _failed_so(task: TaskRow, text: str | None, code: str | None) -> bool:
+    """What a failure says is looked at here: one that cannot be read must not fail the question."""
+    failure = None if text is None and code is None else legible(task).failure
+    told = TaskFailure("bug", "") if failure is None else _read_failure(failure)
+    return (text is None or folded(text) in folded(told.reason)) and code in (None, told.code)
 
 
 def counts(transaction: Transaction) -> dict[TaskState, int]:

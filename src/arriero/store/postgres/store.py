@@ -15,6 +15,8 @@ from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
 from ...core.epoch import FIRST
 from ...errors import ArrieroError, InvalidInput, SchemaOutdated, StoreError
 from ...model import AlertRow, HistoryRow, Instant, LeaseRow, Loaded, ProcessRow, StatusRow, TaskRow, TaskState
+from .. import apart
+from ..apart import SetApart
 from ..base import (
     ANY_TASK,
     Busy,
@@ -34,7 +36,7 @@ from ..base import (
 )
 from ..life import Lives, folder_of_machine
 from ..threads import ConnectionThread
-from . import convoys, mail, processes, purging, reading, submitting
+from . import convoys, mail, processes, purging, reading, submitting, unreadable
 from .applying import Applying, is_news_for_others
 from .clock import ServerClock
 from .frontier import Frontiers
@@ -84,6 +86,7 @@ class PostgresStore(PostgresLedgers):
         self._clock = clock
         self._server_clock = ServerClock()
         self._frontiers = Frontiers()
+        self._apart = SetApart(self.now)
         self._statements = Statements(self._target.schema)
         self._writer: Writer | None = None
         self._undecided = 0  # commits whose answer was lost or cut short: what they wrote may not be durable yet
@@ -203,6 +206,25 @@ class PostgresStore(PostgresLedgers):
 
         return await self._run(lane, read)
 
+    async def _read_of_ours(self, work: Callable[[Transaction], T]) -> T:
+        """Read what this process is to act on: of a row that it cannot read a person is told."""
+        found = await self._read(work)
+        await self._tell_unreadable()
+        return found
+
+    async def _tell_unreadable(self) -> None:
+        """Open an alert for each task that was set apart, unless it has one. Whoever finds it next does, if we die."""
+        if not (errors := self._apart.untold()):
+            return
+        try:
+            named = await self._write_at(lambda t, now: unreadable.tell(t, errors, now))
+        except StoreError as error:
+            self._apart.give_back(errors)
+            logger.warning("an alert could not be opened yet: %s", error)
+            return
+        for told, task_id in named:
+            apart.log(told, task_id)
+
     async def _write(self, lane: str, work: Callable[[Transaction], T]) -> T:
         """What may be repeated by whoever asked; after a lost answer it is unknown."""
 
@@ -320,6 +342,7 @@ class PostgresStore(PostgresLedgers):
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         writer = self._writer  # as of now: what a process asked before it was declared lost stays its own
         answers = await self._run("engine", lambda session: self._apply(session, batch, writer))
+        await self._tell_unreadable()
         if is_news_for_others(answers, None if writer is None else writer.process_no):
             self._tell_soon()
         return answers
@@ -349,11 +372,11 @@ class PostgresStore(PostgresLedgers):
         if writer is not None:
             writer.batch_no += 1
 
-        def work(transaction: Transaction) -> list[Answer | Busy] | None:
+        def work(transaction: Transaction) -> list[Answer | ArrieroError] | None:
             number = None
             if writer is not None:
                 number = {"process_no": writer.process_no, "epoch": writer.epoch, "batch_no": writer.batch_no}
-            run = Applying(transaction, self._given(), self._frontiers)
+            run = Applying(transaction, self._given(), self._frontiers, self._apart)
             answers = run.run(batch, number)
             if answers is not None:
                 self._measured(run.now)
@@ -450,10 +473,10 @@ class PostgresStore(PostgresLedgers):
         return is_retired
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
-        return await self._read(lambda t: reading.held(t, process_no, limit))
+        return await self._read_of_ours(lambda t: reading.held(t, process_no, limit, self._apart))
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        return await self._read(lambda t: reading.news(t, self.now(), process_no, self._frontiers))
+        return await self._read(lambda t: reading.news(t, self.now(), process_no, self._frontiers, self._apart))
 
     async def new_epoch(self, actor: str, reason: str = "") -> int:
         """Open a new epoch after a restore from a backup; answers its number."""
@@ -488,22 +511,24 @@ class PostgresStore(PostgresLedgers):
         return await self._read(self._at(work))
 
     async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
-        return await self._read_at(lambda t, now: reading.due(t, now, workflows, agents, self._frontiers))
+        return await self._read_at(lambda t, now: reading.due(t, now, workflows, agents, self._frontiers, self._apart))
 
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
-        return await self._read_at(lambda t, now: reading.overdue(t, now, limit, progress_seconds))
+        return await self._read_of_ours(
+            self._at(lambda t, now: reading.overdue(t, now, limit, progress_seconds, self._apart))
+        )
 
     async def load(self, task_no: int) -> Loaded | None:
-        return next(iter(await self.load_tasks([task_no])), None)
+        return next(iter(await self._read(lambda t: reading.load(t, [task_no]))), None)
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        return await self._read(lambda t: reading.load(t, task_nos))
+        return await self._read_of_ours(lambda t: reading.load_readable(t, task_nos, self._apart))
 
     async def find(self, task_id: str) -> Loaded | None:
         return await self._read(lambda t: reading.find(t, task_id))
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
-        return await self._read(lambda t: reading.ended(t, task_nos))
+        return await self._read_of_ours(lambda t: reading.ended(t, task_nos, self._apart))
 
     async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         return await self._survey(lambda t: reading.filtered(t, which, after, limit))
@@ -513,6 +538,15 @@ class PostgresStore(PostgresLedgers):
 
     async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
         return await self._read(lambda t: convoys.find(t, key, limit))
+
+    async def look_at_unreadable(self) -> int:
+        found = await self._read(lambda t: unreadable.look_again(t, self._apart))
+        for task_no in found:
+            self._apart.forget(task_no)
+        if found:
+            await self._write_at(lambda t, now: unreadable.close(t, found, now))
+        await self._tell_unreadable()
+        return len(found)
 
     async def look_at_forgotten(self) -> int:
         def work(transaction: Transaction, now: Instant) -> int:
@@ -560,7 +594,9 @@ class PostgresStore(PostgresLedgers):
     async def purge_named(self, which: PurgeNamed, *, actor: str, limit: int | None) -> PurgedNamed:
         """Found by reading first; then its rows are locked, and looked at again."""
         found = await self._survey(lambda t: purging.find(t, which))
-        return await self._write_at(lambda t, now: purging.purge(t, now, which, found, actor, limit), lane="upkeep")
+        return await self._write_at(
+            lambda t, now: purging.purge(t, now, which, found, actor, limit, self._apart), lane="upkeep"
+        )
 
     async def empty_log(self) -> bool:
         """The server's log and its backups are the server's own."""

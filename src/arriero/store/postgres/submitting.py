@@ -17,7 +17,7 @@ from ..starting import new_rows, submitted
 from . import columns
 from .pipeline import Asked
 from .places import Places
-from .rows import task_of
+from .rows import task_as_is
 from .session import Transaction
 
 TASK_WIDTH = len(columns.TASK)
@@ -132,7 +132,7 @@ def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | No
         may_begin = transaction.ask("select_beginner", asked)
     transaction.arrive()
     places.arrived()
-    found = {row[1]: (task_of(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
+    found = {row[1]: (task_as_is(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
     taken = numbers.fetchall()
     begins = may_begin is not None and may_begin.fetchone() == (True,)
     free = [number for number, _ in reversed(taken)]

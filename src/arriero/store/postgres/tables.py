@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ...core.convoys import Gone, Held
+from ...core.convoys import Gone, Held, NextUnreadable
+from ...core.readable import refuse_unreadable, without_body
+from ...errors import UnreadableRow
 from ...model import (
     STEP_BITS,
     STEP_OPEN,
@@ -22,10 +24,11 @@ from ...model import (
     TaskRow,
     Turn,
 )
+from ..apart import R, SetApart
 from ..base import Busy
 from . import columns
 from .pipeline import Asked
-from .rows import convoy_of, step_of, tail_of, task_of
+from .rows import convoy_as_is, step_as_is, tail_of, task_as_is
 from .session import Transaction
 
 replace = msgspec.structs.replace
@@ -39,6 +42,8 @@ UPDATE_CONVOYS = columns.update_rows("convoy", "convoy_no", columns.CONVOY_CHANG
 UPDATE_TAILS = columns.update_rows("convoy_tail", "convoy_no", columns.TAIL_CHANGES)
 INSERT_STATUSES = columns.insert_rows("status", columns.STATUS)
 INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT)
+# Of alerts that tell of an unreadable row one task has at most one open.
+INSERT_UNREADABLE = columns.insert_rows("alert", columns.ALERT, suffix=" ON CONFLICT DO NOTHING")
 INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
@@ -49,8 +54,11 @@ class ReadLate(Exception):  # no error: the command is to be decided again, by a
 class Tables:
     """The Table of ``store.batch`` over one transaction."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Transaction, apart: SetApart | None = None) -> None:
         self._transaction = transaction
+        self._apart = SetApart(lambda: Instant(0)) if apart is None else apart
+        self._unreadable: dict[int, UnreadableRow] = {}  # by task: whoever asks for it is told
+        self._unreadable_convoys: dict[int, UnreadableRow] = {}
         self._tasks: dict[int, TaskRow] = {}
         self._steps: dict[int, StepRow] = {}
         self._open_read: set[int] = set()  # tasks whose open steps are all here
@@ -82,15 +90,23 @@ class Tables:
 
     # --- what was read
     def keep_tasks(self, rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
-        """Rows of tasks that this transaction has locked."""
-        tasks = [task_of(row) for row in rows]
+        """Rows of tasks that this transaction has locked, those that can be read."""
+        tasks = [task for row in rows if (task := self._readable(task_as_is(row))) is not None]
         for task in tasks:
             self._tasks[task.task_no] = task
         return tasks
 
+    def _readable(self, row: R) -> R | None:
+        """The row; None: this release cannot read it, and whoever asks for its task is told."""
+        try:
+            return refuse_unreadable(row)
+        except UnreadableRow as error:
+            self._unreadable[error.task_no] = error
+            return None
+
     def keep_steps(self, rows: Iterable[tuple[Any, ...]]) -> list[StepRow]:
         """Rows of steps of tasks that this transaction has locked."""
-        steps = [step_of(row) for row in rows]
+        steps = [step for row in rows if (step := self._readable(step_as_is(row))) is not None]
         for step in steps:
             self._steps[step.step_no] = step
         return steps
@@ -114,17 +130,27 @@ class Tables:
     def keep_convoys(self, rows: Iterable[tuple[Any, ...]], *, at_the_start: bool = False) -> list[ConvoyRow]:
         """What keys are doing that this transaction has locked. Of one that was not locked at the start of the batch, what
         was read of its next task then is not to be trusted: whoever had it locked may have changed that."""
-        convoys = [convoy_of(row) for row in rows]
+        convoys = [convoy for row in rows if (convoy := self._readable_convoy(convoy_as_is(row))) is not None]
         late = set() if at_the_start else {convoy.convoy_no for convoy in convoys} - self._convoys.keys()
         self._touched |= late
         self._drained -= late
         self._convoys.update({convoy.convoy_no: convoy for convoy in convoys})
         return convoys
 
+    def _readable_convoy(self, row: ConvoyRow) -> ConvoyRow | None:
+        try:
+            return refuse_unreadable(row)
+        except UnreadableRow as error:
+            self._unreadable_convoys[row.convoy_no] = error
+            self._apart.add(error)
+            return None
+
     def keep_next(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Tasks with their arguments that stand first in their convoys; this transaction has locked them."""
         for row in rows:
-            task = task_of(row[:-1])
+            task = self._readable(task_as_is(row[:-1]))
+            if task is None or row[-1] is None:
+                continue  # who needs it asks for it, and is told
             assert task.convoy_no is not None
             self._tasks.setdefault(task.task_no, task)
             self._next[task.convoy_no] = task
@@ -135,7 +161,9 @@ class Tables:
     def keep_behind(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Tasks with their arguments that stand second; nobody has locked them for us."""
         for row in rows:
-            task = task_of(row[:-1])
+            task = self._readable(task_as_is(row[:-1]))
+            if task is None or row[-1] is None:
+                continue
             assert task.convoy_no is not None
             self._behind[task.convoy_no] = Loaded(task, row[-1], ())
 
@@ -145,11 +173,20 @@ class Tables:
         self._drained = self._sealed.keys() & set(drained)
 
     # --- rows as they stand
+    def set_apart(self, error: UnreadableRow) -> None:
+        self._apart.add(error)
+
+    def _refuse_unreadable(self, task_no: int) -> None:
+        if task_no in self._unreadable:
+            raise self._unreadable[task_no]
+
     def task(self, task_no: int) -> TaskRow | None:
+        self._refuse_unreadable(task_no)
         return self._tasks.get(task_no)
 
     def step(self, step_no: int) -> StepRow | None:
         task_no = step_no >> STEP_BITS
+        self._refuse_unreadable(task_no)
         if step_no not in self._steps and task_no in self._tasks and task_no not in self._all_read:
             self.keep_steps(self._transaction.ask("select_named_steps", {"step_nos": [step_no]}).fetchall())
         return self._steps.get(step_no)
@@ -158,18 +195,22 @@ class Tables:
         if task_no not in self._open_read | self._all_read:
             self._keep_unknown(self._transaction.ask("select_open_steps", {"task_nos": [task_no]}))
             self._open_read.add(task_no)
+        self._refuse_unreadable(task_no)
         return [step for step in self._of(task_no) if step.state in STEP_OPEN]
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         if task_no not in self._all_read:
             self._keep_unknown(self._transaction.ask("select_steps", {"task_nos": [task_no]}))
             self._all_read.add(task_no)
+        self._refuse_unreadable(task_no)
         return tuple(self._of(task_no))
 
     def _keep_unknown(self, found: Asked) -> None:
         """What this transaction has changed and not written yet is newer than what is read now."""
-        for step in map(step_of, found.fetchall()):
-            self._steps.setdefault(step.step_no, step)
+        for row in found.fetchall():
+            step = self._readable(step_as_is(row))
+            if step is not None:
+                self._steps.setdefault(step.step_no, step)
 
     def _of(self, task_no: int) -> list[StepRow]:
         return sorted((s for s in self._steps.values() if s.task_no == task_no), key=lambda s: s.step_no)
@@ -185,9 +226,13 @@ class Tables:
         return self._terms[lease]
 
     def convoy(self, convoy_no: int) -> ConvoyRow:
+        if convoy_no in self._unreadable_convoys:
+            raise self._unreadable_convoys[convoy_no]
         if convoy_no not in self._convoys:
             asked = {"convoy_nos": [convoy_no], "task_nos": []}
             if not self.keep_convoys(self._transaction.ask("lock_convoys", asked).fetchall()):
+                if convoy_no in self._unreadable_convoys:
+                    raise self._unreadable_convoys[convoy_no]
                 if self._transaction.ask("select_counts_on", {"convoy_no": convoy_no}).fetchone() is None:
                     raise Gone
                 raise Busy("another transaction has its convoy open")
@@ -220,12 +265,18 @@ class Tables:
             self.keep_tasks(self._transaction.ask("lock_tasks", asked).fetchall())
             if task_no in self._tasks:
                 raise ReadLate
+            self._refuse_unreadable(task_no)
             if self._transaction.ask("select_existing", asked).fetchone() is not None:
                 raise Held
         return self._tasks.get(task_no)
 
     def _lock_waiting(self, task_no: int) -> TaskRow:
-        task = self.member(task_no)
+        try:
+            task = self.member(task_no)
+            self.arguments(task_no)
+        except UnreadableRow as error:
+            self._apart.add(error)
+            raise NextUnreadable(error) from error
         if task is None or task.turn is not Turn.WAITING:
             raise Held
         return task
@@ -250,7 +301,8 @@ class Tables:
     def arguments(self, task_no: int) -> str:
         if task_no not in self._bodies:
             row = self._transaction.ask("select_body", {"task_no": task_no}).fetchone()
-            assert row is not None
+            if row is None:
+                raise without_body(task_no)
             self._bodies[task_no] = row[0]
         return self._bodies[task_no]
 

@@ -4,10 +4,11 @@ import sqlite3
 
 import msgspec
 
+from ...core.readable import legible
 from ...model import ConvoyRow, TailRow, TaskRow
 from ..base import ConvoyLoaded
 from ..convoys import KNOWN_MAX, missing_of
-from .rows import convoy_of, task_of
+from .rows import convoy_as_is, task_as_is
 from .tables import Tables, query
 
 
@@ -17,21 +18,21 @@ def find(connection: sqlite3.Connection, key: str, limit: int) -> ConvoyLoaded |
     tail = tables.tail_of(key)
     if tail is None or not tail.placed:  # a ledger that is not opened has the key, nobody else
         return None
-    convoy = tables.convoy(tail.convoy_no)
-    asked = {"convoy_no": convoy.convoy_no, "limit": limit}
-    waiting = [task_of(row) for row in connection.execute(query("select_waiting"), asked)]
-    aside = tuple(task_of(row) for row in connection.execute(query("select_set_aside"), asked))
+    asked = {"convoy_no": tail.convoy_no, "limit": limit}
+    convoy = convoy_as_is(connection.execute(query("select_convoy"), asked).fetchone())
+    waiting = [legible(task_as_is(row)) for row in connection.execute(query("select_waiting"), asked)]
+    aside = tuple(legible(task_as_is(row)) for row in connection.execute(query("select_set_aside"), asked))
     return msgspec.structs.replace(
         _counted(connection, convoy, tail),
-        members=tuple((*_open_task(tables, convoy), *waiting)[:limit]),
+        members=tuple((*_open_task(connection, convoy), *waiting)[:limit]),
         passed_over=aside,
         missing=missing_of(_known(connection, convoy), convoy.expected, tail, limit),
     )
 
 
-def _open_task(tables: Tables, convoy: ConvoyRow) -> list[TaskRow]:
-    task = None if convoy.open_task is None else tables.task(convoy.open_task)
-    return [] if task is None else [task]
+def _open_task(connection: sqlite3.Connection, convoy: ConvoyRow) -> list[TaskRow]:
+    found = connection.execute(query("select_task"), {"task_no": convoy.open_task}).fetchall()
+    return [legible(task_as_is(row)) for row in found]
 
 
 def _known(connection: sqlite3.Connection, convoy: ConvoyRow) -> list[int]:
@@ -50,6 +51,6 @@ def listed(connection: sqlite3.Connection, shown: str | None, after: int, limit:
     """Convoys in the order of their numbers, without members."""
     asked = {"after": after, "shown": shown, "limit": limit}
     tables = Tables(connection)
-    found = [convoy_of(row) for row in connection.execute(query("select_convoys"), asked).fetchall()]
-    tails = [(convoy, tables.seal(convoy.convoy_no)) for convoy in found]
+    found = [convoy_as_is(row) for row in connection.execute(query("select_convoys"), asked).fetchall()]
+    tails = [(convoy, tables.tail_of(convoy.key)) for convoy in found]
     return [_counted(connection, convoy, tail) for convoy, tail in tails if tail is not None]

@@ -11,7 +11,7 @@ from ...core.ledgers import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
 from ...core.placing import first_convoy, first_tail
 from ...model import Instant, LedgerRow, LedgerState, TailRow, TaskRow
 from .. import ledgers
-from .rows import ledger_of, parameters_of, task_of
+from .rows import ledger_of, parameters_of, task_as_is
 from .tables import Tables, query
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class LedgerTables(Tables):
     def of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:
         asked = {"ledger_no": ledger.ledger_no, "after": ledger.reached, "limit": limit}
         rows = self._run("select_of_ledger", asked).fetchall()
-        return [task_of(row) for row in rows]
+        return [task_as_is(row) for row in rows]
 
     def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
         if tasks:

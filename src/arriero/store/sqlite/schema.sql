@@ -176,6 +176,8 @@ CREATE TABLE arriero_alert (
 );
 CREATE INDEX arriero_alert_of_task ON arriero_alert (task_no);
 CREATE INDEX arriero_alert_due ON arriero_alert (next_at) WHERE next_at IS NOT NULL;
+-- Of a row that a release cannot read a person is told once, whoever finds it.
+CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
 -- What a key is doing. Keys stay when their tasks have ended.
 CREATE TABLE arriero_convoy (

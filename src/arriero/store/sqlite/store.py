@@ -1,6 +1,7 @@
 """The state store in one file. One writer thread with group commit, one reader thread; see ARCHITECTURE.md."""
 
 import contextlib
+import logging
 import os
 import secrets
 import sqlite3
@@ -9,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,7 +20,7 @@ from ...core.compensation import open_compensations
 from ...core.epoch import refusal
 from ...core.known import same_submission
 from ...core.lease import PROBATION_FROM
-from ...errors import InvalidInput, StoreError
+from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import (
     MICROSECONDS,
     AlertRow,
@@ -33,6 +34,8 @@ from ...model import (
     TaskState,
     later,
 )
+from .. import apart
+from ..apart import SetApart
 from ..base import (
     ANY_TASK,
     ConvoyLoaded,
@@ -55,18 +58,19 @@ from ..life import Lives, boot_id, folder_of_file
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
 from ..starting import new_rows, submitted
 from ..threads import ConnectionThread
-from . import convoys, mail, purging, upkeep
+from . import convoys, mail, purging, unreadable, upkeep
 from .clock import fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, empty_log, translating
 from .identity import OpenFile
 from .joined import in_callers_transaction
 from .ledgers import SqliteLedgers
 from .remembered import Remembered
-from .rows import history_of, process_of, step_of, task_of
+from .rows import history_of, process_of, step_as_is, task_as_is
 from .tables import Executes, Tables, query
 from .write_lock import RenewalFlag, begin_writing
 
 T = TypeVar("T")
+logger = logging.getLogger("arriero")
 PRIORITIES = range(9, -1, -1)
 HISTORY_PAGE = 500
 CHECKPOINT_COMMITS = 400  # between checkpoints, and
@@ -90,6 +94,7 @@ class SqliteStore(SqliteLedgers):
         self._rows_checkpointed = 0
         self._remembered = Remembered()
         self._file = OpenFile(self.path)
+        self._apart = SetApart(self.now)
         self._lives = Lives(folder_of_file(self.path))
         self._renewal_flag = RenewalFlag(folder_of_file(self.path))
         self._writer: ConnectionThread[sqlite3.Connection] | None = None
@@ -197,7 +202,7 @@ class SqliteStore(SqliteLedgers):
         try:
             self._begin(connection, is_renewal=is_renewal)
             self._remembered.compare(connection)
-            tables = Tables(connection, self._remembered)
+            tables = Tables(connection, self._remembered, self._apart)
             result = work(tables)
             tables.flush()
             self._file.refuse_another()
@@ -242,6 +247,27 @@ class SqliteStore(SqliteLedgers):
 
         with translating(self.path):
             return await self._reader.run(in_one_snapshot)
+
+    async def _read_of_ours(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read what this process is to act on: of a row that it cannot read a person is told."""
+        found = await self._read(work)
+        await self._tell_unreadable()
+        return found
+
+    async def _tell_unreadable(self) -> None:
+        """Open an alert for each task that was set apart, unless it has one. Whoever finds it next does, if we die."""
+        if not (errors := self._apart.untold()):
+            return
+        try:
+            named = await self._write(
+                lambda tables: unreadable.tell(tables.connection, errors, self.now()), by_rows=True
+            )
+        except StoreError as error:
+            self._apart.give_back(errors)
+            logger.warning("an alert could not be opened yet: %s", error)
+            return
+        for told, task_id in named:
+            apart.log(told, task_id)
 
     def _upkeep(self, writer: sqlite3.Connection) -> None:
         rows = writer.total_changes
@@ -313,19 +339,21 @@ class SqliteStore(SqliteLedgers):
 
         return in_callers_transaction(connection, self.path, work)
 
-    async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer]:
+    async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         speaks_in = self._speaks_in  # as of now: what a process asked before it was declared lost stays its own
 
-        def work(tables: Tables) -> list[Answer]:
+        def work(tables: Tables) -> list[Answer | ArrieroError]:
             now = self.now()
             if speaks_in is not None and (refused := refusal(speaks_in, tables.epoch())):
                 return [Refusal("old_epoch", refused) for _ in batch]
             tables.look_ahead(passed_on(batch))
             return [self._apply(command, tables, now) for command in batch]
 
-        return await self._write(work, by_rows=True)
+        answers = await self._write(work, by_rows=True)
+        await self._tell_unreadable()
+        return answers
 
-    def _apply(self, command: AnyCommand, tables: Tables, now: Instant) -> Answer:
+    def _apply(self, command: AnyCommand, tables: Tables, now: Instant) -> Answer | ArrieroError:
         work = Batch(tables, now)
         match command:
             case Claim() | Take() if tables.process_was_retired(command.process_no):
@@ -346,11 +374,11 @@ class SqliteStore(SqliteLedgers):
         for priority in PRIORITIES:
             while len(claimed) < command.limit:
                 found = tables.claimable(priority, work.now, workflows, probation, command.limit - len(claimed))
-                for task in found:
+                for loaded in found:
+                    task = loaded.task
                     change = transitions.claim(task, command.process_no, work.now)
                     work.write(change, command.actor)
-                    steps = tables.steps_of(task.task_no) if task.opened_count else ()
-                    claimed.append(Loaded(change.task, tables.arguments(task.task_no), steps, tables.convoy_of(task)))
+                    claimed.append(msgspec.structs.replace(loaded, task=change.task))
                     if task.lost_count >= PROBATION_FROM:
                         probation = False
                         break  # asked again, for tasks that are not on probation
@@ -449,10 +477,35 @@ class SqliteStore(SqliteLedgers):
         return is_retired
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
-        return await self._read(lambda c: _loaded(c, "select_held", {"process_no": process_no, "limit": limit}))
+        asked: dict[str, Any] = {"process_no": process_no, "limit": limit}
+        return await self._read_of_ours(lambda c: self._loaded(c, "select_held", asked))
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        return await self._read(lambda c: c.execute(query("select_news"), {"process_no": process_no}).fetchall())
+        again = self._apart.to_be_tried()
+
+        def work(connection: sqlite3.Connection) -> list[tuple[int, int]]:
+            asked = {"process_no": process_no, "apart": self._left_alone()}
+            found = connection.execute(query("select_news"), asked).fetchall()
+            if again:
+                asked = {"process_no": process_no, "task_nos": _json(again).decode()}
+                found += connection.execute(query("select_news_again"), asked).fetchall()
+            return found
+
+        news = await self._read(work)
+        self._apart.tried(again)
+        return news
+
+    def _left_alone(self) -> str:
+        return _json(self._apart.tasks()).decode()
+
+    def _loaded(self, connection: sqlite3.Connection, name: str, asked: dict[str, Any]) -> list[Loaded]:
+        found = connection.execute(query(name), asked | {"apart": self._left_alone()}).fetchall()
+        return self._load_each(connection, [row[0] for row in found])
+
+    def _load_each(self, connection: sqlite3.Connection, task_nos: Sequence[int]) -> list[Loaded]:
+        """Those of the tasks that are there and can be read."""
+        loaded = (unreadable.as_it_stands(connection, {"task_no": task_no}) for task_no in task_nos)
+        return [one for one in loaded if one is not None and self._apart.can_read_task(one)]
 
     # --- leases
     async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
@@ -496,8 +549,9 @@ class SqliteStore(SqliteLedgers):
         def work(connection: sqlite3.Connection) -> Due:
             now = self.now()
             asked = {"now": now, "workflows": _json(workflows).decode(), "agents": _json(agents).decode()}
-            found = connection.execute(query("select_due"), asked).fetchone()
-            tasks, undos, steps, *nexts, look_at = found
+            asked |= {"apart": self._left_alone(), "apart_convoys": _json(self._apart.convoys()).decode()}
+            row = connection.execute(query("select_due"), asked).fetchone()
+            tasks, undos, steps, *nexts, look_at = (Instant(at) if isinstance(at, int) else None for at in row)
             next_at = min((at for at in (*nexts, look_at) if at is not None and at > now), default=None)
             is_due = any(at is not None and at <= now for at in (tasks, undos, look_at))
             return Due(now, is_due, steps is not None and steps <= now, next_at)
@@ -507,28 +561,31 @@ class SqliteStore(SqliteLedgers):
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
         def work(connection: sqlite3.Connection) -> Overdue:
             now = self.now()
-            asked = {"now": now, "limit": limit, "since": now - round(progress_seconds * MICROSECONDS)}
+            asked: dict[str, Any] = {"now": now, "limit": limit, "since": now - round(progress_seconds * MICROSECONDS)}
+            asked["apart"] = self._left_alone()
             return Overdue(
                 now,
-                tuple(map(step_of, connection.execute(query("select_expired"), asked))),
-                tuple(map(step_of, connection.execute(query("select_starved"), asked))),
-                tuple(_loaded(connection, "select_past_limit", asked)),
-                tuple(_loaded(connection, "select_stuck", asked)),
+                tuple(self._apart.readable(map(step_as_is, connection.execute(query("select_expired"), asked)))),
+                tuple(self._apart.readable(map(step_as_is, connection.execute(query("select_starved"), asked)))),
+                tuple(self._loaded(connection, "select_past_limit", asked)),
+                tuple(self._loaded(connection, "select_stuck", asked)),
             )
 
-        return await self._read(work)
+        return await self._read_of_ours(work)
 
     async def load(self, task_no: int) -> Loaded | None:
-        return next(iter(await self.load_tasks([task_no])), None)
+        return await self._read(lambda connection: unreadable.as_it_stands(connection, {"task_no": task_no}))
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        return await self._read(lambda connection: _load_each(Tables(connection), task_nos))
+        return await self._read_of_ours(lambda connection: self._load_each(connection, task_nos))
 
     async def find(self, task_id: str) -> Loaded | None:
         def work(connection: sqlite3.Connection) -> Loaded | None:
             tables = Tables(connection)
             task = tables.task_by_id(task_id)
-            return None if task is None or reserved(task, tables) else _load(tables, task)
+            if task is None or reserved(task, tables):
+                return None
+            return unreadable.as_it_stands(connection, {"task_no": task.task_no})
 
         return await self._read(work)
 
@@ -536,14 +593,19 @@ class SqliteStore(SqliteLedgers):
         def work(connection: sqlite3.Connection) -> list[Ended]:
             tables = Tables(connection)
             rows = connection.execute(query("select_ended"), {"task_nos": _json(list(task_nos)).decode()}).fetchall()
-            return [Ended(task, _still_open(tables, task)) for task in map(task_of, rows)]
+            ended = self._apart.readable(map(task_as_is, rows))
+            return [
+                Ended(task, open_ones)
+                for task in ended
+                if (open_ones := self._apart.unless_unreadable(partial(_still_open, tables, task))) is not None
+            ]
 
-        return await self._read(work)
+        return await self._read_of_ours(work)
 
     async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         asked = {**msgspec.structs.asdict(which), "after": after, "limit": limit}
         asked["text"] = None if which.text is None else folded(which.text)
-        return await self._read(lambda c: [task_of(row) for row in c.execute(query("select_filtered"), asked)])
+        return await self._read(lambda c: [task_as_is(row) for row in c.execute(query("select_filtered"), asked)])
 
     async def counts(self) -> dict[TaskState, int]:
         found: dict[str, int] = await self._read(lambda c: dict(c.execute(query("count_tasks")).fetchall()))
@@ -552,6 +614,15 @@ class SqliteStore(SqliteLedgers):
     # --- convoys
     async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
         return await self._read(lambda connection: convoys.find(connection, key, limit))
+
+    async def look_at_unreadable(self) -> int:
+        found = await self._read(lambda connection: unreadable.look_again(connection, self._apart))
+        for task_no in found:
+            self._apart.forget(task_no)
+        if found:
+            await self._write(lambda tables: unreadable.close(tables.connection, found, self.now()), by_rows=True)
+        await self._tell_unreadable()
+        return len(found)
 
     async def look_at_forgotten(self) -> int:
         if not await self._read(lambda c: c.execute(query("select_forgotten")).fetchone()):
@@ -631,20 +702,6 @@ class SqliteStore(SqliteLedgers):
 def _last_seen(tables: Tables) -> Instant:
     """Of the last life of the file: its last renewal, or what was written after that."""
     return max(Instant(int(tables.meta("clock_seen") or 0)), tables.latest_instant())
-
-
-def _load(tables: Tables, task: TaskRow | None) -> Loaded | None:
-    if task is None:
-        return None
-    return Loaded(task, tables.arguments(task.task_no), tables.steps_of(task.task_no), tables.convoy_of(task))
-
-
-def _loaded(connection: sqlite3.Connection, name: str, asked: dict[str, int]) -> list[Loaded]:
-    return _load_each(Tables(connection), [row[0] for row in connection.execute(query(name), asked).fetchall()])
-
-
-def _load_each(tables: Tables, task_nos: Sequence[int]) -> list[Loaded]:
-    return [loaded for task_no in task_nos if (loaded := _load(tables, tables.task(task_no))) is not None]
 
 
 def _still_open(tables: Tables, task: TaskRow) -> tuple[str, ...]:

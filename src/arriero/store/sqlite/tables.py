@@ -1,18 +1,20 @@
 """Rows of the file inside one transaction, as ``core.transitions`` and ``store.batch`` ask for them."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import resources
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ...core.convoys import Gone
+from ...core.convoys import Gone, NextUnreadable
 from ...core.epoch import FIRST, first_number
 from ...core.lease import PROBATION_FROM
+from ...core.readable import of_task, refuse_unreadable_task, without_body
+from ...errors import UnreadableRow
 from ...model import (
     STEP_BITS,
     AlertRow,
@@ -28,11 +30,13 @@ from ...model import (
     TaskRow,
 )
 from .. import columns
+from ..apart import SetApart
 from .columns import Statement, in_statements, insert_rows, sender, update_rows
 from .remembered import Remembered
-from .rows import convoy_of, ledger_of, parameters_of, process_of, step_of, tail_of, task_of
+from .rows import convoy_as_is, convoy_of, ledger_of, parameters_of, process_of, step_of, tail_of, task_as_is, task_of
 from .waiting import READ_AT_ONCE, WaitingLine
 
+T = TypeVar("T")
 _json = msgspec.json.encode
 STORE_LINK, STORE_HEAD = "history_link", "history_head"
 
@@ -87,8 +91,11 @@ class Tables:
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
     """
 
-    def __init__(self, connection: Executes, remembered: Remembered | None = None) -> None:
+    def __init__(
+        self, connection: Executes, remembered: Remembered | None = None, apart: SetApart | None = None
+    ) -> None:
         self.connection = connection
+        self._apart = SetApart(lambda: Instant(0)) if apart is None else apart
         self._known = Remembered() if remembered is None else remembered
         self._by_id: dict[str, TaskRow | None] = {}
         self._last_task_no: int | None = None
@@ -165,7 +172,7 @@ class Tables:
         asked = {"task_ids": _json(missing).decode()}
         self._by_id.update(dict.fromkeys(missing))
         for row in self.connection.execute(query("select_tasks_by_id"), asked).fetchall():
-            task = task_of(row)
+            task = task_as_is(row)  # it answers for its id, whatever else it holds
             self._by_id[task.task_id] = task
 
     def task_by_id(self, task_id: str) -> TaskRow | None:
@@ -175,7 +182,10 @@ class Tables:
 
     def arguments(self, task_no: int) -> str:
         if task_no not in self._bodies:
-            self._bodies[task_no] = self._run("select_body", {"task_no": task_no}).fetchone()[0]
+            row = self._run("select_body", {"task_no": task_no}).fetchone()
+            if row is None or not isinstance(row[0], str):
+                raise without_body(task_no)
+            self._bodies[task_no] = row[0]
         return self._bodies[task_no]
 
     def submitted(self, task_no: int) -> str:
@@ -274,9 +284,12 @@ class Tables:
             self._known.convoys[convoy_no] = convoy_of(row)
         return self._known.convoys[convoy_no]
 
+    def set_apart(self, error: UnreadableRow) -> None:
+        self._apart.add(error)
+
     def due_convoys(self, now: Instant, limit: int) -> list[ConvoyRow]:
-        rows = self._run("select_due_convoys", {"now": now, "limit": limit}).fetchall()
-        found = [convoy_of(row) for row in rows]
+        asked = {"now": now, "limit": limit, "apart": _numbers(self._apart.convoys())}
+        found = self._apart.readable(convoy_as_is(row) for row in self._run("select_due_convoys", asked).fetchall())
         self._known.convoys.update({convoy.convoy_no: convoy for convoy in found})
         return found
 
@@ -319,10 +332,10 @@ class Tables:
     def look_ahead(self, convoy_nos: Iterable[int]) -> None:
         """Read who waits in these convoys while nothing is to be written yet."""
         for convoy_no in convoy_nos:
-            with suppress(Gone):  # purged; a late command still names it
-                if convoy_no in self._known.waiting:
-                    continue
-                self._line_of(convoy_no, (self.convoy(convoy_no).from_rank, 0))
+            if convoy_no not in self._known.waiting:
+                # Purged: a late command still names it. Unreadable: told of the command that needs it.
+                with suppress(Gone, UnreadableRow, NextUnreadable):
+                    self._line_of(convoy_no, (self.convoy(convoy_no).from_rank, 0))
 
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
         line = self._known.waiting.get(convoy_no)
@@ -341,7 +354,8 @@ class Tables:
     def _line_of(self, convoy_no: int, after: tuple[int, int]) -> WaitingLine:
         asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1], "limit": READ_AT_ONCE}
         found = self.connection.execute(query("select_waiting_line"), asked).fetchall()
-        line = WaitingLine([Loaded(task_of(row[:-1]), row[-1], ()) for row in found])
+        read = self._read_in_order(found)
+        line = WaitingLine(read, is_cut=len(read) < len(found))
         if after == (
             self.convoy(convoy_no).from_rank,
             0,
@@ -349,13 +363,26 @@ class Tables:
             self._known.waiting[convoy_no] = line
         return line
 
+    def _read_in_order(self, rows: Sequence[tuple[Any, ...]]) -> list[Loaded]:
+        """Up to the first that cannot be read: nobody goes before it. Raises NextUnreadable - that is the first of all."""
+        read: list[Loaded] = []
+        for row in rows:
+            try:
+                read.append(refuse_unreadable_task(Loaded(task_as_is(row[:-1]), row[-1], ())))
+            except UnreadableRow as error:
+                if not read:
+                    self._apart.add(error)
+                    raise NextUnreadable(error) from error
+                break
+        return read
+
     def following(self, task: TaskRow) -> Loaded | None:
         return self._behind.get(task.task_no)
 
     def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
         asked = {"convoy_no": convoy_no, "sequence": sequence}
         row = self._run("select_of_sequence", asked).fetchone()
-        return None if row is None else task_of(row)
+        return None if row is None else task_as_is(row)
 
     def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
         asked = {"convoy_no": convoy_no, "start": start, "end": end}
@@ -378,28 +405,48 @@ class Tables:
         self._run("close_alert", {"task_no": task_no, "at": at})
 
     # --- what is due
-    def claimable(self, priority: int, now: Instant, workflows: str, probation: bool, limit: int) -> list[TaskRow]:
-        asked = {"priority": priority, "now": now, "workflows": workflows, "probation": probation, "limit": limit}
-        asked["probation_from"] = PROBATION_FROM
-        found: list[TaskRow] = []
-        for *task, arguments in self._run("select_claimable", asked).fetchall():
-            found.append(self._keep(task_of(task)))
-            self._bodies[found[-1].task_no] = arguments
-        return found
+    def claimable(self, priority: int, now: Instant, workflows: str, probation: bool, limit: int) -> list[Loaded]:
+        """Free, due tasks with all that is recorded of them, as far as that can be read."""
+        asked: dict[str, Any] = {"priority": priority, "now": now, "workflows": workflows, "probation": probation}
+        asked |= {"probation_from": PROBATION_FROM, "limit": limit}
+        return self._due_and_readable("select_claimable", asked, self._claimable)
+
+    def _claimable(self, row: tuple[Any, ...]) -> Loaded:
+        task, arguments = self._keep(task_of(row[:-1])), row[-1]
+        if not isinstance(arguments, str):
+            raise without_body(task.task_no)
+        try:
+            steps = self.steps_of(task.task_no) if task.opened_count else ()
+            return Loaded(task, arguments, steps, self.convoy_of(task))
+        except UnreadableRow as error:
+            raise of_task(error, task.task_no) from error
 
     def takeable(
         self, agent: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
     ) -> list[StepRow]:
-        asked = {
-            "agent": agent,
-            "priority": priority,
-            "now": now,
-            "names": names,
-            "probation": probation,
-            "limit": limit,
-        }
-        asked["probation_from"] = PROBATION_FROM
-        return [step_of(row) for row in self._run("select_takeable", asked).fetchall()]
+        """Due requests, as far as they and their tasks can be read."""
+        asked: dict[str, Any] = {"agent": agent, "priority": priority, "now": now, "names": names}
+        asked |= {"probation_from": PROBATION_FROM, "probation": probation, "limit": limit}
+        return self._due_and_readable("select_takeable", asked, self._takeable)
+
+    def _takeable(self, row: tuple[Any, ...]) -> StepRow:
+        step = step_of(row)
+        self.task(step.task_no)
+        return step
+
+    def _due_and_readable(self, name: str, asked: dict[str, Any], read: Callable[[tuple[Any, ...]], T]) -> list[T]:
+        """What is due and can be read. What cannot is set apart, and asked past: nothing else waits behind it."""
+        while True:
+            rows = self._run(name, asked | {"apart": _numbers(self._apart.tasks())}).fetchall()
+            found: list[T] = []
+            asks_again = False
+            for row in rows:
+                try:
+                    found.append(read(row))
+                except UnreadableRow as error:
+                    asks_again = self._apart.add(error) or asks_again
+            if not asks_again:
+                return found
 
     # --- processes and leases
     def add_process(self, instance: str, lease_until: Instant, about: str) -> int:
@@ -467,6 +514,10 @@ class Tables:
     ) -> None:
         self._is_written = False
         self._history.append((task_no, link, at, actor, events, digest))
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return _json(numbers).decode() if numbers else "[]"
 
 
 def _goes_on(task: TaskRow, before: TaskRow | None) -> bool:

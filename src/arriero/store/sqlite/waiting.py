@@ -14,14 +14,16 @@ class WaitingLine:
 
     Args:
         found: as read, ``READ_AT_ONCE`` at most; if fewer, then nobody else waits.
+        is_cut: somebody stands behind them who could not be read.
     """
 
-    def __init__(self, found: Sequence[Loaded]) -> None:
+    def __init__(self, found: Sequence[Loaded], *, is_cut: bool = False) -> None:
         self._line: deque[Loaded] = deque()
         self._size = 0
         self._is_cut = False  # somebody was left out: who comes behind is left out as well
         for each in found:
             self._append(each)
+        self._is_cut = self._is_cut or is_cut
         self._is_whole = len(self._line) < READ_AT_ONCE and not self._is_cut
 
     def _append(self, one: Loaded) -> None:

@@ -1,5 +1,8 @@
 -- Release 0.5. {schema} stands for the schema's name.
 
+-- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
+CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
+
 -- No update of a step leaves all its indexed columns as they were, so none could use the room that was left in its page.
 ALTER TABLE {schema}.step RESET (fillfactor);
 

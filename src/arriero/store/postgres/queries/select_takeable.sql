@@ -1,7 +1,7 @@
 -- select_takeable: due requests for one Agent, highest priority first, then oldest, and their tasks, which are ours from now
 -- on. Those that another process is just changing are passed over; the step is locked too, or its old version would do.
 -- Params: agent, now, names (steps whose code is here), probation_from, probation (steps of tasks on probation: null any,
--- else only of this task), limit, since (what was due before is not looked at).
+-- else only of this task), apart (tasks to be left alone), limit, since (what was due before is not looked at).
 SELECT {s.step}, {s.t.task}
   FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
        LATERAL (SELECT step.*, task AS t
@@ -10,6 +10,7 @@ SELECT {s.step}, {s.t.task}
                    AND step.agent = %(agent)s AND step.priority = level.priority AND step.not_before BETWEEN %(since)s AND %(now)s
                    AND step.name = ANY(%(names)s)
                    AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
+                   AND NOT step.task_no = ANY(%(apart)s::bigint[])
                  ORDER BY step.agent, step.priority, step.not_before, step.step_no
                  LIMIT %(limit)s
                    FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s

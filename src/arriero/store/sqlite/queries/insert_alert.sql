@@ -1,4 +1,5 @@
--- insert_alert: a task needs a person.
+-- insert_alert: a task needs a person. Of alerts that tell of an unreadable row one task has at most one open.
 -- Params: the alert's fields.
 INSERT INTO arriero_alert (task_no, incarnation, cause, reason, step, code, opened_at, closed_at, told, attempts, next_at, error)
 VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL, '[]', 0, :next_at, '')
+    ON CONFLICT DO NOTHING

@@ -1,6 +1,7 @@
 -- select_claimable: free, due tasks of one priority, oldest first, each with its arguments.
 -- Found among the oldest of each workflow: the backlog of workflows whose code is not here is not read.
--- Params: priority, now, workflows (JSON array; an undo needs no workflow code), probation_from, probation (1: such tasks too), limit.
+-- Params: priority, now, workflows (JSON array; an undo needs no workflow code), probation_from, probation (1: such tasks too),
+-- apart (JSON array: tasks to be left alone), limit.
 WITH mine (name) AS (SELECT value FROM json_each(:workflows)),
      found (due_since, number) AS (
     SELECT of_mine.not_before, of_mine.task_no
@@ -10,6 +11,7 @@ WITH mine (name) AS (SELECT value FROM json_each(:workflows)),
             WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
               AND workflow = mine.name AND priority = :priority AND not_before <= :now
               AND (lost_count < :probation_from OR :probation)
+              AND task_no NOT IN (SELECT value FROM json_each(:apart))
             ORDER BY not_before, task_no
             LIMIT :limit)
      UNION ALL
@@ -18,6 +20,7 @@ WITH mine (name) AS (SELECT value FROM json_each(:workflows)),
             WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating'
               AND priority = :priority AND not_before <= :now
               AND (lost_count < :probation_from OR :probation)
+              AND task_no NOT IN (SELECT value FROM json_each(:apart))
             ORDER BY not_before, task_no
             LIMIT :limit)
      ORDER BY 1, 2

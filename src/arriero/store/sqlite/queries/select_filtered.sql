@@ -11,8 +11,8 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
    AND (:state IS NULL OR state = :state)
    AND (:workflow IS NULL OR workflow = :workflow)
    AND (:submitted_before IS NULL OR submitted_at <= :submitted_before)
-   AND (:code IS NULL OR coalesce(json_extract(failure, '$.code'), '') = :code)
-   AND (:text IS NULL OR instr(arriero_folded(coalesce(json_extract(failure, '$.reason'), '')), :text) > 0)
+   AND (:code IS NULL OR coalesce(CASE WHEN json_valid(failure) THEN json_extract(failure, '$.code') END, '') = :code)
+   AND (:text IS NULL OR instr(arriero_folded(coalesce(CASE WHEN json_valid(failure) THEN json_extract(failure, '$.reason') END, '')), :text) > 0)
    AND (:paused IS NULL OR (paused_at IS NOT NULL) = :paused)
    AND (:agent IS NULL OR EXISTS (SELECT 1 FROM arriero_step AS step
          WHERE step.step_no BETWEEN task.task_no << 20 AND (task.task_no << 20) + 1048575

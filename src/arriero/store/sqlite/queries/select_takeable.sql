@@ -1,6 +1,6 @@
 -- select_takeable: due requests for one Agent and priority, oldest first.
 -- Params: agent, priority, now, names (JSON array: steps whose code is here), probation_from, probation (steps of tasks on
--- probation: null any, else only of this task), limit.
+-- probation: null any, else only of this task), apart (JSON array: tasks to be left alone), limit.
 SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, step.priority, arguments, step.policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, step.failure_count,
        step.lost_count, taken, in_doubt, step.fence, step.locked_by, step.not_before, step.complete_by, wait_by, result,
@@ -10,5 +10,6 @@ SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, 
  WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.priority = :priority
    AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
    AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
+   AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
  ORDER BY step.not_before, step.step_no
  LIMIT :limit
