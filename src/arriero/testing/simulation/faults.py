@@ -24,6 +24,7 @@ KINDS = (
     "slow_commit",
     "slow_answer",
     "unexpected",
+    "damage",
 )
 
 
@@ -47,6 +48,7 @@ class Faults(msgspec.Struct):
     slow_commit: float = 0.0
     slow_answer: float = 0.0
     unexpected: float = 0.0
+    damage: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 

@@ -60,7 +60,7 @@ class People:
             loaded = await self._store.load(task_no)
             if loaded is None:
                 return
-            command = self._command(verb, loaded)
+            command = self._command(verb, operating.readable(loaded))
             if command is not None:
                 await self._store.apply([command])
         except (StoreError, InvalidInput):
@@ -94,9 +94,10 @@ class People:
                 return step
         return None
 
-    async def resume_all(self) -> None:
-        """Nothing stays paused for ever."""
-        while paused := [t.task_no for t in self._world.store.tasks.values() if t.paused_at is not None]:
+    async def resume_all(self, *, but: int) -> None:
+        """Nothing stays paused for ever, ``but`` the task that cannot be read."""
+        tasks = self._world.store.tasks
+        while paused := [t.task_no for t in tasks.values() if t.paused_at is not None and t.task_no != but]:
             for task_no in paused:
                 await self.ask(task_no, Verb.RESUME)
             await asyncio.sleep(0.5)

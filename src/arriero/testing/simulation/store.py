@@ -27,6 +27,7 @@ _PASSED_ON = (
     "load_tasks",
     "find",
     "find_convoy",
+    "look_at_unreadable",
     "ended",
     "load_statuses",
     "acknowledge",

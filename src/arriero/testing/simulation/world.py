@@ -23,6 +23,8 @@ from ...runtime.node import Node, Session
 from ...runtime.ports import Clock, LoopClock
 from ...runtime.settings import Settings, checked_roles
 from ...store.memory import MemoryStore
+from .damage import SHARE as DAMAGED_SHARE
+from .damage import Damage
 from .faults import Faults, drawn
 from .keys import Keys
 from .loop import PROCESS, Deadlock, SimulatedLoop
@@ -149,6 +151,11 @@ class World:
         if has_keys and faults is None:
             self.faults.add_keys(keys_random)
         self.keys = Keys(self, keys_random) if has_keys else None
+        damage_random = random_module.Random(f"damage-{seed}")
+        has_damage = damage_random.random() < DAMAGED_SHARE and people and faults is None
+        self.damage = Damage(self, damage_random) if has_damage else None
+        if has_damage:
+            self.faults.damage = 1.0
         self._tasks = tasks // 2 if has_keys else tasks
         self._has_people = people
         self._names: Counter[str] = Counter()
@@ -322,11 +329,24 @@ class World:
         if self.keys is not None:
             clients += [task for produced in self.keys.producers() for task in self._spawn(produced, 0)]
             clients += self._spawn(self.keys.operate(FAULT_SECONDS), 0)
+        if self.damage is not None:
+            clients += self._spawn(self.damage.strike(FAULT_SECONDS), 0)
         await self._nemesis()
         await asyncio.gather(*clients)
         self.faults.active = False
-        await people.resume_all()
-        await self._heal(self.keys)
+        await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
+        if self.damage is None or await self._end_but_for(self.damage, self.keys):
+            await self._heal(self.keys)
+
+    async def _end_but_for(self, damage: Damage, keys: Keys | None) -> bool:
+        """Everything else must end while one row cannot be read; then it is mended."""
+        waits = keys.keeps_waiting if keys is not None else lambda _: False
+        has_ended = await self._ends(lambda task: bool(task.ended_at) or damage.keeps_waiting(task) or waits(task))
+        self.violations += damage.check_told() if has_ended else ()
+        damage.mend()
+        self.violations += await damage.check_closed()
+        await self.people.resume_all(but=0)
+        return has_ended
 
     async def _heal(self, keys: Keys | None) -> None:
         """Every task must end, first without a person but those behind something that stands still, then all."""
