@@ -37,6 +37,7 @@ from .errors import (
     TransactionConflict,
     Transient,
     UnknownTask,
+    UnreadableRow,
     VerbRefused,
 )
 from .joining import connect
@@ -100,6 +101,7 @@ __all__ = [
     "Transient",
     "Undo",
     "UnknownTask",
+    "UnreadableRow",
     "VerbRefused",
     "Workflow",
     "WorkflowCall",

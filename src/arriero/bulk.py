@@ -152,6 +152,7 @@ class Tasks:
 
         async for loaded in self._loaded():
             try:
+                operating.readable(loaded)
                 more = same if what is None else what(loaded)
             except InvalidInput as error:
                 refused.append((loaded.task.task_id, str(error)))

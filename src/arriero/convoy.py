@@ -10,11 +10,12 @@ from . import codec, operating
 from .attempt import as_datetime
 from .commands import OperateConvoy, Refusal
 from .core.convoy_words import gap_until, policy_shown, still_since, waits_for
+from .core.readable import faults_of, legible
 from .errors import InvalidInput, UnknownTask, VerbRefused
 from .model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Json, Ordering, TaskFailure, TaskRow
 from .policies import ConvoyPolicy, Duration
 from .store.base import ConvoyLoaded, StateStore
-from .task import seconds_or_refuse
+from .task import seconds_or_refuse, waiting_for_release
 
 if TYPE_CHECKING:
     from .app import App
@@ -67,8 +68,8 @@ class ConvoyView(msgspec.Struct, frozen=True):
 
 
 def convoy_view(loaded: ConvoyLoaded, now: Instant) -> ConvoyView:
-    """A convoy's rows as people see them. ``now``: the store's clock."""
-    convoy = loaded.convoy
+    """A convoy's rows as people see them, as far as they can be read. ``now``: the store's clock."""
+    faults, convoy = faults_of(loaded.convoy), legible(loaded.convoy)
     first = next(iter(loaded.members), None)
     has_turn = first is not None and first.task_no == convoy.open_task
     policy = policy_shown(convoy, first)
@@ -76,7 +77,9 @@ def convoy_view(loaded: ConvoyLoaded, now: Instant) -> ConvoyView:
         no=convoy.convoy_no,
         key=convoy.key,
         state=convoy.shown,
-        waiting_for=waits_for(convoy, first, loaded.waiting, loaded.missing, now),
+        waiting_for=(
+            waiting_for_release(faults) if faults else waits_for(convoy, first, loaded.waiting, loaded.missing, now)
+        ),
         ordering=convoy.ordering,
         waiting=loaded.waiting,
         set_aside=loaded.set_aside,

@@ -7,9 +7,10 @@ import msgspec
 
 from . import codec
 from .commands import Operate, Refusal
+from .core.readable import of_task, refuse_unreadable_task
 from .core.verbs import judged, may_edit_all, to_be_redone
 from .definitions import Step, Workflow
-from .errors import DefinitionError, InvalidInput, VerbRefused
+from .errors import DefinitionError, InvalidInput, UnreadableRow, VerbRefused
 from .model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
 from .policies import Duration, seconds
 from .runtime.code import STEP_PREFIX, Code, OneStep, read_one_step
@@ -25,6 +26,14 @@ def signed(by: str, reason: str) -> tuple[str, str]:
         if not isinstance(value, str) or not value.strip():
             raise InvalidInput(f"{name} is {value!r}; a verb says who asks for it and why")
     return codec.checked_id(by, "by"), codec.recordable_text(reason)
+
+
+def readable(loaded: Loaded) -> Loaded:
+    """The task, if this release can read every row of it: no verb is judged on half of a task. Raises UnreadableRow."""
+    try:
+        return refuse_unreadable_task(loaded)
+    except UnreadableRow as error:
+        raise of_task(error, loaded.task.task_no, loaded.task.task_id) from error
 
 
 def command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason: str, **what: Any) -> Operate:

@@ -1,7 +1,7 @@
 """The handle of one task: its result, how it stands, and what a person may do to it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -11,6 +11,7 @@ from . import operating
 from .attempt import as_datetime
 from .commands import Refusal
 from .core.convoy_words import Ahead, ahead_of, person_waited_for, turn_waited_for
+from .core.readable import Fault, faults_told, legible_task
 from .errors import DefinitionError, InvalidInput, TaskCompensated, TaskFailed, UnknownTask
 from .model import STEP_OPEN, Loaded, StepKind, TaskFailure, TaskState, Turn, Verb
 from .policies import Duration, seconds
@@ -54,8 +55,12 @@ class TaskView(msgspec.Struct, frozen=True):
     sequence: int | None = None
 
 
-def view_of(loaded: Loaded, ahead: Ahead | None = None) -> TaskView:
-    """A task's rows as people see them. ``ahead``: who comes before it in its convoy; None: nobody asked."""
+def view_of(as_it_stands: Loaded, ahead: Ahead | None = None) -> TaskView:
+    """A task's rows as people see them, as far as they can be read.
+
+    ``ahead``: who comes before it in its convoy; None: nobody asked.
+    """
+    loaded, faults = legible_task(as_it_stands)
     task, convoy = loaded.task, loaded.convoy
     failure = None if task.failure is None else _read_failure(task.failure)
     return TaskView(
@@ -65,7 +70,7 @@ def view_of(loaded: Loaded, ahead: Ahead | None = None) -> TaskView:
         task.failure_count,
         task.lost_count,
         task.priority,
-        waiting_for(loaded, ahead),
+        waiting_for_release(faults) if faults else waiting_for(loaded, ahead),
         "" if failure is None else failure.reason,
         as_datetime(task.submitted_at),
         None if task.ended_at is None else as_datetime(task.ended_at),
@@ -75,6 +80,11 @@ def view_of(loaded: Loaded, ahead: Ahead | None = None) -> TaskView:
         task.place,
         task.sequence,
     )
+
+
+def waiting_for_release(faults: Iterable[Fault]) -> str:
+    """What a task waits for some of whose columns cannot be read."""
+    return f"a release that can read it, or a person who corrects it: {faults_told(faults)}"
 
 
 async def asked_ahead(loaded: Loaded, store: StateStore) -> Ahead | None:
@@ -174,8 +184,12 @@ class Task(Generic[R_co]):
             raise UnknownTask(f"no task {self.id!r} in the store {self._app._store_open().url}")
         return loaded
 
+    async def _load_to_act(self) -> Loaded:
+        """The task, if a verb can be judged on it. Raises UnreadableRow."""
+        return operating.readable(await self._load())
+
     async def view(self) -> TaskView:
-        """The task as it stands. Raises UnknownTask."""
+        """The task as it stands, as far as this release can read it. Raises UnknownTask."""
         loaded = await self._load()
         return view_of(loaded, await asked_ahead(loaded, self._app._store_open()))
 
@@ -191,9 +205,9 @@ class Task(Generic[R_co]):
                 undone, or whose code has asked for no step: the workflow's.
             step: the step whose arguments are edited, where several failed.
         Raises: VerbRefused - the state does not allow it, somebody else came first, or the step may have happened with
-            its old arguments; InvalidInput; UnknownTask; StoreError.
+            its old arguments; UnreadableRow; InvalidInput; UnknownTask; StoreError.
         """
-        loaded = await self._load()
+        loaded = await self._load_to_act()
         what: dict[str, Any] = {}
         if arguments is not None:
             operating.refuse_edits(loaded, self._app._store_open().now(), by=by, reason=reason)
@@ -205,16 +219,16 @@ class Task(Generic[R_co]):
 
         Raises: as ``resubmit``.
         """
-        await self._operate(Verb.COMPENSATE, await self._load(), by, reason)
+        await self._operate(Verb.COMPENSATE, await self._load_to_act(), by, reason)
 
     async def cancel(self, *, by: str, reason: str) -> None:
         """Stop it: undo what was done; past a pivot it is held in error. Raises: as ``resubmit``."""
-        await self._operate(Verb.CANCEL, await self._load(), by, reason)
+        await self._operate(Verb.CANCEL, await self._load_to_act(), by, reason)
 
     async def extend(self, *, by: str, reason: str, within: Duration) -> None:
         """Move its own limit to ``within`` from now; only later, never earlier. Raises: as ``resubmit``."""
         limit = operating.limit_seconds(within)
-        await self._operate(Verb.EXTEND, await self._load(), by, reason, within=limit)
+        await self._operate(Verb.EXTEND, await self._load_to_act(), by, reason, within=limit)
 
     async def answer(
         self, *, by: str, reason: str, step: str, result: Any = msgspec.UNSET, did_not_happen: bool = False
@@ -226,7 +240,7 @@ class Task(Generic[R_co]):
             result: of the type the step declares.
         Raises: as ``resubmit``.
         """
-        loaded = await self._load()
+        loaded = await self._load_to_act()
         what = operating.answered(loaded, self._app._codes, step, result, did_not_happen)
         await self._operate(Verb.ANSWER, loaded, by, reason, **what)
 
@@ -235,11 +249,11 @@ class Task(Generic[R_co]):
 
         Raises: as ``resubmit``.
         """
-        await self._operate(Verb.PAUSE, await self._load(), by, reason)
+        await self._operate(Verb.PAUSE, await self._load_to_act(), by, reason)
 
     async def resume(self, *, by: str, reason: str) -> None:
         """Let a paused task go on. Raises: as ``resubmit``."""
-        await self._operate(Verb.RESUME, await self._load(), by, reason)
+        await self._operate(Verb.RESUME, await self._load_to_act(), by, reason)
 
     async def _operate(self, verb: Verb, loaded: Loaded, by: str, reason: str, **what: Any) -> None:
         store = self._app._store_open()

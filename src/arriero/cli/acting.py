@@ -73,7 +73,7 @@ async def _act_on_one(ask: Ask, task_id: str, app: App | None, what: What) -> tu
     """The task as it stands, and that nobody runs it, if so."""
     async with opened(app, ask.store) as on:
         task = on.task(task_id)
-        loaded = await task._load()
+        loaded = await task._load_to_act()
         try:
             if ask.dry_run:
                 _judge(ask, on, loaded, what(loaded))

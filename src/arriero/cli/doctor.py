@@ -18,6 +18,7 @@ from ..core.server_diagnosis import diagnose_server
 from ..errors import ArrieroError
 from ..model import AlertRow
 from ..store import existing_store
+from ..store.apart import UNREADABLE
 from ..store.base import ConvoyLoaded, StateStore
 from .loading import load_app
 from .output import one_line, print_json
@@ -110,7 +111,8 @@ async def _of_tasks(store: StateStore, of_app: OfApp) -> list[Finding]:
     alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
     return diagnose_store(
         survey,
-        oldest_alert=next(iter(alerts), None),
+        oldest_alert=next((alert for alert in alerts if alert.cause != UNREADABLE), None),
+        unreadable=[alert for alert in alerts if alert.cause == UNREADABLE],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=of_app.not_undoable,
         standstills=await _standstills(store),

@@ -11,6 +11,7 @@ import msgspec
 from ..attempt import as_datetime
 from ..core.explain import Act, Explanation, Reason, explain
 from ..core.moves import Move
+from ..core.readable import legible_task
 from ..core.wording import relative, told
 from ..escaping import shell_word
 from ..model import AlertRow, Instant, Loaded, TaskState
@@ -95,7 +96,8 @@ async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation
         alert = await _alert_of(task_no, store) if loaded.task.state is TaskState.ERROR else None
         now, processes = await store.known_processes()
         ahead = await asked_ahead(loaded, store)
-        return loaded, explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead), now
+        explanation = explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead)
+        return legible_task(loaded)[0], explanation, now
 
 
 async def _alert_of(task_no: int, store: StateStore) -> AlertRow | None:

@@ -7,9 +7,10 @@ import msgspec
 from ..attempt import as_datetime
 from ..core.compensation import open_compensations
 from ..core.convoy_words import Ahead
+from ..core.readable import faults_of, faults_told, legible, legible_task
 from ..core.supervision import step_policy
 from ..model import Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
-from ..task import waiting_for
+from ..task import waiting_for, waiting_for_release
 from .output import time_of
 
 _read_task_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -82,7 +83,10 @@ class ShownStep(msgspec.Struct, frozen=True):
 
 
 class ShownTask(msgspec.Struct, frozen=True):
-    """``task show``. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside."""
+    """``task show``. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
+
+    ``unreadable``: columns that this release cannot read; what is shown in their place is not theirs.
+    """
 
     no: int
     id: str
@@ -112,10 +116,12 @@ class ShownTask(msgspec.Struct, frozen=True):
     place: int | None = None
     sequence: int | None = None
     turn: str | None = None
+    unreadable: tuple[str, ...] = ()
 
 
-def listed(task: TaskRow) -> ListedTask:
-    """A task's row as one line."""
+def listed(as_it_stands: TaskRow) -> ListedTask:
+    """A task's row as one line; its reason tells what of it cannot be read."""
+    task, faults = legible(as_it_stands), faults_of(as_it_stands)
     failure = None if task.failure is None else _read_task_failure(task.failure)
     return ListedTask(
         task.task_no,
@@ -125,7 +131,7 @@ def listed(task: TaskRow) -> ListedTask:
         task.priority,
         task.failure_count,
         task.lost_count,
-        "" if failure is None else failure.reason,
+        faults_told(faults) or ("" if failure is None else failure.reason),
         as_datetime(task.submitted_at),
         time_of(task.started_at),
         time_of(task.ended_at),
@@ -134,9 +140,12 @@ def listed(task: TaskRow) -> ListedTask:
     )
 
 
-def shown(loaded: Loaded, ahead: Ahead | None = None) -> ShownTask:
+def shown(as_it_stands: Loaded, ahead: Ahead | None = None) -> ShownTask:
     """A task's rows as one value. ``ahead``: who comes before it in its convoy, if its turn has not come."""
+    loaded, faults = legible_task(as_it_stands)
     task = loaded.task
+    without_policy = {fault.number for fault in faults if (fault.table, fault.column) == ("step", "policy")}
+    has_policy = all((fault.table, fault.column) != ("task", "policy") for fault in faults)
     failure = None if task.failure is None else _read_task_failure(task.failure)
     return ShownTask(
         no=task.task_no,
@@ -147,12 +156,12 @@ def shown(loaded: Loaded, ahead: Ahead | None = None) -> ShownTask:
         incarnation=task.incarnation,
         failure_count=task.failure_count,
         lost_count=task.lost_count,
-        waiting_for=waiting_for(loaded, ahead),
+        waiting_for=waiting_for_release(faults) if faults else waiting_for(loaded, ahead),
         reason="" if failure is None else failure.reason,
         failure=failure,
         open_compensations=_still_open(loaded),
         nothing_to_undo=() if failure is None else failure.nothing_to_undo,
-        policy=msgspec.Raw(task.policy.encode()),
+        policy=msgspec.Raw(task.policy.encode() if has_policy else b"null"),
         arguments=msgspec.Raw(loaded.arguments.encode()),
         output=_raw(task.output),
         submitted_at=as_datetime(task.submitted_at),
@@ -162,11 +171,12 @@ def shown(loaded: Loaded, ahead: Ahead | None = None) -> ShownTask:
         complete_by=time_of(task.complete_by),
         paused_at=time_of(task.paused_at),
         reply_to=task.reply_to,
-        steps=tuple(_step(step, loaded) for step in loaded.steps),
+        steps=tuple(_step(step, loaded, has_policy=step.step_no not in without_policy) for step in loaded.steps),
         convoy=None if loaded.convoy is None else loaded.convoy.key,
         place=task.place,
         sequence=task.sequence,
         turn=None if task.turn is None else str(task.turn),
+        unreadable=tuple(fault.says for fault in faults),
     )
 
 
@@ -175,7 +185,7 @@ def _still_open(loaded: Loaded) -> tuple[str, ...]:
     return open_compensations(loaded.steps) if undoing else ()
 
 
-def _step(step: StepRow, loaded: Loaded) -> ShownStep:
+def _step(step: StepRow, loaded: Loaded, *, has_policy: bool) -> ShownStep:
     return ShownStep(
         ordinal=step.ordinal,
         kind=str(step.kind),
@@ -192,7 +202,7 @@ def _step(step: StepRow, loaded: Loaded) -> ShownStep:
         pivot=step.pivot,
         undoes=next((other.ordinal for other in loaded.steps if other.step_no == step.undoes), None),
         idempotency_key=step.idempotency_key,
-        policy=None if step.kind is StepKind.TIMER else _policy(step),
+        policy=_policy(step) if has_policy and step.kind is not StepKind.TIMER else None,
         failure=None if step.failure is None else _read_step_failure(step.failure),
         past=step.ordinal <= loaded.task.past_count,
         arguments=_raw(step.arguments or None),

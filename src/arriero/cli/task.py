@@ -6,6 +6,7 @@ import click
 
 from .. import codec
 from ..core.convoy_words import Ahead, place_told
+from ..core.readable import legible_task
 from ..core.supervision import task_policy
 from ..errors import UnknownTask
 from ..model import Loaded, TaskRow, Turn
@@ -99,8 +100,11 @@ async def find_task(task_id: str, store: StateStore) -> Loaded:
     return loaded
 
 
-def _print(loaded: Loaded, ahead: Ahead | None) -> None:
-    one = shown(loaded, ahead)
+def _print(as_it_stands: Loaded, ahead: Ahead | None) -> None:
+    one = shown(as_it_stands, ahead)
+    loaded, _ = legible_task(as_it_stands)
+    for says in one.unreadable:
+        click.echo(one_line(f"{'cannot be read:':17}{says}"))
     lines = {
         "task": f"{one.id} (number {one.no})",
         "workflow": one.workflow,
@@ -119,7 +123,7 @@ def _print(loaded: Loaded, ahead: Ahead | None) -> None:
         "told to": "" if one.reply_to is None else f"reply queue {one.reply_to}",
         "priority": str(one.priority),
         "failures": f"{one.failure_count} attempts failed, {one.lost_count} processes lost since its last progress",
-        "policy": _task_policy(loaded.task),
+        "policy": "cannot be read" if bytes(one.policy) == b"null" else _task_policy(loaded.task),
         "arguments": _cut(loaded.arguments),
         "output": _cut(loaded.task.output or ""),
     }
@@ -181,7 +185,9 @@ def _step_cells(step: ShownStep) -> tuple[str, ...]:
 
 def _product(step: ShownStep) -> str:
     policy = step.policy
-    return "" if policy is None else f"{policy.tries} x {policy.attempts} x {policy.rounds} = {policy.calls_max}"
+    if policy is None:
+        return "" if step.kind == "timer" else "cannot be read"
+    return f"{policy.tries} x {policy.attempts} x {policy.rounds} = {policy.calls_max}"
 
 
 def _says(step: ShownStep) -> str:

@@ -114,6 +114,8 @@ def _waits_for(convoy: ConvoyRow, first: TaskRow | None, waiting: int, missing: 
             return f"{says}: submit it, or {skip}"
         case ConvoyState.IDLE:
             return "a Scheduler, which sees whose turn is next" if waiting else "a new task"
+        case _:
+            return f"a release that knows the state {convoy.state!r}"
 
 
 def gap_named(convoy: ConvoyRow, first: TaskRow | None, missing: Ranges) -> str:

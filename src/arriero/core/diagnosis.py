@@ -276,6 +276,7 @@ def diagnose_store(
     survey: Surveyed,
     *,
     oldest_alert: AlertRow | None = None,
+    unreadable: Sequence[AlertRow] = (),
     untold_alert: AlertRow | None = None,
     not_undoable: Sequence[tuple[str, str]] | None = None,
     standstills: Sequence[Standstill] = (),
@@ -283,7 +284,8 @@ def diagnose_store(
     """What tasks, steps, queues and processes show.
 
     Args:
-        oldest_alert: the open one opened first.
+        oldest_alert: the open one opened first, of a task in error.
+        unreadable: open ones of tasks with a row that cannot be read.
         untold_alert: an open one that some sink does not know of.
         not_undoable: (agent, step) of an App without compensation and not effect_free; None: those recorded.
         standstills: what stands still among convoys, once for each state.
@@ -294,6 +296,7 @@ def diagnose_store(
         *_without_code(survey, running),
         *_waiting(survey),
         *_errors(survey, oldest_alert),
+        *_unreadable(unreadable, survey.now),
         *(_standstill(still, survey.now) for still in standstills),
         *_untold(survey, untold_alert),
         *_probation(survey),
@@ -392,6 +395,20 @@ def _errors(survey: Surveyed, oldest: AlertRow | None) -> list[Finding]:
         since = wording.told(oldest.opened_at, survey.now)
         says += f", waiting for a person; the first is {oldest.task_id} since {since}: {oldest.reason}"
     return [Finding("care", "error", says, "arriero task list --state error, then arriero task explain ID")]
+
+
+def _unreadable(alerts: Sequence[AlertRow], now: Instant) -> list[Finding]:
+    found = [_cannot_be_read(alert, now) for alert in alerts[:NAMES_TOLD_MAX]]
+    if len(alerts) > NAMES_TOLD_MAX:
+        says = f"{len(alerts) - NAMES_TOLD_MAX:,} more tasks cannot be read"
+        found.append(Finding("care", "unreadable", says, "correct those that are named here, and look again"))
+    return found
+
+
+def _cannot_be_read(alert: AlertRow, now: Instant) -> Finding:
+    says = f"task {alert.task_id} is set apart since {wording.told(alert.opened_at, now)}: {alert.reason}"
+    typed = f"{'-- ' if alert.task_id.startswith('-') else ''}{shlex.quote(alert.task_id)}"
+    return Finding("care", "unreadable", says, f"arriero task show {typed} shows what can be read")
 
 
 _STANDS_STILL = {

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ..errors import UnreadableRow
 from ..model import (
     STEP_OPEN,
     TASK_FORWARD,
@@ -29,6 +30,7 @@ from .convoy_words import Ahead
 from .fold import Event
 from .lease import HELD_FROM, is_on_probation
 from .moves import UNDO_PREFIX, Move, moves
+from .readable import Fault, legible_task
 from .supervision import may_have_happened, pivot_of, step_policy, task_policy
 from .verbs import to_be_redone
 
@@ -86,13 +88,21 @@ def explain(
         history: of the task, in commit order.
         alert: its open one.
         ahead: who comes before it in its convoy, if its turn has not come.
+    Returns: of a task with a row that this release cannot read only that, each column by name, and no verb.
     """
     past = Past(history)
+    if faults := legible_task(loaded)[1]:
+        return Explanation(tuple(map(_cannot_be_read, faults)), tuple(past.acts), ())
     return Explanation(
         tuple(_Explained(loaded, now, Running(processes, now), past, alert, ahead).reasons()),
         tuple(past.acts),
         tuple(moves(loaded, now)),
     )
+
+
+def _cannot_be_read(fault: Fault) -> Reason:
+    """Of a task that goes on for nobody who cannot read it; no verb is judged on half of it."""
+    return Reason("unreadable", f"{fault.says} cannot be read; {UnreadableRow.remedy}")
 
 
 class Past:
