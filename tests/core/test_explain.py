@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from arriero.core.explain import Explanation, Reason, explain
 from arriero.core.lease import PROBATION_FROM
 from arriero.core.moves import Move
-from arriero.core.verbs import allowed_verbs
+from arriero.core.verbs import allowed_verbs, possible_verbs
 from arriero.model import (
     AlertRow,
     HistoryRow,
@@ -447,4 +447,5 @@ def test_however_a_task_stands_there_is_an_answer_and_only_verbs_of_its_state(
     told = explained(task, *processes)
     assert told.reasons
     assert all(reason.says for reason in told.reasons)
-    assert {move.verb for move in told.moves} <= set(allowed_verbs(task.task))
+    assert {move.verb for move in told.moves} <= set(possible_verbs(task.task))
+    assert {move.verb for move in told.moves if not move.refused} <= set(allowed_verbs(task.task, task.life))

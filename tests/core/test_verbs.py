@@ -20,7 +20,7 @@ from arriero.commands import Operate
 from arriero.core.chain import payload_hash
 from arriero.core.changes import Change, Refused
 from arriero.core.compensation import idempotency_key
-from arriero.core.verbs import VERB_RULES, allowed_verbs, judged, operate, to_be_redone
+from arriero.core.verbs import VERB_RULES, allowed_verbs, judged, operate, possible_verbs, to_be_redone
 from arriero.model import (
     Instant,
     Loaded,
@@ -139,7 +139,11 @@ def _refused(verb: Verb, of: Loaded, **changes: Any) -> str:
     assert isinstance(result, Refused), result
     refusal = result.refusal
     assert (result.task_no, result.events) == (0, ())
-    assert (refusal.verdict, refusal.state, refusal.allowed) == ("not_allowed", of.task.state, allowed_verbs(of.task))
+    assert (refusal.verdict, refusal.state, refusal.allowed) == (
+        "not_allowed",
+        of.task.state,
+        allowed_verbs(of.task, of.life),
+    )
     assert judged(command, of, LATER) == refusal
     assert repr(of.task.task_id) in refusal.detail
     return refusal.detail
@@ -170,7 +174,7 @@ def test_a_verb_is_carried_out_exactly_where_the_table_allows_it(verb: Verb, sit
     task = of.task
     fits = (task.paused_at is not None) == (verb is Verb.RESUME) or verb not in (Verb.PAUSE, Verb.RESUME)
     in_table = task.state in TABLE[verb].split()
-    assert (verb in allowed_verbs(task)) == (in_table and fits)
+    assert (verb in possible_verbs(task)) == (in_table and fits)
     if not (in_table and fits) or (verb, situation) in EXCEPT:
         assert EXCEPT.get((verb, situation), "") in _refused(verb, of)
         return
@@ -210,7 +214,11 @@ def test_whoever_saw_another_incarnation_came_too_late_and_is_told_what_the_task
     result = operate(_command(verb, of, incarnation=of.task.incarnation + 1), OneTask(of), LATER)
     assert isinstance(result, Refused)
     refusal = result.refusal
-    assert (refusal.verdict, refusal.state, refusal.allowed) == ("came_first", of.task.state, allowed_verbs(of.task))
+    assert (refusal.verdict, refusal.state, refusal.allowed) == (
+        "came_first",
+        of.task.state,
+        allowed_verbs(of.task, of.life),
+    )
     assert f"is {of.task.state} in incarnation {of.task.incarnation}" in refusal.detail
 
 
@@ -229,7 +237,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
     if of.task.state.value not in TABLE[Verb.PAUSE].split():
         return
     paused = _after(of, _operated(Verb.PAUSE, of))
-    if verb not in allowed_verbs(paused.task) or (verb, situation) in EXCEPT:
+    if verb not in possible_verbs(paused.task) or (verb, situation) in EXCEPT:
         _refused(verb, paused)
         return
     after = _operated(verb, paused).task
@@ -392,6 +400,32 @@ def test_what_was_undone_runs_anew_under_another_seed_and_leaves_its_steps_behin
     assert not change.closes_alert
     again = _operated(Verb.RESUBMIT, _undone(incarnation=5, seed=task.seed))
     assert again.task.seed not in (task.seed, of.task.seed)
+
+
+STUCK = _in_error(done(1), failed(2, in_doubt=True, compensation=None), undoing=True)
+
+
+def _forms(verb: Verb, of: Loaded) -> list[Operate]:
+    """Ways to ask for a verb, of which one is carried out if any is."""
+    if verb is not Verb.ANSWER:
+        return [_command(verb, of)]
+    given: tuple[dict[str, Any], ...] = ({}, {"did_not_happen": True, "result": None})
+    return [_command(verb, of, step=step.ordinal, **what) for step in of.steps for what in given]
+
+
+@pytest.mark.parametrize("situation", [*SITUATIONS, "a step stops the undo"])
+def test_what_is_said_to_be_allowed_is_just_what_would_be_carried_out(situation: str) -> None:
+    of = SITUATIONS.get(situation, STUCK)
+    for verb in Verb:
+        is_carried_out = any(judged(form, of, LATER) is None for form in _forms(verb, of))
+        assert (verb in allowed_verbs(of.task, of.life)) == is_carried_out, verb
+
+
+def test_of_a_stuck_undo_every_verb_says_the_same_remedy() -> None:
+    assert allowed_verbs(STUCK.task, STUCK.life) == (Verb.ANSWER,)
+    assert "step2 may have happened and has no compensation: answer it first" in _refused(Verb.RESUBMIT, STUCK)
+    assert "answer step2 first" in _refused(Verb.COMPENSATE, STUCK)
+    assert "then resubmit goes on with it" in _refused(Verb.COMPENSATE, STUCK)
 
 
 def test_arguments_of_the_workflow_are_edited_as_long_as_its_code_has_asked_for_no_step() -> None:

@@ -504,7 +504,7 @@ async def test_a_task_that_is_not_paused_is_not_resumed(shop: Shop) -> None:
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 2), delay=60)
         error = await refused(task, "resume", "is not paused")
-        assert error.allowed == ("compensate", "cancel", "extend", "answer", "pause")
+        assert error.allowed == ("compensate", "cancel", "pause")
 
 
 async def test_a_task_paused_before_it_began_begins_when_it_is_resumed_and_due(shop: Shop) -> None:

@@ -146,8 +146,9 @@ async def refused(world: World, command: Operate, verdict: str = "not_allowed") 
     answer = await world.apply(command)
     assert (await _all(world.store), await world.rows()) == before
     assert isinstance(answer, Refusal), answer
-    task = await world.task(command.task_no)
-    assert (answer.verdict, answer.state, answer.allowed) == (verdict, task.state, allowed_verbs(task))
+    loaded = await world.load(command.task_no)
+    task = loaded.task
+    assert (answer.verdict, answer.state, answer.allowed) == (verdict, task.state, allowed_verbs(task, loaded.life))
     assert repr(task.task_id) in answer.detail
     return answer
 

@@ -9,7 +9,7 @@ from ..model import TASK_OPEN, Instant, Loaded, StepKind, StepRow, StepState, Ta
 from . import convoy_words, wording
 from .compensation import stuck_in_doubt
 from .supervision import may_have_happened, pivot_of
-from .verbs import VERB_RULES, allowed_verbs, judged, may_edit_all, to_be_redone
+from .verbs import VERB_RULES, judged, may_edit_all, possible_verbs, to_be_redone
 
 ANSWERS_TOLD_MAX = 5
 UNDO_PREFIX = "undo:"  # how a compensation is named to a verb
@@ -33,7 +33,7 @@ class Move(msgspec.Struct, frozen=True):
 def moves(loaded: Loaded, now: Instant) -> list[Move]:
     """The verbs that the task allows, and what each would do; also those that only this task refuses, with the reason."""
     found: list[Move] = []
-    for verb in allowed_verbs(loaded.task):
+    for verb in possible_verbs(loaded.task):
         found += _OF_VERB[verb](loaded, now)
     return sorted(found, key=lambda move: bool(move.refused))
 

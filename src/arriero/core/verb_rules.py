@@ -67,11 +67,6 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
 }
 
 
-def allowed_verbs(task: TaskRow) -> tuple[Verb, ...]:
-    """Verbs that the table allows a task as it stands; a pivot or a step may still refuse one."""
-    return tuple(verb for verb in Verb if (verb, task.state) in VERB_RULES and fits_pause(verb, task))
-
-
 def fits_pause(verb: Verb, task: TaskRow) -> bool:
     """Whether the task's being paused or not lets the verb make sense."""
     is_paused = task.paused_at is not None

@@ -28,14 +28,23 @@ from ..model import (
 )
 from .chain import payload_hash
 from .changes import Change, Refused, Rows, Writer
-from .compensation import idempotency_key, stuck_in_doubt
+from .compensation import idempotency_key
 from .convoys import settle
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import pivot_of, step_policy, stopped_by_pivot, task_policy
 from .telling import Event
-from .verb_rules import VERB_RULES, allowed_verbs, fits_pause
+from .verb_guards import (
+    allowed_verbs,
+    may_edit_all,
+    possible_verbs,
+    to_be_redone,
+    why_no_result,
+    why_not_settled,
+    why_refused,
+)
+from .verb_rules import VERB_RULES, fits_pause
 
-__all__ = ["VERB_RULES", "allowed_verbs", "judged", "may_edit_all", "operate", "to_be_redone"]
+__all__ = ["VERB_RULES", "allowed_verbs", "judged", "may_edit_all", "operate", "possible_verbs", "to_be_redone"]
 
 SEED_LIMIT = 1 << 62
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -58,18 +67,18 @@ def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
             f"somebody else came first: task {task.task_id!r} is {task.state} in incarnation {task.incarnation},"
             f" you saw incarnation {command.incarnation}; look at it again"
         )
-        return Refused(_refusal("came_first", said, task))
+        return Refused(_refusal("came_first", said, task, rows))
     if task.ledger_no is not None:
         said = f"task {task.task_id!r} came with a ledger that is just letting its tasks go: ask again in a moment"
-        return Refused(_refusal("came_first", said, task))
+        return Refused(_refusal("came_first", said, task, rows))
     try:
         return _Operation(command, task, rows, now).carried_out()
     except _NotAllowed as refused:
-        return Refused(_refusal("not_allowed", str(refused), task))
+        return Refused(_refusal("not_allowed", str(refused), task, rows))
 
 
-def _refusal(verdict: str, detail: str, task: TaskRow) -> Refusal:
-    return Refusal(verdict, detail, task.state, allowed_verbs(task))
+def _refusal(verdict: str, detail: str, task: TaskRow, rows: Rows) -> Refusal:
+    return Refusal(verdict, detail, task.state, allowed_verbs(task, life_of(task, rows.steps_of(task.task_no))))
 
 
 class _LoadedRows:
@@ -142,6 +151,8 @@ class _Operation:
         if not fits_pause(command.verb, task):
             what = "is not paused" if command.verb is Verb.RESUME else "is paused already"
             raise _NotAllowed(f"task {task.task_id!r} {what}; allowed: {self._allowed()}")
+        if command.verb is not Verb.ANSWER and (refused := why_refused(command.verb, task, self.life)):
+            raise _NotAllowed(refused)  # an answer names its step, and why that has none
         writer.events.append(self.event)
         writer.set(
             locked_by=None,
@@ -162,7 +173,7 @@ class _Operation:
         return writer.change()
 
     def _allowed(self) -> str:
-        return ", ".join(allowed_verbs(self.before)) or "none"
+        return ", ".join(allowed_verbs(self.before, self.life)) or "none"
 
     def _not_allowed_there(self) -> str:
         return f"{self.command.verb} is not allowed there; allowed: {self._allowed()}"
@@ -230,12 +241,6 @@ class _Operation:
         task, writer = self.before, self.writer
         if self.command.arguments is not None:
             raise _NotAllowed(f"task {task.task_id!r} is being undone: arguments cannot be edited; resubmit it without")
-        if stuck := stuck_in_doubt(self.life):
-            names = ", ".join(step.label for step in stuck)
-            raise _NotAllowed(
-                f"task {task.task_id!r}: {names} may have happened and has no compensation: answer it first,"
-                " with its result or as not happened"
-            )
         self._reopen(TaskEvent.UNDO_RESUMED)
         assert task.failure is not None
         stopped = _read_failure(task.failure)
@@ -324,13 +329,6 @@ class _Operation:
     # --- compensate and cancel
     def compensate(self) -> None:
         task, writer = self.before, self.writer
-        if task.state is TaskState.ERROR and task.undoing:
-            raise _NotAllowed(f"task {task.task_id!r}: its undo has begun and failed; resubmit goes on with it")
-        pivot = pivot_of(self.life)
-        if pivot is not None:
-            raise _NotAllowed(
-                f"task {task.task_id!r} cannot be compensated: step {pivot.label} is a pivot and has or may have happened"
-            )
         failure = TaskFailure("person", self._said("compensated"), code="compensated")
         if task.state in TASK_OPEN:
             self._begin_undo(failure)
@@ -355,8 +353,7 @@ class _Operation:
     # --- extend
     def extend(self) -> None:
         task, writer = self.before, self.writer
-        if task.complete_by is None:
-            raise _NotAllowed(f"task {task.task_id!r} has no limit of its own: there is nothing to extend")
+        assert task.complete_by is not None
         until = later(writer.now, self.command.within)
         if until <= task.complete_by:
             raise _NotAllowed(
@@ -371,8 +368,9 @@ class _Operation:
         step = next((step for step in self.life if step.ordinal == command.step), None)
         if step is None or step.kind is StepKind.TIMER:
             raise _NotAllowed(f"task {task.task_id!r} has no step number {command.step} that could be answered")
-        if step.state is StepState.COMPLETED:
-            raise _NotAllowed(f"task {task.task_id!r}: step {step.label} has a result already; it never changes")
+        refused = why_not_settled(step, task) if command.did_not_happen else why_no_result(step, task, self.life)
+        if refused:
+            raise _NotAllowed(refused)
         if command.did_not_happen:
             self._settle_doubt(step)
         else:
@@ -381,13 +379,6 @@ class _Operation:
             writer.set(not_before=writer.now)
 
     def _settle_doubt(self, step: StepRow) -> None:
-        task = self.before
-        if step.state is StepState.RUNNING:
-            raise _NotAllowed(
-                f"task {task.task_id!r}: step {step.label} is being attempted now: wait for the attempt's end, or give its result"
-            )
-        if not step.in_doubt:
-            raise _NotAllowed(f"task {task.task_id!r}: step {step.label} is not in doubt: there is nothing to settle")
         self.writer.put(replace(step, in_doubt=False))
         self.writer.events.append(
             {"type": "step.answered", "step": step.ordinal, "fence": step.fence, "happened": False}
@@ -396,16 +387,7 @@ class _Operation:
     def _give_result(self, step: StepRow) -> None:
         task, writer = self.before, self.writer
         is_closed = step.kind is StepKind.STEP and step.state not in STEP_OPEN
-        if is_closed and task.undoing:
-            if not step.in_doubt:
-                raise _NotAllowed(
-                    f"task {task.task_id!r}: step {step.label} did not happen, and the undo has begun: there is nothing to answer"
-                )
-        elif is_closed and step.state is StepState.FAILED:
-            if step not in to_be_redone(task, self.life):
-                raise _NotAllowed(
-                    f"task {task.task_id!r}: step {step.label} failed and the workflow has gone another way since; it cannot be answered"
-                )
+        if is_closed and not task.undoing and step.state is StepState.FAILED:
             self._branch_at(step.finished_at or writer.now)
         number = task.result_count + 1
         result = "null" if step.kind is StepKind.COMPENSATION else self.command.result
@@ -468,39 +450,3 @@ _CARRY_OUT: dict[Verb, Callable[[_Operation], None]] = {
     Verb.PAUSE: _Operation.pause,
     Verb.RESUME: _Operation.resume,
 }
-
-
-def may_edit_all(task: TaskRow, life: tuple[StepRow, ...]) -> bool:
-    """Whether a resubmission may edit the arguments of what the task runs, and not only those of a step.
-
-    So it is when that begins from nothing: the task was undone, or its code has asked for no step.
-    """
-    return task.state is TaskState.COMPENSATED or (task.state is TaskState.ERROR and not task.undoing and not life)
-
-
-def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
-    """Failed steps that a resubmission does again: those the task ended by, and those that failed after its end.
-
-    A failure that the workflow caught is no such step: its code has gone another way since, and still does.
-    """
-    if task.failure is None or task.state is not TaskState.ERROR:
-        return []
-    failure = _read_failure(task.failure)
-    failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
-    named = failure.redo
-    if not named and failure.results is None and failure.kind == "step":
-        named = _named_by_release_one(failure, failed)
-    return [step for step in failed if step.ordinal in named or _came_after(step, failure)]
-
-
-def _named_by_release_one(failure: TaskFailure, failed: list[StepRow]) -> tuple[int, ...]:
-    """What release 0.1.0 left the task by: it kept only the step's name and the reason. And what came after that."""
-    of_name = [step for step in failed if step.name == failure.step]
-    fitting = [step for step in of_name if step.failure is not None and failure.reason in step.failure] or of_name
-    last = max((step.result_number or 0 for step in fitting), default=0)
-    return tuple(step.ordinal for step in failed if fitting and (step.result_number or 0) >= last)
-
-
-def _came_after(step: StepRow, failure: TaskFailure) -> bool:
-    """Whether the step's result was recorded after the task had gone into error."""
-    return failure.results is not None and (step.result_number or 0) > failure.results

@@ -1,0 +1,134 @@
+"""What refuses a verb on the rows as they stand, whatever is given with it: one judgement for verbs, refusals and explain."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, Verb
+from .compensation import stuck_in_doubt
+from .supervision import pivot_of
+from .verb_rules import VERB_RULES, fits_pause
+
+Life = tuple[StepRow, ...]
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+def allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
+    """Verbs that some form of would be carried out on the task with these steps."""
+    return tuple(verb for verb in possible_verbs(task) if not why_refused(verb, task, life))
+
+
+def possible_verbs(task: TaskRow) -> tuple[Verb, ...]:
+    """Verbs that the table allows in the task's state; its steps may still refuse one."""
+    return tuple(verb for verb in Verb if (verb, task.state) in VERB_RULES and fits_pause(verb, task))
+
+
+def why_refused(verb: Verb, task: TaskRow, life: Life) -> str:
+    """Why no form of a verb that the table allows would be carried out; empty: one would."""
+    judge = _WHY.get(verb)
+    return "" if judge is None else judge(task, life)
+
+
+def _resubmit(task: TaskRow, life: Life) -> str:
+    stuck = stuck_in_doubt(life) if task.undoing and task.state is TaskState.ERROR else []
+    if not stuck:
+        return ""
+    names = ", ".join(step.label for step in stuck)
+    return (
+        f"task {task.task_id!r}: {names} may have happened and has no compensation: answer it first,"
+        " with its result or as not happened"
+    )
+
+
+def _compensate(task: TaskRow, life: Life) -> str:
+    if task.state is TaskState.ERROR and task.undoing:
+        stuck = ", ".join(step.label for step in stuck_in_doubt(life))
+        first = f"answer {stuck} first, which may have happened and has no compensation; then " if stuck else ""
+        return f"task {task.task_id!r}: its undo has begun and failed; {first}resubmit goes on with it"
+    pivot = pivot_of(life)
+    if pivot is None:
+        return ""
+    return f"task {task.task_id!r} cannot be compensated: step {pivot.label} is a pivot and has or may have happened"
+
+
+def _extend(task: TaskRow, life: Life) -> str:
+    if task.complete_by is not None:
+        return ""
+    return f"task {task.task_id!r} has no limit of its own: there is nothing to extend"
+
+
+def _answer(task: TaskRow, life: Life) -> str:
+    if any(not why_no_result(step, task, life) or not why_not_settled(step, task) for step in life):
+        return ""
+    return f"task {task.task_id!r} has no step that could be answered"
+
+
+def why_no_result(step: StepRow, task: TaskRow, life: Life) -> str:
+    """Why a person cannot give a step its result; empty: they can."""
+    if step.kind is StepKind.TIMER:
+        return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
+    if step.state is StepState.COMPLETED:
+        return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
+    is_closed = step.kind is StepKind.STEP and step.state not in STEP_OPEN
+    if is_closed and task.undoing and not step.in_doubt:
+        return f"task {task.task_id!r}: step {step.label} did not happen, and the undo has begun: there is nothing to answer"
+    if is_closed and not task.undoing and step.state is StepState.FAILED and step not in to_be_redone(task, life):
+        return f"task {task.task_id!r}: step {step.label} failed and the workflow has gone another way since; it cannot be answered"
+    return ""
+
+
+def why_not_settled(step: StepRow, task: TaskRow) -> str:
+    """Why a person cannot say that a step did not happen; empty: they can."""
+    if step.kind is StepKind.TIMER:
+        return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
+    if step.state is StepState.COMPLETED:
+        return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
+    if step.state is StepState.RUNNING:
+        return f"task {task.task_id!r}: step {step.label} is being attempted now: wait for the attempt's end, or give its result"
+    if not step.in_doubt:
+        return f"task {task.task_id!r}: step {step.label} is not in doubt: there is nothing to settle"
+    return ""
+
+
+_WHY: dict[Verb, Callable[[TaskRow, Life], str]] = {
+    Verb.RESUBMIT: _resubmit,
+    Verb.COMPENSATE: _compensate,
+    Verb.EXTEND: _extend,
+    Verb.ANSWER: _answer,
+}
+
+
+def may_edit_all(task: TaskRow, life: tuple[StepRow, ...]) -> bool:
+    """Whether a resubmission may edit the arguments of what the task runs, and not only those of a step.
+
+    So it is when that begins from nothing: the task was undone, or its code has asked for no step.
+    """
+    return task.state is TaskState.COMPENSATED or (task.state is TaskState.ERROR and not task.undoing and not life)
+
+
+def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
+    """Failed steps that a resubmission does again: those the task ended by, and those that failed after its end.
+
+    A failure that the workflow caught is no such step: its code has gone another way since, and still does.
+    """
+    if task.failure is None or task.state is not TaskState.ERROR:
+        return []
+    failure = _read_failure(task.failure)
+    failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
+    named = failure.redo
+    if not named and failure.results is None and failure.kind == "step":
+        named = _named_by_release_one(failure, failed)
+    return [step for step in failed if step.ordinal in named or _came_after(step, failure)]
+
+
+def _named_by_release_one(failure: TaskFailure, failed: list[StepRow]) -> tuple[int, ...]:
+    """What release 0.1.0 left the task by: it kept only the step's name and the reason. And what came after that."""
+    of_name = [step for step in failed if step.name == failure.step]
+    fitting = [step for step in of_name if step.failure is not None and failure.reason in step.failure] or of_name
+    last = max((step.result_number or 0 for step in fitting), default=0)
+    return tuple(step.ordinal for step in failed if fitting and (step.result_number or 0) >= last)
+
+
+def _came_after(step: StepRow, failure: TaskFailure) -> bool:
+    """Whether the step's result was recorded after the task had gone into error."""
+    return failure.results is not None and (step.result_number or 0) > failure.results
