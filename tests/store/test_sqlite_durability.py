@@ -228,6 +228,7 @@ INDEX_OF = {
 READS_ALL = {"count_tasks", "select_filtered"} | {
     f"survey_{what}" for what in ("tasks", "workflows", "steps", "not_undoable")
 }
+READS_ALL |= {"select_of_convoy", "select_naming_ledger"}  # of a purge by name
 
 
 def _queries() -> list[str]:

@@ -64,7 +64,10 @@ class UnknownWord(str):
 
 def known_or_as_is(words: Mapping[Any, Any], value: Any) -> Any:
     """What a value of a column stands for; the value itself if that is not known."""
-    known = words.get(value, value)
+    try:
+        known = words.get(value, value)
+    except TypeError:  # a converter of the caller's connection has made something else of it
+        return value
     return UnknownWord(known) if type(known) is str else known
 
 

@@ -226,6 +226,7 @@ class SqliteStore(SqliteLedgers):
         if self._writer is None:
             raise StoreError(f"store {self.path}: it is not open")
         if is_renewal:
+            self._file.refuse_another()  # before a flag is set beside a file that is another's
             self._renewal_flag.set()  # now: what this process is just writing is the last that is written before it
         with translating(self.path):
             return await self._writer.run(

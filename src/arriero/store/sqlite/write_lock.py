@@ -38,7 +38,7 @@ class RenewalFlag:
     def set(self) -> None:
         """A renewal waits."""
         with suppress(OSError):  # a full disk: then the renewal takes its chance
-            self._file.parent.mkdir(exist_ok=True)
+            self._file.parent.mkdir(mode=0o700, exist_ok=True)
             self._write(since_boot() + _microseconds(SET_SECONDS))
 
     def clear(self) -> None:
@@ -61,7 +61,7 @@ class RenewalFlag:
         return 0 < until - since_boot() <= _microseconds(SET_SECONDS)
 
     def _write(self, until: int) -> None:
-        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.pwrite(file, until.to_bytes(_BYTES, "big"), 0)
         finally:
