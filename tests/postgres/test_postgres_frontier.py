@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from arriero.commands import Claim, Claimed
-from arriero.model import Instant
+from arriero.model import Instant, later
 from arriero.store.postgres import frontier
 from arriero.store.postgres.frontier import DEAD_A_LOOK, DEAD_FEW, LOOKS_MAX, SLACK, Frontier
 from arriero.store.postgres.pipeline import Asked
@@ -78,9 +78,15 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-async def store(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
+def clock() -> list[Instant]:
+    """The store's, moved by hand."""
+    return [NOON]
+
+
+@pytest.fixture
+async def store(url: str, clock: list[Instant], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
     monkeypatch.setattr(frontier, "DEAD_FEW", 100)
-    store = PostgresStore(f"{url}?listen=off&prepare=off")
+    store = PostgresStore(f"{url}?listen=off&prepare=off", clock=lambda: clock[0])
     await store.open()
     yield store
     await store.close()
@@ -119,13 +125,14 @@ async def leave_dead_rows(store: PostgresStore, url: str, process_no: int) -> No
 
 
 async def test_beside_an_old_snapshot_looks_and_claims_do_not_read_again_what_is_dead(
-    store: PostgresStore, url: str, pages: dict[str, int]
+    store: PostgresStore, url: str, clock: list[Instant], pages: dict[str, int]
 ) -> None:
     process_no = await store.register("p", 60.0)
     with psycopg.connect(url) as old:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM arriero.task")
         await leave_dead_rows(store, url, process_no)
+        clock[0] = later(NOON, 10.0)
         await store.due((WORKFLOW,), (AGENT,))
         await store.load_news(process_no)
         assert min(pages["select_due"], pages["select_news"]) > 2 * PAGES_MAX  # so there is something to be read
@@ -141,13 +148,14 @@ async def test_beside_an_old_snapshot_looks_and_claims_do_not_read_again_what_is
 
 
 async def test_what_has_been_due_for_longer_than_a_look_reaches_back_is_found_by_the_next_whole_one(
-    store: PostgresStore, url: str
+    store: PostgresStore, url: str, clock: list[Instant]
 ) -> None:
     process_no = await store.register("p", 60.0)
     with psycopg.connect(url) as old:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM arriero.task")
         await leave_dead_rows(store, url, process_no)
+        clock[0] = later(NOON, 10.0)
         await store.due((WORKFLOW,), (AGENT,))
         await store.submit([submission("resumed")])
         with psycopg.connect(url, autocommit=True) as others:
