@@ -17,8 +17,16 @@ async def amount(value: float) -> float:
     return value
 
 
-def app_on(store: str) -> App:
-    return App("doors", workflows=[take, amount], store=store)
+class Doors(App):
+    """An App that knows the URL it was given, with its password."""
+
+    given = ""
+
+
+def app_on(store: str) -> Doors:
+    app = Doors("doors", workflows=[take, amount], store=store)
+    app.given = store
+    return app
 
 
 app = App("doors", workflows=[take, amount])  # for the command line, which is told the store

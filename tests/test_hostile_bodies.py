@@ -12,16 +12,16 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from arriero import App, Entry, InvalidInput, TaskFailed, connect
+from arriero import Entry, InvalidInput, TaskFailed, connect
 from arriero.cli.main import commands
-from tests.hostile_bodies import BODIES, NOT_AS_VALUE, Body, amount, app_on, take
+from tests.hostile_bodies import BODIES, NOT_AS_VALUE, Body, Doors, amount, app_on, take
 from tests.postgres_servers import database, emptied
 
 MODULE = "tests.hostile_bodies:app"
 REFUSED_BY_SQL = "22023"
 PATIENCE = 30.0
 
-Door = Callable[[App, Body, str], Awaitable[None]]
+Door = Callable[[Doors, Body, str], Awaitable[None]]
 
 
 class Refused(Exception):
@@ -29,15 +29,15 @@ class Refused(Exception):
 
 
 # --- doors
-async def by_python(app: App, body: Body, task_id: str) -> None:
+async def by_python(app: Doors, body: Body, task_id: str) -> None:
     try:
         await app.submit(take(body.value), task_id=task_id)
     except InvalidInput as error:
         raise Refused(str(error)) from error
 
 
-async def by_sync(app: App, body: Body, task_id: str) -> None:
-    other = app_on(app.store)
+async def by_sync(app: Doors, body: Body, task_id: str) -> None:
+    other = app_on(app.given)
 
     def submit() -> None:
         with other.sync as front:
@@ -49,16 +49,16 @@ async def by_sync(app: App, body: Body, task_id: str) -> None:
         raise Refused(str(error)) from error
 
 
-async def by_ledger(app: App, body: Body, task_id: str) -> None:
+async def by_ledger(app: Doors, body: Body, task_id: str) -> None:
     try:
         await app.submit_ledger(f"ledger {task_id}", [Entry(take(body.value), task_id=task_id)])
     except InvalidInput as error:
         raise Refused(str(error)) from error
 
 
-async def joined(app: App, body: Body, task_id: str) -> None:
-    is_file = app.store.startswith("sqlite:")
-    connection: Any = connect(app.store) if is_file else psycopg.connect(app.store)
+async def joined(app: Doors, body: Body, task_id: str) -> None:
+    is_file = app.given.startswith("sqlite:")
+    connection: Any = connect(app.given) if is_file else psycopg.connect(app.given)
     with closing(connection):
         if isinstance(connection, sqlite3.Connection):
             connection.execute("BEGIN IMMEDIATE")
@@ -69,8 +69,8 @@ async def joined(app: App, body: Body, task_id: str) -> None:
         connection.commit()
 
 
-async def by_command(app: App, body: Body, task_id: str) -> None:
-    options = ["--arguments", "-", "--task-id", task_id, "--store", app.store]
+async def by_command(app: Doors, body: Body, task_id: str) -> None:
+    options = ["--arguments", "-", "--task-id", task_id, "--store", app.given]
     done = await asyncio.to_thread(CliRunner().invoke, commands, ["submit", MODULE, "take", *options], input=body.text)
     if done.exit_code == 2:
         (line,) = done.stderr.splitlines()
@@ -78,9 +78,9 @@ async def by_command(app: App, body: Body, task_id: str) -> None:
     assert done.exit_code == 0, done
 
 
-async def by_sql(app: App, body: Body, task_id: str) -> None:
+async def by_sql(app: Doors, body: Body, task_id: str) -> None:
     try:
-        with psycopg.connect(app.store) as connection:
+        with psycopg.connect(app.given) as connection:
             connection.execute("SELECT arriero.submit('take', %s, task_id => %s)", (body.text, task_id))
     except psycopg.Error as error:
         assert error.sqlstate == REFUSED_BY_SQL, error
@@ -108,7 +108,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return emptied(database(request.param))
 
 
-async def recorded(app: App, task_id: str) -> str:
+async def recorded(app: Doors, task_id: str) -> str:
     return (await app.task(task_id)._load()).arguments
 
 
@@ -192,11 +192,11 @@ async def test_what_means_the_same_to_python_is_the_same_body_at_every_pair_of_d
     assert wrong == []
 
 
-async def again(door: Door, app: App, body: Body, task_id: str) -> None:
+async def again(door: Door, app: Doors, body: Body, task_id: str) -> None:
     if door is not by_sql:
         return await door(app, body, task_id)
     try:
-        with psycopg.connect(app.store) as connection:
+        with psycopg.connect(app.given) as connection:
             connection.execute("SELECT arriero.submit('take', %s, task_id => %s)", (body.text, task_id))
     except psycopg.errors.UniqueViolation as error:
         raise Refused(error.diag.message_primary) from error

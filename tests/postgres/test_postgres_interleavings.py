@@ -38,10 +38,12 @@ from arriero.commands import (
     Taken,
 )
 from arriero.model import AlertRow, HistoryRow, Instant, Loaded, StepRow, TaskRow, Verb, later
+from arriero.store.apart import SetApart
 from arriero.store.base import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import processes, reading, submitting
 from arriero.store.postgres.applying import Applying
+from arriero.store.postgres.frontier import Frontiers
 from arriero.store.postgres.session import Session, Transaction
 from arriero.store.postgres.store import PostgresStore
 from tests.postgres_servers import emptied, server, worker
@@ -81,12 +83,16 @@ Two = tuple[Asked, Asked]
 Scene = Callable[[StateStore, Sequence[str]], Awaitable[list[Two]]]  # rows for each name, and what is asked of them
 
 
+def _applying(transaction: Transaction, at: Instant) -> Applying:
+    return Applying(transaction, at, Frontiers(), SetApart(lambda: at))
+
+
 def applied(command: AnyCommand, at: Instant = Instant(NOON)) -> Asked:
     async def in_memory(store: MemoryStore) -> Any:
         return (await store.apply([command]))[0]
 
     def in_session(session: Session) -> Any:
-        answers = session.transact(lambda transaction: Applying(transaction, at).run([command], None))
+        answers = session.transact(lambda transaction: _applying(transaction, at).run([command], None))
         assert answers is not None
         return answers[0]
 
@@ -374,6 +380,7 @@ class World:
         lost_processes: dict[str, bool],
     ) -> None:
         self.rows = {one.task.task_no: one for one in loaded}
+        self.store_id = "store"
         self.log = history
         self.leases = leases
         self.lost_processes = lost_processes

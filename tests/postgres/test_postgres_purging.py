@@ -11,6 +11,7 @@ from test_postgres_convoys import PATIENCE, SOMEBODY_WAITS, until
 from arriero import TransactionConflict
 from arriero.commands import Process, Submitted
 from arriero.model import Instant
+from arriero.store.apart import SetApart
 from arriero.store.base import Busy, PurgeNamed
 from arriero.store.postgres import purging
 from arriero.store.postgres.session import Transaction
@@ -51,7 +52,7 @@ class Slowly:
         self.done = asyncio.create_task(world.store._write_at(self._purge, lane="upkeep"))
 
     def _purge(self, transaction: Transaction, now: Instant) -> None:
-        answer = purging.purge(transaction, now, self._which, self._found, "janitor", 100)
+        answer = purging.purge(transaction, now, self._which, self._found, "janitor", 100, SetApart(lambda: now))
         assert answer.is_done
         self.removed.set()
         assert self._may_commit.wait(PATIENCE)
@@ -113,7 +114,8 @@ async def test_a_task_that_comes_between_the_look_and_the_locks_keeps_its_key(wo
     assert isinstance(world.store, PostgresStore)
     which = PurgeNamed(what="convoy", name=KEY, ended_before=world.clock())
     answer = await world.store._write_at(
-        lambda t, now: purging.purge(t, now, which, Found(True, (task_no,), 1), "janitor", 100), lane="upkeep"
+        lambda t, now: purging.purge(t, now, which, Found(True, (task_no,), 1), "janitor", 100, SetApart(lambda: now)),
+        lane="upkeep",
     )
     assert answer.kept == f"convoy '{KEY}': a task came to it just now; ask again"
     assert len(await world.store.list_tasks()) == 2

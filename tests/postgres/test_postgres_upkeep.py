@@ -26,11 +26,12 @@ async def once() -> int:
 
 @pytest.mark.parametrize("table", ["status", "alert", "ledger"])
 async def test_what_expires_is_recovered_while_somebody_has_a_table_of_upkeep_or_alerts_locked(table: str) -> None:
-    app = App("slow", agents=[slow], workflows=[once], store=emptied(database()))
+    url = emptied(database())
+    app = App("slow", agents=[slow], workflows=[once], store=url)
     async with app.running():
         assert app._node is not None
         assert app._node.session is not None
-        with psycopg.connect(app.store) as stranger:
+        with psycopg.connect(url) as stranger:
             stranger.execute(f"LOCK TABLE arriero.{table} IN ACCESS EXCLUSIVE MODE".encode())
             upkeep = app._node.session._upkeep
             assert upkeep is not None

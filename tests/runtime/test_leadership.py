@@ -117,19 +117,10 @@ class Lease:
         self.is_free = True
         self.worked: list[int] = []
         self.clock = self
-        self._passes = 0
-        self._over = asyncio.Event()
 
     # the clock
     def monotonic(self) -> float:
         return self.at
-
-    async def idle(self, event: asyncio.Event, seconds: float) -> None:
-        self.at += seconds
-        self._passes -= 1
-        if self._passes <= 0:
-            self._over.set()
-            await event.wait()
 
     # the store
     async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
@@ -147,12 +138,11 @@ class Lease:
 
     async def passes(self, count: int) -> list[int]:
         """Terms that a leader worked under in so many passes."""
-        self._passes = count
         leader = Leader(self._work, store=self, ports=self, settings=QUICK, actor="leader", process_no=1)
-        running = asyncio.create_task(leader.run())
-        await within(self._over.wait())
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        for _ in range(count):
+            await leader._keep()
+            await leader._pass()
+            self.at += QUICK.supervise_seconds
         return self.worked
 
 

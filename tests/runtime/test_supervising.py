@@ -1,5 +1,6 @@
 """One pass of the Supervisor: a row's or a command's trouble costs no other its recovery."""
 
+from collections.abc import Callable
 from typing import Any
 
 from runtime_world import QUICK
@@ -25,12 +26,13 @@ class Bench:
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
         return Overdue(NOW, self.expired, (), (), ())
 
-    async def ask(self, command: AnyCommand) -> Any:
+    def put(self, command: AnyCommand, on_answer: Callable[[Any], None]) -> None:
         assert isinstance(command, Recover)
         self.asked.append(command.step_no)
         if command.step_no in self.broken:
-            raise StoreError("it cannot be written")
-        return Refusal("moved_on") if command.step_no in self.refused else Applied(task_row(), (), ())
+            on_answer(StoreError("it cannot be written"))
+        else:
+            on_answer(Refusal("moved_on") if command.step_no in self.refused else Applied(task_row(), (), ()))
 
     async def written(self) -> int:
         common: Any = {"store": self, "committer": self, "ports": SystemPorts(), "settings": QUICK}

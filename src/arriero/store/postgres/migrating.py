@@ -45,12 +45,17 @@ _RUN = (
     "GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};",
     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};",
 )
+_SUBMIT_OPTIONS = "text, integer, double precision, text, text, bigint, boolean"  # after workflow and arguments
 # What a grant of each of RIGHTS is. Who submits reads only what opening a store asks: its number, its id, its clock.
 STATEMENTS: Mapping[str, tuple[str, ...]] = {
     "submit": (
         "GRANT SELECT ON {schema}.migration, {schema}.meta TO {role};",
         "GRANT SELECT (renewed_at) ON {schema}.process TO {role};",
-        "GRANT EXECUTE ON FUNCTION {schema}.keep_task, {schema}.submit TO {role};",
+        "GRANT EXECUTE ON FUNCTION {schema}.keep_task TO {role};",
+        *(
+            f"GRANT EXECUTE ON FUNCTION {{schema}}.submit(text, {of}, {_SUBMIT_OPTIONS}) TO {{role}};"
+            for of in ("text", "jsonb")
+        ),
     ),
     "read": ("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",),
     "run": _RUN,
