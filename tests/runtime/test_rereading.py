@@ -148,13 +148,12 @@ async def test_while_the_store_is_silent_the_same_is_asked_again_after_a_pause(b
 async def test_a_task_that_cannot_be_taken_up_costs_the_others_nothing(bench: Bench) -> None:
     bench.stumbles = {2}
     for task_no in (1, 2, 3):
-        bench.rereading.ask(task_no, ())
-    await bench.quiet()
+        bench.rereading.ask(task_no, (report(task_no),))
+    await until(lambda: len(bench.told) == 2)
     assert [task_no for task_no, _, _ in bench.told] == [1, 3]
-    bench.stumbles = set()
-    bench.rereading.ask(2, ())
+    bench.stumbles = set()  # nobody asks for it again: it is not forgotten, nor is what came for it
     await bench.quiet()
-    assert [task_no for task_no, _, _ in bench.told] == [1, 3, 2]
+    assert bench.told[-1] == (2, True, (2,))
 
 
 async def test_what_is_too_much_for_one_answer_is_asked_for_in_smaller_questions(bench: Bench) -> None:
@@ -187,17 +186,17 @@ async def test_others_have_their_turn_between_two_tasks_that_are_taken_up(bench:
     assert {1, 2} <= set(seen)
 
 
-async def test_a_record_that_cannot_be_read_costs_the_others_nothing_and_counts_as_gone(bench: Bench) -> None:
+async def test_a_reading_that_breaks_costs_the_others_nothing_and_forgets_no_task(bench: Bench) -> None:
+    """A store sets unreadable rows apart; whatever else a reading raises may be over a moment later."""
     bench.store.unreadable = {2}
     for task_no in (1, 2, 3):
         bench.rereading.ask(task_no, (report(task_no),))
-    await bench.quiet()
-    assert bench.told == [(1, True, (1,)), (2, False, (2,)), (3, True, (3,))]
-    assert not bench.rereading
+    await until(lambda: len(bench.told) == 2)
+    assert sorted(bench.told) == [(1, True, (1,)), (3, True, (3,))]
     bench.store.unreadable = set()
-    bench.rereading.ask(2, ())
     await bench.quiet()
-    assert bench.told[-1] == (2, True, ())
+    assert bench.told[-1] == (2, True, (2,))
+    assert not bench.rereading
 
 
 # --- with Agents in another process

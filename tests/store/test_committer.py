@@ -121,7 +121,7 @@ async def test_a_command_that_cannot_be_written_is_found_by_halving_and_only_it_
     assert isinstance(failed, ValueError)
     assert answered == {word: word.upper() for word in "abcdegh"}
     sizes = [len(batch) for batch in writer.batches]
-    assert sizes == [8, 4, 4, 2, 1, 1, 2]
+    assert sizes == [8, 4, 4, 2, 1, 1, 1, 2]  # the one that fails is sent once more, alone and a moment later
 
 
 async def test_a_command_alone_in_its_batch_is_sent_once_more_before_it_is_to_blame(
@@ -227,7 +227,7 @@ async def test_trouble_in_the_middle_of_halving_is_waited_out(committer: Committ
     writer.errors = [ValueError("some command of this batch"), StoreError("busy")]
     _put(committer, answered, "a", "b")
     await _until(lambda: len(answered) == 2)
-    assert writer.batches == [["a", "b"], ["a"], ["a"], ["b"]]
+    assert writer.batches == [["a", "b"], ["a"], ["a"], ["b"], ["b"]]
     assert answered["a"] == "A"
     assert isinstance(answered["b"], ValueError)
 

@@ -59,8 +59,11 @@ def shown_span(start: datetime | None, end: datetime | None) -> str:
 
 
 def shown_exactly(instant: Instant) -> str:
-    """An instant with its microseconds."""
-    return as_datetime(instant).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """An instant with its microseconds; one that no calendar has, as a damaged row may hold it, as its number."""
+    try:
+        return as_datetime(instant).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    except (OverflowError, ValueError, TypeError):
+        return f"instant {instant!r}"
 
 
 def data_output() -> BinaryIO:

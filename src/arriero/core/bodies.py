@@ -35,16 +35,19 @@ def canonical(body: str) -> bytes | None:
         return None
 
 
-def is_same_body(body_hash: str, submitted: Callable[[], str], command: Submit) -> bool:
+def is_same_body(body_hash: str, submitted: Callable[[], str | None], command: Submit) -> bool:
     """Whether a known task was submitted with the arguments of the command.
 
     Args:
         body_hash: of the known task; those of equal texts are equal, others tell nothing.
-        submitted: reads the arguments that it was submitted with, whatever a person has sent in their place.
+        submitted: reads the arguments that it was submitted with, whatever a person has sent in their place; None: the
+            row that held them is gone.
     """
     if body_hash == command.body_hash:
         return True
     known = submitted()
+    if known is None:
+        return False
     if known == command.arguments:
         return True
     form = canonical(command.arguments)

@@ -16,7 +16,7 @@ Differing = Literal["workflow", "body", "convoy", "sequence", "end mark"]
 
 
 def what_differs(
-    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow | None
+    task: TaskRow, command: Submit, submitted: Callable[[], str | None], tail: TailRow | None
 ) -> Differing | None:
     """The first thing in which a submission differs from the task of the same id; None: it is the same.
 
@@ -33,7 +33,7 @@ def what_differs(
     return None if _is_same_end(task, command, tail) else "end mark"
 
 
-def _what_differs_in_body(task: TaskRow, command: Submit, submitted: Callable[[], str]) -> Differing | None:
+def _what_differs_in_body(task: TaskRow, command: Submit, submitted: Callable[[], str | None]) -> Differing | None:
     if task.workflow != command.workflow:
         return "workflow"
     return None if is_same_body(task.body_hash, submitted, command) else "body"
@@ -52,14 +52,16 @@ def _is_same_end(task: TaskRow, command: Submit, tail: TailRow | None) -> bool:
 
 
 def same_submission(
-    task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow | None = None
+    task: TaskRow, command: Submit, submitted: Callable[[], str | None], tail: TailRow | None = None
 ) -> Submitted | Refusal:
     """The answer to a ``task_id`` that is known. ``submitted``, ``tail``: as in ``what_differs``."""
     differs = what_differs(task, command, submitted, tail)
     return Submitted(task.task_no, False) if differs is None else known_otherwise(task.task_id, differs)
 
 
-def same_sequence(task: TaskRow, command: Submit, submitted: Callable[[], str], tail: TailRow) -> Submitted | Refusal:
+def same_sequence(
+    task: TaskRow, command: Submit, submitted: Callable[[], str | None], tail: TailRow
+) -> Submitted | Refusal:
     """The answer to a sequence that is used: its task, whatever its id, or a refusal when that is another operation."""
     if _what_differs_in_body(task, command, submitted) is not None:
         return used_otherwise(task.task_id, command)

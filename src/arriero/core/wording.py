@@ -12,8 +12,11 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 def when(instant: Instant) -> str:
-    """An instant in UTC, to the second."""
-    return f"{as_datetime(instant):%Y-%m-%d %H:%M:%S}Z"
+    """An instant in UTC, to the second; one that no calendar has, as a damaged row may hold it, as its number."""
+    try:
+        return f"{as_datetime(instant):%Y-%m-%d %H:%M:%S}Z"
+    except (OverflowError, ValueError, TypeError):
+        return f"instant {instant!r}"
 
 
 def span(seconds: float) -> str:

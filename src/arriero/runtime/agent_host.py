@@ -19,7 +19,7 @@ from ..core.supervision import on_attempt_failed, step_policy
 from ..definitions import Agent, Compensation, Resource, Step, open_resources
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
 from ..model import StepFailure, StepKind, StepRow, UndoContext, seconds_between
-from ..store.base import StateStore
+from ..store.base import Busy, StateStore, Unwritten
 from ..store.committer import Committer
 from .attempt_registry import AttemptRegistry
 from .crash_points import reach
@@ -200,6 +200,10 @@ class AgentHost:
 
     def _taken(self, room: tuple[tuple[str, int], ...], answer: Answer | BaseException) -> None:
         self._asked_room = ()
+        if isinstance(answer, Busy | Unwritten):  # nothing was taken; the next poll asks again
+            for name, places in room:
+                self._used[name] -= places
+            return
         if not isinstance(answer, Taken):
             self._unsure += room  # what was taken, if anything, is found by reconciling; until then its place is kept
             return
@@ -216,11 +220,18 @@ class AgentHost:
         if again or any(name in self._backlog for name, _ in room if got[name]):
             self.take_soon()
 
-    def reconciled(self) -> None:
-        """What a lost answer had taken is under way by now; the places kept for it are free."""
-        for name, places in self._unsure:
+    def unsure_places(self) -> tuple[tuple[str, int], ...]:
+        """Places of Takes whose answer was lost, as of now; what they took is found by asking the store."""
+        return self._unsure
+
+    def reconciled(self, known: tuple[tuple[str, int], ...]) -> None:
+        """What these lost answers had taken is under way by now; the places kept for it are free.
+
+        Others may have been lost since the store was asked: their places are kept until it is asked again.
+        """
+        for name, places in known:
             self._used[name] -= places
-        self._unsure = ()
+        self._unsure = self._unsure[len(known) :]
         self.take_soon()
 
     # --- attempts

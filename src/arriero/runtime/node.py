@@ -129,7 +129,7 @@ class Session:
             process_no=process_no,
         )
         try:
-            self.committer.start()
+            self.committer.start(lambda: self._loop_ended(Loop.COMMITTER))
             await self.agents.start()
             await self.membership.start()
         except BaseException:  # a resource cannot be opened, the store is gone, or nobody wants it any more
@@ -234,8 +234,9 @@ class Session:
         if self._troubled:
             self._troubled = False
             try:
+                lost = self.agents.unsure_places()
                 await self.scheduler.reconcile()
-                self.agents.reconciled()
+                self.agents.reconciled(lost)
             except BaseException:
                 self._troubled = True
                 raise

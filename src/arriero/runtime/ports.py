@@ -156,14 +156,22 @@ class SystemPorts:
             self._pools[pool] = ThreadPoolExecutor(size, thread_name_prefix=f"arriero-{pool}")
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
+        is_wanted = True
 
         def run() -> T:
+            if not is_wanted:
+                raise RuntimeError("nobody waits for the function any more")
             try:
                 return context.run(function)
             except StopIteration as error:  # a future refuses it, and nobody would ever hear of it
                 raise RuntimeError("StopIteration left the function") from error
 
-        future = self._pools[pool].submit(run)
+        try:
+            future = self._pools[pool].submit(run)
+        except BaseException:  # no thread could be started, but the pool may keep the function for the next one
+            is_wanted = False
+            on_done()
+            raise
 
         def tell(_: object) -> None:
             with suppress(RuntimeError):  # the loop is closed; nobody counts any more

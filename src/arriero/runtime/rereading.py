@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from itertools import islice
 
 from ..commands import Reported
-from ..errors import StoreError
 from ..loops import Loop, LoopGuard
 from ..model import Loaded
 from ..store.base import StateStore
@@ -84,31 +83,20 @@ class Rereading:
             self._is_asking = False
 
     async def _read_and_tell(self, asked: list[int]) -> None:
+        """What fails is asked for again, so that no task is forgotten: nobody else drives what is ours."""
+        failed: Exception | None = None
         with self._reading():
-            found = await self._read(asked)
+            found = {loaded.task.task_no: loaded for loaded in await self._store.load_tasks(asked)}
             for task_no in asked:
-                self._tell(task_no, found.get(task_no))
+                reports = self._reports.pop(task_no)
+                try:
+                    self._on_read(task_no, found.get(task_no), reports)
+                except Exception as error:  # it must not cost the others of its question theirs
+                    self._reports[task_no] = reports + self._reports.get(task_no, ())
+                    failed = error
                 await _turn()  # running code again from its start takes its time: others have their turn
-
-    async def _read(self, task_nos: list[int]) -> dict[int, Loaded]:
-        """What was found. A record that cannot be read counts as gone, and costs the others of its question nothing."""
-        try:
-            return {loaded.task.task_no: loaded for loaded in await self._store.load_tasks(task_nos)}
-        except StoreError:
-            raise
-        except Exception:
-            if len(task_nos) > 1:
-                alone = [await self._read([task_no]) for task_no in task_nos]
-                return {task_no: loaded for found in alone for task_no, loaded in found.items()}
-            logger.exception("task number %d cannot be read again", task_nos[0])
-            return {}
-
-    def _tell(self, task_no: int, loaded: Loaded | None) -> None:
-        """A task that cannot be taken up must not cost the others of its question theirs."""
-        try:
-            self._on_read(task_no, loaded, self._reports.pop(task_no))
-        except Exception:
-            logger.exception("task number %d could not be taken up again from its record", task_no)
+        if failed is not None:
+            raise failed
 
 
 @types.coroutine

@@ -58,6 +58,7 @@ from .settings import Settings
 logger = logging.getLogger("arriero")
 OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
 
+UNWRITABLE_SECONDS = 5.0  # until a task is read again that could not even be held: the machine may have been to blame
 UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
 
 
@@ -615,6 +616,8 @@ class Scheduler:
         elif isinstance(answer, StoreError):
             live.busy = False  # the process ends and the store is silent: whoever frees the task goes on with it
         elif self.live.get(command.task_no) is live:
+            for report in reports + (outdated or ()):  # what came in counts all the same
+                self.report_alone(report)
             self._quarantine(live, command, answer)
 
     def _settle(self, command: Advance) -> None:
@@ -631,10 +634,12 @@ class Scheduler:
 
     def _quarantine(self, live: LiveTask, command: Advance, error: object) -> None:
         """A command that cannot be written is a bug of ours: hold this one task with the evidence, go on with the others."""
-        live.busy = False
         if isinstance(command.ending, Hold):
-            logger.error("task %s cannot even be held: %r", live.task.task_id, error)
+            logger.error("task %s cannot even be held, it is read again: %r", live.task.task_id, error)
+            live.busy = True  # its code is ahead of the record: it must not be driven any more
+            self._ports.clock.call_later(UNWRITABLE_SECONDS, lambda: self._reload_if_held(live))
             return
+        live.busy = False
         failure = TaskFailure(
             "bug", f"its transition could not be written: {type(error).__name__}: {error}", code="quarantined"
         )
@@ -642,6 +647,10 @@ class Scheduler:
         held = self._advance(live, (), (), Hold(failure))
         assert held is not None
         self._send(live, held)
+
+    def _reload_if_held(self, live: LiveTask) -> None:
+        if self.live.get(live.task.task_no) is live:
+            self._reload_soon(live.task.task_no, ())
 
     def _written(self, live: LiveTask, command: Advance, answer: Applied) -> None:
         live.task = answer.task
@@ -669,7 +678,10 @@ class Scheduler:
             if isinstance(item, Reported):
                 self.report_alone(item)
         if live.task.ended_at is not None:
-            self._on_end(live.task, live)
+            try:
+                self._on_end(live.task, live)
+            except Exception:  # whoever waits asks the store; the next task of the convoy must still be taken up
+                logger.exception("the end of task %s could not be told", live.task.task_id)
         if was_full or is_on_probation(live.task):
             self.claim_soon()
 

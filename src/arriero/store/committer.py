@@ -30,13 +30,13 @@ OnAnswer = Callable[[A | BaseException], None]
 class _Asked(Generic[C, A]):
     """A command, who is told of its answer, and since when another transaction stands in its way."""
 
-    __slots__ = ("_on_answer", "busy_since", "command", "failures", "is_told", "pause")
+    __slots__ = ("_on_answer", "busy_since", "command", "had_pause", "is_told", "pause")
 
     def __init__(self, command: C, on_answer: "OnAnswer[A]") -> None:
         self.command = command
         self._on_answer = on_answer
         self.is_told = False
-        self.failures = 0  # transactions with it that raised what was no StoreError
+        self.had_pause = False  # whether it was sent alone a moment after its transaction raised what was no StoreError
         self.busy_since: float | None = None
         self.pause = BUSY_SECONDS
 
@@ -86,9 +86,10 @@ class Committer(Generic[C, A]):
         self.commits = 0
         self.commands = 0
 
-    def start(self) -> None:
-        """Begin to commit."""
+    def start(self, on_end: Callable[[], None] = lambda: None) -> None:
+        """Begin to commit. ``on_end``: called when nobody commits any more, for whatever reason."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="arriero-committer")
+        self._task.add_done_callback(lambda _: on_end())
 
     async def stop(self) -> None:
         """Commit what waits, then end. Whoever is cancelled while it waits for that does not cancel the commit."""
@@ -209,8 +210,6 @@ class Committer(Generic[C, A]):
                 continue
             except Exception as error:
                 self._on_trouble(error)
-                for asked in batch:
-                    asked.failures += 1
                 await self._halve(batch, error)
                 return
             self.commits += 1
@@ -265,9 +264,10 @@ class Committer(Generic[C, A]):
         """A command that cannot be written must not hold up the others: find it."""
         if len(batch) == 1:
             asked = batch[0]
-            if asked.failures > 1 or self._stopping or not self._repeat(asked.command):
+            if asked.had_pause or self._stopping or not self._repeat(asked.command):
                 asked.tell(error)
-            else:  # alone in its first batch: it may have been the machine's fault, not its own
+            else:  # a moment later, alone: it may have been the machine's fault, not its own
+                asked.had_pause = True
                 await self._sleep(RETRY_SECONDS)
                 await self._commit(batch)
             return

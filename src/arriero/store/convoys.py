@@ -32,7 +32,7 @@ class Places(Protocol):
         """The task of a convoy with a number of its producer's sequence."""
         ...
 
-    def submitted(self, task_no: int) -> str:
+    def submitted(self, task_no: int) -> str | None:
         """What a known task was submitted with, as JSON text."""
         ...
 

@@ -52,7 +52,7 @@ class LedgerTable(Table, Protocol):
         """The task that has its sequence."""
         ...
 
-    def submitted(self, task_no: int) -> str:
+    def submitted(self, task_no: int) -> str | None:
         """What a task that ``known`` or ``numbered`` has told was submitted with, as JSON text."""
         ...
 
@@ -169,7 +169,7 @@ class _Writing:
             None if task is None else self._reserved(task) or same_sequence(task, command, self._submitted(task), tail)
         )
 
-    def _submitted(self, task: TaskRow) -> Callable[[], str]:
+    def _submitted(self, task: TaskRow) -> Callable[[], str | None]:
         return partial(self._table.submitted, task.task_no)
 
     def _reserved(self, task: TaskRow) -> Refusal | None:

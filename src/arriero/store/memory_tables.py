@@ -147,7 +147,7 @@ class MemoryTables:
     def arguments(self, task_no: int) -> str:
         return self.bodies[task_no]
 
-    def submitted(self, task_no: int) -> str:
+    def submitted(self, task_no: int) -> str | None:
         return self.asked.get(task_no, self.bodies[task_no])
 
     # --- convoys

@@ -110,7 +110,7 @@ class LedgerTables(Tables):
     def numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
         return self._numbered.get((convoy_no, command.sequence or 0))
 
-    def submitted(self, task_no: int) -> str:
+    def submitted(self, task_no: int) -> str | None:
         return self._submitted[task_no]
 
     def of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:

@@ -101,7 +101,7 @@ class Places:
     def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
         return self._of_sequence.get((convoy_no, sequence))
 
-    def submitted(self, task_no: int) -> str:
+    def submitted(self, task_no: int) -> str | None:
         return self._submitted[task_no]
 
     def ledger(self, ledger_no: int) -> LedgerRow | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from ...errors import ArrieroError, StoreError
+from ...errors import ArrieroError, StoreError, UnreadableRow
 from ..base import folded
 
 FILE_MODE = 0o600  # payloads of tasks are nobody else's business
@@ -39,7 +39,7 @@ def translating(path: str) -> Iterator[None]:
     try:
         yield
     except ArrieroError as error:
-        if str(error).startswith("store "):
+        if isinstance(error, UnreadableRow) or str(error).startswith("store "):
             raise
         raise type(error)(f"store {path}: {error}") from error
     except sqlite3.Error as error:

@@ -188,9 +188,9 @@ class Tables:
             self._bodies[task_no] = row[0]
         return self._bodies[task_no]
 
-    def submitted(self, task_no: int) -> str:
-        text: str = self._run("select_submitted", {"task_no": task_no}).fetchone()[0]
-        return text
+    def submitted(self, task_no: int) -> str | None:
+        row = self._run("select_submitted", {"task_no": task_no}).fetchone()
+        return row[0] if row is not None and isinstance(row[0], str) else None
 
     def step(self, step_no: int) -> StepRow | None:
         known = self._known.step(step_no)

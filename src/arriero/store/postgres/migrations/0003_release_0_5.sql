@@ -265,6 +265,7 @@ DECLARE
     is_refused boolean := false;
     touches_key boolean := false;
     may_wait_for_ever CONSTANT boolean := current_setting('lock_timeout') = '0';
+    control CONSTANT text := '[\u0001-\u001f\u007f-\u009f]';
 BEGIN
     IF wanted_store IS NOT NULL
        AND wanted_store IS DISTINCT FROM (SELECT m.value FROM {schema}.meta AS m WHERE m.name = 'store_id') THEN
@@ -282,6 +283,22 @@ BEGIN
         task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
         complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
         convoy text, sequence bigint, end_of_sequence boolean);
+    -- Who may only submit is trusted with nothing that others' rows, the clock or the history hang on.
+    IF NOT has_table_privilege(session_user, '{schema}.task', 'INSERT') THEN
+        IF asked.given IS NOT NULL THEN
+            RAISE EXCEPTION 'given is for tests' USING ERRCODE = 'insufficient_privilege', HINT = 'leave it out';
+        END IF;
+        asked.actor := 'sql';
+    END IF;
+    IF coalesce(length(asked.task_id), 0) NOT BETWEEN 1 AND 255 OR asked.task_id ~ control
+       OR length(asked.reply_to) NOT BETWEEN 1 AND 255 OR asked.reply_to ~ control
+       OR length(asked.convoy) NOT BETWEEN 1 AND 255 OR asked.convoy ~ control THEN
+        RAISE EXCEPTION 'task_id, convoy and reply_to have 1 to 255 characters without control characters'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'use shorter texts, such as the key of your own row';
+    ELSIF coalesce(asked.priority, -1) NOT BETWEEN 0 AND 9 OR NOT coalesce(asked.delay BETWEEN 0 AND 3162240000, false) THEN
+        RAISE EXCEPTION 'priority is % and delay %', asked.priority, asked.delay
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'use a priority from 0 to 9, and a delay of 0 s to a century';
+    END IF;
     task_no := nextval('{schema}.task_number');
     IF asked.convoy IS NOT NULL THEN
         -- Ours until the commit: places are given in its order. Then the clock is read.
@@ -307,7 +324,7 @@ BEGIN
                         ELSE {schema}.what_differs(t.workflow, t.body_hash, coalesce(b.asked, b.arguments),
                                                    asked.workflow, asked.body_hash, asked.arguments) END
               INTO same_no, known_id, same_verdict
-              FROM {schema}.task AS t JOIN {schema}.body AS b ON b.task_no = t.task_no
+              FROM {schema}.task AS t LEFT JOIN {schema}.body AS b ON b.task_no = t.task_no
              WHERE t.convoy_no = ends.convoy_no AND t.sequence = asked.sequence;
         END IF;
         turn := 'waiting';
@@ -383,7 +400,7 @@ BEGIN
         SELECT t.task_no, t.workflow, t.body_hash, t.convoy_no, t.sequence, t.place, t.ledger_no,
                coalesce(b.asked, b.arguments) AS arguments
           INTO known
-          FROM {schema}.task AS t JOIN {schema}.body AS b ON b.task_no = t.task_no
+          FROM {schema}.task AS t LEFT JOIN {schema}.body AS b ON b.task_no = t.task_no
          WHERE t.task_id = asked.task_id FOR NO KEY UPDATE OF t;
         IF FOUND THEN
             task_no := known.task_no;
@@ -432,11 +449,15 @@ DO $rights$
 DECLARE
     one record;
 BEGIN
-    FOR one IN SELECT p.oid::regprocedure AS called, p.proname IN ('submit', 'keep_task') AS is_door
+    FOR one IN SELECT p.oid::regprocedure AS called, p.proname IN ('submit', 'keep_task') AS is_door,
+                      p.proname IN ('submit', 'keep_task', 'judged_body', 'number_in_python', 'is_same_body') AS reads_texts
                  FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = '{schema}'::regnamespace
     LOOP
         IF one.is_door THEN
             EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', one.called);
+        END IF;
+        IF one.reads_texts THEN  -- the session's own setting must not change how they are read
+            EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', one.called);
         END IF;
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', one.called);
     END LOOP;

@@ -4,4 +4,4 @@ SELECT {t.task}, coalesce(body.asked, body.arguments)
   FROM unnest(%(keys)s::text[], %(sequences)s::bigint[]) AS wanted (key, sequence)
   JOIN {schema}.convoy_tail AS tail ON tail.key = wanted.key
   JOIN {schema}.task AS t ON t.convoy_no = tail.convoy_no AND t.sequence = wanted.sequence
-  JOIN {schema}.body AS body ON body.task_no = t.task_no
+  LEFT JOIN {schema}.body AS body ON body.task_no = t.task_no
