@@ -59,7 +59,7 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
     ),
     "read": ("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",),
     "run": _RUN,
-    "purge": (*_RUN, "GRANT DELETE, UPDATE (actor, events) ON {schema}.history TO {role};"),
+    "purge": (*_RUN, "GRANT DELETE ON {schema}.history TO {role};"),
 }
 
 

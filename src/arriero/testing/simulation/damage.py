@@ -65,17 +65,22 @@ class Damage:
         damaged = self._world.store.tasks.get(self.task_no)
         if damaged is None:
             return False
+        if self._is_wanted(damaged) and not self._told():
+            return False  # whoever holds it goes on by what it knows; in the end it ends, or somebody meets the row
         in_line = task.convoy_no is not None and task.convoy_no == damaged.convoy_no
         return in_line or task.task_no == self.task_no
 
     def check_told(self) -> Iterator[Violation]:
         """Before it is mended: whether a person is told of it, once."""
-        told = [alert.task_no for alert in self._world.store.alert_rows.values() if alert.cause == UNREADABLE]
+        told = self._told()
         task = self._world.store.tasks.get(self.task_no)
         if told not in ([], [self.task_no]):
             yield Violation("I26", str(self.task_no), f"a row of it cannot be read; told is of {told}")
         if task is not None and not told and self._is_wanted(task):
             yield Violation("I26", task.task_id, f"{self._row} cannot be read, and nobody is told")
+
+    def _told(self) -> list[int]:
+        return [alert.task_no for alert in self._world.store.alert_rows.values() if alert.cause == UNREADABLE]
 
     @staticmethod
     def _is_wanted(task: TaskRow) -> bool:

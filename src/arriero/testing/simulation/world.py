@@ -449,8 +449,9 @@ class World:
             return []
         return [
             Violation("I46", "", f"node {number} keeps {leaked} places of its Agents at rest")
-            for number, (_, node) in self._nodes.items()
+            for number, (process, node) in self._nodes.items()
             if node.session is not None
+            and not self.loop.is_frozen(process)  # it has not heard of the end
             and hasattr(node.session, "agents")
             and (leaked := node.session.agents.leaked_places())
         ]
