@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 import arriero
@@ -225,3 +226,32 @@ async def test_what_came_in_counts_although_the_transition_with_it_cannot_be_wri
             await task.result()
         (step,) = world._store.loaded(await task._number()).steps
         assert (step.state, step.in_doubt) == (StepState.COMPLETED, False)
+
+
+async def test_a_report_whose_task_cannot_be_read_for_a_while_is_not_lost() -> None:
+    agent = Agent("shop")
+    gate = asyncio.Event()
+    calls: list[int] = []
+
+    @agent.step(complete_within=60)
+    async def charge(attempt: Attempt) -> str:
+        calls.append(attempt.number)
+        await gate.wait()
+        return "booked"
+
+    @workflow
+    async def work() -> str:
+        return await charge()
+
+    async with testing.running(App("shop", agents=[agent], workflows=[work])) as world:
+        task = await world.app.submit(work())
+        await world.clock.advance(0.5)
+        number, store = await task._number(), world._store
+        policy = store.tasks[number].policy
+        store.tasks[number] = msgspec.structs.replace(store.tasks[number], policy="{")
+        gate.set()
+        await world.clock.advance(5)
+        store.tasks[number] = msgspec.structs.replace(store.tasks[number], policy=policy)
+        await world.clock.advance(30)
+        assert await task.result() == "booked"
+    assert calls == [1]

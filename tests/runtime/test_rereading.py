@@ -111,6 +111,19 @@ async def test_what_is_asked_for_while_a_question_is_under_way_goes_with_the_nex
     assert not bench.rereading
 
 
+async def test_what_is_asked_for_again_while_it_is_being_read_is_read_once_more(bench: Bench) -> None:
+    """What is being read may be older than what the second who asked has seen."""
+    bench.store.answers = asyncio.Semaphore(0)
+    bench.rereading.ask(1, ())
+    await until(lambda: bench.store.questions)
+    bench.rereading.ask(1, (report(7),))
+    bench.store.answers.release()
+    bench.store.answers.release()
+    await bench.quiet()
+    assert bench.store.questions == [[1], [1]]
+    assert bench.told == [(1, True, (7,)), (1, True, ())]
+
+
 async def test_a_question_names_a_bounded_number_of_tasks(bench: Bench) -> None:
     for task_no in range(2 * TASKS_MAX + 1):
         bench.rereading.ask(task_no, ())

@@ -44,6 +44,8 @@ class Rereading:
         self._reading = reading
         # By the tasks that are to be read, in the order of questions.
         self._reports: dict[int, tuple[Reported, ...]] = {}
+        self._under_way: set[int] = set()  # of the question that is being asked
+        self._again: set[int] = set()  # of these, asked for since: what is being read may be older than what they know
         self._is_asking = False
         self._guard = LoopGuard(
             Loop.REREADING, ports.clock.monotonic, unanswered="tasks could not be read again yet: %s"
@@ -59,6 +61,8 @@ class Rereading:
     def ask(self, task_no: int, reports: tuple[Reported, ...]) -> None:
         """Read a task's record. ``reports``: came for it and are not recorded yet."""
         self._reports[task_no] = self._reports.get(task_no, ()) + reports
+        if task_no in self._under_way:
+            self._again.add(task_no)
         if not self._is_asking:
             self._spawn(self._ask())
             self._is_asking = True
@@ -85,6 +89,7 @@ class Rereading:
     async def _read_and_tell(self, asked: list[int]) -> None:
         """What fails is asked for again, so that no task is forgotten: nobody else drives what is ours."""
         failed: Exception | None = None
+        self._under_way, self._again = set(asked), set()
         with self._reading():
             found = {loaded.task.task_no: loaded for loaded in await self._store.load_tasks(asked)}
             for task_no in asked:
@@ -94,7 +99,10 @@ class Rereading:
                 except Exception as error:  # it must not cost the others of its question theirs
                     self._reports[task_no] = reports + self._reports.get(task_no, ())
                     failed = error
+                self._under_way.discard(task_no)
                 await _turn()  # running code again from its start takes its time: others have their turn
+        for task_no in self._again:
+            self._reports.setdefault(task_no, ())
         if failed is not None:
             raise failed
 

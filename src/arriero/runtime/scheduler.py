@@ -58,6 +58,8 @@ from .settings import Settings
 logger = logging.getLogger("arriero")
 OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
 
+REPORT_AGAIN_SECONDS = 2.0  # until a report is offered again whose task could not be read
+REPORT_SECONDS_MAX = 600.0  # how long it is: then its attempt has expired, or whoever mends the row answers by hand
 UNWRITABLE_SECONDS = 5.0  # until a task is read again that could not even be held: the machine may have been to blame
 UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marked as seen after so long
 
@@ -283,6 +285,10 @@ class Scheduler:
         self._committer.put(command, lambda answer: self._reported_alone(report, answer))
 
     def _reported_alone(self, report: Reported, answer: Answer | BaseException) -> None:
+        if isinstance(answer, UnreadableRow) and not self._abandoned:  # it may be mended, or another release replace it
+            age = seconds_between(report.delivered_at, self._store.now())
+            if age < REPORT_SECONDS_MAX:
+                self._ports.clock.call_later(REPORT_AGAIN_SECONDS, lambda: self.report_alone(report))
         if not isinstance(answer, BaseException):
             self._agents.registry.settle((report.step_no, report.fence))
         if isinstance(answer, Applied) and answer.task.locked_by is None:
