@@ -1,19 +1,22 @@
 """What the tests of the runtime share: quick settings, several Apps on one file, and questions to the record."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 
 from arriero import App, Workflow
+from arriero.commands import AnyCommand
 from arriero.core.history import History, convoy_differences, differences
 from arriero.definitions import Agent
 from arriero.runtime.node import Session
 from arriero.runtime.settings import Settings
 from arriero.store.base import StateStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.testing import World
 
 T = TypeVar("T")
 CONVOYS_MAX = 10_000
@@ -115,3 +118,19 @@ def session_of(app: App) -> Session:
     assert app._node is not None
     assert app._node.session is not None
     return app._node.session
+
+
+# --- a world on the virtual clock
+Write = Callable[[Sequence[AnyCommand]], Any]
+
+
+def session_in(world: World) -> Any:
+    """The running session of a world's App."""
+    return session_of(world.app)
+
+
+def around_commits(world: World, monkeypatch: pytest.MonkeyPatch, around: Callable[[Write, Any], Any]) -> None:
+    """Put a function between the committer and the store: it is given the write and the batch."""
+    committer = session_in(world).committer
+    write = committer._write
+    monkeypatch.setattr(committer, "_write", lambda batch: around(write, batch))

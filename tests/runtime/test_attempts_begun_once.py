@@ -1,10 +1,11 @@
 """An attempt begun in a process is never begun there again, and begins there in time, whatever answer was slow or lost."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from runtime_world import Write, around_commits, session_in
 
 from arriero import (
     Agent,
@@ -22,22 +23,8 @@ from arriero import (
 from arriero.commands import Advance, Answer, AnyCommand, Report, Submit, Taken
 from arriero.model import Instant
 from arriero.runtime import ports
-from arriero.testing import World
 
-Write = Callable[[Sequence[AnyCommand]], Any]
 ONCE = Supervision(attempts=1)
-
-
-def session(world: World) -> Any:
-    assert world.app._node is not None
-    return world.app._node.session
-
-
-def around_commits(world: World, monkeypatch: pytest.MonkeyPatch, around: Callable[[Write, Any], Any]) -> None:
-    """Put a function between the committer and the store: it is given the write and the batch."""
-    committer = session(world).committer
-    write = committer._write
-    monkeypatch.setattr(committer, "_write", lambda batch: around(write, batch))
 
 
 def opens(batch: Sequence[AnyCommand], step: str) -> bool:
@@ -90,8 +77,8 @@ async def test_an_attempt_that_ended_in_silence_is_not_begun_again_when_its_task
         around_commits(world, monkeypatch, slow)
         task = await world.app.submit(bank.pay())
         await world.clock.advance(3.5)
-        assert (bank.calls, session(world).agents.in_flight) == (1, {})
-        scheduler = session(world).scheduler
+        assert (bank.calls, session_in(world).agents.in_flight) == (1, {})
+        scheduler = session_in(world).scheduler
         (task_no,) = scheduler.live
         scheduler._reload_soon(task_no, ())
         await world.clock.advance(0.5)
@@ -204,7 +191,7 @@ async def test_places_kept_for_a_lost_submission_come_back_though_looks_for_news
         for _ in range(5):  # each lets the polls pass
             await world.clock.advance(10)
         assert (begun_with, failing["news"]) == ([True], 0)
-        assert session(world).agents.leaked_places() == 0
+        assert session_in(world).agents.leaked_places() == 0
         assert await (await world.app.submit(work())).result() == "done"
 
 
@@ -269,7 +256,7 @@ async def test_a_late_report_is_offered_with_its_advance_only_once(monkeypatch: 
             return answers
 
         # Nobody recovers it: else a look at the record could show it as ended before it is offered again.
-        monkeypatch.setattr(session(world).supervisor, "tick", lambda term: asyncio.sleep(0, 0))
+        monkeypatch.setattr(session_in(world).supervisor, "tick", lambda term: asyncio.sleep(0, 0))
         around_commits(world, monkeypatch, slow)
         await world.app.submit(once())
         await world.clock.advance(10)

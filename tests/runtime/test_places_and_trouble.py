@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
+from runtime_world import Write, around_commits, session_in
 
 import arriero
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, TaskCompensated, testing, workflow
@@ -14,20 +15,6 @@ from arriero.commands import Advance, Answer, AnyCommand, Claim, Take, Taken
 from arriero.model import Loaded, StepState
 from arriero.runtime.ports import SystemPorts
 from arriero.store.base import Busy
-from arriero.testing import World
-
-Write = Callable[[Sequence[AnyCommand]], Any]
-
-
-def session(world: World) -> Any:
-    assert world.app._node is not None
-    return world.app._node.session
-
-
-def around_commits(world: World, monkeypatch: pytest.MonkeyPatch, around: Callable[[Write, Any], Any]) -> None:
-    committer = session(world).committer
-    write = committer._write
-    monkeypatch.setattr(committer, "_write", lambda batch: around(write, batch))
 
 
 class Narrow:
@@ -75,7 +62,7 @@ async def test_a_take_that_another_transaction_kept_busy_gives_its_places_back(
         for gate in narrow.gates:
             gate.set()
         await world.clock.advance(20)
-        assert session(world).agents.leaked_places() == 0
+        assert session_in(world).agents.leaked_places() == 0
         is_busy = False
         assert sorted([await task.result() for task in tasks]) == [0, 1]
 
@@ -114,7 +101,7 @@ async def test_places_of_a_take_that_is_lost_while_another_is_looked_for_are_kep
         narrow.gates[0].set()
         await world.clock.advance(30)
         assert (losses, narrow.most) == (0, 2)
-        assert session(world).agents.leaked_places() == 0
+        assert session_in(world).agents.leaked_places() == 0
 
 
 async def test_a_plain_function_whose_thread_could_not_be_started_is_not_called_later(
@@ -146,7 +133,7 @@ async def test_a_plain_function_whose_thread_could_not_be_started_is_not_called_
         monkeypatch.setattr(threading.Thread, "start", failing)
         with pytest.raises(TaskCompensated, match="can't start new thread"):
             await (await world.app.submit(work(1))).result()
-        assert session(world).agents.leaked_places() == 0
+        assert session_in(world).agents.leaked_places() == 0
         assert await (await world.app.submit(work(2))).result() == 2
     assert called == [2]
 
