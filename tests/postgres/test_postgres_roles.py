@@ -1,11 +1,13 @@
 """Roles of the database: each may do all that it must, and nothing else."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -203,6 +205,41 @@ def test_submit_reads_and_forges_nothing(place: Place, table: str) -> None:
 )
 def test_submit_forges_no_result_and_calls_nothing_but_its_doors(place: Place, statement: str) -> None:
     place.refuses("submit", statement)
+
+
+WELL_MADE = {
+    "task_id": "made", "workflow": "pay", "arguments": "{}", "body_hash": "x", "policy": "{}", "priority": 5, "delay": 0,
+    "seed": 1, "actor": "ana", "end_of_sequence": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"task_id": ""},
+        {"task_id": "x" * 256},
+        {"task_id": None},
+        {"task_id": "a\nb"},
+        {"convoy": ""},
+        {"reply_to": "x" * 256},
+        {"priority": 10},
+        {"priority": None},
+        {"delay": -1},
+        {"delay": 4e9},
+    ],
+    ids=repr,
+)
+def test_no_task_is_kept_with_an_id_or_a_number_that_nobody_could_show(place: Place, changed: dict[str, Any]) -> None:
+    submission = json.dumps(WELL_MADE | changed).replace("'", "''")
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        place.ask("submit", f"SELECT arriero.keep_task(NULL, '{submission}')")
+
+
+def test_who_may_only_submit_sets_no_clock_and_speaks_in_nobody_s_name(place: Place) -> None:
+    place.refuses("submit", f"SELECT arriero.keep_task(NULL, '{json.dumps(WELL_MADE | {'given': 9 * 10**18})}')")
+    place.ask("submit", f"SELECT arriero.keep_task(NULL, '{json.dumps(WELL_MADE | {'actor': 'person:ceo'})}')")
+    actor = "SELECT actor FROM arriero.history WHERE events::text LIKE '%task.submitted%' ORDER BY no DESC LIMIT 1"
+    assert place.ask("read", actor) == [("sql",)]
 
 
 def test_a_submitted_id_tells_submit_no_payload_of_another(place: Place) -> None:

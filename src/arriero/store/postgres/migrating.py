@@ -153,6 +153,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """All that the role has in the schema; what it had is taken away first."""
         granted = [
             *(f"REVOKE ALL ON ALL {kind} IN SCHEMA {{schema}} FROM {{role}};" for kind in KINDS),
+            "REVOKE CREATE ON SCHEMA {schema} FROM {role};",
             "GRANT USAGE ON SCHEMA {schema} TO {role};",
             *(statement for each in RIGHTS if each in rights for statement in STATEMENTS[each]),
         ]
