@@ -242,3 +242,27 @@ async def test_a_report_whose_task_cannot_be_read_for_a_while_is_not_lost() -> N
         await world.clock.advance(30)
         assert await task.result() == "booked"
     assert calls == [1]
+
+
+async def test_a_process_whose_committer_has_ended_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent("steady")
+
+    @agent.step
+    async def one(attempt: Attempt) -> str:
+        return "done"
+
+    @workflow
+    async def work() -> str:
+        return await one()
+
+    async with testing.running(App("steady", agents=[agent], workflows=[work])) as world:
+        first = session_in(world)
+
+        async def cancelled(write: Write, batch: Sequence[AnyCommand]) -> list[Answer]:
+            raise asyncio.CancelledError  # no exception that a loop goes on after, and nobody asked for it
+
+        around_commits(world, monkeypatch, cancelled)
+        task = await world.app.submit(work())
+        await world.clock.advance(30)
+        assert session_in(world) is not first
+        assert await task.result() == "done"
