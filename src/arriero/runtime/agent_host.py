@@ -69,7 +69,7 @@ class AgentHost:
         self._settings = settings
         self._actor = actor
         self._process_no = process_no
-        self._report = report
+        self.report = report
         self._is_trusted = is_trusted
         self._on_taken = on_taken
         self._around = around
@@ -259,10 +259,6 @@ class AgentHost:
         self._runs[task] = run
         # By the task itself: it may be cancelled before its first line, or end before this one.
         task.add_done_callback(lambda ended: self._ended(ended, run, dispatch))
-
-    def report(self, step: StepRow, report: Reported) -> None:
-        """Hand on what became of an attempt."""
-        self._report(step, report)
 
     def _ended(self, task: asyncio.Task[None], run: "_AttemptRun", dispatch: Dispatch) -> None:
         step = dispatch.step
