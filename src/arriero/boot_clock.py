@@ -6,7 +6,6 @@ whoever compares with them counts on this clock.
 
 import time
 
-NANOSECONDS = 1_000_000_000
 # Where the system has no such clock (macOS, Windows), its monotonic one is the nearest.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
@@ -18,4 +17,4 @@ def nanoseconds_since_boot() -> int:
 
 def seconds_since_boot() -> float:
     """The same in seconds."""
-    return nanoseconds_since_boot() / NANOSECONDS
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

@@ -13,7 +13,7 @@ from store_world import LEASE, submission
 
 from arriero.store.sqlite import write_lock
 from arriero.store.sqlite.store import SqliteStore
-from arriero.store.sqlite.write_lock import FILE, SET_SECONDS, RenewalFlag
+from arriero.store.sqlite.write_lock import FILE, LOOK_SECONDS, SET_SECONDS, RenewalFlag
 from arriero.store.threads import ConnectionThread
 
 Opens = Callable[[], Awaitable[SqliteStore]]
@@ -121,11 +121,15 @@ def test_a_process_that_was_stopped_as_its_renewal_waited_holds_nobody_up_for_lo
     monkeypatch.setattr(write_lock, "since_boot", lambda: machine[0])
     one, other = RenewalFlag(tmp_path), RenewalFlag(tmp_path)
     assert not other.is_set()
+    machine[0] += round(LOOK_SECONDS * 1_000_000)
     one.set()
     assert other.is_set()
     one.clear()
     assert not other.is_set()
     one.set()
+    assert not other.is_set()  # it has just looked: a renewal waits for so long at most
+    machine[0] += round(LOOK_SECONDS * 1_000_000)
+    assert other.is_set()
     machine[0] += round(SET_SECONDS * 1_000_000)
     assert not other.is_set()
 

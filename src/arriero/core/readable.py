@@ -4,7 +4,8 @@ A row may be damaged, or a newer release may have written it. A store reads it a
 shown to people; who is to act on it asks first (``refuse_unreadable``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from types import UnionType
 from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -32,6 +33,7 @@ R = TypeVar("R", bound=AnyRow)
 VALUE_SHOWN_MAX = 60
 INSTANT_END = 253_402_300_800 * 1_000_000  # the year 10000, which no calendar of ours can show
 SHAPES_KEPT = 10_000
+TEXTS_KEPT = 1_000
 TABLES: dict[type, str] = {TaskRow: "task", StepRow: "step", ConvoyRow: "convoy"}
 _PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "value"))
 _MEANT_FOR = {  # what a text column must decode as; null and what a timer leaves empty apart
@@ -99,6 +101,10 @@ _FIELDS = {row: _types_of(row) for row in TABLES}
 _OF_A_TURN = frozenset(("convoy_no", "place", "rank"))
 _decode = msgspec.json.Decoder().decode
 _seen: set[tuple[type, ...]] = set()  # types of the fields of rows that were found right
+_texts_of: dict[type, Callable[[Any], Any]] = {
+    row: attrgetter(*columns) if columns else lambda _: () for row, columns in _MEANT_FOR.items()
+}
+_decoded: set[tuple[type, Any]] = set()  # texts of rows that decode: nearly all rows of a workflow have the same
 
 
 def refuse_unreadable(row: R) -> R:
@@ -130,12 +136,17 @@ def _has_type(row: AnyRow, name: str, types: frozenset[type]) -> bool:
 
 
 def _undecodable(row: AnyRow) -> Fault | None:
-    if isinstance(row, StepRow) and row.kind is StepKind.TIMER:
+    kind = type(row)
+    texts = _texts_of[kind](row)
+    if (kind, texts) in _decoded or (isinstance(row, StepRow) and row.kind is StepKind.TIMER):
         return None
-    for name, decode in _MEANT_FOR[type(row)].items():
+    for name, decode in _MEANT_FOR[kind].items():
         text = getattr(row, name)
         if text is not None and not _decodes(text, decode):
             return _fault(row, name)
+    if len(_decoded) >= TEXTS_KEPT:
+        _decoded.clear()
+    _decoded.add((kind, texts))
     return None
 
 

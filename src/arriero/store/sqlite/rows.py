@@ -1,5 +1,6 @@
 """SQLite rows to model values and back. Column order is that of the model's fields; the queries name it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -39,16 +40,34 @@ __all__ = [
 ]
 
 _TRUTHS = {0: False, 1: True}
-_UNDOING = TaskRow.__struct_fields__.index("undoing")
-_TRUTH_VALUES = tuple(StepRow.__struct_fields__.index(name) for name in ("pivot", "effect_free", "taken", "in_doubt"))
+_Words = tuple[tuple[int, Mapping[Any, Any]], ...]
+_OF_TASKS: _Words = (
+    (3, TASK_STATES),
+    (TURN, TURNS),
+    (TaskRow.__struct_fields__.index("undoing"), _TRUTHS),
+)
+_OF_STEPS: _Words = (
+    (3, STEP_KINDS),
+    (7, STEP_STATES),
+    *((StepRow.__struct_fields__.index(name), _TRUTHS) for name in ("pivot", "effect_free", "taken", "in_doubt")),
+)
+
+
+def _with_words(row: Row, columns: _Words) -> list[Any]:
+    """The fields of a row, in each of these columns what its value stands for."""
+    fields = list(row)
+    try:
+        for at, words in columns:
+            fields[at] = words[row[at]]
+    except (KeyError, TypeError):  # seldom: all rows but damaged ones are read without a call for each column
+        for at, words in columns:
+            fields[at] = known_or_as_is(words, row[at])
+    return fields
 
 
 def task_as_is(row: Row) -> TaskRow:
     """A task's row, also where this release cannot read it; see ``core.readable``."""
-    fields = list(row)
-    fields[3], fields[TURN] = known_or_as_is(TASK_STATES, row[3]), known_or_as_is(TURNS, row[TURN])
-    fields[_UNDOING] = known_or_as_is(_TRUTHS, row[_UNDOING])
-    return TaskRow(*fields)
+    return TaskRow(*_with_words(row, _OF_TASKS))
 
 
 def task_of(row: Row) -> TaskRow:
@@ -58,11 +77,7 @@ def task_of(row: Row) -> TaskRow:
 
 def step_as_is(row: Row) -> StepRow:
     """A step's row, also where this release cannot read it; SQLite keeps truth values as 0 and 1."""
-    fields = list(row)
-    fields[3], fields[7] = known_or_as_is(STEP_KINDS, row[3]), known_or_as_is(STEP_STATES, row[7])
-    for at in _TRUTH_VALUES:
-        fields[at] = known_or_as_is(_TRUTHS, row[at])
-    return StepRow(*fields)
+    return StepRow(*_with_words(row, _OF_STEPS))
 
 
 def step_of(row: Row) -> StepRow:

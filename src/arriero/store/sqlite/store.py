@@ -205,7 +205,7 @@ class SqliteStore(SqliteLedgers):
             tables = Tables(connection, self._remembered, self._apart)
             result = work(tables)
             tables.flush()
-            self._file.refuse_another()
+            self._file.refuse_another_when_due()
             connection.execute("COMMIT")
         except BaseException:
             self._remembered.forget()
@@ -239,7 +239,7 @@ class SqliteStore(SqliteLedgers):
             raise StoreError(f"store {self.path}: it is not open")
 
         def in_one_snapshot(connection: sqlite3.Connection) -> T:
-            self._file.refuse_another()
+            self._file.refuse_another_when_due()
             connection.execute("BEGIN")
             try:
                 return work(connection)

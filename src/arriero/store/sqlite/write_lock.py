@@ -20,6 +20,7 @@ FILE = "renewal"
 SET_SECONDS = 0.5  # each look prolongs it: one whose process was stopped or killed holds nobody up for longer
 PAUSE_SECONDS = 0.001  # between two looks, growing
 PAUSE_SECONDS_MAX = 0.01
+LOOK_SECONDS = 0.02  # a busy store looks no more often: each look lets another thread have the interpreter
 _BYTES = 8
 
 
@@ -34,6 +35,7 @@ class RenewalFlag:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
+        self._look_at = 0  # microseconds since boot
 
     def set(self) -> None:
         """A renewal waits."""
@@ -46,8 +48,18 @@ class RenewalFlag:
         with suppress(OSError):
             self._write(0)
 
-    def is_set(self) -> bool:
-        """Whether a renewal waits. What another start of the machine left, or anybody's nonsense, says nothing."""
+    def is_set(self, *, has_waited: bool = False) -> bool:
+        """Whether a renewal waits; as of at most ``LOOK_SECONDS`` ago, unless the caller ``has_waited`` for the lock."""
+        now = since_boot()
+        if now < self._look_at and not has_waited:
+            return False
+        if self._found_set(now):
+            return True
+        self._look_at = now + _microseconds(LOOK_SECONDS)
+        return False
+
+    def _found_set(self, now: int) -> bool:
+        """What another start of the machine left, or anybody's nonsense, says nothing."""
         try:
             file = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -58,7 +70,7 @@ class RenewalFlag:
             return False
         finally:
             os.close(file)
-        return 0 < until - since_boot() <= _microseconds(SET_SECONDS)
+        return 0 < until - now <= _microseconds(SET_SECONDS)
 
     def _write(self, until: int) -> None:
         file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -82,12 +94,12 @@ def begin_writing(
     Raises: sqlite3.OperationalError - after ``BUSY_SECONDS``, or at once if it cannot be waited for.
     """
     give_up_at = time.monotonic() + connections.BUSY_SECONDS
-    pause = PAUSE_SECONDS
+    pause, has_waited = PAUSE_SECONDS, False
     while True:
         if is_renewal:
             flag.set()
         is_over = time.monotonic() >= give_up_at
-        if is_renewal or is_over or not flag.is_set():
+        if is_renewal or is_over or not flag.is_set(has_waited=has_waited):
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
@@ -96,4 +108,5 @@ def begin_writing(
             else:
                 return
         wait(pause)
+        has_waited = True
         pause = pause if is_renewal else min(2 * pause, PAUSE_SECONDS_MAX)
