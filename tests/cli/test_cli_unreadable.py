@@ -107,3 +107,24 @@ def test_doctor_names_the_task_the_column_and_the_next_command(sold: Call, shop:
     assert "CARE  task later is set apart since" in looked_at.stdout
     assert "column state of table task" in looked_at.stdout
     assert "-> arriero task show later" in looked_at.stdout
+
+
+def test_a_damaged_commit_of_the_history_hides_neither_the_others_nor_the_next_command(sold: Call, shop: Path) -> None:
+    with closing(sqlite3.connect(shop / "arriero.db")) as connection, connection:
+        connection.execute("UPDATE arriero_history SET events = 'nothing' WHERE link = 2 AND task_no > 0")
+    assert sold("task", "explain", "later").exit_code == 0
+    told = sold("history", "compensated")
+    assert told.exit_code == 0
+    assert "link 2 of its history is damaged and cannot be read" in told.stdout
+    assert "submitted to workflow fulfil" in told.stdout
+    assert "unreadable link=2" in sold("history").stdout
+
+
+def test_doctor_names_a_row_that_no_statement_would_find(sold: Call, shop: Path) -> None:
+    damage(shop, "later", "task", "not_before", "soon")
+    looked_at = sold("doctor")
+    assert looked_at.exit_code == 1
+    assert (
+        "CARE  the file holds what this release cannot read: column not_before of table task (row" in looked_at.stdout
+    )
+    assert "restore the store from a backup" in looked_at.stdout

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ..core.export import Summed, export_line, read_export, trailer_line
+from ..core.stored_events import events_of
 from ..core.story import Section, Story
 from ..core.wording import shortened, span, when
 from ..errors import MutilatedExport
@@ -21,7 +22,6 @@ from .task import find_task
 VIOLATED = 1
 _INSTANTS = ("not_before", "complete_by", "fire_at")  # in events, microseconds
 _NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` tells it
-_read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 @click.command(short_help="Print what happened, event by event.")
@@ -54,7 +54,7 @@ def _as_json(row: HistoryRow) -> Iterator[bytes]:
 
 
 def _events(row: HistoryRow) -> Iterator[bytes]:
-    for event in _read_events(row.events):
+    for event in events_of(row):
         fields = [f"{name}={_value(name, value)}" for name, value in event.items() if name not in _NOT_SHOWN]
         name = row.task_id if row.task_no > 0 else f"convoy:{row.task_id}" if row.task_no < 0 else "-"
         head = [shown_exactly(row.at), name, event["type"]]

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from ..errors import UnreadableRow
 from ..model import TASK_OPEN, AlertRow, Instant, ProcessRow, TaskState, seconds_between
 from . import wording
 from .alive import Running, code_named, process_named, runs
@@ -74,6 +75,7 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
         synchronous: as arriero's own connections have it; empty when it was not asked.
         file_system: its kind, empty when the system does not say; ``mount``: where it is mounted.
         was_checked: whether the file was read through and found whole; a large one is not.
+        damaged: columns of rows, by name, that hold what this release cannot read; looked for in what was checked.
         readable: which of the store's files users besides its owner may read.
     """
 
@@ -89,6 +91,7 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int
     log_bytes: int
     was_checked: bool
+    damaged: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
 
 
@@ -262,7 +265,11 @@ def _sizes(file: FileFacts) -> list[Finding]:
         )
     else:
         found.append(Finding("fine", "size", sizes))
-    if file.was_checked:
+    if file.damaged:
+        remedy = f"{UnreadableRow.remedy}; no statement may find such a row, so what is in it can wait for ever"
+        says = f"the file holds what this release cannot read: {', '.join(file.damaged)}"
+        found.append(Finding("care", "damage", says, remedy))
+    elif file.was_checked:
         found.append(Finding("fine", "damage", "the file was read through and is whole"))
     else:
         says = "the file is too large to be read through here; nobody looked for damage"

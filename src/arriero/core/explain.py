@@ -31,6 +31,7 @@ from .fold import Event
 from .lease import HELD_FROM, is_on_probation
 from .moves import UNDO_PREFIX, Move, moves
 from .readable import Fault, legible_task
+from .stored_events import events_of
 from .supervision import may_have_happened, pivot_of, step_policy, task_policy
 from .verbs import to_be_redone
 
@@ -38,7 +39,6 @@ STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones tell how i
 SOON_SECONDS = 5.0  # what is due is taken well within it when nothing is wrong
 
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
-_read_events = msgspec.json.Decoder(list[Event]).decode
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Past:
         self.undo_begun_at: Instant | None = None
         self.dispatched_at: dict[int, Instant] = {}
         for row in history:
-            for event in _read_events(row.events):
+            for event in events_of(row):
                 self._add(event, row.at)
 
     def _add(self, event: Event, at: Instant) -> None:

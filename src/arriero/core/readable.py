@@ -7,18 +7,23 @@ shown to people; who is to act on it asks first (``refuse_unreadable``).
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from types import UnionType
-from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from ..errors import UnreadableRow
 from ..model import (
+    AlertRow,
     ConvoyRow,
     Instant,
+    LedgerRow,
     Loaded,
+    ProcessAbout,
+    ProcessRow,
     StepFailure,
     StepKind,
     StepRow,
+    TailRow,
     TaskFailure,
     TaskRow,
     Turn,
@@ -27,16 +32,35 @@ from ..model import (
 from ..policies import Retry, StepPolicy, Supervision, TaskPolicy
 from .supervision import policy_in, task_policy
 
-AnyRow = TaskRow | StepRow | ConvoyRow
+AnyRow = TaskRow | StepRow | ConvoyRow | TailRow | LedgerRow | AlertRow | ProcessRow
 R = TypeVar("R", bound=AnyRow)
 
 VALUE_SHOWN_MAX = 60
 INSTANT_END = 253_402_300_800 * 1_000_000  # the year 10000, which no calendar of ours can show
 SHAPES_KEPT = 10_000
 TEXTS_KEPT = 1_000
-TABLES: dict[type, str] = {TaskRow: "task", StepRow: "step", ConvoyRow: "convoy"}
+TABLES: dict[type, str] = {
+    TaskRow: "task",
+    StepRow: "step",
+    ConvoyRow: "convoy",
+    TailRow: "convoy_tail",
+    LedgerRow: "ledger",
+    AlertRow: "alert",
+    ProcessRow: "process",
+}
+KEYS: dict[type, str] = {
+    TaskRow: "task_no",
+    StepRow: "step_no",
+    ConvoyRow: "convoy_no",
+    TailRow: "convoy_no",
+    LedgerRow: "ledger_no",
+    AlertRow: "no",
+    ProcessRow: "process_no",
+}
 _PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "value"))
-_MEANT_FOR = {  # what a text column must decode as; null and what a timer leaves empty apart
+_MEANT_FOR: dict[
+    type, dict[str, Any]
+] = {  # what a text column must decode as; null and what a timer leaves empty apart
     TaskRow: {"policy": task_policy, "failure": msgspec.json.Decoder(TaskFailure).decode},
     StepRow: {
         "policy": policy_in,
@@ -45,6 +69,10 @@ _MEANT_FOR = {  # what a text column must decode as; null and what a timer leave
         "failure": msgspec.json.Decoder(StepFailure).decode,
     },
     ConvoyRow: {},
+    TailRow: {},
+    LedgerRow: {},
+    AlertRow: {},
+    ProcessRow: {"about": msgspec.json.Decoder(ProcessAbout).decode},
 }
 _SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only when they are shown, or by their code
     TaskRow: ("output",),
@@ -54,6 +82,7 @@ _SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only wh
 _PLACEHOLDERS: dict[tuple[type, str], Any] = {
     (TaskRow, "policy"): msgspec.json.encode(TaskPolicy(None, Supervision())).decode(),
     (StepRow, "policy"): msgspec.json.encode(StepPolicy(0.0, None, Retry(), Supervision())).decode(),
+    (ProcessRow, "about"): "{}",
 }
 
 
@@ -61,7 +90,7 @@ class Fault(msgspec.Struct, frozen=True):
     """A column that this release cannot read.
 
     Args:
-        table: ``task``, ``step``, ``convoy`` or ``body``; number: the key of the row in it.
+        table: its name in ``TABLES``, or ``body``; number: the key of the row in it.
         value: what stands there, shortened; empty where that may be private.
     """
 
@@ -77,10 +106,19 @@ class Fault(msgspec.Struct, frozen=True):
         return f"column {self.column} of table {self.table} (row {self.number}){holds}"
 
 
-def _types_of(row: type) -> tuple[tuple[str, frozenset[type], bool], ...]:
-    """Of each field its name, the types that it may have, and whether it is an instant."""
+class Column(NamedTuple):
+    """A column of a row: its name, the types that its values may have, and whether they are instants."""
+
+    name: str
+    types: frozenset[type]
+    is_instant: bool
+
+
+def columns_of(row: type) -> tuple[Column, ...]:
+    """The columns of a kind of rows, in the order of its fields."""
     hints = get_type_hints(row)
-    return tuple((name, frozenset(_plain(hints[name])), _holds_instant(hints[name])) for name in row.__struct_fields__)  # type: ignore[attr-defined]
+    names: tuple[str, ...] = row.__struct_fields__  # type: ignore[attr-defined]
+    return tuple(Column(name, frozenset(_plain(hints[name])), _holds_instant(hints[name])) for name in names)
 
 
 def _plain(hint: Any) -> list[type]:
@@ -90,14 +128,14 @@ def _plain(hint: Any) -> list[type]:
         return [str]
     if isinstance(hint, NewType):
         return _plain(hint.__supertype__)
-    return [float, int] if hint is float else [hint]
+    return [float, int] if hint is float else [get_origin(hint) or hint]
 
 
 def _holds_instant(hint: Any) -> bool:
     return hint is Instant or Instant in get_args(hint)
 
 
-_FIELDS = {row: _types_of(row) for row in TABLES}
+_FIELDS = {row: columns_of(row) for row in TABLES}
 _OF_A_TURN = frozenset(("convoy_no", "place", "rank"))
 _decode = msgspec.json.Decoder().decode
 _seen: set[tuple[type, ...]] = set()  # types of the fields of rows that were found right
@@ -171,7 +209,8 @@ def _shown(column: str, value: object) -> str:
 
 def number_of(row: AnyRow) -> int:
     """The key of a row in its table."""
-    return row.task_no if isinstance(row, TaskRow) else row.step_no if isinstance(row, StepRow) else row.convoy_no
+    number: int = getattr(row, KEYS[type(row)])
+    return number
 
 
 def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
@@ -181,7 +220,10 @@ def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
         return UnreadableRow(
             fault.says, table=fault.table, column=fault.column, task_no=open_task, convoy_no=row.convoy_no
         )
-    return UnreadableRow(fault.says, table=fault.table, column=fault.column, task_no=row.task_no)
+    if isinstance(row, TailRow):
+        return UnreadableRow(fault.says, table=fault.table, column=fault.column, convoy_no=row.convoy_no)
+    task_no = 0 if isinstance(row, LedgerRow | ProcessRow) else row.task_no
+    return UnreadableRow(fault.says, table=fault.table, column=fault.column, task_no=task_no)
 
 
 def without_body(task_no: int) -> UnreadableRow:
@@ -192,8 +234,10 @@ def without_body(task_no: int) -> UnreadableRow:
 
 def faults_of(row: AnyRow) -> tuple[Fault, ...]:
     """Every column that cannot be read or shown; none: the row is as it should be."""
-    decoders = {} if isinstance(row, StepRow) and row.kind is StepKind.TIMER else dict(_MEANT_FOR[type(row)])
-    decoders |= dict.fromkeys(_SHOWN_AS[type(row)], _decode)
+    decoders: dict[str, Any] = {}
+    if not (isinstance(row, StepRow) and row.kind is StepKind.TIMER):
+        decoders |= _MEANT_FOR[type(row)]
+    decoders |= dict.fromkeys(_SHOWN_AS.get(type(row), ()), _decode)
     return tuple(
         _fault(row, name) for name, types, at in _FIELDS[type(row)] if not _fits(row, name, types, at, decoders)
     )
@@ -231,7 +275,7 @@ def _in_place_of(row: AnyRow, name: str, types: frozenset[type]) -> Any:
         return None
     if any(issubclass(each, str) for each in types):
         return value if isinstance(value, str) else repr(value)
-    return False if types == {bool} else 0
+    return () if types == {tuple} else False if types == {bool} else 0
 
 
 def legible_task(loaded: Loaded) -> tuple[Loaded, tuple[Fault, ...]]:

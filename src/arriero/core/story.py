@@ -10,9 +10,8 @@ import msgspec
 from ..model import HistoryRow, Instant, StepFailure, TaskFailure, seconds_between
 from . import wording
 from .fold import Event
+from .stored_events import UNREADABLE_EVENT, events_of
 from .story_convoys import CONVOY_SENTENCES
-
-_read_events = msgspec.json.Decoder(list[Event]).decode
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ class Story:
 
     def told(self, row: HistoryRow) -> Iterator[Section | Line]:
         """The lines of one row; before them a section where an incarnation begins."""
-        for event in _read_events(row.events):
+        for event in events_of(row):
             incarnation = _incarnation(event, self.incarnation)
             if incarnation != self.incarnation:
                 self.incarnation, self.began_at = incarnation, row.at
@@ -83,6 +82,8 @@ def _incarnation(event: Event, now: int) -> int:
 def _sentence(story: Story, event: Event) -> str:
     """The event in words. One that is not known, or is not as it should be, is shown as it is."""
     kind = str(event.get("type", ""))
+    if kind == UNREADABLE_EVENT:
+        return f"link {event['link']} of its history is damaged and cannot be read; `arriero check` judges an export of it"
     say = SENTENCES.get(kind)
     try:
         if say is not None:

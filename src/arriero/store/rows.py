@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.readable import refuse_unreadable
+from ..core.readable import legible, refuse_unreadable
 from ..model import (
     AlertRow,
     ConvoyRow,
@@ -13,6 +13,7 @@ from ..model import (
     HistoryRow,
     LedgerRow,
     LedgerState,
+    ProcessRow,
     StepKind,
     StepState,
     TailRow,
@@ -37,10 +38,18 @@ _read_told = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def alert_of(row: Row) -> AlertRow:
-    """An alert; ``told`` is kept as a JSON array."""
+    """An alert; ``told`` is kept as a JSON array. Of a damaged row what can be read: a person is told all the same."""
     fields = list(row)
-    fields[_TOLD] = _read_told(row[_TOLD])
-    return AlertRow(*fields)
+    try:
+        fields[_TOLD] = _read_told(row[_TOLD])
+    except (msgspec.MsgspecError, TypeError):  # then it is told to every sink again
+        fields[_TOLD] = ()
+    return legible(AlertRow(*fields))
+
+
+def process_of(row: Row) -> ProcessRow:
+    """A process start; SQLite keeps truth values as 0 and 1. A lease that cannot be read has lapsed: who holds it renews it."""
+    return legible(ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4]))
 
 
 def convoy_as_is(row: Row) -> ConvoyRow:
@@ -72,15 +81,15 @@ def known_or_as_is(words: Mapping[Any, Any], value: Any) -> Any:
 
 
 def tail_of(row: Row) -> TailRow:
-    """The end of a convoy; SQLite keeps truth values as 0 and 1."""
+    """The end of a convoy; SQLite keeps truth values as 0 and 1. Raises UnreadableRow."""
     fields = dict(zip(_TAIL, row, strict=True))
-    return TailRow(**fields | {"asks": bool(fields["asks"])})
+    return refuse_unreadable(TailRow(**fields | {"asks": bool(fields["asks"])}))
 
 
 def ledger_of(row: Row) -> LedgerRow:
-    """How far a ledger is."""
+    """How far a ledger is. Raises UnreadableRow."""
     fields = dict(zip(_LEDGER, row, strict=True))
-    return LedgerRow(**fields | {"state": _LEDGER_STATES[fields["state"]]})
+    return refuse_unreadable(LedgerRow(**fields | {"state": known_or_as_is(_LEDGER_STATES, fields["state"])}))
 
 
 def history_of(row: Row) -> HistoryRow:

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from ...core.epoch import first_number
-from ...model import Instant, LeaseRow, ProcessAbout, ProcessRow, later
+from ...model import Instant, LeaseRow, ProcessAbout, later
 from ..base import Renewal
 from ..batch import STORE_STREAM, Batch
 from . import columns
+from .rows import process_of
 from .session import Transaction
 from .tables import Tables
 
@@ -69,7 +70,7 @@ def renew(
     asked = {"process_no": process_no, "epoch": epoch, "lease_until": until, "renewed_at": now}
     renewed = transaction.ask("renew_process", asked)
     transaction.arrive()
-    rows = tuple(ProcessRow(*row) for row in others.fetchall())
+    rows = tuple(process_of(row) for row in others.fetchall())
     (is_renewed,) = renewed.fetchone() or (False,)
     return Renewal(Instant(now), is_renewed, nobody_frees_until, rows)
 
@@ -82,7 +83,7 @@ def retire(
     now = now_of(transaction, given)
     if row is None:
         return True, ""  # forgotten by a restore
-    process = ProcessRow(*row)
+    process = process_of(row)
     if process.retired or (not known_dead and process.lease_until > now):
         return process.retired, process.instance
     transaction.ask("retire_process", {"process_no": process_no})

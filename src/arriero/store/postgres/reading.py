@@ -7,12 +7,12 @@ import msgspec
 from ...core.compensation import open_compensations
 from ...core.lease import PROBATION_FROM
 from ...core.readable import legible
-from ...model import MICROSECONDS, Instant, Loaded, ProcessRow, StepRow, TaskFailure, TaskRow, TaskState
+from ...model import MICROSECONDS, Instant, Loaded, StepRow, TaskFailure, TaskRow, TaskState
 from ..apart import SetApart
 from ..base import Due, Ended, Overdue, QueueSurvey, Survey, TaskFilter, folded
 from . import columns
 from .frontier import Frontiers
-from .rows import convoy_as_told, step_as_is, task_as_is
+from .rows import convoy_as_told, process_of, step_as_is, task_as_is
 from .session import Transaction
 
 TASK_WIDTH = len(columns.TASK)
@@ -179,7 +179,7 @@ def survey(transaction: Transaction, now: Instant) -> Survey:
         tuple(name for (name,) in workflows.fetchall()),
         tuple((agent, name) for agent, name in steps.fetchall()),
         tuple((agent, name) for agent, name in bare.fetchall()),
-        tuple(ProcessRow(*row) for row in processes.fetchall()),
+        tuple(process_of(row) for row in processes.fetchall()),
         tuple(QueueSurvey(*row) for row in queues.fetchall()),
         (untold, untold_at),
         dict(zip(("tasks", "history", "statuses"), rows, strict=True)),

@@ -17,6 +17,7 @@ from ..rows import (
     convoy_of,
     history_of,
     ledger_of,
+    process_of,
     tail_of,
 )
 
@@ -28,6 +29,7 @@ __all__ = [
     "convoy_of",
     "history_of",
     "ledger_of",
+    "process_of",
     "step_as_is",
     "step_of",
     "tail_of",

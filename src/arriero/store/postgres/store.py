@@ -45,6 +45,7 @@ from .ledgers import PostgresLedgers
 from .listening import Listener
 from .migrating import applied, migrate, refuse_unfit
 from .pages import Pages
+from .rows import process_of
 from .session import Limits, Session, Statements, Transaction, Undecided
 from .target import target_of
 from .translating import LOCK_NOT_AVAILABLE, translated
@@ -460,7 +461,7 @@ class PostgresStore(PostgresLedgers):
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         def work(transaction: Transaction) -> tuple[Instant, list[ProcessRow]]:
             rows = transaction.ask("survey_processes").fetchall()
-            return processes.now_of(transaction, self._given()), [ProcessRow(*row) for row in rows]
+            return processes.now_of(transaction, self._given()), [process_of(row) for row in rows]
 
         return await self._read(work)
 

@@ -13,6 +13,7 @@ from ...errors import StoreError
 from ..migrate import migrations
 from . import connection as connections
 from .connection import connect, translating
+from .damage import damaged_columns
 
 MOUNTS = Path("/proc/self/mounts")
 CHECK_BYTES_MAX = 256 * 10**6  # what is read through within a few seconds
@@ -33,14 +34,17 @@ def file_facts(path: str) -> FileFacts:
         (journal,) = looking.execute("PRAGMA journal_mode").fetchone()
         (schema,) = looking.execute("SELECT coalesce(max(number), 0) FROM arriero_migration").fetchone()
         was_checked = file_bytes + log_bytes <= CHECK_BYTES_MAX
+        schema_known = migrations(__package__)[-1].number
+        damaged: tuple[str, ...] = ()
         if was_checked:
             _refuse_damaged(looking)
+            damaged = damaged_columns(looking) if schema == schema_known else ()
         kind, mount = file_system_of(path)
         disk = shutil.disk_usage(Path(path).parent)
         return FileFacts(
             path=path,
             schema=schema,
-            schema_known=migrations(__package__)[-1].number,
+            schema_known=schema_known,
             journal_mode=journal,
             file_system=kind,
             mount=mount,
@@ -49,6 +53,7 @@ def file_facts(path: str) -> FileFacts:
             file_bytes=file_bytes,
             log_bytes=log_bytes,
             was_checked=was_checked,
+            damaged=damaged,
             readable=_readable_by_others(path),
         )
 

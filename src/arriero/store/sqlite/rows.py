@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ...core.readable import refuse_unreadable
-from ...model import AlertRow, LedgerRow, ProcessRow, StatusRow, StepRow, TaskRow
+from ...model import AlertRow, LedgerRow, StatusRow, StepRow, TaskRow
 from ..rows import (
     STEP_KINDS,
     STEP_STATES,
@@ -20,6 +20,7 @@ from ..rows import (
     history_of,
     known_or_as_is,
     ledger_of,
+    process_of,
     tail_of,
 )
 
@@ -88,11 +89,6 @@ def step_of(row: Row) -> StepRow:
 def status_of(row: Row) -> StatusRow:
     """A status; its columns are its fields."""
     return StatusRow(*row)
-
-
-def process_of(row: Row) -> ProcessRow:
-    """A process start."""
-    return ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4])
 
 
 def parameters_of(row: AlertRow | LedgerRow) -> dict[str, Any]:
