@@ -1,12 +1,15 @@
 """Every door takes the same bodies and records the same text, or refuses them by name."""
 
 import asyncio
+import json
+import random
 import sqlite3
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
@@ -21,7 +24,7 @@ MODULE = "tests.hostile_bodies:app"
 REFUSED_BY_SQL = "22023"
 PATIENCE = 30.0
 
-Door = Callable[[Doors, Body, str], Awaitable[None]]
+Door = Callable[[Doors, Body, str, str | None], Awaitable[None]]
 
 
 class Refused(Exception):
@@ -29,19 +32,19 @@ class Refused(Exception):
 
 
 # --- doors
-async def by_python(app: Doors, body: Body, task_id: str) -> None:
+async def by_python(app: Doors, body: Body, task_id: str, convoy: str | None = None) -> None:
     try:
-        await app.submit(take(body.value), task_id=task_id)
+        await app.submit(take(body.value), task_id=task_id, convoy=convoy)
     except InvalidInput as error:
         raise Refused(str(error)) from error
 
 
-async def by_sync(app: Doors, body: Body, task_id: str) -> None:
+async def by_sync(app: Doors, body: Body, task_id: str, convoy: str | None = None) -> None:
     other = app_on(app.given)
 
     def submit() -> None:
         with other.sync as front:
-            front.submit(take(body.value), task_id=task_id)
+            front.submit(take(body.value), task_id=task_id, convoy=convoy)
 
     try:
         await asyncio.to_thread(submit)
@@ -49,28 +52,30 @@ async def by_sync(app: Doors, body: Body, task_id: str) -> None:
         raise Refused(str(error)) from error
 
 
-async def by_ledger(app: Doors, body: Body, task_id: str) -> None:
+async def by_ledger(app: Doors, body: Body, task_id: str, convoy: str | None = None) -> None:
     try:
-        await app.submit_ledger(f"ledger {task_id}", [Entry(take(body.value), task_id=task_id)])
+        entry = Entry(take(body.value), task_id=task_id, convoy=convoy)
+        await app.submit_ledger(f"ledger {uuid.uuid4()}", [entry])
     except InvalidInput as error:
         raise Refused(str(error)) from error
 
 
-async def joined(app: Doors, body: Body, task_id: str) -> None:
+async def joined(app: Doors, body: Body, task_id: str, convoy: str | None = None) -> None:
     is_file = app.given.startswith("sqlite:")
     connection: Any = connect(app.given) if is_file else psycopg.connect(app.given)
     with closing(connection):
         if isinstance(connection, sqlite3.Connection):
             connection.execute("BEGIN IMMEDIATE")
         try:
-            await app.submit(take(body.value), task_id=task_id, connection=connection)
+            await app.submit(take(body.value), task_id=task_id, convoy=convoy, connection=connection)
         except InvalidInput as error:
             raise Refused(str(error)) from error
         connection.commit()
 
 
-async def by_command(app: Doors, body: Body, task_id: str) -> None:
+async def by_command(app: Doors, body: Body, task_id: str, convoy: str | None = None) -> None:
     options = ["--arguments", "-", "--task-id", task_id, "--store", app.given]
+    options += [] if convoy is None else ["--convoy", convoy]
     done = await asyncio.to_thread(CliRunner().invoke, commands, ["submit", MODULE, "take", *options], input=body.text)
     if done.exit_code == 2:
         (line,) = done.stderr.splitlines()
@@ -78,10 +83,13 @@ async def by_command(app: Doors, body: Body, task_id: str) -> None:
     assert done.exit_code == 0, done
 
 
-async def by_sql(app: Doors, body: Body, task_id: str) -> None:
+async def by_sql(app: Doors, body: Body, task_id: str, convoy: str | None = None) -> None:
+    statement = "SELECT arriero.submit('take', %s, task_id => %s, convoy => %s)"
     try:
         with psycopg.connect(app.given) as connection:
-            connection.execute("SELECT arriero.submit('take', %s, task_id => %s)", (body.text, task_id))
+            connection.execute(statement, (body.text, task_id, convoy))
+    except psycopg.errors.UniqueViolation as error:
+        raise Refused(error.diag.message_primary) from error
     except psycopg.Error as error:
         assert error.sqlstate == REFUSED_BY_SQL, error
         assert error.diag.message_hint
@@ -131,7 +139,7 @@ async def test_every_door_records_the_same_text_of_a_body_or_refuses_it_by_name(
             if body.value is NOT_AS_VALUE and door not in TEXT_DOORS:
                 continue
             try:
-                await DOORS[door](app, body, name)
+                await DOORS[door](app, body, name, None)
                 found = await recorded(app, name)
                 if found != body.kept:
                     wrong[name] = f"recorded as {found[:200]}"
@@ -179,10 +187,10 @@ async def test_what_means_the_same_to_python_is_the_same_body_at_every_pair_of_d
             for first, second in zip(doors, doors[1:] + doors[:1], strict=True):
                 task_id = f"{one} by {first}, then {other} by {second}"
                 bodies = [Body(f'{{"value": {text}}}', msgspec.json.decode(text)) for text in (one, other)]
-                await DOORS[first](app, bodies[0], task_id)
+                await DOORS[first](app, bodies[0], task_id, None)
                 kept = await recorded(app, task_id)
                 try:
-                    await again(DOORS[second], app, bodies[1], task_id)
+                    await DOORS[second](app, bodies[1], task_id, None)
                     answer = True
                 except Refused as refused:
                     answer = False
@@ -192,14 +200,76 @@ async def test_what_means_the_same_to_python_is_the_same_body_at_every_pair_of_d
     assert wrong == []
 
 
-async def again(door: Door, app: Doors, body: Body, task_id: str) -> None:
-    if door is not by_sql:
-        return await door(app, body, task_id)
-    try:
-        with psycopg.connect(app.given) as connection:
-            connection.execute("SELECT arriero.submit('take', %s, task_id => %s)", (body.text, task_id))
-    except psycopg.errors.UniqueViolation as error:
-        raise Refused(error.diag.message_primary) from error
+# --- a life through all doors, and what must be kept of it
+def meaning(value: Any) -> Any:
+    """A value of JSON so that two are equal where they are the same body: 2 and 2.0 are, 1 and true are not."""
+    match value:
+        case bool() | None | str():
+            return (type(value).__name__, value)
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return tuple(map(meaning, value))
+        case dict():
+            return frozenset((key, meaning(item)) for key, item in value.items())
+        case number:
+            return number
+
+
+class Kept(NamedTuple):
+    """What the first submission of an id has left."""
+
+    text: str
+    convoy: str | None
+
+    def says(self, body: Body, convoy: str | None) -> str:
+        """The refusal of another submission under that id; empty: it is the same."""
+        assert body.kept is not None
+        if meaning(json.loads(body.kept)) != meaning(json.loads(self.text)):
+            return "exists with another body"
+        return "" if convoy == self.convoy else "exists with another convoy"
+
+
+@pytest.mark.parametrize("url", ["sqlite", 16], indirect=True)
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_bodies_ids_and_keys_drawn_at_random_are_judged_alike_at_every_door(url: str, seed: int) -> None:
+    draw = random.Random(seed)
+    doors = [name for name in DOORS if name != "sql" or not url.startswith("sqlite")]
+    names = [name for name, body in BODIES.items() if len(body.text) < 10_000]
+    kept: dict[str, Kept] = {}
+    await made_known(url)
+    async with app_on(url) as app:
+        for number in range(250):
+            door, name = draw.choice(doors), draw.choice(names)
+            body = BODIES[name]
+            if body.value is NOT_AS_VALUE and door not in TEXT_DOORS:
+                continue
+            task_id = draw.choice([*kept, f"new {number}"]) if draw.random() < 0.7 else f"new {number}"
+            known = kept.get(task_id)
+            convoy = draw.choice([None, "k1", f"key {number}", *([known.convoy] * 3 if known else [])])
+            expected = "refused" if body.kept is None else "" if known is None else known.says(body, convoy)
+            try:
+                await DOORS[door](app, body, task_id, convoy)
+                answer = ""
+            except Refused as refused:
+                answer = "refused" if body.kept is None else str(refused)
+            assert (expected in answer) and bool(expected) == bool(answer), (
+                number,
+                door,
+                name,
+                task_id,
+                convoy,
+                answer,
+            )
+            if not answer:
+                assert body.kept is not None
+                kept.setdefault(task_id, Kept(body.kept, convoy))
+        assert await app.tasks().count() == len(kept)
+        for task_id, first in kept.items():
+            assert await recorded(app, task_id) == first.text
+            assert (await app.task(task_id)._load()).task.convoy_no is None or first.convoy is not None
+        keys = {first.convoy for first in kept.values()} - {None}
+        assert {convoy.key async for convoy in app.convoys()} == keys  # what was refused left no key behind
 
 
 @pytest.mark.parametrize("url", [16], indirect=True)

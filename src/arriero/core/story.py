@@ -83,7 +83,9 @@ def _sentence(story: Story, event: Event) -> str:
     """The event in words. One that is not known, or is not as it should be, is shown as it is."""
     kind = str(event.get("type", ""))
     if kind == UNREADABLE_EVENT:
-        return f"link {event['link']} of its history is damaged and cannot be read; `arriero check` judges an export of it"
+        return (
+            f"link {event['link']} of its history is damaged and cannot be read; `arriero check` judges an export of it"
+        )
     say = SENTENCES.get(kind)
     try:
         if say is not None:
