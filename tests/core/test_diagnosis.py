@@ -69,7 +69,6 @@ def survey(**changes: Any) -> Survey:
         paused=0,
         probation=0,
         waiting=(0, None),
-        starved=(0, None),
         workflows=(),
         steps=(),
         not_undoable=(),
@@ -206,10 +205,9 @@ def test_due_code_that_nobody_alive_has_is_named() -> None:
 
 
 # --- tasks
-@pytest.mark.parametrize("about", ["waiting", "starved"])
-def test_what_waits_too_long_needs_care(about: str) -> None:
-    assert level(diagnose_store(survey(**{about: (7, ago(WAIT_SECONDS_MAX + 1))})), about) == "care"
-    in_time = of(diagnose_store(survey(**{about: (7, ago(WAIT_SECONDS_MAX))})), about)
+def test_a_task_that_waits_too_long_needs_care() -> None:
+    assert level(diagnose_store(survey(waiting=(7, ago(WAIT_SECONDS_MAX + 1)))), "waiting") == "care"
+    in_time = of(diagnose_store(survey(waiting=(7, ago(WAIT_SECONDS_MAX)))), "waiting")
     assert (in_time.level, in_time.says.startswith("7 ")) == ("fine", True)
 
 

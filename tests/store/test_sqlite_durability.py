@@ -225,9 +225,13 @@ INDEX_OF = {
     "select_task_history": "arriero_history_of_task",
 }
 # What a person asks, rarely, and outside the writer's transactions.
-READS_ALL = {"count_tasks", "select_filtered"} | {
+READS_ALL = {"count_tasks", "select_filtered", "survey_requests"} | {
     f"survey_{what}" for what in ("tasks", "workflows", "steps", "not_undoable")
 }
+READS_ALL |= {
+    "select_retrying",
+    "select_history_last",
+}  # keys of all that waits; and as many of the last commits as wanted
 READS_ALL |= {"select_of_convoy", "select_naming_ledger"}  # of a purge by name
 
 

@@ -14,6 +14,7 @@ from ..app import App
 from ..convoy import convoy_view
 from ..core.convoy_words import gap_until, policy_shown, still_since
 from ..core.diagnosis import Finding, Standstill, Versions, diagnose_file, diagnose_store, in_order, needs_care
+from ..core.outages import diagnose_attempts
 from ..core.server_diagnosis import diagnose_server
 from ..errors import ArrieroError
 from ..model import AlertRow
@@ -108,8 +109,9 @@ def _sqlite_version() -> tuple[int, int, int]:
 
 async def _of_tasks(store: StateStore, of_app: OfApp) -> list[Finding]:
     survey = await store.survey()
+    attempts = diagnose_attempts(await store.survey_attempts(), survey.processes)
     alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
-    return diagnose_store(
+    found = diagnose_store(
         survey,
         oldest_alert=next((alert for alert in alerts if alert.cause != UNREADABLE), None),
         unreadable=[alert for alert in alerts if alert.cause == UNREADABLE],
@@ -117,6 +119,7 @@ async def _of_tasks(store: StateStore, of_app: OfApp) -> list[Finding]:
         not_undoable=of_app.not_undoable,
         standstills=await _standstills(store),
     )
+    return [*found, *attempts]
 
 
 async def _standstills(store: StateStore) -> list[Standstill]:

@@ -147,8 +147,6 @@ class Surveyed(Protocol):
     @property
     def waiting(self) -> tuple[int, Instant | None]: ...
     @property
-    def starved(self) -> tuple[int, Instant | None]: ...
-    @property
     def workflows(self) -> tuple[str, ...]: ...
     @property
     def steps(self) -> tuple[tuple[str, str], ...]: ...
@@ -362,35 +360,15 @@ def _without_code(survey: Surveyed, running: Running) -> list[Finding]:
 
 
 def _waiting(survey: Surveyed) -> list[Finding]:
-    return [
-        _overdue(
-            survey.waiting,
-            survey.now,
-            "waiting",
-            "task",
-            "free and due",
-            "see why: arriero task explain ID, of `arriero task list --state pending` and --state processing",
-        ),
-        _overdue(
-            survey.starved,
-            survey.now,
-            "starved",
-            "request",
-            "due and untaken by any Agent",
-            "give the Agent more room (Agent(max_in_flight=)), or more processes; see arriero task explain ID",
-        ),
-    ]
-
-
-def _overdue(
-    waiting: tuple[int, Instant | None], now: Instant, about: str, what: str, how: str, remedy: str
-) -> Finding:
-    count, oldest = waiting
+    count, oldest = survey.waiting
     if oldest is None or not count:
-        return Finding("fine", about, f"no {what} is {how}")
-    is_long = seconds_between(oldest, now) > WAIT_SECONDS_MAX
-    says = f"{wording.so_many_are(count, what)} {how}, the oldest since {wording.told(oldest, now)}"
-    return Finding("care", about, says, remedy) if is_long else Finding("fine", about, says)
+        return [Finding("fine", "waiting", "no task is free and due")]
+    is_long = seconds_between(oldest, survey.now) > WAIT_SECONDS_MAX
+    says = f"{wording.so_many_are(count, 'task')} free and due, the oldest since {wording.told(oldest, survey.now)}"
+    if not is_long:
+        return [Finding("fine", "waiting", says)]
+    remedy = "see why: arriero task explain ID, of `arriero task list --state pending` and --state processing"
+    return [Finding("care", "waiting", says, remedy)]
 
 
 def _errors(survey: Surveyed, oldest: AlertRow | None) -> list[Finding]:

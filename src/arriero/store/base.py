@@ -26,6 +26,7 @@ from ..model import (
     TaskRow,
     TaskState,
 )
+from .attempts import AttemptStore
 from .ledger_contract import LedgerStore
 
 SUPERVISOR_LEASE = "supervisor"
@@ -89,7 +90,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         state, workflow: of the task.
         agent, step: of a step that is not completed: where the task stands, or what it failed by.
-        submitted_before: at or before this instant.
+        submitted_before, submitted_since: at or before, at or after this instant.
         code, text: of its failure: the code exactly, a part of the reason in any case of letters.
         paused: whether a person keeps it from going on.
     """
@@ -99,6 +100,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     step: str | None = None
     submitted_before: Instant | None = None
+    submitted_since: Instant | None = None
     code: str | None = None
     text: str | None = None
     paused: bool | None = None
@@ -171,7 +173,6 @@ class Survey(msgspec.Struct, frozen=True):
 
     Args:
         waiting: tasks free and due, and since when the oldest is.
-        starved: requests due and untaken, and since when the oldest is.
         workflows, steps: of tasks free and due, and of due requests (agent, step): what must have code somewhere.
         not_undoable: (agent, step) without compensation, neither effect_free nor a pivot, of tasks not ended well.
         processes: those not retired.
@@ -184,7 +185,6 @@ class Survey(msgspec.Struct, frozen=True):
     paused: int
     probation: int
     waiting: tuple[int, Instant | None]
-    starved: tuple[int, Instant | None]
     workflows: tuple[str, ...]
     steps: tuple[tuple[str, str], ...]
     not_undoable: tuple[tuple[str, str], ...]
@@ -213,7 +213,7 @@ class ConvoyLoaded(msgspec.Struct, frozen=True):
     missing: tuple[tuple[int, int], ...] = ()
 
 
-class StateStore(LedgerStore, Protocol):
+class StateStore(LedgerStore, AttemptStore, Protocol):
     """A state store."""
 
     url: str
@@ -352,8 +352,22 @@ class StateStore(LedgerStore, Protocol):
         """Those of the tasks that have ended (processed, compensated, error), each once, ordered by their numbers."""
         ...
 
-    async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        """Tasks in the order of submission, after a task_no, as they stand; see ``load``."""
+    async def list_tasks(
+        self,
+        which: TaskFilter = ANY_TASK,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[TaskRow]:
+        """Tasks between two task_nos, in the order of submission or the other way round, as they stand; see ``load``."""
+        ...
+
+    async def count_listed(
+        self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
+    ) -> int:
+        """How many tasks ``list_tasks`` would find, counted up to ``limit``."""
         ...
 
     async def counts(self) -> dict[TaskState, int]:

@@ -55,7 +55,7 @@ from .base import (
 from .batch import STORE_STREAM, UPKEEP, Batch, complete_within, gap_mark
 from .convoys import LOOKS_MAX, missing_of, spot_for
 from .ledgers import reserved
-from .memory_purging import MemoryPurging
+from .memory_attempts import MemoryAttempts
 from .starting import new_rows, submitted
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ _ENDED = (*_DONE, TaskState.ERROR)
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-class MemoryStore(MemoryPurging):
+class MemoryStore(MemoryAttempts):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 
     url = "memory://"
@@ -417,9 +417,23 @@ class MemoryStore(MemoryPurging):
     def _still_open(self, task: TaskRow) -> tuple[str, ...]:
         return () if task.state is TaskState.PROCESSED else open_compensations(self.loaded(task.task_no).steps)
 
-    async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        found = (t for t in self.tasks.values() if t.task_no > after and self._is_meant(t, which))
-        return sorted(found, key=lambda t: t.task_no)[:limit]
+    async def list_tasks(
+        self,
+        which: TaskFilter = ANY_TASK,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[TaskRow]:
+        between = (t for t in self.tasks.values() if t.task_no > after and (before is None or t.task_no < before))
+        found = (t for t in between if self._is_meant(t, which))
+        return sorted(found, key=lambda t: t.task_no, reverse=newest_first)[:limit]
+
+    async def count_listed(
+        self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
+    ) -> int:
+        return len(await self.list_tasks(which, after=after, before=before, limit=limit))
 
     def _is_meant(self, task: TaskRow, which: TaskFilter) -> bool:
         told = legible(task).failure
@@ -430,6 +444,7 @@ class MemoryStore(MemoryPurging):
             and which.state in (None, task.state)
             and which.workflow in (None, task.workflow)
             and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
+            and (which.submitted_since is None or task.submitted_at >= which.submitted_since)
             and which.code in (None, code)
             and (which.text is None or folded(which.text) in folded(reason))
             and which.paused in (None, task.paused_at is not None)
@@ -491,7 +506,7 @@ class MemoryStore(MemoryPurging):
         free = [t for t in self.tasks.values() if t.state in TASK_OPEN and t.locked_by is None and t.paused_at is None]
         waiting = [(t.not_before, t) for t in free if t.not_before is not None and t.not_before <= now]
         requests = [s for s in self._all_steps() if s.state is StepState.PENDING and s.kind is not StepKind.TIMER]
-        due = [(s.not_before, s) for s in requests if s.not_before is not None and s.not_before <= now]
+        due = [s for s in requests if s.not_before is not None and s.not_before <= now]
         open_tasks = [t for t in self.tasks.values() if t.state not in _DONE]
         bare = {
             (s.agent, s.name)
@@ -507,9 +522,8 @@ class MemoryStore(MemoryPurging):
             sum(t.paused_at is not None for t in self.tasks.values()),
             sum(t.lost_count >= PROBATION_FROM for t in self.tasks.values() if t.state in TASK_OPEN),
             (len(waiting), min((at for at, _ in waiting), default=None)),
-            (len(due), min((at for at, _ in due), default=None)),
             tuple(sorted({t.workflow for _, t in waiting if t.state is not TaskState.COMPENSATING})),
-            tuple(sorted({(s.agent, s.name) for _, s in due})),
+            tuple(sorted({(s.agent, s.name) for s in due})),
             tuple(sorted(bare)),
             tuple(p for p in self.processes.values() if not p.retired),
             tuple(self._queue(queue) for queue in sorted(queues)),

@@ -8,6 +8,7 @@ from ...core.compensation import open_compensations
 from ...core.lease import PROBATION_FROM
 from ...core.readable import legible
 from ...model import MICROSECONDS, Instant, Loaded, StepRow, TaskFailure, TaskRow, TaskState
+from .. import listing
 from ..apart import SetApart
 from ..base import Due, Ended, Overdue, QueueSurvey, Survey, TaskFilter, folded
 from . import columns
@@ -131,20 +132,37 @@ def ended(transaction: Transaction, task_nos: Sequence[int], apart: SetApart) ->
     return [Ended(task, open_compensations(steps[task.task_no])) for task in tasks if task.task_no in steps]
 
 
-def filtered(transaction: Transaction, which: TaskFilter, after: int, limit: int) -> list[TaskRow]:
+def filtered(
+    transaction: Transaction, which: TaskFilter, after: int, before: int | None, newest_first: bool, limit: int
+) -> list[TaskRow]:
     """See ``StateStore.list_tasks``. A text is compared here: only here it is folded as lists show it."""
-    asked = msgspec.structs.asdict(which)
-    text, code = asked.pop("text"), asked.pop("code")
-    asked |= {"limit": limit, "failed": None if text is None and not code else True}
+    sql = transaction.statement("select_filtered")
+    sql = listing.newest_first(sql) if newest_first else sql
     found: list[TaskRow] = []
     while len(found) < limit:
-        rows = transaction.ask("select_filtered", asked | {"after": after}).fetchall()
+        rows = transaction.plain(sql, _asked(which, after, before, limit)).fetchall()
         page = [task_as_is(row) for row in rows]
-        found += [task for task in page if _failed_so(task, text, code)]
+        found += [task for task in page if _failed_so(task, which.text, which.code)]
         if len(page) < limit:
             break
-        after = page[-1].task_no
+        after, before = (after, page[-1].task_no) if newest_first else (page[-1].task_no, before)
     return found[:limit]
+
+
+def count_filtered(transaction: Transaction, which: TaskFilter, after: int, before: int | None, limit: int) -> int:
+    """See ``StateStore.count_listed``."""
+    if which.text is not None or which.code is not None:
+        return len(filtered(transaction, which, after, before, False, limit))
+    sql = listing.counted(transaction.statement("select_filtered"))
+    (count,) = transaction.plain(sql, _asked(which, after, before, limit)).fetchone() or (0,)
+    return int(count)
+
+
+def _asked(which: TaskFilter, after: int, before: int | None, limit: int) -> dict[str, object]:
+    asked = msgspec.structs.asdict(which)
+    text, code = asked.pop("text"), asked.pop("code")
+    failed = None if text is None and not code else True
+    return {**asked, "after": after, "before": before, "limit": limit, "failed": failed}
 
 
 def _failed_so(task: TaskRow, text: str | None, code: str | None) -> bool:
@@ -168,14 +186,13 @@ def survey(transaction: Transaction, now: Instant) -> Survey:
     bare, processes, queues = ask("survey_not_undoable"), ask("survey_processes"), ask("survey_queues")
     states = counts(transaction)
     transaction.arrive()
-    paused, probation, waiting, waiting_at, starved, starved_at, untold, untold_at, *rows = found.fetchone() or ()
+    paused, probation, waiting, waiting_at, untold, untold_at, *rows = found.fetchone() or ()
     return Survey(
         now,
         states,
         paused,
         probation,
         (waiting, waiting_at),
-        (starved, starved_at),
         tuple(name for (name,) in workflows.fetchall()),
         tuple((agent, name) for agent, name in steps.fetchall()),
         tuple((agent, name) for agent, name in bare.fetchall()),

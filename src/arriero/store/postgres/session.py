@@ -149,6 +149,10 @@ class Transaction:
         """Execute ``queries/<name>.sql``."""
         return self._pipeline.ask(self._statements(name), parameters)
 
+    def statement(self, name: str) -> str:
+        """What stands in ``queries/<name>.sql``, for a statement that is made of it."""
+        return self._statements(name)
+
     def write(self, write: columns.Write, rows: Sequence[Any]) -> Asked:
         """Write rows, at least one."""
         if len(rows) == 1:

@@ -12,11 +12,13 @@ from typing import TypeVar
 import psycopg
 
 from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ...core.attempts import AttemptSurvey, Retrying
 from ...core.epoch import FIRST
 from ...errors import ArrieroError, InvalidInput, SchemaOutdated, StoreError
 from ...model import AlertRow, HistoryRow, Instant, LeaseRow, Loaded, ProcessRow, StatusRow, TaskRow, TaskState
 from .. import apart
 from ..apart import SetApart
+from ..attempts import COMMITS_MAX, LOOKED_AT_MAX
 from ..base import (
     ANY_TASK,
     Busy,
@@ -36,7 +38,7 @@ from ..base import (
 )
 from ..life import Lives, folder_of_machine
 from ..threads import ConnectionThread
-from . import convoys, mail, processes, purging, reading, submitting, unreadable
+from . import attempts, convoys, mail, processes, purging, reading, submitting, unreadable
 from .applying import Applying, is_news_for_others
 from .clock import ServerClock
 from .frontier import Frontiers
@@ -531,8 +533,21 @@ class PostgresStore(PostgresLedgers):
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         return await self._read_of_ours(lambda t: reading.ended(t, task_nos, self._apart))
 
-    async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        return await self._survey(lambda t: reading.filtered(t, which, after, limit))
+    async def list_tasks(
+        self,
+        which: TaskFilter = ANY_TASK,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[TaskRow]:
+        return await self._survey(lambda t: reading.filtered(t, which, after, before, newest_first, limit))
+
+    async def count_listed(
+        self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
+    ) -> int:
+        return await self._survey(lambda t: reading.count_filtered(t, which, after, before, limit))
 
     async def counts(self) -> dict[TaskState, int]:
         return await self._survey(reading.counts)
@@ -560,6 +575,13 @@ class PostgresStore(PostgresLedgers):
 
     async def survey(self) -> Survey:
         return await self._survey(self._at(reading.survey))
+
+    # --- attempts
+    async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
+        return await self._survey(self._at(lambda t, now: attempts.survey(t, now, steps, commits)))
+
+    async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
+        return await self._survey(lambda t: attempts.retrying_steps(t, task_nos))
 
     # --- reply queues and alerts
     async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:

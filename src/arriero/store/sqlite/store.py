@@ -16,6 +16,7 @@ import msgspec
 
 from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
 from ...core import transitions
+from ...core.attempts import AttemptSurvey, Retrying
 from ...core.compensation import open_compensations
 from ...core.epoch import refusal
 from ...core.known import same_submission
@@ -34,8 +35,9 @@ from ...model import (
     TaskState,
     later,
 )
-from .. import apart
+from .. import apart, listing
 from ..apart import SetApart
+from ..attempts import COMMITS_MAX, LOOKED_AT_MAX
 from ..base import (
     ANY_TASK,
     ConvoyLoaded,
@@ -58,7 +60,7 @@ from ..life import Lives, boot_id, folder_of_file
 from ..migrate import applied_number, is_current, migrate_sqlite, migrations
 from ..starting import new_rows, submitted
 from ..threads import ConnectionThread
-from . import convoys, mail, purging, unreadable, upkeep
+from . import attempts, convoys, mail, purging, unreadable, upkeep
 from .clock import fresh_offset, since_boot, wall_clock
 from .connection import absolute, checkpoint, connect, empty_log, translating
 from .identity import OpenFile
@@ -603,10 +605,25 @@ class SqliteStore(SqliteLedgers):
 
         return await self._read_of_ours(work)
 
-    async def list_tasks(self, which: TaskFilter = ANY_TASK, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        asked = {**msgspec.structs.asdict(which), "after": after, "limit": limit}
-        asked["text"] = None if which.text is None else folded(which.text)
-        return await self._read(lambda c: [task_as_is(row) for row in c.execute(query("select_filtered"), asked)])
+    async def list_tasks(
+        self,
+        which: TaskFilter = ANY_TASK,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[TaskRow]:
+        sql = listing.newest_first(query("select_filtered")) if newest_first else query("select_filtered")
+        asked = _asked(which, after, before, limit)
+        return await self._read(lambda c: [task_as_is(row) for row in c.execute(sql, asked)])
+
+    async def count_listed(
+        self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
+    ) -> int:
+        sql, asked = listing.counted(query("select_filtered")), _asked(which, after, before, limit)
+        found: tuple[int] = await self._read(lambda c: c.execute(sql, asked).fetchone())
+        return found[0]
 
     async def counts(self) -> dict[TaskState, int]:
         found: dict[str, int] = await self._read(lambda c: dict(c.execute(query("count_tasks")).fetchall()))
@@ -637,6 +654,13 @@ class SqliteStore(SqliteLedgers):
     async def survey(self) -> Survey:
         counts = await self.counts()
         return await self._read(lambda connection: upkeep.survey(connection, self.now(), counts))
+
+    # --- attempts
+    async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
+        return await self._read(lambda connection: attempts.survey(connection, self.now(), steps, commits))
+
+    async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
+        return await self._read(lambda connection: attempts.retrying_steps(connection, task_nos))
 
     # --- reply queues and alerts
     async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
@@ -703,6 +727,11 @@ class SqliteStore(SqliteLedgers):
 def _last_seen(tables: Tables) -> Instant:
     """Of the last life of the file: its last renewal, or what was written after that."""
     return max(Instant(int(tables.meta("clock_seen") or 0)), tables.latest_instant())
+
+
+def _asked(which: TaskFilter, after: int, before: int | None, limit: int) -> dict[str, Any]:
+    text = None if which.text is None else folded(which.text)
+    return {**msgspec.structs.asdict(which), "text": text, "after": after, "before": before, "limit": limit}
 
 
 def _still_open(tables: Tables, task: TaskRow) -> tuple[str, ...]:

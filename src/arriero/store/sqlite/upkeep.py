@@ -20,14 +20,13 @@ def survey(connection: sqlite3.Connection, now: Instant, counts: dict[TaskState,
     """What a person should know of the store."""
     execute, at = connection.execute, {"now": now}
     found = execute(query("survey_tasks"), {**at, "probation_from": PROBATION_FROM}).fetchone()
-    paused, probation, waiting, waiting_at, starved, starved_at, untold, untold_at, *rows = found
+    paused, probation, waiting, waiting_at, untold, untold_at, *rows = found
     return Survey(
         now,
         counts,
         paused,
         probation,
         (waiting, waiting_at),
-        (starved, starved_at),
         tuple(name for (name,) in execute(query("survey_workflows"), at)),
         tuple(execute(query("survey_steps"), at).fetchall()),
         tuple(execute(query("survey_not_undoable")).fetchall()),

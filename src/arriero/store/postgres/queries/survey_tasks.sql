@@ -7,8 +7,6 @@ SELECT (SELECT count(*) FROM {schema}.task WHERE paused_at IS NOT NULL),
          WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND not_before <= %(now)s),
        (SELECT min(not_before) FROM {schema}.task
          WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND not_before <= %(now)s),
-       (SELECT count(*) FROM {schema}.step WHERE state = 'pending' AND kind <> 'timer' AND not_before <= %(now)s),
-       (SELECT min(not_before) FROM {schema}.step WHERE state = 'pending' AND kind <> 'timer' AND not_before <= %(now)s),
        (SELECT count(*) FROM {schema}.alert WHERE next_at IS NOT NULL),
        (SELECT min(coalesce(closed_at, opened_at)) FROM {schema}.alert WHERE next_at IS NOT NULL),
        (SELECT count(*) FROM {schema}.task), (SELECT count(*) FROM {schema}.history), (SELECT count(*) FROM {schema}.status)

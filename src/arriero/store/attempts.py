@@ -1,0 +1,95 @@
+"""What a store tells of attempts; part of the contract in ``store.base``. How it is judged stands in ``core.outages``."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..core.attempts import (
+    AttemptEnd,
+    AttemptSurvey,
+    RecordedEnd,
+    Requests,
+    Retrying,
+    failure_in,
+    recorded_ends,
+    with_agents,
+)
+from ..core.moves import UNDO_PREFIX
+from ..model import Instant, StepKind, StepState
+
+LOOKED_AT_MAX = 1_000  # steps of each Agent that are tried again, and as many attempts under way
+COMMITS_MAX = 10_000  # of the history's end: hours where little goes on, some seconds of a store that is busy
+
+
+class AttemptStore(Protocol):
+    """What a store tells of attempts. Nothing is changed."""
+
+    async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
+        """What attempts did lately, and what is tried again.
+
+        Args:
+            steps: of each Agent's requests so many are looked at, those whose time comes last; and so many of all
+                attempts under way.
+            commits: so many of the history's last ones are looked at.
+        """
+        ...
+
+    async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
+        """Of each of these tasks that has steps that are tried again the one with the most failures, by task_no."""
+        ...
+
+
+RETRYING_COLUMNS = (
+    "agent", "task_no", "task_id", "name", "key", "kind", "attempt", "failure_count", "failure", "state", "not_before",
+)  # fmt: skip
+
+
+def retrying_of(row: Sequence[Any]) -> Retrying:
+    """A step that is tried again, from its columns in the order of ``RETRYING_COLUMNS``."""
+    of = dict(zip(RETRYING_COLUMNS, row, strict=True))
+    label = of["name"] if of["key"] == "#1" else f"{of['name']}[{of['key']}]"
+    is_running = of["state"] == StepState.RUNNING
+    return Retrying(
+        agent=of["agent"],
+        task_no=of["task_no"],
+        task_id=of["task_id"],
+        step=f"{UNDO_PREFIX if of['kind'] == StepKind.COMPENSATION else ''}{label}",
+        attempt=of["attempt"],
+        failure_count=of["failure_count"],
+        failure=failure_in(of["failure"]),
+        is_running=is_running,
+        next_at=None if is_running else of["not_before"],
+    )
+
+
+def requests_of(due: Sequence[Sequence[Any]], running: Sequence[Sequence[Any]]) -> tuple[Requests, ...]:
+    """What each Agent is asked for, by name.
+
+    Args:
+        due: agent, number of due requests, since when the oldest is due, number of those that are due later.
+        running: agent, number of attempts under way.
+    """
+    counts = {agent: count for agent, count in running}
+    asked = {agent: (count, oldest, later) for agent, count, oldest, later in due}
+    found: list[Requests] = []
+    for agent in sorted({*counts, *asked}):
+        count, oldest, later = asked.get(agent, (0, None, 0))
+        running_now = counts.get(agent, 0)
+        found.append(Requests(agent=agent, due=count, oldest_at=oldest, later=later, running=running_now))
+    return tuple(found)
+
+
+Commits = Sequence[tuple[int, Instant, str]]
+
+
+def ends_in(
+    newest_first: Commits, limit: int, agents_of: Callable[[list[int]], dict[int, str]]
+) -> tuple[tuple[AttemptEnd, ...], Instant | None]:
+    """The ends of attempts in the last commits, and since when none of them is missing (None: none is missing at all).
+
+    Args:
+        newest_first: task_no, instant and events of each; ``limit``: how many were asked for.
+        agents_of: the Agents of steps by their numbers.
+    """
+    ends: list[RecordedEnd] = recorded_ends(reversed(newest_first))
+    agents = agents_of(sorted({end.step_no for end in ends}))
+    return with_agents(ends, agents), newest_first[-1][1] if len(newest_first) >= limit > 0 else None
