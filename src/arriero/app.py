@@ -5,12 +5,13 @@ import hashlib
 import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 
 from . import codec
-from .bulk import Tasks
+from .bulk import Tasks, since_or_refuse
 from .calls import StepCall, WorkflowCall
 from .commands import Answer, Operate, OperateConvoy, Refusal, Submit, Submitted
 from .config import Configuration, load
@@ -403,6 +404,7 @@ class App:
         agent: str | None = None,
         step: str | None = None,
         older_than: Duration | None = None,
+        since: Duration | datetime | None = None,
         code: str | None = None,
         text: str | None = None,
         paused: bool | None = None,
@@ -414,9 +416,10 @@ class App:
             workflow: by name; ``step:NAME`` for tasks of one step.
             agent, step: with a step of that Agent, or name, that is not completed.
             older_than: submitted at least so long ago.
+            since: submitted at most so long ago, or at or after a datetime that has a time zone.
             code, text: of its failure: the code exactly, a part of the reason.
             paused: whether a person keeps it from going on.
-        Raises: InvalidInput - an unknown state, an empty text, or no duration.
+        Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
         for name, value in (("workflow", workflow), ("agent", agent), ("step", step), ("code", code), ("text", text)):
             if value is not None and not value.strip():
@@ -432,7 +435,8 @@ class App:
             text=text,
             paused=paused,
         )
-        return Tasks(self, which, None if older_than is None else seconds_or_refuse(older_than, "older_than"))
+        age = None if older_than is None else seconds_or_refuse(older_than, "older_than")
+        return Tasks(self, which, age, None if since is None else since_or_refuse(since))
 
     def convoy(self, key: str) -> Convoy:
         """A handle of the convoy of a key; nothing is asked of the store yet. Raises InvalidInput - no fit key."""

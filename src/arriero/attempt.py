@@ -16,6 +16,11 @@ def as_datetime(instant: Instant) -> datetime:
     return EPOCH + timedelta(microseconds=instant)
 
 
+def as_instant(when: datetime) -> Instant:
+    """The instant of an aware datetime."""
+    return Instant((when - EPOCH) // timedelta(microseconds=1))
+
+
 class Attempt:
     """One attempt of a step: who asks, under which key, and until when an answer counts."""
 

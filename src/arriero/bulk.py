@@ -1,25 +1,45 @@
 """All tasks that a filter names: counting them, looking at them, and one verb for each."""
 
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from . import operating
+from .attempt import as_instant
 from .commands import Operate, Refusal
 from .core.verbs import judged
 from .errors import InvalidInput
-from .model import Loaded, Verb, later
+from .model import Instant, Loaded, Verb, later
 from .policies import Duration
 from .store.base import ANY_TASK, TaskFilter
-from .task import TaskView, view_of
+from .task import TaskView, seconds_or_refuse, view_of
 
 if TYPE_CHECKING:
     from .app import App
 
+NEWEST_MAX = 10_000
 PAGE = 200  # tasks read, and verbs written, at a time
 
 Progress = Callable[[int], None]
+Since = float | datetime  # seconds ago by the store's clock, or an instant
+
+
+def since_or_refuse(since: Duration | datetime) -> Since:
+    """Since when tasks are meant. Raises InvalidInput - no duration, or a datetime without a time zone."""
+    if not isinstance(since, datetime):
+        return seconds_or_refuse(since, "since")
+    if since.tzinfo is None:
+        raise InvalidInput(f"since is {since.isoformat()}; give it a time zone, like tzinfo=UTC")
+    return since
+
+
+def submitted_since(since: Since | None, now: Instant) -> Instant | None:
+    """The instant of ``since``, by the store's clock; None: none is given."""
+    if since is None:
+        return None
+    return as_instant(since) if isinstance(since, datetime) else later(now, -since)
 
 
 class Acted(msgspec.Struct, frozen=True):
@@ -41,12 +61,16 @@ class Tasks:
 
     Args:
         older_than: seconds since their submission at least.
+        since: when they were submitted at the earliest.
     """
 
-    def __init__(self, app: "App", which: TaskFilter, older_than: float | None) -> None:
+    def __init__(
+        self, app: "App", which: TaskFilter, older_than: float | None = None, since: Since | None = None
+    ) -> None:
         self._app = app
         self._which = which
         self._older_than = older_than
+        self._since = since
 
     async def count(self) -> int:
         """How many there are now."""
@@ -56,11 +80,32 @@ class Tasks:
         async for loaded in self._loaded():
             yield view_of(loaded)
 
-    async def _numbers(self) -> AsyncIterator[int]:
-        store, after = self._app._store_open(), 0
+    async def newest(self, limit: int = 50) -> list[TaskView]:
+        """Those submitted last, the newest first.
+
+        Args:
+            limit: so many at most, 1 to 10,000. It bounds only this look: a verb acts on all that the filter names.
+        Raises: InvalidInput - another limit.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= NEWEST_MAX:
+            raise InvalidInput(f"limit is {limit!r}; it must be a whole number from 1 to {NEWEST_MAX:,}")
+        store = self._app._store_open()
+        rows = await store.list_tasks(self._filter(store.now()), newest_first=True, limit=limit)
+        found = [await store.load(row.task_no) for row in rows]
+        return [view_of(loaded) for loaded in found if loaded is not None]
+
+    def _filter(self, now: Instant) -> TaskFilter:
+        """What the store is asked for, by its clock."""
         which = self._which
         if self._older_than is not None:
-            which = msgspec.structs.replace(which, submitted_before=later(store.now(), -self._older_than))
+            which = msgspec.structs.replace(which, submitted_before=later(now, -self._older_than))
+        if self._since is not None:
+            which = msgspec.structs.replace(which, submitted_since=submitted_since(self._since, now))
+        return which
+
+    async def _numbers(self) -> AsyncIterator[int]:
+        store, after = self._app._store_open(), 0
+        which = self._filter(store.now())
         while page := await store.list_tasks(which, after=after, limit=PAGE):
             for row in page:
                 yield row.task_no
@@ -130,7 +175,7 @@ class Tasks:
         what: Callable[[Loaded], dict[str, Any]] | None = None,
         **same: Any,
     ) -> Acted:
-        if self._which == ANY_TASK and self._older_than is None:
+        if self._which == ANY_TASK and self._older_than is None and self._since is None:
             raise InvalidInput(
                 f"{verb} of all tasks there are: name at least one thing they have in common, like state="
             )

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, suppress
+from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
@@ -167,6 +168,7 @@ class SyncTasks(_Handle):
     """
 
     count = _forwarded(Tasks.count)
+    newest = _forwarded(Tasks.newest)
     resubmit = _forwarded(Tasks.resubmit)
     compensate = _forwarded(Tasks.compensate)
     cancel = _forwarded(Tasks.cancel)
@@ -420,6 +422,7 @@ class SyncApp:
         agent: str | None = None,
         step: str | None = None,
         older_than: Duration | None = None,
+        since: Duration | datetime | None = None,
         code: str | None = None,
         text: str | None = None,
         paused: bool | None = None,
@@ -431,6 +434,7 @@ class SyncApp:
             agent=agent,
             step=step,
             older_than=older_than,
+            since=since,
             code=code,
             text=text,
             paused=paused,

@@ -3,39 +3,87 @@
 import json
 from pathlib import Path
 
+import pytest
 from cli_calls import Call, json_lines
+
+from arriero.cli import listing
 
 
 def ids(text: str) -> list[str]:
     return [task["id"] for task in json_lines(text)]
 
 
-def test_list_shows_tasks_in_the_order_of_submission(sold: Call) -> None:
+def test_list_shows_the_newest_first(sold: Call) -> None:
     lines = sold("task", "list").stdout.splitlines()
     assert lines[0].split() == ["no", "id", "workflow", "state", "failed", "submitted", "took", "reason"]
     assert [line.split()[1] for line in lines[1:]] == [
-        "processed",
-        "compensated",
-        "unrefundable",
-        "buggy",
-        "step",
         "later",
+        "step",
+        "buggy",
+        "unrefundable",
+        "compensated",
+        "processed",
     ]
-    assert "out of stock" in lines[2]  # a reason of two lines is one line here
+    assert "out of stock" in lines[5]  # a reason of two lines is one line here
 
 
 def test_list_filters_by_state_and_workflow(sold: Call) -> None:
-    assert ids(sold("task", "list", "--json", "--state", "error").stdout) == ["unrefundable", "buggy"]
+    assert ids(sold("task", "list", "--json", "--state", "error").stdout) == ["buggy", "unrefundable"]
     assert ids(sold("task", "list", "--json", "--workflow", "step:charge").stdout) == ["step"]
     assert sold("task", "list", "--json", "--workflow", "nothing").stdout == ""
 
 
-def test_list_goes_on_after_a_number_and_says_that_there_is_more(sold: Call) -> None:
+def test_list_says_how_many_more_there_are_and_goes_on_before_a_number(sold: Call) -> None:
     first = sold("task", "list", "--json", "--limit", "4")
+    assert ids(first.stdout) == ["later", "step", "buggy", "unrefundable"]
+    assert first.stderr == "arriero: and 2 more; --limit 0 shows all, --before 3 the next\n"
+    rest = sold("task", "list", "--json", "--limit", "4", "--before", "3")
+    assert (ids(rest.stdout), rest.stderr) == (["compensated", "processed"], "")
+    of_error = sold("task", "list", "--json", "--limit", "1", "--state", "error")
+    assert of_error.stderr == "arriero: and 1 more; --limit 0 shows all, --before 4 the next\n"
+
+
+def test_with_after_list_goes_on_in_the_order_of_submission(sold: Call) -> None:
+    first = sold("task", "list", "--json", "--limit", "4", "--after", "0")
     assert ids(first.stdout) == ["processed", "compensated", "unrefundable", "buggy"]
-    assert first.stderr == "arriero: there are more: --after 4\n"
+    assert first.stderr == "arriero: and 2 more; --limit 0 shows all, --after 4 the next\n"
     rest = sold("task", "list", "--json", "--limit", "4", "--after", "4")
     assert (ids(rest.stdout), rest.stderr) == (["step", "later"], "")
+    between = sold("task", "list", "--json", "--after", "1", "--before", "4")
+    assert ids(between.stdout) == ["compensated", "unrefundable"]
+
+
+def test_limit_0_lists_all_page_by_page(sold: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PAGE", 2)
+    for limit in ("0", "6", "100"):
+        told = sold("task", "list", "--json", "--limit", limit)
+        assert ids(told.stdout) == ["later", "step", "buggy", "unrefundable", "compensated", "processed"]
+        assert told.stderr == ""
+
+
+def test_list_takes_since_as_a_duration_or_an_instant(sold: Call) -> None:
+    everything = ids(sold("task", "list", "--json").stdout)
+    submitted = {task["id"]: task["submitted_at"] for task in json_lines(sold("task", "list", "--json").stdout)}
+    assert ids(sold("task", "list", "--json", "--since", "2h").stdout) == everything
+    assert ids(sold("task", "list", "--json", "--since", "2020-01-01").stdout) == everything
+    assert ids(sold("task", "list", "--json", "--since", submitted["buggy"]).stdout) == ["later", "step", "buggy"]
+    assert ids(sold("task", "list", "--json", "--since", "0").stdout) == []
+    for wrong in ("yesterday", "2h30", "", "2026-13-01"):
+        refused = sold("task", "list", "--since", wrong)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "is neither a duration like 90, 15m, 2h or 3d nor an instant like" in refused.stderr
+
+
+def test_a_verb_takes_since_as_a_filter_and_no_limit(sold: Call) -> None:
+    refused = sold("task", "pause", "--since", "2020-01-01", "--reason", "x", "--limit", "1")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--limit" in refused.stderr
+    both = sold("task", "pause", "later", "--since", "2h", "--reason", "x")
+    assert "both the ID 'later' and a filter (--since 7200 s) are given" in both.stderr
+    paused = sold("task", "pause", "--since", "2020-01-01", "--reason", "x", "--dry-run")
+    assert "accepted for 1 of 6 tasks, refused for 5" in paused.stdout
+    nobody = sold("task", "pause", "--since", "2999-01-01T12:00+01:00", "--reason", "x")
+    assert "no task fits --since 2999-01-01T11:00:00Z" in nobody.stderr
 
 
 def test_show_tells_steps_attempts_and_the_policy_with_its_product(sold: Call) -> None:

@@ -1,7 +1,7 @@
 """One verb for many tasks: what a filter names, what a dry run foretells, and that each is carried out or refused alone."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -72,6 +72,11 @@ ALL = ["done-1", "done-2", "card-1", "card-2", "letter", "undone", "asleep"]
         ({"older_than": 60}, ALL[:-1]),
         ({"older_than": timedelta(hours=1)}, []),
         ({"older_than": 0}, ALL),
+        ({"since": 60}, ["asleep"]),
+        ({"since": timedelta(hours=1)}, ALL),
+        ({"since": timedelta(hours=1), "older_than": 60}, ALL[:-1]),
+        ({"since": datetime(2000, 1, 1, tzinfo=UTC)}, ALL),
+        ({"since": datetime(2999, 1, 1, tzinfo=UTC)}, []),
         ({"paused": True}, []),
         ({"paused": False, "state": "processing"}, ["asleep"]),
     ],
@@ -97,12 +102,26 @@ async def test_tasks_are_seen_as_they_stand(world: World) -> None:
         ({"state": "broken"}, "states are pending, processing"),
         ({"older_than": -1}, "older_than"),
         ({"older_than": "long"}, "older_than"),
+        ({"since": -1}, "since"),
+        ({"since": "2h"}, "since"),
+        ({"since": datetime(2026, 1, 1)}, "give it a time zone"),  # noqa: DTZ001  # that is what is refused
     ],
     ids=str,
 )
 async def test_a_filter_that_means_nothing_is_refused(world: World, which: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
         world.app.tasks(**which)
+
+
+async def test_the_newest_are_seen_first_and_a_bound_of_the_look_bounds_no_verb(world: World) -> None:
+    tasks = world.app.tasks(since=3_600)
+    assert [view.id for view in await tasks.newest()] == ALL[::-1]
+    assert [view.id for view in await tasks.newest(2)] == ["asleep", "undone"]
+    assert [view.id for view in await world.app.tasks(state="error").newest(1)] == ["letter"]
+    assert (await tasks.pause(**WHO, dry_run=True)).meant == len(ALL)
+    for limit in (0, 10_001, True, "5"):
+        with pytest.raises(InvalidInput, match="it must be a whole number from 1 to 10,000"):
+            await tasks.newest(limit)  # type: ignore[arg-type]  # that is what is refused
 
 
 # --- one verb for each

@@ -316,6 +316,7 @@ def test_many_tasks_are_counted_looked_through_and_acted_on(app: App) -> None:
         assert pending.count() == 5
         assert [view.id for view in pending] == ids
         assert next(iter(pending)).id == "t0"
+        assert [view.id for view in front.tasks(since=3_600).newest(2)] == ["t4", "t3"]
         assert pending.pause(by="ann", reason="a test", dry_run=True).done == tuple(ids)
         assert pending.pause(by="ann", reason="a test").done == tuple(ids)
         assert front.tasks(paused=True).count() == 5

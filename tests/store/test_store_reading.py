@@ -130,6 +130,36 @@ async def test_tasks_are_listed_in_the_order_of_submission_page_by_page(world: W
     assert await store.list_tasks(after=7) == []
 
 
+async def test_tasks_are_listed_the_newest_first_and_counted_as_they_are_listed(world: World, clock: TestClock) -> None:
+    for number in range(7):
+        await world.submit(f"order-{number}", workflow="fulfil" if number % 2 else "other")
+        clock.move(1)
+    store, other = world.store, TaskFilter(workflow="other")
+    assert [t.task_no for t in await store.list_tasks(newest_first=True, limit=3)] == [7, 6, 5]
+    assert [t.task_no for t in await store.list_tasks(newest_first=True, before=5, limit=3)] == [4, 3, 2]
+    assert [t.task_no for t in await store.list_tasks(other, newest_first=True, after=1, before=7)] == [5, 3]
+    assert [t.task_no for t in await store.list_tasks(before=3)] == [1, 2]
+    since = TaskFilter(submitted_since=Instant(NOON + 4_000_000), submitted_before=Instant(NOON + 5_000_000))
+    assert [t.task_no for t in await store.list_tasks(since)] == [5, 6]
+    assert await store.count_listed(limit=100) == 7
+    assert await store.count_listed(limit=3) == 3
+    assert await store.count_listed(other, after=1, before=7, limit=100) == 2
+    assert await store.count_listed(since, limit=100) == 2
+    assert await store.count_listed(TaskFilter(text="declined"), limit=100) == 0
+
+
+async def test_what_a_failure_says_is_listed_and_counted_in_either_direction(world: World) -> None:
+    for number in range(5):
+        ending = Hold(FAILED) if number % 2 else Process("1")
+        await world.advance(await world.held(f"order-{number}"), ending=ending)
+    declined = TaskFilter(code="declined")
+    assert [t.task_no for t in await world.store.list_tasks(declined, newest_first=True)] == [4, 2]
+    assert [t.task_no for t in await world.store.list_tasks(declined, newest_first=True, limit=1)] == [4]
+    assert await world.store.count_listed(declined, limit=100) == 2
+    assert await world.store.count_listed(declined, before=4, limit=100) == 1
+    assert await world.store.count_listed(TaskFilter(text="DECLINED"), limit=1) == 1
+
+
 async def test_history_is_in_commit_order_of_all_or_of_one_task(world: World) -> None:
     await world.process()
     await world.submit("order-1")

@@ -122,7 +122,7 @@ class Counted(Tasks):
     """Tasks of a filter, only those that a person was told the number of; others that fit it since are left alone."""
 
     def __init__(self, app: App, which: Which, counted: frozenset[int] | None = None) -> None:
-        super().__init__(app, which.filter(app._store_open().now()), None)
+        super().__init__(app, which.filter(app._store_open().now()))
         self._counted = counted
 
     async def numbers(self) -> frozenset[int]:

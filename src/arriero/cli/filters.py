@@ -2,28 +2,34 @@
 
 import functools
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 
 from .. import codec
+from ..bulk import submitted_since
 from ..errors import InvalidInput
 from ..model import Instant, TaskState, later
 from ..store.base import TaskFilter
-from .durations import duration, shown_seconds
+from .durations import duration, duration_or_instant, shown_seconds
 
 _NAMES = ("workflow", "agent", "step")  # checked as ids
 
 
 class Which(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks a person means; None: any. ``older_than`` in seconds since their submission."""
+    """Which tasks a person means; None: any.
+
+    ``older_than``: seconds since their submission at least. ``since``: seconds at most, or when at the earliest.
+    """
 
     state: str | None = None
     workflow: str | None = None
     agent: str | None = None
     step: str | None = None
     older_than: float | None = None
+    since: float | datetime | None = None
     code: str | None = None
     text: str | None = None
     paused: bool | None = None
@@ -32,9 +38,10 @@ class Which(msgspec.Struct, frozen=True, kw_only=True):
         """The options that were given; empty for none."""
         paused = {None: None, True: "--paused", False: "--not-paused"}[self.paused]
         older_than = None if self.older_than is None else f"--older-than {shown_seconds(self.older_than)}"
+        since = None if self.since is None else f"--since {_shown_since(self.since)}"
         names = ("state", "workflow", "agent", "step", "code", "text")
         texts = [f"--{name} {value}" for name in names if (value := getattr(self, name)) is not None]
-        return " ".join([*texts, *filter(None, (older_than, paused))])
+        return " ".join([*texts, *filter(None, (older_than, since, paused))])
 
     def filter(self, now: Instant) -> TaskFilter:
         """What the store is asked for, by its clock."""
@@ -44,10 +51,15 @@ class Which(msgspec.Struct, frozen=True, kw_only=True):
             agent=self.agent,
             step=self.step,
             submitted_before=None if self.older_than is None else later(now, -self.older_than),
+            submitted_since=submitted_since(self.since, now),
             code=self.code,
             text=self.text,
             paused=self.paused,
         )
+
+
+def _shown_since(since: float | datetime) -> str:
+    return f"{since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if isinstance(since, datetime) else shown_seconds(since)
 
 
 def _checked(which: Which) -> Which:
@@ -67,6 +79,12 @@ _OPTIONS = (
     click.option("--agent", metavar="NAME", help="Only tasks that stand at a step of this Agent, or failed by one."),
     click.option("--step", metavar="NAME", help="Only tasks that stand at this step, or failed by it."),
     click.option("--older-than", metavar="DURATION", type=duration, help="Only tasks submitted so long ago, like 2h."),
+    click.option(
+        "--since",
+        metavar="WHEN",
+        type=duration_or_instant,
+        help="Only tasks submitted since then: a duration like 2h, or an instant like 2026-11-20T14:15Z.",
+    ),
     click.option("--code", metavar="CODE", help="Only tasks whose failure has exactly this code."),
     click.option("--text", metavar="TEXT", help="Only tasks whose failure says this somewhere."),
     click.option("--paused/--not-paused", default=None, help="Only tasks that are, or are not, paused."),

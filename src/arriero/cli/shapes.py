@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from ..attempt import as_datetime
+from ..core.attempts import Retrying
 from ..core.compensation import open_compensations
 from ..core.convoy_words import Ahead
 from ..core.readable import faults_of, faults_told, legible, legible_task
@@ -13,12 +14,29 @@ from ..model import Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow
 from ..task import waiting_for, waiting_for_release
 from .output import time_of
 
+TEXT_SHOWN_MAX = 300
 _read_task_failure = msgspec.json.Decoder(TaskFailure).decode
 _read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
+class ListedRetry(msgspec.Struct, frozen=True):
+    """Of a task under way the step with the most failures that is tried again.
+
+    ``attempt``: the number of the one that runs, or of the next one, which begins at ``next_at`` or later (None: one
+    runs, or the task is paused). ``failure``: of the last one.
+    """
+
+    agent: str
+    step: str
+    attempt: int
+    failure_count: int
+    failure: StepFailure
+    running: bool
+    next_at: datetime | None
+
+
 class ListedTask(msgspec.Struct, frozen=True):
-    """One line of ``task list``."""
+    """One line of ``task list``. ``retry``: what of it is tried again; None: nothing, or it is not asked for."""
 
     no: int
     id: str
@@ -33,6 +51,7 @@ class ListedTask(msgspec.Struct, frozen=True):
     ended_at: datetime | None
     incarnation: int
     paused: bool
+    retry: ListedRetry | None = None
 
 
 class ShownPolicy(msgspec.Struct, frozen=True):
@@ -119,7 +138,20 @@ class ShownTask(msgspec.Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
 
 
-def listed(as_it_stands: TaskRow) -> ListedTask:
+def cut(text: str) -> str:
+    """A text as a table shows it."""
+    if len(text) <= TEXT_SHOWN_MAX:
+        return text
+    return f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
+
+
+def _listed_retry(step: Retrying) -> ListedRetry:
+    return ListedRetry(
+        step.agent, step.step, step.attempt, step.failure_count, step.failure, step.is_running, time_of(step.next_at)
+    )
+
+
+def listed(as_it_stands: TaskRow, retrying: Retrying | None = None) -> ListedTask:
     """A task's row as one line; its reason tells what of it cannot be read."""
     task, faults = legible(as_it_stands), faults_of(as_it_stands)
     failure = None if task.failure is None else _read_task_failure(task.failure)
@@ -137,6 +169,7 @@ def listed(as_it_stands: TaskRow) -> ListedTask:
         time_of(task.ended_at),
         task.incarnation,
         task.paused_at is not None,
+        None if retrying is None else _listed_retry(retrying),
     )
 
 

@@ -1,4 +1,4 @@
-"""``arriero task list`` and ``arriero task show``."""
+"""``arriero task``: the group, and ``arriero task show``."""
 
 import asyncio
 
@@ -12,14 +12,11 @@ from ..errors import UnknownTask
 from ..model import Loaded, TaskRow, Turn
 from ..store.base import StateStore
 from ..task import asked_ahead
-from .filters import Which, filter_options
+from .listing import list_tasks
 from .output import one_line, print_json, print_table, shown_span, shown_time
-from .shapes import ListedTask, ShownStep, listed, shown
+from .shapes import ShownStep, cut, shown
 from .stores import json_option, reading, store_option
 from .verbs import VERBS
-
-TEXT_SHOWN_MAX = 300
-NUMBER_MAX = 2**63 - 1
 
 
 @click.group(invoke_without_command=True)
@@ -28,49 +25,6 @@ def task(context: click.Context) -> None:
     """Look at tasks, and act on them."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-@task.command("list", short_help="List tasks in the order of submission.")
-@filter_options
-@click.option(
-    "--limit", metavar="N", type=click.IntRange(1, 100_000), default=50, show_default=True, help="So many at most."
-)
-@click.option(
-    "--after", metavar="NO", type=click.IntRange(0, NUMBER_MAX), default=0, help="Only tasks after this number."
-)
-@store_option
-@json_option
-def list_tasks(which: Which, limit: int, after: int, store: str | None, as_json: bool) -> None:
-    """List tasks in the order of submission."""
-    rows = asyncio.run(_list(store, which, after, limit + 1))
-    tasks = [listed(row) for row in rows[:limit]]
-    if as_json:
-        for one in tasks:
-            print_json(one)
-    else:
-        print_table(
-            ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"), list(map(_cells, tasks))
-        )
-    if len(rows) > limit:
-        click.echo(f"arriero: there are more: --after {tasks[-1].no}", err=True)
-
-
-async def _list(store: str | None, which: Which, after: int, limit: int) -> list[TaskRow]:
-    async with reading(store) as opened:
-        return await opened.list_tasks(which.filter(opened.now()), after=after, limit=limit)
-
-
-def _cells(task: ListedTask) -> tuple[str, ...]:
-    return (
-        str(task.no),
-        task.id,
-        task.workflow,
-        f"{task.state}, paused" if task.paused else task.state,
-        str(task.failure_count),
-        shown_time(task.submitted_at),
-        shown_span(task.submitted_at, task.ended_at),
-        _cut(task.reason),
-    )
 
 
 @task.command("show", short_help="Show one task.")
@@ -124,8 +78,8 @@ def _print(as_it_stands: Loaded, ahead: Ahead | None) -> None:
         "priority": str(one.priority),
         "failures": f"{one.failure_count} attempts failed, {one.lost_count} processes lost since its last progress",
         "policy": "cannot be read" if bytes(one.policy) == b"null" else _task_policy(loaded.task),
-        "arguments": _cut(loaded.arguments),
-        "output": _cut(loaded.task.output or ""),
+        "arguments": cut(loaded.arguments),
+        "output": cut(loaded.task.output or ""),
     }
     for name, value in lines.items():
         if value:
@@ -201,16 +155,9 @@ def _says(step: ShownStep) -> str:
         says.append(f"next attempt not before {shown_time(step.not_before)}")
     elif step.state == "running":
         says.append(f"to be done by {shown_time(step.complete_by)}")
-    return _cut("; ".join(says))
+    return cut("; ".join(says))
 
 
-def _cut(text: str) -> str:
-    return (
-        text
-        if len(text) <= TEXT_SHOWN_MAX
-        else f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
-    )
-
-
+task.add_command(list_tasks)
 for verb in VERBS:
     task.add_command(verb)

@@ -7,7 +7,7 @@ normal from looking like an outage: an attempt that failed once and is tried aga
                ``OUTAGE_ATTEMPTS_MIN`` that lie ``OUTAGE_SECONDS_MIN`` back. A permanent failure is the answer of a
                service that works, so only ``REFUSED_TASKS_MIN`` of them without one success are an outage.
     failing    something succeeds, but ``FAILING_SHARE_MIN`` of the last minutes' attempts, ``FAILING_ATTEMPTS_MIN`` at
-               least, failed.
+               least, failed, and the last one of ``OUTAGE_TASKS_MIN`` tasks or more did: it is not over.
     repeating  a step failed ``REPEATED_MIN`` times in a row and is tried again.
     starved    a request waits for longer than ``WAIT_SECONDS_MAX`` and no Agent takes it.
 """
@@ -48,6 +48,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         window_from: since when the numbers of the last minutes count.
         retrying: its steps that are tried again; ``is_cut``: there are more of them, ``later`` in all not yet due.
         succeeded, failed: attempts in the window; ``failed`` without permanent failures, which are answers.
+        unhelped: tasks whose last attempt in the window failed without an answer, or that are tried again.
         asked: tasks of which an attempt ended in the window, or that are tried again.
         down: those that failed since nothing succeeds any more, empty while something does; ``refused`` those of them
             whose last failure is permanent.
@@ -63,6 +64,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     later: int
     succeeded: int
     failed: int
+    unhelped: frozenset[int]
     asked: frozenset[int]
     down: frozenset[int]
     refused: frozenset[int]
@@ -146,6 +148,7 @@ def _health(
         later=in_all,
         succeeded=sum(end.failure is None for end in in_window),
         failed=sum(end.failure is not None and not _is_answer(end.failure) for end in in_window),
+        unhelped=frozenset(trying | _without_answer(in_window)),
         asked=frozenset(trying | {end.task_no for end in in_window}),
         down=down,
         refused=frozenset(task_no for task_no in down if _is_answer(last[task_no])),
@@ -160,6 +163,12 @@ def _failures_in_a_row(ends: Sequence[AttemptEnd]) -> list[AttemptEnd]:
     """What failed since the last success."""
     last = max((at for at, end in enumerate(ends) if end.failure is None), default=-1)
     return list(ends[last + 1 :])
+
+
+def _without_answer(ends: Sequence[AttemptEnd]) -> set[int]:
+    """Tasks whose last attempt failed without an answer."""
+    last = {end.task_no: end.failure for end in ends}
+    return {task_no for task_no, failure in last.items() if failure is not None and not _is_answer(failure)}
 
 
 def _is_answer(failure: StepFailure) -> bool:
@@ -179,9 +188,10 @@ def is_outage(health: Health, now: Instant) -> bool:
 
 
 def is_failing(health: Health) -> bool:
-    """Whether most attempts of the last minutes failed."""
+    """Whether most attempts of the last minutes failed, and some tasks still have no other answer."""
     ended = health.succeeded + health.failed
-    return health.failed >= FAILING_ATTEMPTS_MIN and health.failed >= FAILING_SHARE_MIN * ended
+    is_over = len(health.unhelped) < OUTAGE_TASKS_MIN
+    return not is_over and health.failed >= FAILING_ATTEMPTS_MIN and health.failed >= FAILING_SHARE_MIN * ended
 
 
 def repeating(health: Health) -> list[Retrying]:
@@ -213,10 +223,10 @@ def _outage(health: Health, now: Instant) -> Finding:
 
 def _failing(health: Health, now: Instant) -> Finding:
     ended = health.succeeded + health.failed
-    why = reasons_told(failure for failure in health.last.values() if not _is_answer(failure))
+    why = reasons_told(health.last[task_no] for task_no in sorted(health.unhelped))
     says = (
-        f"Agent {health.agent}: {health.failed:,} of {_attempts(ended)} failed {_lately(health, now)}, of"
-        f" {_tasks(len(health.asked), health)}: {why}; {health.succeeded:,} succeeded{_next(health, now)}"
+        f"Agent {health.agent}: {health.failed:,} of {_attempts(ended)} failed {_lately(health, now)}, and"
+        f" {len(health.unhelped):,} of {_tasks(len(health.asked), health)} have no other answer: {why}; {health.succeeded:,} succeeded{_next(health, now)}"
     )
     return Finding("care", "failing", says, _remedy(health.agent, _example(health.retrying)))
 
