@@ -76,6 +76,7 @@ def list_tasks(
         print_table(
             ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"),
             [_cells(row, found) for row in found.rows],
+            last_below=True,
         )
     if found.more:
         click.echo(f"arriero: {_more(found, page)}", err=True)

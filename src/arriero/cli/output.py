@@ -18,6 +18,8 @@ from ..model import Instant
 
 PROGRESS_AFTER_SECONDS = 1.0
 PROGRESS_EVERY_SECONDS = 0.2
+GAP = 2  # between two columns
+INDENT = "    "  # of what stands below a row
 
 __all__ = [
     "PlainFormatter",
@@ -95,15 +97,47 @@ class PlainFormatter(logging.Formatter):
         return escaped(super().format(record), keep="\n\t")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows under their columns: fitted to a terminal, else aligned text that tools can cut."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_below: bool = False) -> None:
+    """Rows under their columns: fitted to a terminal, else aligned text that tools can cut.
+
+    Args:
+        last_below: the last column is a sentence, which nobody reads in a column of ten characters: on a terminal that
+            is too narrow the last columns stand below their row, cut to one line.
+    """
     cells = [[one_line(cell) for cell in row] for row in rows]
     if sys.stdout is not None and sys.stdout.isatty():
-        _print_framed(columns, cells)
+        if not (last_below and _printed_below(columns, cells)):
+            _print_framed(columns, cells)
         return
     widths = [max(len(row[at]) for row in (columns, *cells)) for at in range(len(columns))]
     for row in (columns, *cells):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _printed_below(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
+    """Print what does not fit below each row, in one line; not where all fits, or less than two columns do."""
+    from rich.cells import cell_len, set_cell_size
+    from rich.console import Console
+
+    width = Console().width
+    widths = [max(cell_len(row[at]) for row in (columns, *cells)) for at in range(len(columns))]
+    ends = [sum(widths[:count]) + GAP * (count - 1) for count in range(1, len(widths) + 1)]
+    fitting = sum(end <= width for end in ends)
+    if not 2 <= fitting < len(columns):
+        return False
+    for row in (columns, *cells):
+        padded = [set_cell_size(cell, size) for cell, size in zip(row, widths, strict=True)]
+        click.echo((" " * GAP).join(padded[:fitting]).rstrip())
+        below = (" " * GAP).join(filter(None, row[fitting:]))
+        if below:
+            click.echo(f"{INDENT}{_cut_to(below, width - len(INDENT))}")
+    return True
+
+
+def _cut_to(text: str, width: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 3).rstrip()}..."
 
 
 def _print_framed(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:

@@ -224,9 +224,10 @@ def _outage(health: Health, now: Instant) -> Finding:
 def _failing(health: Health, now: Instant) -> Finding:
     ended = health.succeeded + health.failed
     why = reasons_told(health.last[task_no] for task_no in sorted(health.unhelped))
+    tasks = f"{len(health.unhelped):,} of {_tasks(len(health.asked), health)} have no other answer"
     says = (
-        f"Agent {health.agent}: {health.failed:,} of {_attempts(ended)} failed {_lately(health, now)}, and"
-        f" {len(health.unhelped):,} of {_tasks(len(health.asked), health)} have no other answer: {why}; {health.succeeded:,} succeeded{_next(health, now)}"
+        f"Agent {health.agent}: {health.failed:,} of {_attempts(ended)} failed {_lately(health, now)}, and {tasks}: {why};"
+        f" {health.succeeded:,} succeeded{_next(health, now)}"
     )
     return Finding("care", "failing", says, _remedy(health.agent, _example(health.retrying)))
 
