@@ -603,7 +603,11 @@ async def _everything(store: StateStore) -> list[Any]:
     statuses = [await store.load_statuses(queue, 1_000) for queue in QUEUES]
     convoys = [*await store.list_convoys(limit=1_000), *await store.list_convoys("idle", limit=1_000)]
     lines = [await store.find_convoy(one.convoy.key, 1_000) for one in convoys]
-    survey = await store.survey()
+    survey = [
+        await store.survey(),
+        await store.survey_attempts(),
+        await store.retrying_steps([t.task_no for t in tasks]),
+    ]
     assert await broken_links(store) == []
     assert read_export(export_lines(history, store.store_id)) == history
     return [loaded, history, ended, held, statuses, survey, await store.known_processes(), convoys, lines]
