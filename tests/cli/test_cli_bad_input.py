@@ -18,7 +18,7 @@ FINE = ("--arguments", order("1"))
         (["run"], "no App is named; give MODULE:APP, or set ARRIERO_APP"),
         (["task", "list", "--nothing"], "No such option"),
         (["task", "list", "--state", "nothing"], "'nothing' is not one of 'pending'"),
-        (["task", "list", "--limit", "0"], "0 is not in the range"),
+        (["task", "list", "--limit", "-1"], "-1 is not in the range"),
         (["task", "list", "--after", "-1"], "-1 is not in the range"),
         (["task", "list", "--after", str(2**63)], "is not in the range"),
         (["task", "list", "--workflow", ""], "workflow has 0 characters"),
