@@ -137,7 +137,7 @@ def test_commands_find_the_store_of_the_file_from_every_folder_below_it(
     monkeypatch.chdir(shop / "below")
     monkeypatch.syspath_prepend(str(shop))
     assert call("submit", APP, "fulfil", "--arguments", order("2"), "--task-id", "two").exit_code == 0
-    assert [task["id"] for task in json_lines(call("task", "list", "--json").stdout)] == ["one", "two"]
+    assert [task["id"] for task in json_lines(call("task", "list", "--json").stdout)] == ["two", "one"]
     assert list((shop / "below").iterdir()) == []
     assert not (shop / "arriero.db").exists()
 

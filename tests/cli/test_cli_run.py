@@ -118,9 +118,9 @@ def test_another_process_submits_lists_shows_and_exports_meanwhile(shop: Path, s
     assert (undone.returncode, undone.stdout) == (1, "task undone is compensated: out of stock\n")
     listed = json_lines(arriero(shop, "task", "list", "--json").stdout)
     assert [(task["id"], task["state"]) for task in listed] == [
-        ("held", "processing"),
-        ("done", "processed"),
         ("undone", "compensated"),
+        ("done", "processed"),
+        ("held", "processing"),
     ]
     shown = json.loads(arriero(shop, "task", "show", "held", "--json").stdout)
     assert shown["waiting_for"] == "step pack of Agent stock (running, attempt 1)"
