@@ -49,6 +49,7 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/operator_night/run.py
 	$(BIN)/python examples/convoy/run.py
 	$(BIN)/python examples/fastapi_shop/run.py
+	$(BIN)/python examples/fastapi_sqlite/run.py
 	$(BIN)/python examples/django_shop/run.py
 
 # From the test dependencies' wheel, or the system's; its data are gone at the end.

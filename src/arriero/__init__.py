@@ -40,7 +40,7 @@ from .errors import (
     UnreadableRow,
     VerbRefused,
 )
-from .joining import connect
+from .joining import connect, transaction
 from .later import ConvoyState
 from .ledger import Entry, Ledger
 from .model import Json, ProcessState
@@ -113,6 +113,7 @@ __all__ = [
     "random",
     "sleep",
     "start",
+    "transaction",
     "uuid",
     "workflow",
 ]

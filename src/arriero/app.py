@@ -277,7 +277,7 @@ class App:
         what: dict[str, Any] = {"task_id": task_id, "priority": priority, "delay": delay, "reply_to": reply_to}
         what |= {"convoy": convoy, "sequence": sequence, "end_of_sequence": end_of_sequence}
         if connection is not None:
-            command, joined = self._submit_joined(call, connection=connection, **what)
+            command, joined = self._submit_joined(call, connection=connection, on_loop=True, **what)
             answer = accepted(await joined if inspect.isawaitable(joined) else joined)
             return self.task(answer.task_id or command.task_id)
         command = self._submission(call, **what)
@@ -285,11 +285,11 @@ class App:
         return Task(self, answer.task_id or command.task_id, self._codes[command.workflow], answer.task_no)
 
     def _submit_joined(
-        self, call: WorkflowCall[Any] | StepCall[Any], *, connection: Any, **what: Any
+        self, call: WorkflowCall[Any] | StepCall[Any], *, connection: Any, on_loop: bool, **what: Any
     ) -> tuple[Submit, Submitted | Refusal | Awaitable[Submitted | Refusal]]:
         """In the caller's thread and transaction; the answer is to be awaited where the connection is an async one."""
         command = self._submission(call, **what)
-        return command, submit_joined(self._store_open(), command, connection)
+        return command, submit_joined(self._store_open(), command, connection, on_loop=on_loop)
 
     def _submission(
         self,

@@ -387,6 +387,7 @@ class SyncApp:
                 delay=delay,
                 reply_to=reply_to,
                 connection=connection,
+                on_loop=False,
             )
             if isinstance(joined, Coroutine):
                 joined.close()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ...errors import ArrieroError, StoreError, UnreadableRow
 from ..base import folded
+from .callers import CallerConnection
+from .writers import writing_to
 
 FILE_MODE = 0o600  # payloads of tasks are nobody else's business
 TURNS_MAX = 100  # that others may come first where several make a new file
@@ -30,6 +32,8 @@ def translated(error: sqlite3.Error, path: str) -> StoreError:
     """SQLite's error as ours, naming the file and the remedy."""
     text = str(error)
     remedy = next((remedy for part, remedy in _REMEDIES if part in text), "see the message of SQLite")
+    if "locked" in text and (writing := writing_to(path)) is not None:
+        remedy = str(writing)
     return StoreError(f"store {path}: {text}; {remedy}")
 
 
@@ -73,11 +77,11 @@ def _make_private(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
 
 
-def connect_for_callers(path: str) -> sqlite3.Connection:
+def connect_for_callers(path: str) -> CallerConnection:
     """A connection as the standard library opens it, fit for joint transactions. Raises StoreError."""
     with translating(path):
         _make_private(path)
-        connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
+        connection = CallerConnection(path, timeout=BUSY_SECONDS)
         try:
             _make_fit(connection)
         except BaseException:

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import InvalidInput, StoreError, TransactionConflict
+from ..base import Busy
+from .callers import CallerConnection, is_busy, waiting
 from .connection import translated
 from .tables import query
+from .writers import writing_to
 
 T = TypeVar("T")
 SAVEPOINT = "arriero_submission"
@@ -62,6 +65,28 @@ def _is_same_file(one: str, other: str) -> bool:
         return False
 
 
+def _take_write_lock(connection: sqlite3.Connection, *, at_once: bool) -> None:
+    """Before the clock is read, as in the store's own transactions."""
+    take = sqlite3.Cursor(connection)  # of the standard library: what waits here is decided here
+    if at_once:
+        with waiting(connection, 0):
+            take.execute(query("take_write_lock"))
+    else:
+        take.execute(query("take_write_lock"))
+    if isinstance(connection, CallerConnection):
+        connection.note_writing()
+
+
+def conflict(path: str, connection: CallerConnection | sqlite3.Connection | None = None) -> TransactionConflict:
+    """What the caller is told whose transaction cannot have the write lock; a holder in this process is named."""
+    own = connection if isinstance(connection, CallerConnection) else None
+    writing = writing_to(path, besides=own)
+    return TransactionConflict(
+        f"store {path}: another transaction came first; roll yours back and run it again"
+        f" ({writing or 'BEGIN IMMEDIATE takes the lock at once'})"
+    )
+
+
 @contextmanager
 def _texts_as_text(connection: sqlite3.Connection) -> Iterator[None]:
     """Texts come as str meanwhile, whatever the caller wants of them otherwise."""
@@ -73,11 +98,15 @@ def _texts_as_text(connection: sqlite3.Connection) -> Iterator[None]:
         connection.text_factory = before
 
 
-def in_callers_transaction(connection: sqlite3.Connection, path: str, work: Callable[[PlainConnection], T]) -> T:
+def in_callers_transaction(
+    connection: sqlite3.Connection, path: str, work: Callable[[PlainConnection], T], *, at_once: bool = False
+) -> T:
     """Run ``work`` inside the transaction that is open: all of it or nothing, and the transaction stays open.
 
+    Args:
+        at_once: do not wait for the write lock; raise Busy while somebody else has it.
     Raises: InvalidInput - the connection is not fit; TransactionConflict - another transaction came first, the caller's
-    must be rolled back and run again; StoreError.
+    must be rolled back and run again; Busy - see ``at_once``; StoreError.
     """
     try:
         with _texts_as_text(connection):
@@ -87,7 +116,7 @@ def in_callers_transaction(connection: sqlite3.Connection, path: str, work: Call
             plain.execute("PRAGMA wal_autocheckpoint=0")
             plain.execute(f"SAVEPOINT {SAVEPOINT}")
             try:
-                plain.execute(query("take_write_lock"))  # before the clock is read, as in the store's own transactions
+                _take_write_lock(connection, at_once=at_once)
                 result = work(plain)
             except BaseException:
                 if connection.in_transaction:  # a full disk has rolled back already
@@ -99,11 +128,10 @@ def in_callers_transaction(connection: sqlite3.Connection, path: str, work: Call
     except sqlite3.ProgrammingError as error:
         raise InvalidInput(f"submit(connection=): {error}; use an open one, in the thread that opened it") from error
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
-            raise TransactionConflict(
-                f"store {path}: another transaction came first; roll yours back and run it again"
-                " (BEGIN IMMEDIATE takes the lock at once)"
-            ) from error
+        if is_busy(error):
+            if at_once and error.sqlite_errorcode == sqlite3.SQLITE_BUSY:  # not a snapshot that is out of date
+                raise Busy(f"store {path}: {error}") from error
+            raise conflict(path, connection) from error
         told = translated(error, path)
         if not connection.in_transaction:
             raise StoreError(

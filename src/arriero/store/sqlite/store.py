@@ -320,10 +320,14 @@ class SqliteStore(SqliteLedgers):
         Batch(tables, now).write(change, command.actor, lambda task: tables.add_task(task, command.arguments))
         return submitted(change, command)
 
-    def submit_joined(self, command: Submit, connection: sqlite3.Connection) -> Submitted | Refusal:
+    def submit_joined(
+        self, command: Submit, connection: sqlite3.Connection, *, at_once: bool = False
+    ) -> Submitted | Refusal:
         """Keep a new task in the transaction that the caller has open on this file, in the caller's thread.
 
-        Raises: InvalidInput - the connection is not fit; TransactionConflict; StoreError.
+        Args:
+            at_once: do not wait for the write lock; raise Busy while somebody else has it.
+        Raises: InvalidInput - the connection is not fit; TransactionConflict; Busy; StoreError.
         """
         if self._writer is None:
             raise StoreError(f"store {self.path}: it is not open")
@@ -340,7 +344,7 @@ class SqliteStore(SqliteLedgers):
             tables.flush()
             return answer
 
-        return in_callers_transaction(connection, self.path, work)
+        return in_callers_transaction(connection, self.path, work, at_once=at_once)
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         speaks_in = self._speaks_in  # as of now: what a process asked before it was declared lost stays its own
