@@ -30,6 +30,7 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "poll_seconds": ("0.5", "0.5", 0.5),
     "tasks_max": ("7", "7", 7),
     "batch_max": ("9", "9", 9),
+    "lost_processes_max": ("5", "5", 5),
     "alerts_log": ("false", "false", False),
     "alerts_command": ('["notify", "--urgent"]', '["notify", "--urgent"]', ("notify", "--urgent")),
     "alerts_webhook_url": (f'"{URL}"', URL, URL),
@@ -80,7 +81,7 @@ def test_every_setting_is_declared_with_all_that_is_needed_to_document_it() -> N
     for setting in SETTINGS:
         assert setting.about.help.endswith("."), setting.name
         assert setting.about.kind.must_be, setting.name
-        counts = {"tasks_max": "tasks", "batch_max": "rows"}
+        counts = {"tasks_max": "tasks", "batch_max": "rows", "lost_processes_max": "processes"}
         is_duration = re.search(r"_seconds(_max)?$", setting.name) is not None
         assert setting.about.unit == ("seconds" if is_duration else counts.get(setting.name, ""))
     for what in ("name", "path", "variable", "flag"):

@@ -156,7 +156,12 @@ class App:
         await self._close()
 
     def running(
-        self, *, store: str | None = None, roles: Iterable[str] | None = None, agents: Iterable[str] | None = None
+        self,
+        *,
+        store: str | None = None,
+        roles: Iterable[str] | None = None,
+        agents: Iterable[str] | None = None,
+        lost_processes_max: int | None = None,
     ) -> AbstractAsyncContextManager["App"]:
         """Run Scheduler, Agents and Supervisor in this process; leaving drains.
 
@@ -164,9 +169,12 @@ class App:
             store: URL; else as for the App.
             roles: some of scheduler, agents, supervisor; all by default.
             agents: names of the Agents to host; all by default.
-        Raises: InvalidInput for an unknown role, Agent or store; StoreError, SchemaOutdated.
+            lost_processes_max: of processes that died with a task, without progress between, after which it is held; at
+                least 3. Whoever frees the task decides: give all processes of a store the same.
+        Raises: InvalidInput for an unknown role, Agent or store, or a number that is too low; StoreError, SchemaOutdated.
         """
-        found = self._configuration(store=store, roles=None if roles is None else tuple(roles))
+        chosen = None if roles is None else tuple(roles)
+        found = self._configuration(store=store, roles=chosen, lost_processes_max=lost_processes_max)
         return self._running(open_store(found.store), frozenset(found.roles), self._hosted(agents), found)
 
     def _hosted(self, names: Iterable[str] | None) -> tuple[Agent, ...]:

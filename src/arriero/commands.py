@@ -276,7 +276,7 @@ class FreeTask(Command, frozen=True, gc=False, kw_only=True):
     """Free what a lost holder held of one task: the task itself (when ``fence`` is given), and attempts by step fence.
 
     ``lost_by``: the retired process; None: the holder lives but made no progress for too long (``stuck_since``).
-    ``hold``: it was lost too often.
+    ``hold``: it was lost too often, if it still has ``held_from`` losses then.
     """
 
     task_no: int
@@ -286,6 +286,7 @@ class FreeTask(Command, frozen=True, gc=False, kw_only=True):
     stuck_since: Instant | None
     charged: bool
     hold: TaskFailure | None
+    held_from: int = 3
     term: int | None = None
 
 

@@ -78,6 +78,16 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         NODE.tasks_max
     )
     batch_max: Annotated[int, About(kinds.COUNT, "Rows in one claim, take or pass.", "node", "rows")] = NODE.batch_max
+    lost_processes_max: Annotated[
+        int,
+        About(
+            kinds.LOSSES,
+            "A task is held once so many processes died with it, without progress between. Whoever frees it decides by its own"
+            " setting: give all processes of a store the same.",
+            "node",
+            "processes",
+        ),
+    ] = NODE.lost_processes_max
 
     replies_keep_seconds: Annotated[
         float, _seconds("replies", "Statuses that nobody acknowledged are dropped after it, leaving a gap mark.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .core.lease import PROBATION_FROM
 from .errors import InvalidInput
 from .policies import SECONDS_MAX
 from .runtime.settings import ROLES, checked_roles
@@ -72,6 +73,12 @@ def _seconds(value: object) -> float:
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= COUNT_MAX:
+        raise Unfit
+    return value
+
+
+def _losses(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not PROBATION_FROM < value <= COUNT_MAX:
         raise Unfit
     return value
 
@@ -192,6 +199,12 @@ def _is_secret(text: str) -> bool:
 
 SECONDS = Kind("a number of seconds above 0, a century at most", _seconds, float)
 COUNT = Kind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
+LOSSES = Kind(
+    f"a whole number from {PROBATION_FROM + 1} to {COUNT_MAX:,}; from loss {PROBATION_FROM} on a task is handled alone, and only"
+    " then is a loss surely its own",
+    _losses,
+    int,
+)
 FLAG = Kind("true or false", _flag, _flag_of)
 STORE = Kind(
     "the URL of a state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE",

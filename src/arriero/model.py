@@ -335,7 +335,8 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a process start says of itself, so that others can tell what has code somewhere.
 
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
-    ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL.
+    ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
+    asked to end, and drains.
     """
 
     app: str = ""
@@ -343,6 +344,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     workflows: tuple[str, ...] = ()
     steps: tuple[tuple[str, str], ...] = ()
     policies: dict[str, str] = {}
+    leaving: bool = False
 
 
 class LeaseRow(msgspec.Struct, frozen=True, gc=False):

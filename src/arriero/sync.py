@@ -229,13 +229,20 @@ class SyncApp:
         self._leave()
 
     def running(
-        self, *, store: str | None = None, roles: Iterable[str] | None = None, agents: Iterable[str] | None = None
+        self,
+        *,
+        store: str | None = None,
+        roles: Iterable[str] | None = None,
+        agents: Iterable[str] | None = None,
+        lost_processes_max: int | None = None,
     ) -> AbstractContextManager["SyncApp"]:
         """Run Scheduler, Agents and Supervisor in the background thread; arguments and errors are those of App.running.
 
         Leaving drains; an interrupt meanwhile ends the draining.
         """
-        return _Running(self, self._app.running(store=store, roles=roles, agents=agents))
+        return _Running(
+            self, self._app.running(store=store, roles=roles, agents=agents, lost_processes_max=lost_processes_max)
+        )
 
     def _run(self, roles: AbstractAsyncContextManager[App]) -> None:
         self._refuse_on_a_loop()

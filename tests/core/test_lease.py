@@ -1,5 +1,6 @@
 """Who may trust a lease, and who may free what another held."""
 
+import msgspec
 import pytest
 from core_rows import NOW, loaded, step_row
 from hypothesis import given
@@ -8,13 +9,15 @@ from hypothesis import strategies as st
 from arriero.core.lease import (
     HELD_FROM,
     PROBATION_FROM,
+    about_of,
+    as_leaving,
     is_on_probation,
     may_retire,
     on_process_lost,
     on_stuck,
     trusted_until,
 )
-from arriero.model import Instant, Loaded, StepState, TaskState, later
+from arriero.model import Instant, Loaded, ProcessRow, StepState, TaskState, later
 
 LOST, OTHER = 7, 8
 
@@ -109,6 +112,32 @@ def test_a_stuck_task_is_freed_as_lost_and_its_attempts_go_on(lost_count: int, h
     assert (command.fence, command.steps, command.lost_by, command.stuck_since, command.term) == (4, (), None, NOW, 3)
     assert command.charged
     assert (command.hold is not None) is held
+
+
+@given(held_tasks())
+def test_a_process_that_was_asked_to_end_charges_nobody_however_it_ended(tasks: list[Loaded]) -> None:
+    commands = on_process_lost(tasks, LOST, "me", was_leaving=True)
+    assert [(command.task_no, command.charged, command.hold) for command in commands] == [
+        (task.task.task_no, False, None) for task in tasks
+    ]
+    as_lost = on_process_lost(tasks, LOST, "me")
+    assert [(one.fence, one.steps) for one in commands] == [(one.fence, one.steps) for one in as_lost]
+
+
+@given(st.integers(PROBATION_FROM + 1, 9), st.integers(0, 9))
+def test_a_task_is_held_at_the_loss_that_the_setting_names(held_from: int, lost_count: int) -> None:
+    row = loaded(locked_by=LOST, unseen_since=NOW, lost_count=lost_count)
+    (lost,) = on_process_lost([row], LOST, "me", held_from=held_from)
+    stuck = on_stuck(row, "me", 3, held_from)
+    assert [one.hold is not None for one in (lost, stuck)] == [lost_count + 1 >= held_from] * 2
+    assert [one.held_from for one in (lost, stuck)] == [held_from] * 2
+
+
+def test_what_a_process_says_of_itself_stays_when_it_leaves() -> None:
+    about = '{"app":"shop","roles":["agents"],"workflows":["fulfil"],"steps":[["bank","charge"]],"policies":{"fulfil":"{}"}}'
+    before = about_of(ProcessRow(1, "a", NOW, False, about))
+    after = about_of(ProcessRow(1, "a", NOW, False, as_leaving(about)))
+    assert (before.leaving, after) == (False, msgspec.structs.replace(before, leaving=True))
 
 
 instants = st.integers(0, 10**6).map(Instant)

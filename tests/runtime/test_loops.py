@@ -356,6 +356,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.node", "Node.start"): Loop.NODE,
     ("runtime.node", "Session._create_task"): "what the others here begin with",
     ("runtime.node", "Session._begin"): "the loops of a session",
+    ("runtime.node", "Session._put_down_all"): "tells the other processes once",
     ("runtime.node", "Session._spawn"): "what membership and scheduler begin",
     ("runtime.ports", "ThreadKeeper.__init__"): Loop.LEASE,
     ("runtime.ports", "ThreadKeeper._run.main"): Loop.LEASE,

@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
-from runtime_world import Machine, eventually, session_of, until, within
+from runtime_world import QUICK, Machine, eventually, session_of, until, within
 
-from arriero import Agent, App, Attempt, StoreError, TaskFailed, workflow
+from arriero import Agent, App, Attempt, InvalidInput, StoreError, TaskFailed, workflow
+from arriero.core.lease import about_of
 from arriero.runtime.node import Session
 from arriero.runtime.settings import Settings
 
@@ -264,6 +266,59 @@ async def test_the_third_loss_holds_the_task_alone_and_charges_nobody_else(machi
     assert len(road.calls) == 3
     assert [e["cause"] for e in await machine.events("alert.opened")] == ["lost"]
     await machine.check()
+
+
+async def test_a_process_killed_while_it_drains_charges_nobody(machine: Machine) -> None:
+    """As a platform does that restarts everything, and has no patience."""
+    road = Road(stops=1)
+    app, other = machine.app([road.agent], [road.journey]), machine.app([road.agent], [road.journey])
+    running = app.running()
+    await running.__aenter__()
+    task = await app.submit(road.journey())
+    await until(lambda: len(road.calls) == 1)
+    session = session_of(app)
+    leaving = asyncio.create_task(running.__aexit__(None, None, None))
+
+    async def is_told() -> bool:
+        _, processes = await session._store.known_processes()
+        return any(about_of(process).leaving for process in processes)
+
+    await eventually(is_told)
+    await declare_lost(session)
+    async with other.running():
+        assert await within(other.task(task.id, road.journey).result()) == [2, "rested"]
+    road.stop.set()
+    await within(leaving)
+    assert [e["lost_count"] for e in await machine.events("step.lost")] == [1]  # in doubt, as after every loss
+    assert await machine.events("task.lost") == []
+    await machine.check()
+
+
+async def test_a_setting_says_at_which_loss_a_task_is_held(machine: Machine) -> None:
+    road = Road(stops=4)
+    settings = msgspec.structs.replace(QUICK, lost_processes_max=5)
+    app = machine.app([road.agent], [road.journey], settings=settings)
+    async with app.running():
+        task = await app.submit(road.journey())
+        for losses in (1, 2, 3, 4):
+            await until(lambda n=losses: len(road.calls) == n)
+            await declare_lost(session_of(app))
+        assert await within(task.result()) == [5, "rested"]
+    assert [e["lost_count"] for e in await machine.events("task.lost")] == [1, 2, 3, 4]
+    await machine.check()
+
+
+@pytest.mark.parametrize("losses", [0, 2, True, 1_000_001])
+async def test_a_task_cannot_be_held_before_it_was_alone(machine: Machine, losses: int) -> None:
+    road = Road(stops=0)
+    app = machine.app([road.agent], [road.journey])
+    with pytest.raises(InvalidInput, match=r"lost.processes.max.* a whole number from 3 to 1,000,000; from loss 2 on"):
+        app.running(lost_processes_max=losses)
+    assert session_settings(app, 7) == 7
+
+
+def session_settings(app: App, losses: int) -> int:
+    return app._configuration(lost_processes_max=losses).node_settings().lost_processes_max
 
 
 async def test_a_recorded_step_ends_the_probation(machine: Machine) -> None:

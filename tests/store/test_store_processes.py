@@ -201,6 +201,29 @@ async def test_a_task_lost_too_often_is_held(world: World) -> None:
     assert task.lost_count == 2
 
 
+async def test_a_task_is_held_at_the_loss_that_its_command_names(world: World) -> None:
+    await world.suspects("suspect")
+    for number in (3, 4):
+        process_no = await world.process(f"lost {number}")
+        await world.claim(process_no)
+        await world.lose(process_no)
+        held = await world.store.load_held(process_no, 10)
+        (command,) = on_process_lost(held, process_no, "other", held_from=4)
+        after = (await world.written(command)).task
+        assert (after.lost_count, after.state is TaskState.ERROR) == (number, number == 4)
+
+
+async def test_what_a_process_says_of_itself_is_replaced_also_when_it_is_retired(world: World) -> None:
+    await world.process("a")
+    await world.process("b")
+    await world.store.describe(1, '{"app":"shop","leaving":true}')
+    assert [other.about for other in (await world.store.renew(2, LEASE)).others] == ['{"app":"shop","leaving":true}']
+    assert [one.about for one in (await world.store.known_processes())[1]] == ['{"app":"shop","leaving":true}', "{}"]
+    await world.lose(1)
+    await world.store.describe(1, '{"leaving":true}')  # said late
+    assert (await world.store.renew(2, LEASE)).renewed
+
+
 async def test_a_task_that_made_progress_meanwhile_is_freed_not_held(world: World) -> None:
     await world.suspects("suspect")
     process_no = await world.process("third")

@@ -284,7 +284,7 @@ class _Explained:
             return []
         says = (
             f"on probation: {self.task.lost_count} processes in a row died or froze with it; a process handles one such"
-            f" task at a time, and at loss {HELD_FROM} it is held in error"
+            f" task at a time, and at loss {HELD_FROM}, or what node.lost_processes_max says, it is held in error"
         )
         return [Reason("probation", says)]
 

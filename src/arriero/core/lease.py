@@ -20,7 +20,7 @@ from ..model import (
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
 PROBATION_FROM = 2  # losses from which a task is handled alone
-HELD_FROM = 3  # losses at which it is held
+HELD_FROM = 3  # losses at which it is held, unless a setting says more
 MARGIN_SHARE = 0.2  # of a lease's length: what clocks may drift and a request may take
 
 
@@ -61,7 +61,14 @@ def may_retire(now: Instant, lease_until: Instant, *, known_dead: bool, nobody_f
     return known_dead or (lease_until <= now and now >= nobody_frees_until)
 
 
-def on_process_lost(held: Iterable[Loaded], process_no: int, actor: str) -> list[FreeTask]:
+def as_leaving(about: str) -> str:
+    """What a process says of itself once it was asked to end."""
+    return msgspec.json.encode(msgspec.structs.replace(_read_about(about), leaving=True)).decode()
+
+
+def on_process_lost(
+    held: Iterable[Loaded], process_no: int, actor: str, *, was_leaving: bool = False, held_from: int = HELD_FROM
+) -> list[FreeTask]:
     """Free what a lost process held: no attempt is spent, but each task that may have been the cause counts the loss.
 
     A task may have been the cause when an attempt of it ran there, or its code had something to handle; one that only
@@ -72,13 +79,20 @@ def on_process_lost(held: Iterable[Loaded], process_no: int, actor: str) -> list
         held: tasks held by the process, or with a step running there.
         process_no: the lost (retired) process.
         actor: who frees.
+        was_leaving: it had been asked to end, as by SIGTERM: then its end is nobody's fault, however it came.
+        held_from: losses at which a task is held, at least ``PROBATION_FROM + 1``.
     Returns: one command per task.
     """
     tasks = list(held)
+    if was_leaving:
+        return [_free(loaded, process_no, actor, charged=False, held_from=held_from) for loaded in tasks]
     active = [loaded for loaded in tasks if _was_active(loaded, process_no)]
     suspects = [loaded for loaded in active if is_on_probation(loaded.task)] or active
     charged = {loaded.task.task_no for loaded in suspects}
-    return [_free(loaded, process_no, actor, charged=loaded.task.task_no in charged) for loaded in tasks]
+    return [
+        _free(loaded, process_no, actor, charged=loaded.task.task_no in charged, held_from=held_from)
+        for loaded in tasks
+    ]
 
 
 def _was_active(loaded: Loaded, process_no: int) -> bool:
@@ -91,7 +105,7 @@ def _runs_at(step: StepRow, process_no: int) -> bool:
     return step.state is StepState.RUNNING and step.locked_by == process_no
 
 
-def _free(loaded: Loaded, process_no: int, actor: str, *, charged: bool) -> FreeTask:
+def _free(loaded: Loaded, process_no: int, actor: str, *, charged: bool, held_from: int) -> FreeTask:
     task = loaded.task
     steps = tuple((s.step_no, s.fence) for s in loaded.steps if _runs_at(s, process_no))
     return FreeTask(
@@ -102,11 +116,12 @@ def _free(loaded: Loaded, process_no: int, actor: str, *, charged: bool) -> Free
         lost_by=process_no,
         stuck_since=None,
         charged=charged,
-        hold=_lost_too_often(task) if charged else None,
+        hold=_lost_too_often(task, held_from) if charged else None,
+        held_from=held_from,
     )
 
 
-def on_stuck(loaded: Loaded, actor: str, term: int) -> FreeTask:
+def on_stuck(loaded: Loaded, actor: str, term: int, held_from: int = HELD_FROM) -> FreeTask:
     """Free a task whose holder lives but has not advanced it in time: counted as lost, its attempts go on."""
     task = loaded.task
     return FreeTask(
@@ -117,12 +132,13 @@ def on_stuck(loaded: Loaded, actor: str, term: int) -> FreeTask:
         lost_by=None,
         stuck_since=task.unseen_since,
         charged=True,
-        hold=_lost_too_often(task),
+        hold=_lost_too_often(task, held_from),
+        held_from=held_from,
         term=term,
     )
 
 
-def _lost_too_often(task: TaskRow) -> TaskFailure | None:
-    if task.lost_count + 1 < HELD_FROM or task.state not in TASK_OPEN:
+def _lost_too_often(task: TaskRow, held_from: int) -> TaskFailure | None:
+    if task.lost_count + 1 < held_from or task.state not in TASK_OPEN:
         return None
     return TaskFailure("lost", f"{task.lost_count + 1} processes died or froze while they held it", code="lost")

@@ -41,7 +41,6 @@ from ..model import (
 from .chain import START, payload_hash
 from .changes import STEPS_PER_TASK_MAX, Change, ConvoyChange, Refused, Rows, Writer, begun, claim
 from .convoys import settle
-from .lease import HELD_FROM
 from .placing import Spot, placed
 from .states import StepEvent, advance_step
 from .telling import Event, dispatched, published
@@ -274,7 +273,7 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
         writer.set(lost_count=task.lost_count + 1)
         writer.events.append({"type": "task.lost", "lost_count": writer.task.lost_count, "process": command.lost_by})
     # A step may have been recorded since the holder's tasks were read, which ended the probation: then it goes on.
-    if command.hold is not None and writer.task.state in TASK_OPEN and writer.task.lost_count >= HELD_FROM:
+    if command.hold is not None and writer.task.state in TASK_OPEN and writer.task.lost_count >= command.held_from:
         writer.hold(command.hold)
     elif holds:
         writer.release(now, "lost" if command.lost_by is not None else "stuck")

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from ..commands import Answer, AnyCommand, Applied
-from ..core.lease import is_alive, may_retire, on_process_lost, trusted_until
+from ..core.lease import about_of, as_leaving, is_alive, may_retire, on_process_lost, trusted_until
+from ..errors import StoreError
 from ..loops import Loop, LoopGuard
 from ..model import ProcessRow
 from ..store.base import Renewal, StateStore
@@ -47,6 +48,7 @@ class Membership:
         self._settings = settings
         self.instance = instance
         self.process_no = 0
+        self._about = "{}"
         self._on_lost = on_lost
         self._spawn = spawn
         self._trusted_until = 0.0
@@ -67,6 +69,7 @@ class Membership:
     async def register(self, about: str = "{}") -> None:
         """Enter the store as a new process start; ``about`` says what it runs, as JSON text."""
         self._store.announce(self.instance)
+        self._about = about
         left_at = self._ports.clock.monotonic()
         reach("before_register")
         self.process_no = await self._store.register(self.instance, self._settings.lease_seconds, about)
@@ -79,6 +82,13 @@ class Membership:
         left_at = self._ports.clock.monotonic()
         self._renewed(await self._store.renew(self.process_no, self._settings.lease_seconds), left_at)
         self._keeper = self._ports.keep(self._renewals)
+
+    async def say_leaving(self) -> None:
+        """Tell the others that this process was asked to end: should it be killed as it drains, no task is charged."""
+        try:
+            await self._store.describe(self.process_no, as_leaving(self._about))
+        except StoreError as error:  # then it counts as lost if it is killed now
+            logger.info("the others could not be told that this process drains: %s", error)
 
     def distrust(self) -> None:
         """From now on this process believes in its lease no more, whatever renewals still say."""
@@ -187,7 +197,13 @@ class Membership:
             return
         # All at once: whether a task on probation is among them decides who is charged.
         while held := await self._store.load_held(other.process_no, HELD_MAX):
-            commands = on_process_lost(held, other.process_no, self.instance)
+            commands = on_process_lost(
+                held,
+                other.process_no,
+                self.instance,
+                was_leaving=about_of(other).leaving,
+                held_from=self._settings.lost_processes_max,
+            )
             reach("before_free")
             answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))
             reach("after_free")

@@ -266,6 +266,7 @@ class Session:
 
     async def _put_down_all(self) -> None:
         self._draining = True
+        self._spawn(self.membership.say_leaving())
         self.scheduler.drain()
         self.agents.stop_taking()
         await self.agents.drained()

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ..core.lease import HELD_FROM, PROBATION_FROM
 from ..errors import DefinitionError, InvalidInput
 
 ROLES = ("scheduler", "agents", "supervisor")
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         linger_seconds: how long an idle task is kept in memory before it is put down.
         tasks_max: tasks held at once.
         batch_max: rows in one claim, take or pass.
+        lost_processes_max: a task is held once so many processes were lost with it in a row.
     """
 
     lease_seconds: float = 3.0
@@ -43,11 +45,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     linger_seconds: float = 1.0
     tasks_max: int = 1_000
     batch_max: int = 500
+    lost_processes_max: int = HELD_FROM
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if getattr(self, name) <= 0:
                 raise DefinitionError(f"{name} is {getattr(self, name)!r}; it must be above 0")
+        if self.lost_processes_max <= PROBATION_FROM:
+            raise DefinitionError(
+                f"lost_processes_max is {self.lost_processes_max}; it must be above {PROBATION_FROM}: from that loss on a task "
+                "is handled alone, and only then is a loss surely its own"
+            )
         if self.supervise_seconds * 3 > self.leader_seconds:
             raise DefinitionError(
                 f"supervise_seconds {self.supervise_seconds} is more than a third of leader_seconds {self.leader_seconds}: "

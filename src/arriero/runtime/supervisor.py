@@ -75,7 +75,9 @@ class Supervisor:
         decisions += [partial(self._on_expired, step, overdue.now, term) for step in overdue.expired]
         decisions += [partial(self._on_starved, step, term) for step in overdue.starved]
         decisions += [partial(self._end_by_limit, loaded, term) for loaded in overdue.past_limit]
-        decisions += [partial(on_stuck, loaded, self._actor, term) for loaded in overdue.stuck]
+        decisions += [
+            partial(on_stuck, loaded, self._actor, term, self._settings.lost_processes_max) for loaded in overdue.stuck
+        ]
         return [command for decide in decisions if (command := self._decided(decide)) is not None]
 
     def _decided(self, decide: Callable[[], Decision]) -> Decision | None:

@@ -295,6 +295,10 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
         """The store's clock, and the processes that are not retired."""
         ...
 
+    async def describe(self, process_no: int, about: str) -> None:
+        """Replace what a process start says of itself (see ``register``)."""
+        ...
+
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         """Declare a process lost, if its lease has (still) lapsed or it is known to be dead, or by its own wish.
 

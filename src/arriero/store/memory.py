@@ -295,6 +295,9 @@ class MemoryStore(MemoryAttempts):
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         return self.now(), [process for process in self.processes.values() if not process.retired]
 
+    async def describe(self, process_no: int, about: str) -> None:
+        self.processes[process_no] = msgspec.structs.replace(self.processes[process_no], about=about)
+
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         row = self.processes[process_no]
         now = self.now()

@@ -467,6 +467,9 @@ class PostgresStore(PostgresLedgers):
 
         return await self._read(work)
 
+    async def describe(self, process_no: int, about: str) -> None:
+        await self._write("others", lambda t: processes.describe(t, process_no, about))
+
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         is_retired, instance = await self._write(
             "others", lambda t: processes.retire(t, process_no, by, known_dead, self._given())

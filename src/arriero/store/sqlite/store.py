@@ -468,6 +468,9 @@ class SqliteStore(SqliteLedgers):
             lambda c: (self.now(), [process_of(row) for row in c.execute(query("survey_processes"))])
         )
 
+    async def describe(self, process_no: int, about: str) -> None:
+        await self._write(lambda tables: tables.describe_process(process_no, about), by_rows=True)
+
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         def work(tables: Tables) -> tuple[bool, str]:
             row, now = tables.process(process_no), self.now()

@@ -481,6 +481,9 @@ class Tables:
         self._retired.clear()
         self._run("retire_process", {"process_no": process_no})
 
+    def describe_process(self, process_no: int, about: str) -> None:
+        self._run("describe_process", {"process_no": process_no, "about": about})
+
     def lease(self, name: str) -> LeaseRow:
         row = self._run("select_lease", {"name": name}).fetchone()
         return LeaseRow(name, 0, None, Instant(0)) if row is None else LeaseRow(*row)

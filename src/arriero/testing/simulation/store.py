@@ -15,6 +15,7 @@ _PASSED_ON = (
     "submit",
     "register",
     "renew",
+    "describe",
     "retire",
     "load_held",
     "load_news",
