@@ -1,11 +1,12 @@
 """How users declare Agents, steps, compensations, resources and workflows. Nothing is opened or read here."""
 
+import functools
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -53,13 +54,25 @@ def _scope() -> Mapping[str, Any]:
     return frame.f_locals
 
 
-class Resource(Generic[T]):
+class Declared:
+    """What a decorator makes of a function: ``help()`` and editors show the function as its author wrote it."""
+
+    def _show_as(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(cast(Any, self), function, updated=())  # its attributes stay its own
+
+    def __get__(self, instance: object, owner: type | None = None) -> Self:
+        """As an attribute of a class it is itself. That it may be one makes ``help()`` show it as a function."""
+        return self
+
+
+class Resource(Declared, Generic[T]):
     """Something an Agent's steps share: opened where the Agent is hosted, closed after drain, used by calling it."""
 
     def __init__(self, function: Callable[[], AsyncIterator[T]] | Callable[[], Iterator[T]], agent: str) -> None:
         self.name = getattr(function, "__name__", "resource")
         self.agent = agent
         self.function = function
+        self._show_as(function)
         self._is_async = inspect.isasyncgenfunction(function)
         if not self._is_async and not inspect.isgeneratorfunction(function):
             raise DefinitionError(
@@ -94,8 +107,8 @@ class Compensation:
         self.is_async = inspect.iscoroutinefunction(function)
 
 
-class Step(Generic[P, R]):
-    """A step of an Agent. Calling it gives a call value."""
+class Step(Declared, Generic[P, R]):
+    """A step of an Agent. Calling it gives a call value, from all its arguments but the first, the Attempt."""
 
     def __init__(
         self,
@@ -117,7 +130,7 @@ class Step(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(function, f"step {self.name}", given=1, scope=_scope())
         self.undone_by: Compensation | None = None
-        self.__doc__ = function.__doc__
+        self._show_as(function)
         self._function = function
 
     @property
@@ -153,8 +166,16 @@ class Step(Generic[P, R]):
         retry: Retry = DEFAULT_RETRY,
         supervision: Supervision = DEFAULT_SUPERVISION,
     ) -> Any:
-        """Declare how this step is undone. arriero calls it, with the step's own arguments.
+        """Declare how this step is undone: decorates a function whose first parameter is the ``Undo``.
 
+        arriero calls it, with the step's own arguments, also after a crash.
+
+        Args:
+            fn: the function, async or plain.
+            complete_within: seconds or timedelta that one attempt of it may take, 30 by default.
+            retry: tries inside one attempt, and the delays between them.
+            supervision: attempts and rounds; when they are spent, the task is held.
+        Returns: the function itself.
         Raises: DefinitionError - a second one, parameters other than the step's, or ``then`` in its supervision.
         """
         if checked(supervision, Supervision, "supervision").then != DEFAULT_SUPERVISION.then:
@@ -289,15 +310,25 @@ class Agent:
         pivot: bool = False,
         effect_free: bool = False,
     ) -> Any:
-        """Declare a step.
+        """Declare a step: decorates a function, async or plain, whose first parameter is the ``Attempt``.
+
+        With or without options: ``@agent.step`` and ``@agent.step(complete_within=10)``.
 
         Args:
-            name: kept in the store; give it when you rename the function.
-            complete_within: seconds one attempt may take; a later answer never counts.
-            wait_within: seconds a request may wait for an Agent before its first attempt.
+            fn: the function. A plain one runs in a thread.
+            name: kept in the store, 1 to 255 characters; give it when you rename the function. The function's by default.
+            complete_within: seconds or timedelta that one attempt may take, 30 by default; a later answer never counts.
+            wait_within: seconds or timedelta that a request may wait for an Agent before its first attempt; None: without
+                limit.
+            retry: tries inside one attempt, and the delays between them; 3 by default, after 0.2 s and more.
+            supervision: attempts, rounds, and what follows when they are spent: ``then="compensate"`` or ``"hold"``. None:
+                the workflow's holds.
             pivot: once completed or in doubt, the task is never undone.
             effect_free: leaves no trace, so that an attempt in doubt needs no undo.
-        Raises: DefinitionError.
+        Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is the
+            plain function, for tests.
+        Raises: DefinitionError - a name that is taken or unfit, a parameter that has no name or no JSON type, or an option
+            that cannot work.
         """
         policy = StepPolicy(
             seconds(complete_within, "complete_within", at_least=0.001),
@@ -333,7 +364,11 @@ class Agent:
     @overload
     def resource(self, fn: Callable[[], Iterator[T]], /) -> Resource[T]: ...
     def resource(self, fn: Any, /) -> Any:
-        """Declare a resource: a function that yields it once."""
+        """Declare a resource that the Agent's steps share: decorates a function that yields it once, async or plain.
+
+        It is opened before the first attempt in each process that hosts the Agent, and closed after the drain. Calling the
+        resource inside a step gives what was yielded. Raises DefinitionError - the function does not yield.
+        """
         resource: Resource[Any] = Resource(fn, self.name)
         self.resources.append(resource)
         return resource
@@ -342,7 +377,7 @@ class Agent:
         return f"<Agent {self.name}: {len(self.steps)} steps, {self.max_in_flight} in flight>"
 
 
-class Workflow(Generic[P, R]):
+class Workflow(Declared, Generic[P, R]):
     """A workflow. Calling it gives a call value to submit."""
 
     def __init__(
@@ -361,7 +396,7 @@ class Workflow(Generic[P, R]):
         self.supervision = supervision or DEFAULT_SUPERVISION
         self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy or DEFAULT_CONVOY_POLICY)
         self.policy_text = msgspec.json.encode(self.policy).decode()
-        self.__doc__ = function.__doc__
+        self._show_as(function)
         self._function = function
 
     @property
