@@ -870,3 +870,19 @@ def test_an_execution_is_no_use_twice() -> None:
     execution: Execution = run(fetch_one).fresh_execution()
     assert [one.identity[1] for one in execution.begin()] == ["fetch"]
     execution.close()
+
+
+def test_arguments_that_differ_as_times_do_are_told_what_to_use_instead() -> None:
+    async def recorded() -> None:
+        await send("booked at 2026-11-20T14:15:31Z")
+
+    async def replayed() -> None:
+        await send("booked at 2026-11-20T14:15:33Z")
+
+    reason = changed(recorded, replayed)
+    assert "is a time that each run makes anew, as it looks, take it from arriero.now()" in reason
+    assert "arriero.now()" not in changed(fetch_one, send_one)
+
+
+async def send_one() -> None:
+    await send("a")

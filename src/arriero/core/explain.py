@@ -569,7 +569,8 @@ class _Explained:
 _HINTS = {
     "refused": "the workflow itself refused to go on (it raised Permanent)",
     "bug": "its workflow's code has a bug: mend the code, run the App anew, then resubmit; nothing was undone",
-    "replay": "its workflow's code disagrees with what is recorded: bring back code that agrees, then resubmit",
+    "replay": "its workflow's code disagrees with what is recorded: bring back code that agrees, then resubmit; a time or a"
+    " number that each run makes anew never agrees: compensate it",
     "unawaited": "its workflow's code asked for a step and never awaited it: mend the code, then resubmit",
     "lost": "see in the processes' logs why they died or froze before you resubmit it",
     "limit": "resubmit begins its limit anew",

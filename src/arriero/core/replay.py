@@ -21,6 +21,7 @@ from ..calls import StepCall
 from ..codec import error_text, recordable_text, step_error_fields
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
 from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
+from .replay_hints import hint
 from .workflow_loop import WorkflowLoop
 
 Identity = tuple[StepKind, str, str]
@@ -364,7 +365,11 @@ class Record:
         for row in self._by_identity.get(asked.identity, ()):
             if not may_be_left(row, self._branched_at):
                 before = asked_with(row)
-                return f"step {row.label} was recorded with the arguments {before}, the code now asks with {asked.arguments}"
+                hinted = hint(before, asked.arguments)
+                return (
+                    f"step {row.label} was recorded with the arguments {before}, the code now asks with {asked.arguments}"
+                    f"{hinted and '; '}{hinted}"
+                )
         return None
 
     def is_to_be_opened(self, asked: Asked) -> bool:
@@ -421,5 +426,5 @@ def replay(
 
 
 def disagrees(why: str) -> TaskFailure:
-    remedy = "; run the release that recorded it, or give a changed step another name or key"
+    remedy = "; if its code was changed, run the release that recorded it, or give a changed step another name or key"
     return TaskFailure("replay", f"code and record disagree: {why}{remedy}", code="replay")

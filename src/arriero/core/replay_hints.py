@@ -1,0 +1,103 @@
+"""What a replay may have tripped over: values that two runs of the same code never make alike.
+
+``datetime.now()``, ``uuid4()`` and ``random()`` in workflow code work until the task is replayed: then they give something
+else than was recorded. The values themselves tell which of them it was. A guess, so it is worded as one.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+_DIGITS_MIN = 10  # of a float that nobody typed
+_UNIX_SECONDS = (1_000_000_000, 4_000_000_000)  # from 2001 to 2096
+_UNIX_UNITS = (1, 1_000, 1_000_000, 1_000_000_000)
+_UUID = re.compile(r"\b[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\b", re.IGNORECASE)
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?|\b\d\d:\d\d:\d\d(?:\.\d+)?\b"
+)
+_read = msgspec.json.decode
+
+
+class Source(NamedTuple):
+    """Where values come from that differ from run to run."""
+
+    what: str
+    take: str  # what a replay sees again
+    instead_of: str
+
+
+_NOW = Source("a time", "arriero.now()", "datetime.now() or time.time()")
+_UUID4 = Source("a UUID", "arriero.uuid()", "uuid.uuid4()")
+_RANDOM = Source("a random number", "arriero.random()", "the module random")
+
+
+def hint(recorded: str, asked: str) -> str:
+    """What a person may look for when code asks with other arguments than it did; empty when they say nothing.
+
+    Args:
+        recorded: arguments as JSON text, as they were recorded.
+        asked: what the code asks with now.
+    Returns: a part of a sentence, without any of the values: they may be secret.
+    """
+    try:
+        before, now = _read(recorded), _read(asked)
+    except msgspec.MsgspecError:
+        return ""
+    told: dict[Source, str] = {}
+    for path, one, other in _differences(before, now, ""):
+        if (source := _source(one, other)) is not None:
+            told.setdefault(source, path)
+    return "; ".join(_sentence(source, path) for source, path in told.items())
+
+
+def _sentence(source: Source, path: str) -> str:
+    return (
+        f"if {path or 'it'} is {source.what} that each run makes anew, as it looks, take it from {source.take}, which a"
+        f" replay sees again, not from {source.instead_of}, and compensate this task: no code repeats its record"
+    )
+
+
+def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Where two values differ, from the left, as far as they have the same shape."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one:
+            if name in other:
+                yield from _differences(one[name], other[name], f"{path}.{name}" if path else name)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for at, pair in enumerate(zip(one, other, strict=True)):
+            yield from _differences(*pair, f"{path}[{at}]")
+    elif one != other:
+        yield path, one, other
+
+
+def _source(one: Any, other: Any) -> Source | None:
+    if isinstance(one, str) and isinstance(other, str):
+        return next(
+            (source for pattern, source in ((_UUID, _UUID4), (_TIME, _NOW)) if _alike(pattern, one, other)), None
+        )
+    if _is_number(one) and _is_number(other):
+        if _is_unix_time(one) and _is_unix_time(other):
+            return _NOW
+        if _is_long_float(one) and _is_long_float(other):
+            return _RANDOM
+    return None
+
+
+def _alike(pattern: re.Pattern[str], one: str, other: str) -> bool:
+    """Whether two texts are the same but for what the pattern finds in both."""
+    return pattern.search(one) is not None and pattern.sub("", one) == pattern.sub("", other)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_unix_time(value: float) -> bool:
+    least, most = _UNIX_SECONDS
+    return any(least * unit <= value <= most * unit for unit in _UNIX_UNITS)
+
+
+def _is_long_float(value: float) -> bool:
+    return isinstance(value, float) and sum(letter.isdigit() for letter in repr(value)) >= _DIGITS_MIN
