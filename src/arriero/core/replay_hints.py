@@ -49,13 +49,16 @@ def hint(recorded: str, asked: str) -> str:
     for path, one, other in _differences(before, now, ""):
         if (source := _source(one, other)) is not None:
             told.setdefault(source, path)
-    return "; ".join(_sentence(source, path) for source, path in told.items())
+    if not told:
+        return ""
+    found = "; ".join(_sentence(source, path) for source, path in told.items())
+    return f"{found}; then compensate this task, since no code repeats its record"
 
 
 def _sentence(source: Source, path: str) -> str:
     return (
         f"if {path or 'it'} is {source.what} that each run makes anew, as it looks, take it from {source.take}, which a"
-        f" replay sees again, not from {source.instead_of}, and compensate this task: no code repeats its record"
+        f" replay sees again, not from {source.instead_of}"
     )
 
 
