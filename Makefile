@@ -30,8 +30,10 @@ $(VENV)/.test: $(VENV)/.demo requirements/test.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
 	touch $@
 
+# What it leaves is in .demo, for the commands that it names at its end; the next one begins anew.
 demo: $(VENV)/.demo
-	$(BIN)/arriero demo
+	rm -rf .demo
+	$(BIN)/arriero demo --keep .demo
 
 # Four at once, also on two cores: many tests wait for processes and servers of their own.
 test: $(VENV)/.test
@@ -78,4 +80,4 @@ torture: $(VENV)/.test
 	printf '%b' "torture:\n$$summary"; exit $$failed
 
 clean:
-	rm -rf $(VENV) .hypothesis .mypy_cache .ruff_cache .bench
+	rm -rf $(VENV) .demo .hypothesis .mypy_cache .ruff_cache .bench

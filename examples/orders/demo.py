@@ -29,6 +29,7 @@ from .effects import read_effects
 from .faults import LEVELS, FaultPlan, planned_faults
 from .generated import write_ledger
 from .ledger import Ledger, LedgerError, read_ledger
+from .next_steps import next_steps
 from .places import NotReadable, Place, UnusablePlace, new_place
 from .processes import Process, ProcessFailed, RemoteServices, Worker, check_history, start_submission
 from .progress import Counts, Held, held, task_counts, task_lives, unpaired
@@ -136,7 +137,15 @@ def run_demo(
         print(json.dumps(as_figures(summary), indent=2))
     else:
         show(summary, Console())
+        print(*_next_steps(place, is_kept=keep is not None), sep="\n")
     return 0 if summary.is_success else 1
+
+
+def _next_steps(place: Place, *, is_kept: bool) -> Iterator[str]:
+    try:
+        return next_steps(place.url if is_kept else None, task_lives(place) if is_kept else {})
+    except NotReadable:  # a problem that was told of before
+        return next_steps(None, {})
 
 
 def _plan(
