@@ -13,7 +13,17 @@ SRC = Path(arriero.__file__).parent
 
 # From the lowest to the highest. A module may import from its own layer and from those below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("model", "errors", "commands", "policies", "codec", "boot_clock", "escaping", "loops"),
+    (
+        "model",
+        "errors",
+        "commands",
+        "policies",
+        "codec",
+        "boot_clock",
+        "escaping",
+        "loops",
+        "traceback_frames",
+    ),
     ("signature", "attempt", "calls", "definitions", "later"),
     ("core",),
     ("store",),

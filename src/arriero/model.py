@@ -114,13 +114,48 @@ TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
 
 
+class Frame(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A line of code that an exception passed.
+
+    ``file``: as people find it, never an absolute path. ``source``: empty where it is not at hand. ``times``: so often in
+    a row, as in a recursion. ``library``: not the user's own code.
+    """
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+    times: int = 1
+    library: bool = False
+
+
+class TracedError(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An exception with the lines that it passed, the outermost call first. No value of any variable is in it.
+
+    ``error``: the name of its type. ``relation``: ``raised``; of those behind it ``cause`` (``raise ... from``),
+    ``context`` (it was being handled) or ``member`` (of an ExceptionGroup). ``left_out``: frames that are not listed.
+    ``expected``: a StepError, by which code says what is the matter, or an OSError (a TimeoutError, a ConnectionError), which
+    tells of the world outside: no line of code has to be mended for it.
+    """
+
+    error: str
+    frames: tuple[Frame, ...] = ()
+    left_out: int = 0
+    relation: str = "raised"
+    expected: bool = False
+
+
+Trace = tuple[TracedError, ...]  # the exception that was raised, then those behind it; empty: none is known
+
+
 class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why an attempt, or at last the step, has no result."""
+    """Why an attempt, or at last the step, has no result. ``trace``: where in the code that was."""
 
     cause: Literal["permanent", "transient", "unknown", "expired"]
     message: str = ""
     code: str = ""
     details: Any = None
+    trace: Trace = ()
 
 
 class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -144,6 +179,7 @@ class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     redo: tuple[int, ...] = ()
     began_by: "TaskFailure | None" = None  # of an undo that stopped: why it was begun
     results: int | None = None  # recorded when the task went into error
+    trace: Trace = ()  # where in the code that was: of a failed step in the step's
 
 
 class UndoContext(msgspec.Struct, frozen=True, gc=False):
@@ -419,6 +455,7 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
     attempts: int  # how often it was taken to be told
     next_at: Instant | None  # when it is to be told (again); None: every sink knows
     error: str  # why telling it failed last
+    trace: str | None = None  # where in the code the failure was, as JSON text of a Trace; None: nobody knows
 
 
 class HistoryRow(msgspec.Struct, frozen=True, gc=False):

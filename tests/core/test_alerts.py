@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from arriero.core.alerts import again_in, alert_of, as_event, one_line, signature, signing_key
 from arriero.errors import InvalidInput
-from arriero.model import AlertRow, Instant
+from arriero.model import AlertRow, Frame, Instant, Trace, TracedError
 
 KEY = bytes(range(24))
+LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")
 OPEN = AlertRow(
     no=7,
     task_no=3,
@@ -114,6 +115,8 @@ def test_the_event_of_an_open_alert_says_everything() -> None:
             "state": "open",
             "opened_at": "2026-01-01T00:00:00Z",
             "closed_at": None,
+            "at": "",
+            "trace": [],
         },
     }
 
@@ -158,3 +161,20 @@ def test_an_alert_waits_between_half_of_the_first_delay_and_the_longest_one(atte
 @pytest.mark.parametrize(("attempts", "seconds"), [(1, 2.5), (2, 5), (3, 10), (10, 1_280), (11, 1_800), (500, 1_800)])
 def test_the_delay_doubles_up_to_the_longest_one(attempts: int, seconds: float) -> None:
     assert again_in(attempts, seconds=5, seconds_max=3_600, jitter=0) == seconds
+
+
+def test_an_alert_of_code_that_failed_names_the_line_in_its_event_and_in_the_log() -> None:
+    trace = (TracedError("KeyError", (LINE,)),)
+    row = msgspec.structs.replace(OPEN, trace=msgspec.json.encode(trace).decode())
+    alert = alert_of(row, "store")
+    at = "shop/orders.py:42, in fulfil: `total = prices['nix']`"
+    assert f"charge: card declined, at {at} (cause step" in one_line(alert)
+    told = msgspec.json.decode(as_event(alert))["data"]
+    assert told["at"] == at
+    assert msgspec.convert(told["trace"], Trace) == trace
+
+
+@pytest.mark.parametrize("kept", ["no JSON", "7", '[{"error":7}]'])
+def test_an_alert_whose_trace_cannot_be_read_is_told_all_the_same(kept: str) -> None:
+    alert = alert_of(msgspec.structs.replace(OPEN, trace=kept), "store")
+    assert (alert.reason, alert.at, alert.trace) == ("charge: card declined", "", ())

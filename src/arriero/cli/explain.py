@@ -14,13 +14,14 @@ from ..core.moves import Move
 from ..core.readable import legible_task
 from ..core.wording import relative, told
 from ..escaping import shell_word
-from ..model import AlertRow, Instant, Loaded, TaskState
+from ..model import AlertRow, Instant, Loaded, TaskState, Trace
 from ..store.base import StateStore
 from ..store.masking import holds_password
 from ..task import asked_ahead
 from .output import one_line, print_json, time_of
 from .stores import configured, json_option, reading, store_option
 from .task import find_task
+from .tracebacks import print_trace
 
 ALERTS_PAGE = 1_000
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
@@ -36,6 +37,7 @@ class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    trace: Trace = ()
 
 
 class ShownAct(msgspec.Struct, frozen=True):
@@ -160,7 +162,9 @@ def _shown(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
 
 
 def _shown_reason(reason: Reason) -> ShownReason:
-    return ShownReason(reason.kind, reason.says, reason.step, time_of(reason.since), time_of(reason.until))
+    return ShownReason(
+        reason.kind, reason.says, reason.step, time_of(reason.since), time_of(reason.until), reason.trace
+    )
 
 
 def _shown_act(act: Act) -> ShownAct:
@@ -183,6 +187,8 @@ def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
     click.echo()
     for reason in explanation.reasons:
         _say(f"- {reason.says}")
+        if len(reason.trace) > 1 or sum(len(one.frames) for one in reason.trace) > 1:  # else it was just said
+            print_trace(reason.trace, indent=4)
     _print_acts(explanation.acts, now)
     allowed = [move for move in explanation.moves if not move.refused]
     click.echo("\nwhat you can do:" if allowed else "\nno verb would move it")

@@ -16,6 +16,7 @@ from .listing import list_tasks
 from .output import one_line, print_json, print_table, shown_span, shown_time
 from .shapes import ShownStep, cut, shown
 from .stores import json_option, reading, store_option
+from .tracebacks import print_traces
 from .verbs import VERBS
 
 
@@ -91,6 +92,7 @@ def _print(as_it_stands: Loaded, ahead: Ahead | None) -> None:
             list(map(_step_cells, one.steps)),
         )
         click.echo("calls at most: tries x attempts x rounds")
+    print_traces(one)
 
 
 def _convoy(loaded: Loaded) -> str:

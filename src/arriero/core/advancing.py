@@ -8,6 +8,7 @@ from ..calls import StepCall
 from ..codec import error_text
 from ..commands import Ending, NewStep, Process, PutDown
 from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, later
+from ..traceback_frames import trace_of
 from .call_policy import policy_of
 from .compensation import idempotency_key
 from .replay import Asked, Identity, Raised, Returned, identity_of
@@ -115,4 +116,5 @@ def no_code(task: TaskRow) -> TaskFailure:
 
 def driving_failure(error: Exception) -> TaskFailure:
     """Why a task is held whose code or record made driving it fail; a bug, so nothing is undone."""
-    return TaskFailure("bug", f"the task could not be driven: {error_text(error)}", code="driving_failed")
+    reason = f"the task could not be driven: {error_text(error)}"
+    return TaskFailure("bug", reason, code="driving_failed", trace=trace_of(error))

@@ -17,12 +17,15 @@ import msgspec
 from ..attempt import as_datetime
 from ..errors import InvalidInput
 from ..escaping import escaped
-from ..model import AlertRow
+from ..model import AlertRow, Trace
 from .backoff import retry_delay
+from .tracing import place_of, spot_with_source
 
 RETRY_SECONDS = 5.0
 RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever mends a receiver need not wait longer to see that it works
 RETRY_FACTOR = 2.0
+
+_read_trace = msgspec.json.Decoder(Trace).decode
 
 SECRET_PREFIX = "whsec_"
 SECRET_BYTES_MIN = 24  # both of the Standard Webhooks specification, "Signature scheme"
@@ -39,6 +42,9 @@ class Alert(msgspec.Struct, frozen=True):
             cannot be read, ``code`` names table and column.
         reason: for people.
         step, code: of the step that failed; empty when it was none.
+        at: the line of code to mend or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
+            empty when there is none.
+        trace: all lines that the exception passed; no values of variables.
     """
 
     id: str
@@ -52,6 +58,8 @@ class Alert(msgspec.Struct, frozen=True):
     state: Literal["open", "closed"]
     opened_at: datetime
     closed_at: datetime | None = None
+    at: str = ""
+    trace: Trace = ()
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -65,6 +73,8 @@ class _Event(msgspec.Struct, frozen=True):
 def alert_of(row: AlertRow, store_id: str) -> Alert:
     """The alert as it is to be told, with the state the row is in."""
     state: Literal["open", "closed"] = "open" if row.closed_at is None else "closed"
+    trace = _trace_of(row)
+    frame = place_of(trace)
     return Alert(
         # With the instant: a store brought back from a backup numbers anew, and what it tells must not look known.
         id=f"{store_id}-{row.no}-{row.opened_at}-{state}",
@@ -78,7 +88,17 @@ def alert_of(row: AlertRow, store_id: str) -> Alert:
         state=state,
         opened_at=as_datetime(row.opened_at),
         closed_at=None if row.closed_at is None else as_datetime(row.closed_at),
+        at="" if frame is None else spot_with_source(frame),
+        trace=trace,
     )
+
+
+def _trace_of(row: AlertRow) -> Trace:
+    """Empty also where it cannot be read: whatever a row holds there, a person is told of the alert."""
+    try:
+        return () if row.trace is None else _read_trace(row.trace)
+    except (msgspec.MsgspecError, TypeError):
+        return ()
 
 
 def as_event(alert: Alert) -> bytes:
@@ -93,7 +113,8 @@ def one_line(alert: Alert) -> str:
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []
-    text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason} ({', '.join(facts)}) [{alert.id}]"
+    at = f", at {alert.at}" if alert.at else ""
+    text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}) [{alert.id}]"
     return escaped(text)
 
 

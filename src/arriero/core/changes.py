@@ -494,6 +494,7 @@ class Writer:
             attempts=0,
             next_at=self.now,
             error="",
+            trace=msgspec.json.encode(failure.trace).decode() if failure.trace else None,
         )
 
     def publish(self, kind: StatusKind, *, failure: TaskFailure | None = None, output: str | None = None) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 import msgspec
 
 from ..commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
-from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, UndoContext
+from ..model import Loaded, StepFailure, StepKind, StepRow, StepState, TaskFailure, UndoContext
 from ..policies import StepPolicy
 from .supervision import may_have_happened, pivot_of, step_policy, stopped_by_pivot
 
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
+_read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 def idempotency_key(store_id: str, task_no: int, incarnation: int, kind: StepKind, name: str, key: str) -> str:
@@ -55,9 +56,9 @@ def undo_plan(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
     if stuck:
         names = ", ".join(step.label for step in stuck)
         reason = f"{failure.reason}; then the undo stopped: {names} may have happened and has no compensation"
-        return Hold(
-            TaskFailure("in_doubt", reason, stuck[0].name, "in_doubt", nothing_to_undo, began_by=failure), planned
-        )
+        name, trace = stuck[0].name, failure.trace
+        held = TaskFailure("in_doubt", reason, name, "in_doubt", nothing_to_undo, began_by=failure, trace=trace)
+        return Hold(held, planned)
     return PlanUndo(failure, planned) if planned else Compensate(failure)
 
 
@@ -126,9 +127,12 @@ def next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | NextUndo 
 
 
 def _undo_failed(compensation: StepRow, failure: TaskFailure) -> TaskFailure:
-    why = msgspec.json.decode(compensation.failure)["message"] if compensation.failure else "it was withdrawn"
-    reason = f"{failure.reason}; then the undo of {compensation.label} failed: {why}"
-    return TaskFailure("undo", reason, compensation.name, "undo_failed", failure.nothing_to_undo, began_by=failure)
+    why = StepFailure("unknown", "it was withdrawn")
+    if compensation.failure:
+        why = _read_step_failure(compensation.failure)
+    reason = f"{failure.reason}; then the undo of {compensation.label} failed: {why.message}"
+    nothing = failure.nothing_to_undo
+    return TaskFailure("undo", reason, compensation.name, "undo_failed", nothing, began_by=failure, trace=why.trace)
 
 
 def open_compensations(steps: tuple[StepRow, ...]) -> tuple[str, ...]:

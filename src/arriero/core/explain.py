@@ -14,11 +14,13 @@ from ..model import (
     Instant,
     Loaded,
     ProcessRow,
+    StepFailure,
     StepKind,
     StepRow,
     StepState,
     TaskFailure,
     TaskState,
+    Trace,
     Turn,
     Verb,
     seconds_between,
@@ -33,22 +35,28 @@ from .moves import UNDO_PREFIX, Move, moves
 from .readable import Fault, legible_task
 from .stored_events import events_of
 from .supervision import may_have_happened, pivot_of, step_policy, task_policy
+from .tracing import is_expected, place_told
 from .verbs import to_be_redone
 
 STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones tell how it stands
 SOON_SECONDS = 5.0  # what is due is taken well within it when nothing is wrong
 
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
+_read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One thing that is so. ``kind`` is for programs; ``step`` a label; ``since`` and ``until`` where it has them."""
+    """One thing that is so. ``kind`` is for programs; ``step`` a label; ``since`` and ``until`` where it has them.
+
+    ``trace``: of one that names a line of code: all lines that the exception passed.
+    """
 
     kind: str
     says: str
     step: str = ""
     since: Instant | None = None
     until: Instant | None = None
+    trace: Trace = ()
 
 
 class Act(msgspec.Struct, frozen=True):
@@ -143,6 +151,12 @@ def attempt_named(step: StepRow) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
+
+
+def _line(trace: Trace, step: str) -> list[Reason]:
+    """The line of code that a failure came from, where one is known."""
+    told = place_told(trace)
+    return [Reason("line", told, step, trace=trace)] if told else []
 
 
 class _Explained:
@@ -256,7 +270,8 @@ class _Explained:
         planned = [step.label for step in undoing if step.state is StepState.PLANNED]
         if planned:
             says += f"; then to be undone: {_listed(planned[:STEPS_TOLD_MAX])}"
-        return [Reason("undo", says, since=since)]
+        line = [] if self.failure is None else _line(self.failure.trace, self.failure.step)
+        return [Reason("undo", says, since=since), *line]
 
     def _limit_passed(self) -> list[Reason]:
         limit = self.task.complete_by
@@ -376,10 +391,15 @@ class _Explained:
     # --- what is open
     def _open_steps(self) -> list[Reason]:
         open_steps = [step for step in self.life if step.state in STEP_OPEN]
-        found = [self._open_step(step) for step in open_steps[:STEPS_TOLD_MAX]]
+        found = [reason for step in open_steps[:STEPS_TOLD_MAX] for reason in self._open_step_and_line(step)]
         if len(open_steps) > STEPS_TOLD_MAX:
             found.append(Reason("more", f"and {len(open_steps) - STEPS_TOLD_MAX} more steps are open"))
         return found
+
+    def _open_step_and_line(self, step: StepRow) -> list[Reason]:
+        """How it stands, and the line of code that its last attempt failed by."""
+        trace = () if step.failure is None else _read_step_failure(step.failure).trace
+        return [self._open_step(step), *_line(trace, step.label)]
 
     def _open_step(self, step: StepRow) -> Reason:
         if step.kind is StepKind.TIMER:
@@ -474,7 +494,8 @@ class _Explained:
             f"compensated{self._since()}, everything is undone: {why}{left}; nothing moves it any more except resubmit,"
             " which runs it again from the beginning"
         )
-        return [Reason("ended", says, since=self.task.ended_at)]
+        line = [] if self.failure is None else _line(self.failure.trace, self.failure.step)
+        return [Reason("ended", says, since=self.task.ended_at), *line]
 
     def _error(self) -> list[Reason]:
         failure = self.failure
@@ -482,12 +503,15 @@ class _Explained:
         code = f" [{failure.code}]" if failure.code else ""
         says = f"in error{self._since()}, it waits for a person: {failure.reason}{code}"
         found = [Reason("error", says, failure.step, since=self.task.ended_at)]
+        line = _line(failure.trace, failure.step)
+        if not is_expected(failure.trace):
+            found, line = [*found, *line], []
         if (hint := _HINTS.get(failure.code) or _HINTS.get(failure.kind)) is not None:
             found.append(Reason("cause", hint, failure.step))
         found += self._undo_stopped() if self.task.undoing else self._forward_stopped()
         running = [step for step in self.life if step.state is StepState.RUNNING]
         found += map(self._attempted, running[:STEPS_TOLD_MAX])
-        return [*found, *self._told()]
+        return [*found, *line, *self._told()]
 
     def _forward_stopped(self) -> list[Reason]:
         redo = to_be_redone(self.task, self.life)

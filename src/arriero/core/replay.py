@@ -21,7 +21,9 @@ from ..calls import StepCall
 from ..codec import error_text, recordable_text, step_error_fields
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
 from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
+from ..traceback_frames import trace_of
 from .replay_hints import hint
+from .tracing import raised_at
 from .workflow_loop import WorkflowLoop
 
 Identity = tuple[StepKind, str, str]
@@ -158,7 +160,8 @@ class Execution:
         new, self._new = self._new, []
         assert self._main is not None
         if self._loop.violation is not None:
-            self._stop(Raised(TaskFailure("bug", str(self._loop.violation), code="forbidden")))
+            trace = trace_of(self._loop.violation)
+            self._stop(Raised(TaskFailure("bug", str(self._loop.violation), code="forbidden", trace=trace)))
             return []
         if self._main.done():
             self._stop(self._judge(self._main, new))
@@ -252,8 +255,12 @@ class Execution:
         return uuid.UUID(int=self.random().getrandbits(128), version=4)
 
 
-def _bug(error: BaseException) -> TaskFailure:
-    return TaskFailure("bug", error_text(error), code="bug")
+def _bug(error: BaseException, *, inside: BaseException | None = None) -> TaskFailure:
+    """``inside``: the group that it left the code in; that has the line where the error itself was never raised."""
+    trace = trace_of(error)
+    if inside is not None and raised_at(trace) is None:
+        trace = trace_of(inside)
+    return TaskFailure("bug", error_text(error), code="bug", trace=trace)
 
 
 def _judge_error(error: BaseException) -> Raised:
@@ -268,15 +275,16 @@ def _judge_leaves(error: BaseException, leaves: list[BaseException]) -> Raised:
     first = leaves[0] if leaves else error
     if not leaves or not all(isinstance(leaf, StepFailed | Permanent) for leaf in leaves):
         culprit = next((leaf for leaf in leaves if not isinstance(leaf, StepFailed | Permanent)), error)
-        return Raised(_bug(culprit))
+        return Raised(_bug(culprit, inside=error))
     identities = tuple(leaf.identity for leaf in leaves if hasattr(leaf, "identity"))
     if isinstance(first, StepFailed):
         reason = recordable_text(first.message or first.code or first.cause)
-        return Raised(TaskFailure("step", reason, recordable_text(first.step), recordable_text(first.code)), identities)
+        step, code = recordable_text(first.step), recordable_text(first.code)
+        return Raised(TaskFailure("step", reason, step, code, trace=getattr(first, "trace", ())), identities)
     assert isinstance(first, Permanent)
     fields = step_error_fields(first)
     behind = tuple(identity for leaf in leaves for identity in _raised_from(leaf))
-    return Raised(TaskFailure("refused", fields.message, "", fields.code), identities, behind)
+    return Raised(TaskFailure("refused", fields.message, "", fields.code, trace=trace_of(first)), identities, behind)
 
 
 def _raised_from(error: BaseException) -> Iterable[Identity]:
@@ -316,6 +324,7 @@ def failed_step(step: StepRow) -> StepFailed:
         cause=failure.cause,
     )
     error.identity = identity_of(step)  # type: ignore[attr-defined]  # for the policy of just this step
+    error.trace = failure.trace  # type: ignore[attr-defined]  # where in the step's code it failed
     return error
 
 

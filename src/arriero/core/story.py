@@ -12,6 +12,7 @@ from . import wording
 from .fold import Event
 from .stored_events import UNREADABLE_EVENT, events_of
 from .story_convoys import CONVOY_SENTENCES
+from .tracing import is_expected, line_to_mend, spot
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -151,7 +152,8 @@ def _task_failure(failure: Event) -> str:
     read = msgspec.convert(failure, TaskFailure)
     code = f" [{read.code}]" if read.code else ""
     nothing = f" (nothing to undo: {', '.join(read.nothing_to_undo)})" if read.nothing_to_undo else ""
-    return f"{read.reason}{code}{nothing}"
+    frame = None if is_expected(read.trace) else line_to_mend(read.trace)
+    return f"{read.reason}{code}{'' if frame is None else f', at {spot(frame)}'}{nothing}"
 
 
 # --- people

@@ -4,6 +4,7 @@ import msgspec
 
 from ..attempt import as_datetime
 from ..model import Instant, StepFailure, StepKind, StepRow, seconds_between
+from .tracing import is_expected, line_to_mend, spot
 
 TOKEN_LENGTH = 12  # of the random end of a process's name
 TOKEN_SHOWN = 4
@@ -78,11 +79,17 @@ def named(step: StepRow) -> str:
     return f"{prefix} {step.label}"
 
 
-def failed(failure: StepFailure) -> str:
+def reason(failure: StepFailure) -> str:
     """Why an attempt has no result: ``permanent: card declined [declined]``."""
     message = f": {failure.message}" if failure.message else ""
     code = f" [{failure.code}]" if failure.code else ""
     return f"{failure.cause}{message}{code}"
+
+
+def failed(failure: StepFailure) -> str:
+    """Why an attempt has no result, and of a bug the line to mend."""
+    frame = None if is_expected(failure.trace) else line_to_mend(failure.trace)
+    return f"{reason(failure)}{'' if frame is None else f', at {spot(frame)}'}"
 
 
 def step_failure(step: StepRow) -> str:

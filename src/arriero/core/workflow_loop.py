@@ -193,11 +193,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def refuse(self, violation: str) -> NoReturn:
         """Refuse what the code does. It may swallow the exception, but then the violation is still known."""
-        self.violation = self.violation or ForbiddenInWorkflow(violation)
+        refusal = ForbiddenInWorkflow(violation)
+        self.violation = self.violation or refusal  # the one that is raised: it knows the line
         self._refusals += 1
         if self._refusals > REFUSALS_MAX:
             raise asyncio.CancelledError(violation)
-        raise ForbiddenInWorkflow(violation)
+        raise refusal
 
     def _refuse_call(self, name: str) -> NoReturn:
         remedy = _REMEDIES.get(name, "a socket, pipe, process or signal: move the call into a step")

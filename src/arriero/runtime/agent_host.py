@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..attempt import Attempt, Undo
-from ..codec import StepErrorFields, error_text, recordable_text, step_error_fields
+from ..codec import error_text, recordable_text, step_error_fields
 from ..commands import Answer, AnyCommand, Dispatch, GaveUp, Outcome, Reported, Succeeded, Take, Taken
 from ..core.backoff import retry_delay
 from ..core.lease import PROBATION_FROM
@@ -21,6 +21,7 @@ from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
 from ..model import StepFailure, StepKind, StepRow, UndoContext, seconds_between
 from ..store.base import Busy, StateStore, Unwritten
 from ..store.committer import Committer
+from ..traceback_frames import trace_of
 from .attempt_registry import AttemptRegistry
 from .crash_points import reach
 from .ending import CANCELLED_SECONDS_MAX
@@ -358,9 +359,9 @@ class _AttemptRun:
         try:
             call = self._call()
         except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will mend it
-            return self._failed(
-                StepFailure("permanent", recordable_text(str(error)), "refused_arguments"), in_doubt=False
-            )
+            text = recordable_text(str(error))
+            refused = StepFailure("permanent", text, "refused_arguments", trace=trace_of(error))
+            return self._failed(refused, in_doubt=False)
         if call is None:
             return None
         policy = step_policy(self._step)
@@ -373,10 +374,9 @@ class _AttemptRun:
             try:
                 value = await self._send(call)
             except Permanent as error:
-                return self._failed(_failure("permanent", step_error_fields(error)), in_doubt=unsure)
+                return self._failed(_failure("permanent", error), in_doubt=unsure)
             except Transient as error:
-                fields = step_error_fields(error)
-                failure, retry_after = _failure("transient", fields), fields.retry_after
+                failure, retry_after = _failure("transient", error), step_error_fields(error).retry_after
             except asyncio.CancelledError as error:
                 if self._task is None or self._task.cancelling():
                     raise
@@ -434,7 +434,8 @@ class _AttemptRun:
         try:
             return Succeeded(definition.signature.encode_result(value))
         except InvalidInput as error:  # it happened, but what came of it cannot be kept, now or at another attempt
-            return GaveUp(StepFailure("unknown", recordable_text(str(error)), "unrecordable_result"), True)
+            text = recordable_text(str(error))
+            return GaveUp(StepFailure("unknown", text, "unrecordable_result", trace=trace_of(error)), True)
 
     def _failed(self, failure: StepFailure, *, in_doubt: bool, retry_after: float | None = None) -> Outcome:
         now = self._host._store.now()
@@ -517,9 +518,10 @@ class _AttemptRun:
 
 def _unknown_failure(error: BaseException) -> StepFailure:
     if isinstance(error, StepError):
-        return _failure("unknown", step_error_fields(error))
-    return StepFailure("unknown", error_text(error))
+        return _failure("unknown", error)
+    return StepFailure("unknown", error_text(error), trace=trace_of(error))
 
 
-def _failure(cause: Cause, fields: StepErrorFields) -> StepFailure:
-    return StepFailure(cause, fields.message, fields.code, fields.details)
+def _failure(cause: Cause, error: StepError) -> StepFailure:
+    fields = step_error_fields(error)
+    return StepFailure(cause, fields.message, fields.code, fields.details, trace_of(error))

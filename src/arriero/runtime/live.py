@@ -22,6 +22,7 @@ from ..core.replay import (
 )
 from ..errors import InvalidInput
 from ..model import Loaded, StepRow, StepState, TaskFailure, TaskRow, TaskState
+from ..traceback_frames import trace_of
 from .code import Code
 
 logger = logging.getLogger("arriero")
@@ -98,7 +99,9 @@ class LiveTask:
             started = code.start(self.arguments)
         except InvalidInput as error:
             reason = f"the arguments do not fit the workflow's signature: {error}"
-            self.broken = TaskFailure("replay", recordable_text(reason), code="refused_arguments")
+            self.broken = TaskFailure(
+                "replay", recordable_text(reason), code="refused_arguments", trace=trace_of(error)
+            )
             return
         except Exception as error:
             self._break_off(error)
@@ -113,7 +116,8 @@ class LiveTask:
                 self.earlier = Record(steps, self.task.branched_at)
             self.fresh, self.broken = replay(self.execution, steps, self._result_of, self.task.branched_at)
         except InvalidInput as error:
-            self.broken = TaskFailure("replay", f"a recorded result does not fit the code: {error}", code="replay")
+            reason = f"a recorded result does not fit the code: {error}"
+            self.broken = TaskFailure("replay", reason, code="replay", trace=trace_of(error))
         except Exception as error:
             self._break_off(error)
         if self.broken is not None:
@@ -162,7 +166,8 @@ class LiveTask:
         try:
             self.fresh += self.execution.deliver(identity, self._result_of(step), at)
         except InvalidInput as error:
-            self.broken = TaskFailure("replay", f"a result does not fit the code: {error}", code="replay")
+            reason = f"a result does not fit the code: {error}"
+            self.broken = TaskFailure("replay", reason, code="replay", trace=trace_of(error))
         except Exception as error:
             self._break_off(error)
 
@@ -188,9 +193,8 @@ class LiveTask:
         try:
             self.output = self.code.encode_output(end.value)
         except InvalidInput as error:
-            return Raised(
-                TaskFailure("bug", f"the workflow's output cannot be recorded: {error}", code="unrecordable_output")
-            )
+            reason = f"the workflow's output cannot be recorded: {error}"
+            return Raised(TaskFailure("bug", reason, code="unrecordable_output", trace=trace_of(error)))
         return end
 
     def open_steps(self) -> list[StepRow]:

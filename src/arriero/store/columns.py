@@ -22,6 +22,7 @@ ALERT = (
     "attempts",
     "next_at",
     "error",
+    "trace",
 )
 HISTORY = ("task_no", "link", "at", "actor", "events", "hash")
 BODY = ("task_no", "arguments")

@@ -56,6 +56,7 @@ _TEXTS = frozenset(
         "task_id", "workflow", "state", "policy", "body_hash", "output", "failure", "head", "reply_to", "kind", "name", "key",
         "agent", "arguments", "idempotency_key", "compensation", "undo", "result", "asked", "queue", "data", "cause", "reason",
         "step", "code", "told", "error", "actor", "events", "hash", "turn", "ordering", "parked_why", "on_head", "on_gap", "value",
+        "trace",
     )
 )  # fmt: skip
 

@@ -197,7 +197,8 @@ CREATE TABLE {schema}.alert (
     told text NOT NULL,             -- JSON array: sinks that know its present state
     attempts integer NOT NULL,
     next_at bigint,                 -- when to tell it (again); null: every sink knows
-    error text NOT NULL
+    error text NOT NULL,
+    trace text                      -- JSON array: where in the code the failure was
 );
 CREATE INDEX alert_of_task ON {schema}.alert (task_no);
 CREATE INDEX alert_due ON {schema}.alert (next_at) WHERE next_at IS NOT NULL;

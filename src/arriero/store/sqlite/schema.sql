@@ -172,7 +172,8 @@ CREATE TABLE arriero_alert (
     told TEXT NOT NULL,             -- JSON array: sinks that know its present state
     attempts INTEGER NOT NULL,
     next_at INTEGER,                -- when to tell it (again); null: every sink knows
-    error TEXT NOT NULL
+    error TEXT NOT NULL,
+    trace TEXT                      -- JSON array: where in the code the failure was
 );
 CREATE INDEX arriero_alert_of_task ON arriero_alert (task_no);
 CREATE INDEX arriero_alert_due ON arriero_alert (next_at) WHERE next_at IS NOT NULL;

@@ -1,5 +1,8 @@
 -- Release 0.5. {schema} stands for the schema's name.
 
+-- Where in the user's code the failure of an alert's task was, as JSON text.
+ALTER TABLE {schema}.alert ADD COLUMN trace text;
+
 -- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
 CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
 

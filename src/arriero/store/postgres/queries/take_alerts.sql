@@ -12,6 +12,6 @@ WITH due AS (
     RETURNING alert.*, due.was_due_at
 )
 SELECT taken.no, taken.task_no, task.task_id, task.workflow, taken.incarnation, cause, reason, step, code, opened_at, closed_at,
-       told, attempts, next_at, error
+       told, attempts, next_at, error, trace
   FROM (SELECT * FROM taken) AS taken JOIN {schema}.task AS task ON task.task_no = taken.task_no
  ORDER BY was_due_at, taken.no

@@ -1,0 +1,231 @@
+"""Where an exception came from: the lines of the user's code that it passed, in a form that may be kept and shown.
+
+Kept are file, line, function and the line's text; never a value of a variable. Frames of arriero and of the standard
+library are left out, those of other packages too, except the one that raised.
+"""
+
+import asyncio
+import linecache
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+from .codec import recordable_text
+from .errors import StepError
+from .model import Frame, Trace, TracedError
+
+ERRORS_MAX = 5  # an exception and those behind it
+FRAMES_MAX = 20  # of all of them together
+FRAMES_OF_ONE_MAX = 10
+OUTERMOST_KEPT = 3  # where there are more, the others kept are the innermost
+FRAMES_READ_MAX = 100_000
+MEMBERS_MAX = 3  # of an ExceptionGroup
+FILE_LENGTH_MAX = 160
+NAME_LENGTH_MAX = 80
+SOURCE_LENGTH_MAX = 160
+
+_ARRIERO = f"{Path(__file__).parent}{os.sep}"
+_EXAMPLES = f"{_ARRIERO}_examples{os.sep}"  # they run as a user's code does
+_PACKAGES = re.compile(r".*[\\/](?:site|dist)-packages[\\/]", re.DOTALL)
+_STANDARD = tuple({f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib", "platstdlib")})
+_HOME = re.compile(r"(?:[A-Za-z]:)?[\\/](?:home|Users)[\\/][^\\/]+|[\\/]root(?=[\\/])")
+# Secrets that somebody wrote into the code: the user of a URL, and a text that is given to what is called like one.
+_URL_USER = re.compile(r"(?<=://)[^/\s@'\"]*:[^\s@'\"]*@")
+_SECRET = re.compile(
+    r"""(\w*(?:pass|secret|token|api_?key|credential)\w*['"]?\]?\s*[=:,]\s*[rbf]*)('[^']*'|"[^"]*")""", re.IGNORECASE
+)
+_CALLBACK = asyncio.Handle._run.__code__  # the frame under all that an event loop runs
+_Line = tuple[CodeType, int]
+
+
+def trace_of(error: BaseException) -> Trace:
+    """Where an exception came from, with those behind it. Raises nothing but KeyboardInterrupt: a failure must not get lost.
+
+    Returns: the exception itself first. At most ``ERRORS_MAX`` with ``FRAMES_MAX`` frames; empty when it cannot be looked at.
+    """
+    found: list[TracedError] = []
+    try:
+        for link, relation in _chain(error):
+            frames_left = FRAMES_MAX - sum(len(one.frames) for one in found)
+            one = _traced(link, relation, min(frames_left, FRAMES_OF_ONE_MAX))
+            if one.frames or not found:
+                found.append(one)
+            if len(found) == ERRORS_MAX or frames_left <= len(one.frames):
+                break
+    except BaseException as broken:  # of an exception class that cannot be looked at: what was found is kept
+        if isinstance(broken, KeyboardInterrupt):
+            raise
+    return tuple(found)
+
+
+def trace_of_stack(frame: FrameType | None, name: str) -> Trace:
+    """Where a thread is now, in the same form; of an event loop what it runs. Raises nothing but KeyboardInterrupt.
+
+    Args:
+        frame: the innermost one of the thread.
+        name: stands in the place of an exception's.
+    """
+    lines: list[_Line] = []
+    try:
+        while frame is not None and len(lines) < FRAMES_READ_MAX:
+            lines.append((frame.f_code, frame.f_lineno or 0))
+            frame = frame.f_back
+        lines.reverse()
+        begins = [at for at, (code, _) in enumerate(lines) if code is _CALLBACK]
+        lines = lines[begins[-1] + 1 :] if begins else lines
+        return (TracedError(name, *_chosen(lines, FRAMES_OF_ONE_MAX)),)
+    except Exception:  # the frame belongs to a thread that goes on meanwhile
+        return ()
+
+
+def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """The exception and those behind it; one that comes again is not looked at again."""
+    waiting: list[tuple[BaseException, str]] = [(error, "raised")]
+    seen: set[int] = set()
+    while waiting:
+        link, relation = waiting.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link, relation
+        if isinstance(link, BaseExceptionGroup):
+            waiting += [(member, "member") for member in link.exceptions[:MEMBERS_MAX]]
+        if link.__cause__ is not None:
+            waiting.append((link.__cause__, "cause"))
+        elif link.__context__ is not None and not link.__suppress_context__:
+            waiting.append((link.__context__, "context"))
+
+
+def _traced(error: BaseException, relation: str, frames_max: int) -> TracedError:
+    frames, left_out = _chosen(_lines_of(error.__traceback__), frames_max)
+    if isinstance(error, SyntaxError) and (place := _of_syntax(error)) is not None:
+        frames = (*frames[-frames_max + 1 :], place)
+    name = _cut(type(error).__name__, NAME_LENGTH_MAX)
+    return TracedError(name, frames, left_out, relation, isinstance(error, StepError | OSError))
+
+
+def _lines_of(traceback: TracebackType | None) -> list[_Line]:
+    lines: list[_Line] = []
+    while traceback is not None and len(lines) < FRAMES_READ_MAX:
+        lines.append((traceback.tb_frame.f_code, traceback.tb_lineno or 0))
+        traceback = traceback.tb_next
+    return lines
+
+
+def _of_syntax(error: SyntaxError) -> Frame | None:
+    """The line that cannot be compiled. Of a file only: what else is compiled is data, which must not be shown."""
+    name, line = error.filename, error.lineno
+    if not isinstance(name, str) or not isinstance(line, int) or not Path(name).is_file():
+        return None
+    return Frame(_path(name, _folder()), line, "", _source(name, line))
+
+
+# --- which lines
+def _chosen(lines: list[_Line], frames_max: int) -> tuple[tuple[Frame, ...], int]:
+    """The user's own lines, the innermost of another package behind them if that raised; and how many are left out."""
+    outer = next((code.co_filename for code, _ in lines if not _is_ours_or_standard(code.co_filename)), "")
+    package = _package(outer)
+    own = [line for line in lines if _is_own(line[0].co_filename, package)]
+    library = lines[-1:] if lines and _raises_for_the_user(lines[-1][0].co_filename, package) else []
+    kept = _folded(own)
+    room = frames_max - len(library)
+    if len(kept) > room:
+        kept = kept[: min(OUTERMOST_KEPT, room)] + kept[len(kept) - max(room - OUTERMOST_KEPT, 0) :]
+    frames = [_frame(line, times, library=False) for line, times in kept]
+    frames += [_frame(line, 1, library=True) for line in library]
+    return tuple(frames), len(lines) - sum(frame.times for frame in frames)
+
+
+def _folded(lines: list[_Line]) -> list[tuple[_Line, int]]:
+    """Lines that come again and again in a row, once with their number."""
+    folded: list[tuple[_Line, int]] = []
+    for line in lines:
+        if folded and folded[-1][0] == line:
+            folded[-1] = (line, folded[-1][1] + 1)
+        else:
+            folded.append((line, 1))
+    return folded
+
+
+def _is_ours_or_standard(filename: str) -> bool:
+    if filename.startswith(_ARRIERO):
+        return not filename.startswith(_EXAMPLES)
+    return filename.startswith("<frozen ") or (filename.startswith(_STANDARD) and not _PACKAGES.match(filename))
+
+
+def _is_own(filename: str, package: str) -> bool:
+    """Whether a file is the user's: installed as a package, it is the one that arriero called first."""
+    return not _is_ours_or_standard(filename) and _package(filename) in ("", package)
+
+
+def _raises_for_the_user(filename: str, package: str) -> bool:
+    return not filename.startswith(_ARRIERO) and not _is_own(filename, package)
+
+
+def _package(filename: str) -> str:
+    """The installed package that a file belongs to; empty for none."""
+    found = _PACKAGES.match(filename)
+    return "" if found is None else re.split(r"[\\/]", filename[found.end() :], maxsplit=1)[0]
+
+
+# --- how they are shown
+def _frame(line: _Line, times: int, *, library: bool) -> Frame:
+    code, number = line
+    name = code.co_qualname.rpartition("<locals>.")[2]
+    path = _path(code.co_filename, _folder())
+    return Frame(path, number, _cut(name, NAME_LENGTH_MAX), _source(code.co_filename, number), times, library)
+
+
+@lru_cache(1_024)
+def _path(filename: str, folder: str) -> str:
+    """The file as people find it from the working folder; of one that lies elsewhere, as modules are imported.
+
+    The name of somebody's home folder is never in it.
+    """
+    if filename.startswith("<"):
+        return _cut(filename, NAME_LENGTH_MAX)
+    if (package := _PACKAGES.match(filename)) is not None:
+        return _cut(filename[package.end() :], FILE_LENGTH_MAX)
+    absolute = str(Path(filename).absolute())
+    roots = sorted(
+        (str(Path(root).absolute()) for root in filter(None, (*_STANDARD, *sys.path))), key=len, reverse=True
+    )
+    root = next((root for root in (folder, *roots) if root and _shows(root, absolute)), None)
+    return _cut(Path(absolute).name if root is None else absolute[len(root) :].lstrip(os.sep), FILE_LENGTH_MAX)
+
+
+def _folder() -> str:
+    """The working folder; empty when it is gone."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
+
+
+def _shows(root: str, absolute: str) -> bool:
+    """Whether a path may be shown from that folder on."""
+    return absolute.startswith(f"{root.rstrip(os.sep)}{os.sep}") and len(root) >= len(_home_of(absolute))
+
+
+def _home_of(absolute: str) -> str:
+    found = _HOME.match(absolute)
+    return "" if found is None else found.group()
+
+
+def _source(filename: str, number: int) -> str:
+    """A line of a file without secrets; empty where it is not at hand."""
+    try:
+        text = linecache.getline(filename, number).strip()
+    except Exception:  # whatever a loader of the user's raises
+        return ""
+    return _cut(_SECRET.sub(r"\1'***'", _URL_USER.sub("***@", text)), SOURCE_LENGTH_MAX)
+
+
+def _cut(text: str, length: int) -> str:
+    shown = recordable_text(text[: length + 1])
+    return shown if len(shown) <= length else f"{shown[: length - 3]}..."
