@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "boot_clock",
         "escaping",
         "loops",
+        "rate_limited_log",
         "traceback_frames",
     ),
     ("signature", "attempt", "calls", "definitions", "later"),

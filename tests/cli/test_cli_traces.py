@@ -1,11 +1,13 @@
 """Where code failed: `arriero task explain`, `task show`, `history`, and the log of `arriero run`."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from cli_calls import Call
+from cli_calls import APP, Call, Run, order
 
+from arriero.escaping import escaped
 from arriero.model import TaskFailure
 
 
@@ -52,3 +54,23 @@ def test_history_names_the_line_and_the_check_knows_it(sold: Call) -> None:
     Path("history.jsonl").write_text(exported.stdout)
     assert bug_line().split(", in")[0].split(":")[0] in exported.stdout
     assert sold("check", "history.jsonl").exit_code == 0
+
+
+def test_the_log_of_run_tells_failed_attempts_and_the_bug_with_its_traceback(
+    call: Call, start: Callable[..., Run]
+) -> None:
+    run = start()
+    run.until("ready: ")
+    for name, task_id in (("buggy", "b"), ("wired", "w")):
+        given = call("submit", APP, name, "--arguments", order("1"), "--task-id", task_id, "--wait")
+        assert given.exit_code == 1
+    run.signal(15)
+    code, _, errors = run.ended()
+    assert code == 0
+    assert (
+        f"WARNING arriero: task b of buggy is held: ZeroDivisionError: a bug; the line to mend: {bug_line()}" in errors
+    )
+    attempt = "WARNING arriero: step transfer of task w: attempt 1 failed: unknown: TimeoutError: no answer (raised at"
+    assert attempt in errors
+    assert "; no attempt left of 1" in errors
+    assert escaped(errors, keep="\n") == errors

@@ -14,6 +14,7 @@ from ..model import ProcessRow
 from ..store.base import Renewal, StateStore
 from ..store.committer import Committer
 from .crash_points import reach
+from .failure_log import OnApplied, unheard
 from .ports import Keeper, Ports
 from .settings import Settings
 
@@ -41,6 +42,7 @@ class Membership:
         instance: str,
         on_lost: Callable[[], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        on_applied: OnApplied = unheard,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -51,6 +53,7 @@ class Membership:
         self._about = "{}"
         self._on_lost = on_lost
         self._spawn = spawn
+        self._on_applied = on_applied
         self._trusted_until = 0.0
         self._seen_alive = 0.0  # when the event loop last answered
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -207,5 +210,8 @@ class Membership:
             reach("before_free")
             answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))
             reach("after_free")
+            for command, answer in zip(commands, answers, strict=True):
+                if isinstance(answer, Applied):
+                    self._on_applied(command, answer)
             if not any(isinstance(answer, Applied) for answer in answers):
                 return  # somebody else frees it too; the next renewal looks again

@@ -18,6 +18,7 @@ from .agent_host import AgentHost, Around
 from .alerting import Alerting
 from .code import Code
 from .ending import CANCELLED_SECONDS_MAX, finish
+from .failure_log import FailureLog
 from .leader import Leader
 from .live import LiveTask
 from .membership import Membership
@@ -79,6 +80,7 @@ class Session:
             repeat=lambda command: not isinstance(command, Claim | Take),
             on_trouble=self._on_trouble,
         )
+        self._failures = FailureLog(ports.clock.monotonic, store.now)
         self.membership = Membership(
             store=store,
             committer=self.committer,
@@ -87,6 +89,7 @@ class Session:
             instance=self.instance,
             on_lost=self.lost.set,
             spawn=self._spawn,
+            on_applied=self._failures.note,
         )
 
     async def start(self) -> None:
@@ -118,8 +121,9 @@ class Session:
             spawn=self._spawn,
             is_trusted=self.membership.is_trusted,
             others=lambda: self.membership.other_schedulers,
+            on_applied=self._failures.note,
         )
-        self.supervisor = Supervisor(**common)
+        self.supervisor = Supervisor(**common, on_applied=self._failures.note)
         self.leader = Leader(
             self.supervisor.tick,
             store=self._store,
@@ -226,6 +230,7 @@ class Session:
         if due.steps:
             self.agents.note_due()
         await self._settle()
+        self._failures.lines.flush()
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
     async def _settle(self) -> None:
@@ -314,6 +319,7 @@ class Session:
 
     async def _stop_tasks(self) -> None:
         self._is_ending = True
+        self._failures.lines.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:

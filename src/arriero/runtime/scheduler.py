@@ -49,6 +49,7 @@ from .agent_host import AgentHost
 from .ahead import run_ahead, run_new
 from .code import Code
 from .courtesy import Courtesy
+from .failure_log import OnApplied, unheard
 from .live import LiveTask
 from .ports import Ports
 from .rereading import Rereading
@@ -72,6 +73,7 @@ class Scheduler:
         on_end: told of each task that ended here.
         is_trusted: whether this process may still believe in its lease.
         others: how many other processes claim tasks.
+        on_applied: told of each transition of a task that was written.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Scheduler:
         spawn: Callable[..., None],
         is_trusted: Callable[[], bool],
         others: Callable[[], int],
+        on_applied: OnApplied = unheard,
     ) -> None:
         self._codes = codes
         self._store = store
@@ -101,6 +104,7 @@ class Scheduler:
         self._on_end = on_end
         self._is_trusted = is_trusted
         self._others = others
+        self._on_applied = on_applied
         self._names = tuple(codes)
         self._courtesy = Courtesy(ports, others)
         self._claiming = False
@@ -282,16 +286,20 @@ class Scheduler:
     def report_alone(self, report: Reported) -> None:
         """A report for a task that is not held here goes to the store by itself."""
         command = Report(actor=self._actor, process_no=self._process_no, report=report)
-        self._committer.put(command, lambda answer: self._reported_alone(report, answer))
+        self._committer.put(command, lambda answer: self._reported_alone(command, answer))
 
-    def _reported_alone(self, report: Reported, answer: Answer | BaseException) -> None:
+    def _reported_alone(self, command: Report, answer: Answer | BaseException) -> None:
+        report = command.report
         if isinstance(answer, UnreadableRow) and not self._abandoned:  # it may be mended, or another release replace it
             age = seconds_between(report.delivered_at, self._store.now())
             if age < REPORT_SECONDS_MAX:
                 self._ports.clock.call_later(REPORT_AGAIN_SECONDS, lambda: self.report_alone(report))
         if not isinstance(answer, BaseException):
             self._agents.registry.settle((report.step_no, report.fence))
-        if isinstance(answer, Applied) and answer.task.locked_by is None:
+        if not isinstance(answer, Applied):
+            return
+        self._on_applied(command, answer)
+        if answer.task.locked_by is None:
             self.claim_soon()  # it may have woken its task
 
     async def look_for_news(self) -> None:
@@ -600,6 +608,7 @@ class Scheduler:
         outdated, live.outdated = live.outdated, None
         ahead, live.ahead = live.ahead, None
         if isinstance(answer, Applied):
+            self._on_applied(command, answer)
             self._settle(command)
             self._give_back_unused(live, command, answer)
             live.busy, live.is_ahead_of_record = outdated is not None, False

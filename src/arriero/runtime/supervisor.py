@@ -12,6 +12,7 @@ from ..errors import StoreError
 from ..model import Instant, Loaded, StepRow
 from ..store.base import Overdue, StateStore
 from ..store.committer import Committer
+from .failure_log import OnApplied, unheard
 from .ports import Ports
 from .settings import Settings
 
@@ -35,12 +36,14 @@ class Supervisor:
         ports: Ports,
         settings: Settings,
         actor: str,
+        on_applied: OnApplied = unheard,
     ) -> None:
         self._store = store
         self._committer = committer
         self._ports = ports
         self._settings = settings
         self._actor = actor
+        self._on_applied = on_applied
         self._asked: set[Subject] = set()  # without an answer yet, of this pass or an earlier one
         self.refused = 0
 
@@ -51,9 +54,12 @@ class Supervisor:
         of_this_pass: set[Subject] = set()
         all_answered = asyncio.Event()
 
-        def answered(subject: Subject, answer: Answer | BaseException) -> None:
+        def answered(command: Decision, answer: Answer | BaseException) -> None:
             nonlocal written
-            written += isinstance(answer, Applied)
+            subject = _subject(command)
+            if isinstance(answer, Applied):
+                written += 1
+                self._on_applied(command, answer)
             self._asked.discard(subject)
             of_this_pass.discard(subject)
             self._note(answer)
@@ -65,7 +71,7 @@ class Supervisor:
             if subject not in self._asked:
                 self._asked.add(subject)
                 of_this_pass.add(subject)
-                self._committer.put(command, partial(answered, subject))
+                self._committer.put(command, partial(answered, command))
         if of_this_pass:
             await self._ports.clock.idle(all_answered, ANSWER_SECONDS)
         return written

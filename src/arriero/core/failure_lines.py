@@ -1,0 +1,110 @@
+"""What the log says of failed attempts and of code that broke: the line, and its kind, by which its like are counted."""
+
+import msgspec
+
+from ..attempt import as_datetime
+from ..commands import GaveUp, RetryAsked
+from ..escaping import one_line
+from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskRow, Trace, seconds_between
+from . import wording
+from .supervision import step_policy
+from .tracing import place_of, place_told, traceback_lines
+
+MESSAGE_SHOWN_MAX = 300
+DAY_SECONDS = 86_400
+FAULTS_OF_CODE = ("bug", "replay", "unawaited")  # kinds of TaskFailure that only other code mends
+
+Kind = tuple[object, ...]
+
+
+class FailureLine(msgspec.Struct, frozen=True):
+    """A line for the log. Lines of one ``kind`` tell of the same trouble: the same code, failing for the same reason."""
+
+    kind: Kind
+    says: str
+
+
+def failed_attempt(step: StepRow, outcome: RetryAsked | GaveUp, task: TaskRow, now: Instant) -> FailureLine:
+    """The line of an attempt that failed, or of a request that nobody took.
+
+    Args:
+        step, task: as they stand once that is recorded.
+        outcome: what was reported, or decided by the Supervisor.
+        now: the store's clock.
+    """
+    failure = outcome.failure
+    number = step.attempt - 1 if isinstance(outcome, RetryAsked) else step.attempt
+    what = "no attempt began" if failure.code == "not_taken" else f"attempt {number} failed"
+    place = place_told(failure.trace)
+    why = f"{_short(wording.reason(failure))}{f' ({place})' if place else ''}"
+    says = f"{wording.named(step)} of task {task.task_id}: {what}: {why}; {_what_next(step, failure, now)}"
+    kind = (*_kind_of(step), str(step.state), failure.cause, failure.code, *_kind_of_trace(failure.trace))
+    return FailureLine(kind, one_line(says))
+
+
+def lost_attempt(step: StepRow, task: TaskRow, lost_by: int | None, now: Instant) -> FailureLine:
+    """The line of an attempt whose process was lost. ``lost_by``: that process; None: it lives and makes no progress."""
+    who = "its process, which is stuck," if lost_by is None else f"process {lost_by}"
+    next_one = _what_next(step, None, now)
+    says = (
+        f"{wording.named(step)} of task {task.task_id}: attempt {step.attempt} was lost with {who} and may have happened;"
+        f" {next_one}"
+    )
+    return FailureLine((*_kind_of(step), str(step.state), "lost", lost_by), one_line(says))
+
+
+def held_task(task: TaskRow, failure: TaskFailure) -> FailureLine | None:
+    """The lines of a task that is held because of its code, with the traceback; None: it is held for another reason."""
+    if failure.kind not in FAULTS_OF_CODE:
+        return None
+    place = place_told(failure.trace)
+    says = one_line(
+        f"task {task.task_id} of {task.workflow} is held: {_short(failure.reason)}{'; ' * bool(place)}{place}"
+    )
+    traceback = [f"  {' ' * _depth(line)}{one_line(line)}" for line in traceback_lines(failure.trace)]
+    kind = (task.workflow, failure.kind, failure.code, *_kind_of_trace(failure.trace))
+    return FailureLine(kind, "\n".join([says, *traceback]))
+
+
+def _kind_of(step: StepRow) -> Kind:
+    return step.agent, str(step.kind), step.name
+
+
+def _kind_of_trace(trace: Trace) -> Kind:
+    """By type and line, not by its text: that names another order each time."""
+    frame = place_of(trace)
+    return (trace[0].error if trace else "", "" if frame is None else f"{frame.file}:{frame.line}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MESSAGE_SHOWN_MAX else f"{text[:MESSAGE_SHOWN_MAX]}..."
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _what_next(step: StepRow, failure: StepFailure | None, now: Instant) -> str:
+    """When it is tried again, or why it is not."""
+    if step.state is StepState.PENDING:
+        return _when_again(step, now)
+    if step.state is StepState.PLANNED:
+        return "it is set aside until its task is resubmitted"
+    if step.state is StepState.FAILED and failure is not None and failure.cause != "permanent":
+        supervision = step_policy(step).supervision
+        if failure.code not in ("not_taken", "unrecordable_result"):
+            return f"no attempt left of {supervision.attempts * supervision.rounds}"
+    if step.state is StepState.WITHDRAWN:
+        return "not tried again: its task is being undone or needs a person"
+    return "not tried again: the undo needs a person" if step.kind is StepKind.COMPENSATION else "not tried again"
+
+
+def _when_again(step: StepRow, now: Instant) -> str:
+    due = step.not_before
+    if due is None:
+        return "again when its task is resumed"
+    seconds = seconds_between(now, due)
+    if seconds <= 0:
+        return "again at once"
+    at = f"{as_datetime(due):%H:%M:%S}Z" if seconds < DAY_SECONDS else wording.when(due)
+    return f"again at {at} (in {wording.span(seconds)})"
