@@ -35,6 +35,7 @@ class Loop(StrEnum):
     STORE_THREAD = "store thread"  # owns a connection
     LISTENER = "listener"  # wake-ups of PostgreSQL
     WATCHDOG = "watchdog"  # ends waits for servers that do not answer
+    LOOP_WATCH = "loop watch"  # looks whether the event loop goes on, in a thread
 
 
 class Seldom:

@@ -16,6 +16,7 @@ import arriero
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, Seldom
 from arriero.runtime import node, rereading, upkeep
+from arriero.runtime.loop_watch import LoopWatch
 from arriero.runtime.settings import checked_roles
 from arriero.store.postgres import listening, watchdog
 from arriero.store.postgres.target import target_of
@@ -320,6 +321,20 @@ async def watch(case: Case) -> None:
     dog.forget(good)
 
 
+async def watch_loop(case: Case) -> None:
+    looks = threading.Semaphore(0)
+
+    def break_down(self: LoopWatch, _: Any) -> None:
+        looks.release()
+        raise MemoryError
+
+    case.patch.setattr(LoopWatch, "_look", break_down)
+    async with case.running():
+        for _ in range(3):
+            assert await asyncio.to_thread(looks.acquire, timeout=20)
+        assert session_of(case.app).loops_alive()[Loop.LOOP_WATCH]
+
+
 CASES: dict[Loop, Callable[[Case], Awaitable[None]]] = {
     Loop.LEASE: lease,
     Loop.POLL: poll,
@@ -335,6 +350,7 @@ CASES: dict[Loop, Callable[[Case], Awaitable[None]]] = {
     Loop.STORE_THREAD: store_thread,
     Loop.LISTENER: listener,
     Loop.WATCHDOG: watch,
+    Loop.LOOP_WATCH: watch_loop,
 }
 
 
@@ -360,6 +376,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.node", "Session._spawn"): "what membership and scheduler begin",
     ("runtime.ports", "ThreadKeeper.__init__"): Loop.LEASE,
     ("runtime.ports", "ThreadKeeper._run.main"): Loop.LEASE,
+    ("runtime.ports", "ThreadWatch.__init__"): Loop.LOOP_WATCH,
     ("runtime.rereading", "Rereading.ask"): Loop.REREADING,
     ("runtime.waiting", "Waiting.until_ended"): Loop.WAITING,
     ("store.committer", "Committer._put_again"): "puts one command again",
@@ -414,7 +431,12 @@ async def test_a_process_whose_loop_has_ended_begins_again_and_works(machine: Ma
     app = machine.app([mules], [carry])
     async with app.running():
         broken = session_of(app)
-        assert set(broken.loops_alive()) == BEGUN_IN_SESSION | {Loop.LEASE, Loop.COMMITTER, Loop.REREADING}
+        assert set(broken.loops_alive()) == BEGUN_IN_SESSION | {
+            Loop.LEASE,
+            Loop.COMMITTER,
+            Loop.REREADING,
+            Loop.LOOP_WATCH,
+        }
         broken._loops[Loop.POLL].cancel()
         await until(lambda: app._node is not None and app._node.session not in (None, broken))
         assert await within((await app.submit(carry("first"))).result()) == ["first", "second"]

@@ -73,7 +73,7 @@ def on_attempt_failed(
     return GaveUp(failure, doubt)
 
 
-def on_overdue(step: StepRow, now: Instant, *, jitter: float) -> Outcome:
+def on_overdue(step: StepRow, now: Instant, *, jitter: float, why: StepFailure | None = None) -> Outcome:
     """Decide what becomes of a running step whose ``complete_by`` has passed.
 
     A silent Agent in a live process may be slow or stuck; nobody can tell, so the attempt is spent and in doubt. (A
@@ -83,9 +83,10 @@ def on_overdue(step: StepRow, now: Instant, *, jitter: float) -> Outcome:
         step: in RUNNING, with ``complete_by <= now``.
         now: the store's clock, read once for the whole pass.
         jitter: in [0, 1).
+        why: what is known of the reason; None: nothing.
     Returns: as ``on_attempt_failed``.
     """
-    failure = StepFailure("expired", f"no answer within its time (attempt {step.attempt})", "expired")
+    failure = why or StepFailure("expired", f"no answer within its time (attempt {step.attempt})", "expired")
     return on_attempt_failed(step, failure, now, in_doubt=True, jitter=jitter)
 
 

@@ -272,6 +272,11 @@ class AgentHost:
             self._probation[step.task_no] -= 1
             self._probation += Counter()
 
+    def attempted_by(self, task: "asyncio.Task[Any] | None") -> tuple[StepRow, str] | None:
+        """The step whose attempt is this task of the event loop, and its task's id; None: it is none."""
+        run = None if task is None else self._runs.get(task)
+        return None if run is None else (run._step, run._dispatch.task_id)
+
     def definition(self, step: StepRow) -> Step[Any, Any] | None:
         """The code of a step; None when this process does not have it."""
         agent = self.agents.get(step.agent)

@@ -1,8 +1,10 @@
 """One task while a Scheduler holds it: its rows, its running code, and what came in for it."""
 
+import asyncio
 import logging
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ..codec import recordable_text
 from ..commands import Fired, Reported
@@ -26,6 +28,12 @@ from ..traceback_frames import trace_of
 from .code import Code
 
 logger = logging.getLogger("arriero")
+
+# Whose workflow code runs just now, by the event loop that it keeps waiting; for whoever looks why that stands still.
+code_running: dict[asyncio.AbstractEventLoop | None, TaskRow] = {}
+
+
+T = TypeVar("T")
 
 
 class LiveTask:
@@ -114,7 +122,10 @@ class LiveTask:
             steps = forward_of(self.steps.values())
             if self.task.incarnation > 1:
                 self.earlier = Record(steps, self.task.branched_at)
-            self.fresh, self.broken = replay(self.execution, steps, self._result_of, self.task.branched_at)
+            execution = self.execution
+            self.fresh, self.broken = self._running(
+                lambda: replay(execution, steps, self._result_of, self.task.branched_at)
+            )
         except InvalidInput as error:
             reason = f"a recorded result does not fit the code: {error}"
             self.broken = TaskFailure("replay", reason, code="replay", trace=trace_of(error))
@@ -122,6 +133,15 @@ class LiveTask:
             self._break_off(error)
         if self.broken is not None:
             self.execution.close()
+
+    def _running(self, run_code: Callable[[], T]) -> T:
+        """Let the workflow's code run; meanwhile nothing else goes on on this event loop."""
+        loop = asyncio._get_running_loop()
+        code_running[loop] = self.task
+        try:
+            return run_code()
+        finally:
+            del code_running[loop]
 
     def _break_off(self, error: Exception) -> None:
         """The code or its record made us fail: the task is held with the cause, whoever brought it goes on."""
@@ -164,7 +184,8 @@ class LiveTask:
             )
             return
         try:
-            self.fresh += self.execution.deliver(identity, self._result_of(step), at)
+            execution = self.execution
+            self.fresh += self._running(lambda: execution.deliver(identity, self._result_of(step), at))
         except InvalidInput as error:
             reason = f"a result does not fit the code: {error}"
             self.broken = TaskFailure("replay", reason, code="replay", trace=trace_of(error))

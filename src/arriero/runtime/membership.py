@@ -30,6 +30,9 @@ class Membership:
     Args:
         on_lost: called when this process was declared lost: what it held is others' now.
         spawn: runs a coroutine as a part of this process.
+        on_applied: told of each lost task that was freed.
+        standing_still: what runs on the event loop while it stands still; empty: nobody knows.
+        about_now: what this process says of itself by now, given what it said as it registered.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Membership:
         on_lost: Callable[[], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         on_applied: OnApplied = unheard,
+        standing_still: Callable[[], str] = str,
+        about_now: Callable[[str], str] = str,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -50,10 +55,14 @@ class Membership:
         self._settings = settings
         self.instance = instance
         self.process_no = 0
-        self._about = "{}"
         self._on_lost = on_lost
         self._spawn = spawn
         self._on_applied = on_applied
+        self._standing_still = standing_still
+        self._about_now = about_now
+        self._about = self._about_told = "{}"
+        self._others: tuple[ProcessRow, ...] = ()  # as they were at the last renewal
+        self._is_hang_told = False
         self._trusted_until = 0.0
         self._seen_alive = 0.0  # when the event loop last answered
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,7 +81,7 @@ class Membership:
     async def register(self, about: str = "{}") -> None:
         """Enter the store as a new process start; ``about`` says what it runs, as JSON text."""
         self._store.announce(self.instance)
-        self._about = about
+        self._about = self._about_told = about
         left_at = self._ports.clock.monotonic()
         reach("before_register")
         self.process_no = await self._store.register(self.instance, self._settings.lease_seconds, about)
@@ -88,8 +97,9 @@ class Membership:
 
     async def say_leaving(self) -> None:
         """Tell the others that this process was asked to end: should it be killed as it drains, no task is charged."""
+        self._about = as_leaving(self._about)
         try:
-            await self._store.describe(self.process_no, as_leaving(self._about))
+            await self._store.describe(self.process_no, self._about)
         except StoreError as error:  # then it counts as lost if it is killed now
             logger.info("the others could not be told that this process drains: %s", error)
 
@@ -140,16 +150,43 @@ class Membership:
         # Asked of the loop itself: of a store that is away nothing follows about the loop.
         loop.call_soon_threadsafe(self._note_alive)
         left_at = self._ports.clock.monotonic()
-        if left_at - self._seen_alive > self._settings.hang_seconds:
-            logger.error(
-                "the event loop has stood still for %.0f s: the process's lease is not renewed",
-                left_at - self._seen_alive,
-            )
+        await self._describe()
+        stood = left_at - self._seen_alive
+        if stood > self._settings.hang_seconds:
+            self._tell_hang(stood)
             return
+        self._is_hang_told = False
         reach("before_renew")
         renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
         reach("after_renew")
         loop.call_soon_threadsafe(self._renewed, renewal, left_at)
+
+    async def _describe(self) -> None:
+        """Tell the others that the event loop stands still or stood still: it cannot do that itself."""
+        about = self._about_now(self._about)
+        if about == self._about_told:
+            return
+        try:
+            await self._store.describe(self.process_no, about)
+            self._about_told = about
+        except Exception as error:  # told at the next renewal; this one must not fail with it
+            self._lease_guard.tell(error)
+
+    def about_of(self, process_no: int) -> str:
+        """What another process said of itself at the last renewal; empty when it is not known."""
+        return next((other.about for other in self._others if other.process_no == process_no), "")
+
+    def _tell_hang(self, seconds: float) -> None:
+        """Once for each standstill."""
+        if self._is_hang_told:
+            return
+        self._is_hang_told = True
+        ran = self._standing_still()
+        logger.error(
+            "the event loop has stood still for %.0f s%s: the process's lease is not renewed, others take over what it holds",
+            seconds,
+            f", {ran}" if ran else "",
+        )
 
     def _lose(self) -> None:
         self.distrust()
@@ -162,6 +199,7 @@ class Membership:
             self._lose()
             return
         self._trust_from(left_at)
+        self._others = renewal.others
         schedulers = 0
         for other in renewal.others:
             try:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from ..commands import Answer, AnyCommand, Claim, Submit, Take
+from ..core.standstills import Standstill, is_worth_saying, remedy, said_of, standstill_in, what_ran
+from ..core.wording import named
 from ..definitions import Agent
 from ..errors import StoreError
 from ..loops import Loop, LoopGuard, Seldom
@@ -20,9 +22,10 @@ from .code import Code
 from .ending import CANCELLED_SECONDS_MAX, finish
 from .failure_log import FailureLog
 from .leader import Leader
-from .live import LiveTask
+from .live import LiveTask, code_running
+from .loop_watch import LOOK_SECONDS, Doing, LoopWatch
 from .membership import Membership
-from .ports import Ports
+from .ports import Keeper, Ports
 from .scheduler import OnSubmitted, Scheduler
 from .settings import Settings
 from .supervisor import Supervisor
@@ -90,7 +93,11 @@ class Session:
             on_lost=self.lost.set,
             spawn=self._spawn,
             on_applied=self._failures.note,
+            standing_still=self._standing_still,
+            about_now=self._about_now,
         )
+        self._loop_watch: LoopWatch | None = None
+        self._watching: Keeper | None = None
 
     async def start(self) -> None:
         """Register, free what dead processes left, open resources, begin."""
@@ -123,7 +130,7 @@ class Session:
             others=lambda: self.membership.other_schedulers,
             on_applied=self._failures.note,
         )
-        self.supervisor = Supervisor(**common, on_applied=self._failures.note)
+        self.supervisor = Supervisor(**common, on_applied=self._failures.note, standstills=self._standstills)
         self.leader = Leader(
             self.supervisor.tick,
             store=self._store,
@@ -132,6 +139,7 @@ class Session:
             actor=self.instance,
             process_no=process_no,
         )
+        self._watch_loop()
         try:
             self.committer.start(lambda: self._loop_ended(Loop.COMMITTER))
             await self.agents.start()
@@ -148,6 +156,48 @@ class Session:
                 self._begin(Loop.ALERTS, self._alerting.run())
         self._begin(Loop.POLL, self._poll())
 
+    # --- an event loop that stands still
+    def _watch_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop_watch = LoopWatch(
+            loop,
+            monotonic=self._ports.clock.monotonic,
+            now=self._store.now,
+            doing=lambda: self._doing(loop),
+            log=self._failures.lines,
+        )
+        self._watching = self._ports.watch(self._loop_watch.look, LOOK_SECONDS)
+
+    def _doing(self, loop: asyncio.AbstractEventLoop) -> Doing:
+        """What runs on the event loop just now; asked from another thread."""
+        if (task := code_running.get(loop)) is not None:
+            return Doing(f"the code of workflow {task.workflow}, task {task.task_id}", code_of_workflow=True)
+        attempted = self.agents.attempted_by(asyncio.current_task(loop))
+        return Doing() if attempted is None else Doing(f"{named(attempted[0])} of task {attempted[1]}")
+
+    def _standing_still(self) -> str:
+        seen = None if self._loop_watch is None else self._loop_watch.standing_still()
+        return "" if seen is None else f"{what_ran(seen)}; {remedy(seen)}"
+
+    def _about_now(self, about: str) -> str:
+        """What this process says of itself by now; asked from another thread."""
+        watch = self._loop_watch
+        if watch is None:
+            return about
+        if (seen := watch.standing_still()) is not None and is_worth_saying(seen):
+            return said_of(about, seen, lasts=True)
+        over = watch.last_over()
+        return said_of(about, over, lasts=False) if over is not None and is_worth_saying(over) else about
+
+    def _standstills(self, step: StepRow) -> Iterable[Standstill]:
+        """Of the process that runs a step, ours or another, as far as they are known here."""
+        if step.locked_by is None or self._loop_watch is None:
+            return ()
+        if step.locked_by == self.membership.process_no:
+            return self._loop_watch.standstills()
+        said = standstill_in(self.membership.about_of(step.locked_by), self._store.now())
+        return () if said is None else (said,)
+
     def loops_alive(self) -> dict[Loop, bool]:
         """Of each loop that was begun whether it lives. Cheap."""
         alive = {loop: not task.done() for loop, task in self._loops.items()}
@@ -155,6 +205,8 @@ class Session:
             alive[Loop.LEASE] = self.membership.renews()
             alive[Loop.COMMITTER] = self.committer.is_alive()
             alive[Loop.REREADING] = self.scheduler._rereading.is_alive()
+            if self._watching is not None:
+                alive[Loop.LOOP_WATCH] = self._watching.is_alive()
         return alive
 
     def _begin(self, loop: Loop, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -319,6 +371,8 @@ class Session:
 
     async def _stop_tasks(self) -> None:
         self._is_ending = True
+        if self._watching is not None:
+            await self._watching.stop()
         self._failures.lines.close()
         for task in self._tasks:
             task.cancel()

@@ -9,11 +9,13 @@ import os
 import random
 import secrets
 import socket
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import time_ns
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from ..boot_clock import seconds_since_boot
@@ -65,9 +67,16 @@ class Ports(Protocol):
         """Run the renewals of a process's lease off the event loop."""
         ...
 
+    def watch(self, look: "Look", seconds: float) -> "Keeper | None":
+        """Call ``look`` every so many seconds off the event loop, which it looks at; None where no time passes."""
+        ...
+
+
+Look = Callable[[Callable[[], FrameType | None]], None]  # it is given how to find out where the loop's thread is
+
 
 class Keeper(Protocol):
-    """Renewals under way."""
+    """What goes on off the event loop."""
 
     def is_alive(self) -> bool: ...
 
@@ -131,6 +140,29 @@ class ThreadKeeper:
         await asyncio.to_thread(self._thread.join)
 
 
+class ThreadWatch:
+    """Looks in a thread at the event loop on which this is made."""
+
+    def __init__(self, look: Look, seconds: float) -> None:
+        self._look = look
+        self._seconds = seconds
+        self._watched = threading.get_ident()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="arriero-loop-watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._seconds):
+            self._look(lambda: sys._current_frames().get(self._watched))
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    async def stop(self) -> None:
+        self._is_over.set()
+        await asyncio.to_thread(self._thread.join)
+
+
 class SystemPorts:
     """The real machine."""
 
@@ -158,13 +190,15 @@ class SystemPorts:
         context = contextvars.copy_context()
         is_wanted = True
 
-        def run() -> T:
+        def run() -> tuple[Any, BaseException | None]:
+            # What the function raises is handed over as a value: asyncio makes a new TimeoutError of one that a future
+            # holds, without its traceback.
             if not is_wanted:
-                raise RuntimeError("nobody waits for the function any more")
+                return None, RuntimeError("nobody waits for the function any more")
             try:
-                return context.run(function)
-            except StopIteration as error:  # a future refuses it, and nobody would ever hear of it
-                raise RuntimeError("StopIteration left the function") from error
+                return context.run(function), None
+            except BaseException as error:
+                return None, error
 
         try:
             future = self._pools[pool].submit(run)
@@ -178,11 +212,21 @@ class SystemPorts:
                 loop.call_soon_threadsafe(on_done)
 
         future.add_done_callback(tell)
-        result: Awaitable[Any] = asyncio.wrap_future(future)
-        return await result  # type: ignore[no-any-return]  # wrap_future loses the type through copy_context
+        value, raised = await asyncio.wrap_future(future)
+        if isinstance(raised, StopIteration):  # a coroutine must not raise it
+            raise RuntimeError("StopIteration left the function") from raised
+        if raised is not None:
+            try:
+                raise raised
+            finally:
+                raised = None  # else it and this frame would keep each other alive
+        return value  # type: ignore[no-any-return]  # what the function gave
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> Keeper:
         return ThreadKeeper(renewals)
+
+    def watch(self, look: Look, seconds: float) -> Keeper:
+        return ThreadWatch(look, seconds)
 
     def close(self) -> None:
         """Let go of the thread pools without waiting for functions that outlived their deadline."""

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ..commands import Answer, AnyCommand, Applied, EndByLimit, FreeTask, Outcome, Recover
 from ..core.lease import on_stuck
+from ..core.standstills import Standstill, expired, in_the_way
 from ..core.supervision import on_limit_passed, on_overdue, on_starved
 from ..errors import StoreError
 from ..model import Instant, Loaded, StepRow
@@ -26,7 +27,12 @@ Subject = tuple[type[Decision], int, int | None]  # what a decision is about: it
 
 
 class Supervisor:
-    """The Supervisor of one process; it acts only while it leads."""
+    """The Supervisor of one process; it acts only while it leads.
+
+    Args:
+        on_applied: told of each decision that was written.
+        standstills: of the event loop of the process that runs a step, as far as they are known here.
+    """
 
     def __init__(
         self,
@@ -37,6 +43,7 @@ class Supervisor:
         settings: Settings,
         actor: str,
         on_applied: OnApplied = unheard,
+        standstills: Callable[[StepRow], Iterable[Standstill]] = lambda _: (),
     ) -> None:
         self._store = store
         self._committer = committer
@@ -44,6 +51,7 @@ class Supervisor:
         self._settings = settings
         self._actor = actor
         self._on_applied = on_applied
+        self._standstills = standstills
         self._asked: set[Subject] = set()  # without an answer yet, of this pass or an earlier one
         self.refused = 0
 
@@ -95,7 +103,9 @@ class Supervisor:
             return None
 
     def _on_expired(self, step: StepRow, now: Instant, term: int) -> Recover:
-        outcome = on_overdue(step, now, jitter=self._ports.random.random())
+        standstill = in_the_way(step, self._standstills(step))
+        why = None if standstill is None else expired(step, standstill)
+        outcome = on_overdue(step, now, jitter=self._ports.random.random(), why=why)
         return self._recover(step, outcome, term, starved=False)
 
     def _on_starved(self, step: StepRow, term: int) -> Recover:

@@ -276,6 +276,10 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
         """
         ...
 
+    async def describe(self, process_no: int, about: str) -> None:
+        """Replace what a process says of itself (``ProcessRow.about``), unless it is retired. It goes the way of renewals."""
+        ...
+
     async def new_epoch(self, actor: str, reason: str = "") -> int:
         """Open the next epoch, after the store was restored from a backup; answers its number. ``reason``: kept.
 
@@ -293,10 +297,6 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
 
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         """The store's clock, and the processes that are not retired."""
-        ...
-
-    async def describe(self, process_no: int, about: str) -> None:
-        """Replace what a process start says of itself (see ``register``)."""
         ...
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:

@@ -284,6 +284,11 @@ class MemoryStore(MemoryAttempts):
         )
         return Renewal(now, not row.retired, self._nobody_frees_until, others)
 
+    async def describe(self, process_no: int, about: str) -> None:
+        row = self.processes[process_no]
+        if not row.retired:
+            self.processes[process_no] = msgspec.structs.replace(row, about=about)
+
     def _named(self, process: ProcessRow) -> bool:
         return bool(self._held_by(process.process_no))
 
@@ -294,9 +299,6 @@ class MemoryStore(MemoryAttempts):
 
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         return self.now(), [process for process in self.processes.values() if not process.retired]
-
-    async def describe(self, process_no: int, about: str) -> None:
-        self.processes[process_no] = msgspec.structs.replace(self.processes[process_no], about=about)
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         row = self.processes[process_no]

@@ -18,6 +18,7 @@ from ..errors import ArrieroError, Permanent
 from ..model import Instant, StepKind, StepRow, StepState
 from ..policies import Duration, seconds
 from ..runtime.ports import Clock as ClockPort
+from ..runtime.ports import Look
 from ..runtime.settings import Settings, checked_roles
 from ..store.memory import MemoryStore
 from ..task import waiting_for
@@ -77,6 +78,9 @@ class _Ports:
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> "_NoKeeper":
         return _NoKeeper()
+
+    def watch(self, look: Look, seconds: float) -> None:
+        return
 
 
 class _NoKeeper:

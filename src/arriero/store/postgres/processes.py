@@ -75,11 +75,6 @@ def renew(
     return Renewal(Instant(now), is_renewed, nobody_frees_until, rows)
 
 
-def describe(transaction: Transaction, process_no: int, about: str) -> None:
-    """See ``StateStore.describe``."""
-    transaction.ask("describe_process", {"process_no": process_no, "about": about})
-
-
 def retire(
     transaction: Transaction, process_no: int, by: str, known_dead: bool, given: Instant | None
 ) -> tuple[bool, str]:

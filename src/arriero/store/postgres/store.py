@@ -460,15 +460,21 @@ class PostgresStore(PostgresLedgers):
         self._measured(renewal.now)
         return renewal
 
+    async def describe(self, process_no: int, about: str) -> None:
+        def work(session: Session) -> None:
+            try:
+                session.transact(lambda t: t.ask("describe_process", {"process_no": process_no, "about": about}))
+            except Undecided as error:
+                raise Unanswered(str(error.error)) from error
+
+        await self._run("renewals", work)
+
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         def work(transaction: Transaction) -> tuple[Instant, list[ProcessRow]]:
             rows = transaction.ask("survey_processes").fetchall()
             return processes.now_of(transaction, self._given()), [process_of(row) for row in rows]
 
         return await self._read(work)
-
-    async def describe(self, process_no: int, about: str) -> None:
-        await self._write("others", lambda t: processes.describe(t, process_no, about))
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         is_retired, instance = await self._write(

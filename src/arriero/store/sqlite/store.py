@@ -463,13 +463,13 @@ class SqliteStore(SqliteLedgers):
 
         return await self._write(work, is_renewal=True, by_rows=True)
 
+    async def describe(self, process_no: int, about: str) -> None:
+        await self._write(lambda tables: tables.describe_process(process_no, about), is_renewal=True, by_rows=True)
+
     async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
         return await self._read(
             lambda c: (self.now(), [process_of(row) for row in c.execute(query("survey_processes"))])
         )
-
-    async def describe(self, process_no: int, about: str) -> None:
-        await self._write(lambda tables: tables.describe_process(process_no, about), by_rows=True)
 
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         def work(tables: Tables) -> tuple[bool, str]:

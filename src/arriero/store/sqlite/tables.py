@@ -477,12 +477,12 @@ class Tables:
     def renew_process(self, process_no: int, lease_until: Instant) -> bool:
         return self._run("renew_process", {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
 
+    def describe_process(self, process_no: int, about: str) -> None:
+        self._run("describe_process", {"process_no": process_no, "about": about})
+
     def retire_process(self, process_no: int) -> None:
         self._retired.clear()
         self._run("retire_process", {"process_no": process_no})
-
-    def describe_process(self, process_no: int, about: str) -> None:
-        self._run("describe_process", {"process_no": process_no, "about": about})
 
     def lease(self, name: str) -> LeaseRow:
         row = self._run("select_lease", {"name": name}).fetchone()

@@ -20,7 +20,7 @@ from ...core.history import History, Violation, convoy_differences, differences
 from ...errors import MutilatedExport, StoreError
 from ...model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from ...runtime.node import Node, Session
-from ...runtime.ports import Clock, LoopClock
+from ...runtime.ports import Clock, Look, LoopClock
 from ...runtime.settings import Settings, checked_roles
 from ...store.memory import MemoryStore
 from .damage import SHARE as DAMAGED_SHARE
@@ -105,6 +105,9 @@ class SimulatedPorts:
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> _TaskKeeper:
         return _TaskKeeper(asyncio.get_running_loop().create_task(renewals()))
+
+    def watch(self, look: Look, seconds: float) -> None:
+        return
 
 
 class World:

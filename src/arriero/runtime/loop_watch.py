@@ -1,0 +1,134 @@
+"""Watches from a thread whether the event loop goes on, and remembers when it did not and what ran meanwhile.
+
+The thread asks the loop to answer. While an answer is missing it looks at the line that the loop's thread is at: a call
+that blocks stands there. What it finds is told once when a standstill has lasted ``TOLD_SECONDS``, and once when it is over;
+the Supervisor says it of attempts whose time ran out meanwhile.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from types import FrameType
+
+import msgspec
+
+from ..core.standstills import STOOD_STILL, Standstill, begun_line, ended_line
+from ..core.tracing import line_to_mend
+from ..loops import Loop, LoopGuard
+from ..model import MICROSECONDS, Instant
+from ..rate_limited_log import RateLimitedLog
+from ..traceback_frames import trace_of_stack
+
+LOOK_SECONDS = 0.2
+SEEN_SECONDS = 0.3  # without an answer: shorter ones are what a busy loop does
+TOLD_SECONDS = 1.0
+NOT_RUN_SECONDS = 2.0  # between two looks: this thread did not run either, so nothing follows about the loop
+KEPT_MAX = 100  # standstills; an attempt's time is looked up among them
+
+
+class Doing(msgspec.Struct, frozen=True):
+    """What runs on the loop just now, in words; empty: nobody knows."""
+
+    says: str = ""
+    code_of_workflow: bool = False
+
+
+class LoopWatch:
+    """See the module. ``look`` runs in a thread, all else on the loop.
+
+    Args:
+        monotonic: seconds of the process.
+        now: the store's clock; like ``doing`` it is asked in the thread.
+        doing: what runs on the loop.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        monotonic: Callable[[], float],
+        now: Callable[[], Instant],
+        doing: Callable[[], Doing],
+        log: RateLimitedLog,
+    ) -> None:
+        self._loop = loop
+        self._monotonic = monotonic
+        self._now = now
+        self._doing = doing
+        self._log = log
+        self._guard = LoopGuard(Loop.LOOP_WATCH, monotonic)
+        self._asked_at: float | None = None  # an answer of the loop is missing since
+        self._looked_at = monotonic()
+        self._seen: Standstill | None = None  # the one that lasts
+        self._is_told = False
+        self._over: deque[Standstill] = deque(maxlen=KEPT_MAX)
+
+    # --- in the thread
+    def look(self, frame_of_loop: Callable[[], FrameType | None]) -> None:
+        """Look once. ``frame_of_loop``: where the loop's thread is."""
+        with self._guard:
+            self._look(frame_of_loop)
+
+    def _look(self, frame_of_loop: Callable[[], FrameType | None]) -> None:
+        now = self._monotonic()
+        has_run = now - self._looked_at < NOT_RUN_SECONDS
+        self._looked_at = now
+        asked_at = self._asked_at
+        if asked_at is None or not has_run:  # a machine that slept: the loop is asked anew
+            self._ask(now)
+        elif now - asked_at >= SEEN_SECONDS:
+            self._note(now - asked_at, frame_of_loop)
+
+    def _ask(self, now: float) -> None:
+        self._asked_at = now
+        with suppress(RuntimeError):  # the loop has ended, and the process with it
+            self._loop.call_soon_threadsafe(self._answered)
+
+    def _note(self, seconds: float, frame_of_loop: Callable[[], FrameType | None]) -> None:
+        until = self._now()
+        since = Instant(until - round(seconds * MICROSECONDS))
+        seen = self._seen
+        if seen is None or line_to_mend(seen.trace) is None:  # the first of the user's lines that is found stays
+            doing = self._doing()
+            trace = trace_of_stack(frame_of_loop(), STOOD_STILL)
+            seen = Standstill(since, until, doing.says, doing.code_of_workflow, trace)
+        else:
+            seen = msgspec.structs.replace(seen, until=until)
+        if self._asked_at is None:  # it has answered meanwhile
+            return
+        self._seen = seen
+        if seconds >= TOLD_SECONDS and not self._is_told:
+            self._is_told = True
+            self._log.tell(("standstill", _place(seen)), begun_line(seen))
+
+    # --- on the loop
+    def _answered(self) -> None:
+        self._asked_at = None
+        seen, self._seen = self._seen, None
+        was_told, self._is_told = self._is_told, False
+        if seen is None:
+            return
+        over = msgspec.structs.replace(seen, until=self._now())
+        self._over.append(over)
+        if was_told:
+            self._log.tell(("standstill over", _place(over)), ended_line(over))
+
+    def standing_still(self) -> Standstill | None:
+        """The one that lasts; None: the loop goes on."""
+        return self._seen
+
+    def last_over(self) -> Standstill | None:
+        """The last one that is over; None: there was none."""
+        over = self._over
+        return over[-1] if over else None
+
+    def standstills(self) -> Iterable[Standstill]:
+        """The last ones, and the one that lasts."""
+        seen = self._seen
+        return (*self._over, *(() if seen is None else (seen,)))
+
+
+def _place(standstill: Standstill) -> str:
+    frame = line_to_mend(standstill.trace)
+    return "" if frame is None else f"{frame.file}:{frame.line}"
