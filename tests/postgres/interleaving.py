@@ -224,7 +224,8 @@ class Pair:
         while any(side.state is not OVER for side in self.sides):
             ready = [side for side in self.sides if side.state is STOPPED]
             if not ready:
-                raise Stuck(self._given_up(ran))
+                self._await_any(ran)
+                continue
             taken = 0
             if len(ready) > 1:
                 taken = begun[len(ran.choices)] if len(ran.choices) < len(begun) else 0
@@ -245,6 +246,13 @@ class Pair:
             if found and found[0]:
                 ran.waits += 1
                 return
+            if time.monotonic() > given_up_at:
+                raise Stuck(self._given_up(ran))
+
+    def _await_any(self, ran: Ran) -> None:
+        """Both waited when they were looked at. One of them goes on soon: the server's own vacuum held it up for a moment."""
+        given_up_at = time.monotonic() + PATIENCE_SECONDS
+        while not any(side.arrived(0.002) for side in self.sides if side.state is WAITING):
             if time.monotonic() > given_up_at:
                 raise Stuck(self._given_up(ran))
 
