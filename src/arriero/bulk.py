@@ -1,5 +1,6 @@
 """All tasks that a filter names: counting them, looking at them, and one verb for each."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,10 @@ import msgspec
 from . import operating
 from .attempt import as_instant
 from .commands import Operate, Refusal
+from .core.verb_rules import why_left_out
 from .core.verbs import judged
 from .errors import InvalidInput
-from .model import Instant, Loaded, Verb, later
+from .model import Instant, Loaded, TaskRow, TaskState, Verb, later
 from .policies import Duration
 from .store.base import ANY_TASK, TaskFilter
 from .task import TaskView, seconds_or_refuse, view_of
@@ -46,14 +48,22 @@ class Acted(msgspec.Struct, frozen=True):
     """What one verb did to many tasks.
 
     Args:
-        meant: how many the filter named.
-        done: ids of those it was carried out on; with a dry run, of those whose state allows it.
-        refused: ids of the others, each with the reason.
+        meant: how many tasks of the filter the verb was asked of: those done and those refused.
+        done: ids of those it was carried out on; with a dry run, of those that allow it.
+        refused: ids of those whose state allows it but that refuse it, each with the reason, like a pivot.
+        left_out: how many tasks of the filter were left alone, by what they are: ``(("processed", 98),)``. Their state
+            does not allow the verb: most of them have ended.
     """
 
     meant: int
     done: tuple[str, ...]
     refused: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def left_out_count(self) -> int:
+        """How many tasks of the filter were left alone."""
+        return sum(count for _, count in self.left_out)
 
 
 class Tasks:
@@ -74,7 +84,7 @@ class Tasks:
 
     async def count(self) -> int:
         """How many there are now."""
-        return sum([1 async for _ in self._numbers()])
+        return sum([1 async for _ in self._rows()])
 
     async def __aiter__(self) -> AsyncIterator[TaskView]:
         async for loaded in self._loaded():
@@ -103,21 +113,21 @@ class Tasks:
             which = msgspec.structs.replace(which, submitted_since=submitted_since(self._since, now))
         return which
 
-    async def _numbers(self) -> AsyncIterator[int]:
+    async def _rows(self) -> AsyncIterator[TaskRow]:
         store, after = self._app._store_open(), 0
         which = self._filter(store.now())
         while page := await store.list_tasks(which, after=after, limit=PAGE):
             for row in page:
-                yield row.task_no
+                yield row
             after = page[-1].task_no
 
     async def _loaded(self) -> AsyncIterator[Loaded]:
-        async for number in self._numbers():
-            loaded = await self._app._store_open().load(number)
+        async for row in self._rows():
+            loaded = await self._app._store_open().load(row.task_no)
             if loaded is not None:
                 yield loaded
 
-    # --- one verb for each
+    # --- one verb for each that allows it; the others are counted in Acted.left_out
     async def resubmit(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
         """Resubmit each; see Task.resubmit. Raises InvalidInput for a filter that names everything."""
         return await self._each(Verb.RESUBMIT, by, reason, dry_run, progress)
@@ -183,6 +193,7 @@ class Tasks:
         store_id = self._app._store_open().store_id
         done: list[str] = []
         refused: list[tuple[str, str]] = []
+        left_out: Counter[str] = Counter()
         waiting: list[tuple[Operate, Loaded]] = []
 
         async def carry_out() -> None:
@@ -195,7 +206,13 @@ class Tasks:
             if progress is not None:
                 progress(len(done) + len(refused))
 
-        async for loaded in self._loaded():
+        async for row in self._rows():
+            if isinstance(row.state, TaskState) and (why := why_left_out(verb, row)):
+                left_out[why] += 1
+                continue
+            loaded = await self._app._store_open().load(row.task_no)
+            if loaded is None:
+                continue
             try:
                 operating.readable(loaded)
                 more = same if what is None else what(loaded)
@@ -206,7 +223,7 @@ class Tasks:
             if len(waiting) == PAGE:
                 await carry_out()
         await carry_out()
-        return Acted(len(done) + len(refused), tuple(done), tuple(refused))
+        return Acted(len(done) + len(refused), tuple(done), tuple(refused), tuple(left_out.most_common()))
 
     async def _refusals(self, asked: list[tuple[Operate, Loaded]], dry_run: bool) -> list[Refusal | None]:
         if dry_run:

@@ -282,8 +282,49 @@ def test_a_filter_that_names_nothing_is_one_line_and_2(troubled: Call) -> None:
 def test_list_and_verbs_take_the_same_filter(troubled: Call, options: list[str], named: list[str]) -> None:
     listed = json_lines(troubled("task", "list", *options, "--json", "--after", "0").stdout)
     assert [task["id"] for task in listed] == named
-    told = json_lines(troubled("task", "pause", *options, *WHY, "--dry-run", "--json").stdout)
+    told = json_lines(troubled("task", "compensate", *options, *WHY, "--dry-run", "--json").stdout)
     assert sorted(one["id"] for one in told) == sorted(named)
+
+
+def test_a_verb_for_many_offers_to_act_only_on_tasks_that_allow_it(troubled: Call, shop: Path) -> None:
+    terminal = Terminal(shop, "task", "cancel", "--older-than", "0", *WHY)
+    terminal.until("cancel 1 task; 8 tasks left out (6 error, 1 compensated, 1 processed)? [y/N] ")
+    terminal.type("y")
+    summary = "accepted for 1 of 1 task; 8 tasks left out (6 error, 1 compensated, 1 processed)\n"
+    assert terminal.ended()[:2] == (0, f"cancel: {summary}")
+    assert shown(troubled, "later")["state"] == "compensating"
+
+
+def test_a_dry_run_names_only_tasks_that_allow_the_verb(troubled: Call) -> None:
+    asked = ("task", "compensate", "--older-than", "0", *WHY, "--dry-run")
+    told = troubled(*asked)
+    assert told.exit_code == 1  # two are past a pivot, or being undone
+    summary = "would be accepted for 6 of 8 tasks, refused for 2; 1 task left out (1 compensated)"
+    assert told.stdout.splitlines()[-1] == f"compensate: {summary}"
+    assert "would compensate compensated" not in told.stdout
+    as_json = troubled(*asked, "--json")
+    assert "compensated" not in [one["id"] for one in json_lines(as_json.stdout)]
+    assert as_json.stderr == "arriero: 1 task left out (1 compensated)\n"
+
+
+def test_what_is_refused_of_many_is_not_counted_when_a_person_is_asked(troubled: Call, shop: Path) -> None:
+    terminal = Terminal(shop, "task", "compensate", "--state", "error", "--text", "STOCK", *WHY)
+    terminal.until("compensate 3 tasks, refused for 2? [y/N] ")
+    terminal.type("y")
+    code, output, _ = terminal.ended()
+    assert (code, output.splitlines()[-1]) == (1, "compensate: accepted for 3 of 5 tasks, refused for 2")
+
+
+@pytest.mark.parametrize("more", [["--yes"], ["--dry-run"], ["--json", "--yes"]], ids=" ".join)
+def test_a_verb_that_no_task_of_the_filter_allows_is_one_line_and_2(troubled: Call, more: list[str]) -> None:
+    before = history(troubled)
+    refused = troubled("task", "cancel", "--workflow", "fulfil", *WHY, *more)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "arriero: there is nothing to cancel among what fits --workflow fulfil: 3 tasks left out (1 error, 1 compensated,"
+        " 1 processed); cancel is for tasks that are pending, processing\n"
+    )
+    assert history(troubled) == before
 
 
 def test_many_are_answered_alike(troubled: Call) -> None:

@@ -150,12 +150,39 @@ async def test_all_that_failed_by_one_cause_are_resubmitted(world: World, shop: 
     assert await world.app.tasks(state="error", code="declined").resubmit(**WHO) == Acted(0, (), ())
 
 
-async def test_those_that_are_refused_are_named_with_the_reason_and_stop_nobody(world: World) -> None:
+async def test_those_that_are_refused_are_named_with_the_reason_and_stop_nobody(world: World, shop: Shop) -> None:
+    shop.script["charge"] += [DECLINED]
+    await held(await world.app.submit(shop.shipped("bad", 1), task_id="past-pivot"))
     acted = await world.app.tasks(older_than=0).compensate(**WHO)
-    assert acted.meant == len(ALL)
     assert set(acted.done) == {"done-1", "done-2", "card-1", "card-2", "letter", "asleep"}
     ((refused, why),) = acted.refused
-    assert (refused, "is compensated: compensate is not allowed there; allowed: resubmit" in why) == ("undone", True)
+    assert (refused, "step ship is a pivot and has or may have happened" in why) == ("past-pivot", True)
+    assert (acted.meant, acted.left_out) == (7, (("compensated", 1),))
+
+
+async def test_what_has_ended_is_left_out_and_counted_by_its_state(world: World) -> None:
+    dry = await world.app.tasks(older_than=0).cancel(**WHO, dry_run=True)
+    assert dry == Acted(1, ("asleep",), (), (("error", 3), ("processed", 2), ("compensated", 1)))
+    assert dry.left_out_count == 6
+    assert await world.app.tasks(older_than=0).cancel(**WHO) == dry
+
+
+async def test_what_is_paused_already_is_left_out_of_a_pause_and_what_is_not_of_a_resume(world: World) -> None:
+    asleep = world.app.tasks(workflow="slow")
+    assert await asleep.resume(**WHO) == Acted(0, (), (), (("not paused", 1),))
+    assert (await asleep.pause(**WHO)).done == ("asleep",)
+    assert await asleep.pause(**WHO) == Acted(0, (), (), (("paused already", 1),))
+
+
+ALLOWING = {  # by its state alone
+    "resubmit": {"card-1", "card-2", "letter", "undone"},
+    "compensate": set(ALL) - {"undone"},
+    "cancel": {"asleep"},
+    "extend": {"asleep"},
+    "answer": {"card-1", "card-2", "letter", "asleep"},
+    "pause": {"asleep"},
+    "resume": set(),
+}
 
 
 @pytest.mark.parametrize(
@@ -182,8 +209,9 @@ async def test_a_dry_run_changes_nothing_and_foretells_what_happens(
     assert {name: record(world, world.app.task(name)) for name in ALL} == before
     assert len(world._store.log) == commits
     assert await getattr(world.app.tasks(older_than=0), verb)(**WHO, **what) == foretold
-    assert foretold.meant == len(ALL)
-    assert sorted([*foretold.done, *(name for name, _ in foretold.refused)]) == sorted(ALL)
+    assert {*foretold.done, *(name for name, _ in foretold.refused)} == ALLOWING[verb]
+    assert foretold.meant == len(ALLOWING[verb])
+    assert foretold.left_out_count == len(ALL) - foretold.meant
 
 
 async def test_each_act_is_in_the_history_of_its_task_with_who_and_why(world: World) -> None:

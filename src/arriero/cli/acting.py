@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Literal
 
 import click
@@ -11,10 +12,10 @@ import msgspec
 from .. import operating
 from ..app import App
 from ..bulk import Acted, Tasks
-from ..core.verbs import judged
+from ..core.verbs import VERB_RULES, judged
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_argument
-from ..model import Loaded, TaskState, Verb
+from ..model import Loaded, TaskRow, TaskState, Verb
 from ..task import TaskView, view_of
 from .filters import Which
 from .operators import NOT_DONE, confirm, note, note_nobody_runs, tasks_counted
@@ -121,80 +122,125 @@ def _standing(view: TaskView) -> str:
 class Counted(Tasks):
     """Tasks of a filter, only those that a person was told the number of; others that fit it since are left alone."""
 
-    def __init__(self, app: App, which: Which, counted: frozenset[int] | None = None) -> None:
+    def __init__(self, app: App, which: Which, counted: Collection[int] | None = None) -> None:
         super().__init__(app, which.filter(app._store_open().now()))
         self._counted = counted
 
-    async def numbers(self) -> frozenset[int]:
-        """Which there are now."""
-        return frozenset([number async for number in self._numbers()])
-
-    async def _numbers(self) -> AsyncIterator[int]:
-        async for number in super()._numbers():
-            if self._counted is None or number in self._counted:
-                yield number
-
-
-def _act_on_many(ask: Ask, app: App | None, what: What) -> None:
-    counted = asyncio.run(_count(ask, app))
-    if not counted:
-        raise InvalidInput(f"no task fits {ask.which}; `arriero task list` takes the same options")
-    if not ask.dry_run:
-        confirm(f"{ask.verb} {tasks_counted(len(counted))}", yes=ask.yes)
-    done = asyncio.run(_act_on_each(ask, app, what, counted))
-    _tell_many(ask, done.acted, len(counted))
-    if done.acted.done and not ask.dry_run:
-        if done.in_error:
-            note(f"note: {tasks_counted(done.in_error)} in error until `arriero task resubmit` goes on from there")
-        note_nobody_runs(done.nobody)
-    if done.acted.refused:
-        sys.exit(NOT_DONE)
-
-
-async def _count(ask: Ask, app: App | None) -> frozenset[int]:
-    async with opened(app, ask.store) as on:
-        return await Counted(on, ask.which).numbers()
+    async def _rows(self) -> AsyncIterator[TaskRow]:
+        async for row in super()._rows():
+            if self._counted is None or row.task_no in self._counted:
+                yield row
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a verb did to many tasks, how many of these stay in error, and that nobody runs them, if so."""
+    """What a verb did, or would do, to many tasks.
+
+    Args:
+        numbers: of the tasks that it was asked of, by their ids.
+        in_error: ids of those of them that were in error before.
+        nobody: that no Scheduler is alive to go on with them; empty: one is.
+    """
 
     acted: Acted
-    in_error: int
+    numbers: dict[str, int]
+    in_error: frozenset[str]
     nobody: str
 
 
-async def _act_on_each(ask: Ask, app: App | None, what: What, counted: frozenset[int]) -> Done:
+def _act_on_many(ask: Ask, app: App | None, what: What) -> None:
+    trial = asyncio.run(_act_on_each(ask, app, what, dry_run=True))
+    _refuse_nothing_to_do(ask, trial.acted)
+    if ask.dry_run or not trial.acted.done:
+        _tell_many(ask, trial.acted)
+    else:
+        left = f"; {left_out_told(trial.acted)}" if trial.acted.left_out else ""
+        confirm(f"{ask.verb} {tasks_counted(len(trial.acted.done))}{_refused_counted(trial.acted)}{left}", yes=ask.yes)
+        counted = {trial.numbers[task_id] for task_id in trial.acted.done}
+        done = asyncio.run(_act_on_each(ask, app, what, dry_run=False, counted=counted))
+        acted = _after_trial(done.acted, trial.acted)
+        _tell_many(ask, acted, gone=len(counted) - done.acted.meant - done.acted.left_out_count)
+        _note_what_waits(ask, done)
+        if acted.refused:
+            sys.exit(NOT_DONE)
+    if trial.acted.refused:
+        sys.exit(NOT_DONE)
+
+
+async def _act_on_each(
+    ask: Ask, app: App | None, what: What, *, dry_run: bool, counted: Collection[int] | None = None
+) -> Done:
+    numbers: dict[str, int] = {}
     in_error: set[str] = set()
 
     def noted(loaded: Loaded) -> dict[str, Any]:
+        numbers[loaded.task.task_id] = loaded.task.task_no
         if loaded.task.state is TaskState.ERROR:
             in_error.add(loaded.task.task_id)
         return what(loaded)
 
     async with opened(app, ask.store) as on:
-        with Progress(ask.verb, "tasks", beside_data=False) as progress:
-            acted = await Counted(on, ask.which, counted)._each(
-                ask.verb, ask.by, ask.reason, ask.dry_run, progress.reached, noted
-            )
-        staying = in_error.intersection(acted.done) if ask.verb is Verb.ANSWER else ()
-        return Done(acted, len(staying), await on._nobody_runs())
+        with Progress(f"{ask.verb}, looking" if dry_run else ask.verb, "tasks", beside_data=False) as progress:
+            tasks = Counted(on, ask.which, counted)
+            acted = await tasks._each(ask.verb, ask.by, ask.reason, dry_run, progress.reached, noted)
+        return Done(acted, numbers, frozenset(in_error), await on._nobody_runs())
 
 
-def _tell_many(ask: Ask, acted: Acted, counted: int) -> None:
-    done: Literal["done", "would_be_done"] = "would_be_done" if ask.dry_run else "done"
+def _refuse_nothing_to_do(ask: Ask, acted: Acted) -> None:
+    """Raises InvalidInput: no task fits the filter, or the state of none that does allows the verb."""
+    if acted.meant:
+        return
+    if not acted.left_out:
+        raise InvalidInput(f"no task fits {ask.which}; `arriero task list` takes the same options")
+    states = ", ".join(state for of, state in VERB_RULES if of is ask.verb)
+    raise InvalidInput(
+        f"there is nothing to {ask.verb} among what fits {ask.which}: {left_out_told(acted)}; {ask.verb} is for tasks that"
+        f" are {states}"
+    )
+
+
+def _after_trial(acted: Acted, trial: Acted) -> Acted:
+    """What was done, and what the look beforehand had refused and left out already."""
+    left_out = Counter(dict(trial.left_out)) + Counter(dict(acted.left_out))
+    refused = (*trial.refused, *acted.refused)
+    return Acted(len(acted.done) + len(refused), acted.done, refused, tuple(left_out.most_common()))
+
+
+def left_out_told(acted: Acted) -> str:
+    """How many were left alone, and what they are: ``98 tasks left out (97 processed, 1 compensated)``."""
+    what = ", ".join(f"{count:,} {state}" for state, count in acted.left_out)
+    return f"{tasks_counted(acted.left_out_count)} left out ({what})"
+
+
+def _refused_counted(acted: Acted) -> str:
+    return f", refused for {len(acted.refused):,}" if acted.refused else ""
+
+
+def _tell_many(ask: Ask, acted: Acted, *, gone: int = 0) -> None:
+    dry_run = ask.dry_run
     if ask.as_json:
+        outcome: Literal["done", "would_be_done"] = "would_be_done" if dry_run else "done"
         for task_id in acted.done:
-            print_json(Outcome(task_id, ask.verb, done))
+            print_json(Outcome(task_id, ask.verb, outcome))
         for task_id, reason in acted.refused:
             print_json(Outcome(task_id, ask.verb, "refused", reason))
+        if acted.left_out:
+            note(left_out_told(acted))  # beside the data, in which each line is one task that was asked
         return
-    if ask.dry_run:
+    if dry_run:
         for task_id in acted.done:
             click.echo(one_line(f"would {ask.verb} {task_id}"))
     for task_id, reason in acted.refused:
-        click.echo(one_line(f"{'would be ' * ask.dry_run}refused {task_id}: {reason}"))
-    accepted = "would be accepted" if ask.dry_run else "accepted"
-    refused = f", refused for {len(acted.refused):,}" if acted.refused else ""
-    gone = f"; {counted - acted.meant:,} no longer fit the filter" if acted.meant < counted else ""
-    click.echo(f"{ask.verb}: {accepted} for {len(acted.done):,} of {tasks_counted(acted.meant)}{refused}{gone}")
+        click.echo(one_line(f"{'would be ' * dry_run}refused {task_id}: {reason}"))
+    accepted = "would be accepted" if dry_run else "accepted"
+    told = f"{ask.verb}: {accepted} for {len(acted.done):,} of {tasks_counted(acted.meant)}{_refused_counted(acted)}"
+    left_out = f"; {left_out_told(acted)}" if acted.left_out else ""
+    click.echo(f"{told}{left_out}{f'; {gone:,} no longer fit the filter' if gone else ''}")
+
+
+def _note_what_waits(ask: Ask, done: Done) -> None:
+    if not done.acted.done:
+        return
+    staying = done.in_error.intersection(done.acted.done) if ask.verb is Verb.ANSWER else ()
+    if staying:
+        note(f"note: {tasks_counted(len(staying))} in error until `arriero task resubmit` goes on from there")
+    note_nobody_runs(done.nobody)

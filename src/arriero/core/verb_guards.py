@@ -7,7 +7,7 @@ import msgspec
 from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, Verb
 from .compensation import stuck_in_doubt
 from .supervision import pivot_of
-from .verb_rules import VERB_RULES, fits_pause
+from .verb_rules import why_left_out
 
 Life = tuple[StepRow, ...]
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -20,7 +20,7 @@ def allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
 
 def possible_verbs(task: TaskRow) -> tuple[Verb, ...]:
     """Verbs that the table allows in the task's state; its steps may still refuse one."""
-    return tuple(verb for verb in Verb if (verb, task.state) in VERB_RULES and fits_pause(verb, task))
+    return tuple(verb for verb in Verb if not why_left_out(verb, task))
 
 
 def why_refused(verb: Verb, task: TaskRow, life: Life) -> str:

@@ -71,3 +71,12 @@ def fits_pause(verb: Verb, task: TaskRow) -> bool:
     """Whether the task's being paused or not lets the verb make sense."""
     is_paused = task.paused_at is not None
     return is_paused if verb is Verb.RESUME else not is_paused if verb is Verb.PAUSE else True
+
+
+def why_left_out(verb: Verb, task: TaskRow) -> str:
+    """Why the verb means nothing to a task, by its row alone: its state, or that it is or is not paused; empty: it may."""
+    if (verb, task.state) not in VERB_RULES:
+        return str(task.state)
+    if fits_pause(verb, task):
+        return ""
+    return "not paused" if verb is Verb.RESUME else "paused already"
