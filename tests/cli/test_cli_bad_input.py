@@ -14,7 +14,7 @@ FINE = ("--arguments", order("1"))
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["nothing"], "No such command 'nothing'"),
+        (["nothing"], "there is no `arriero nothing`"),
         (["run"], "no App is named; give MODULE:APP, or set ARRIERO_APP"),
         (["task", "list", "--nothing"], "No such option"),
         (["task", "list", "--state", "nothing"], "'nothing' is not one of 'pending'"),

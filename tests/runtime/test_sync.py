@@ -320,6 +320,7 @@ def test_many_tasks_are_counted_looked_through_and_acted_on(app: App) -> None:
         assert pending.pause(by="ann", reason="a test", dry_run=True).done == tuple(ids)
         assert pending.pause(by="ann", reason="a test").done == tuple(ids)
         assert front.tasks(paused=True).count() == 5
+        assert pending.pause(by="ann", reason="a test").left_out == (("paused already", 5),)
         with pytest.raises(InvalidInput, match="state 'sad'"):
             front.tasks(state="sad")
 

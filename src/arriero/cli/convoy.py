@@ -15,6 +15,7 @@ from ..core.convoy_words import ranges, typed
 from ..errors import InvalidInput, VerbRefused
 from ..model import ConvoyVerb
 from .durations import duration, shown_seconds
+from .near_misses import NearMissGroup
 from .operators import login_name, note_nobody_runs, operating
 from .output import one_line, print_json, print_table, shown_time
 from .stores import json_option, reading, store_option
@@ -35,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True):
     convoy: ConvoyView
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=NearMissGroup, invoke_without_command=True)
 @click.pass_context
 def convoy(context: click.Context) -> None:
     """Look at convoys, the tasks of one key that go one after the other, and act on them."""

@@ -21,6 +21,7 @@ from ..ledger import Entry, Ledger, LedgerSubmission
 from ..model import LedgerRow, LedgerState
 from ..store.base import StateStore
 from .loading import _import, _where, load_app
+from .near_misses import NearMissGroup
 from .operators import _is_terminal, confirm, login_name, note
 from .output import Progress, one_line, print_json, print_table, shown_time, time_of
 from .stores import client, json_option, reading, store_option
@@ -57,7 +58,7 @@ class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
     set_aside: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
-@click.group(short_help="Submit a file of operations on many keys.")
+@click.group(cls=NearMissGroup, short_help="Submit a file of operations on many keys.")
 def ledger() -> None:
     """Submit a file of operations on many keys, all of them or none, and see what became of such files."""
 

@@ -18,6 +18,7 @@ from .explain import explain_task
 from .history import check, export, history
 from .ledger import ledger
 from .migrate import migrate
+from .near_misses import NearMissGroup
 from .output import one_line, write_no_more
 from .purge import purge
 from .replies import replies
@@ -32,7 +33,7 @@ NO_TEXT = "the argument {} is not UTF-8; write it in UTF-8, or look at the langu
 INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
 
 
-class Commands(click.Group):
+class Commands(NearMissGroup):
     """A group whose every refusal is one line on standard error and exit code 2, never a traceback."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from .. import operating
+from .near_misses import NearMissGroup
 from .operators import login_name
 from .output import one_line, print_json
 from .stores import json_option, reading, store_option
@@ -18,7 +19,7 @@ class Epoch(msgspec.Struct, frozen=True):
     epoch: int
 
 
-@click.group(short_help="What is done to a store as a whole.")
+@click.group(cls=NearMissGroup, short_help="What is done to a store as a whole.")
 def store() -> None:
     """Do something to a store as a whole."""
 

@@ -13,6 +13,7 @@ from ..model import Loaded, TaskRow, Turn
 from ..store.base import StateStore
 from ..task import asked_ahead
 from .listing import list_tasks
+from .near_misses import NearMissGroup
 from .output import one_line, print_json, print_table, shown_span, shown_time
 from .shapes import ShownStep, cut, shown
 from .stores import json_option, reading, store_option
@@ -20,7 +21,7 @@ from .tracebacks import print_traces
 from .verbs import VERBS
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=NearMissGroup, invoke_without_command=True)
 @click.pass_context
 def task(context: click.Context) -> None:
     """Look at tasks, and act on them."""
