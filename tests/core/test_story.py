@@ -227,6 +227,35 @@ def test_each_incarnation_is_a_section_and_counts_its_time_from_its_beginning() 
     assert [line.after for line in told if isinstance(line, Line)] == [0.0, 5.0, 0.0, 0.0, 2.0]
 
 
+def test_a_process_goes_by_its_number_and_its_name_is_told_once() -> None:
+    first, other = "vm-12-abcdef012345", "vm-77-abcdef999999"
+    opened = {"type": "alert.closed"}
+    told = tell(
+        [
+            row({"type": "task.submitted", **EVENTS["task.submitted"][0]}),
+            row({"type": "task.claimed", "process": 7, "state": "processing"}, opened, actor=first),
+            row({"type": "task.expired"}, opened, actor=other),
+            row(opened, actor=first),
+            row({"type": "task.claimed", "process": 8, "state": "processing"}, opened, actor=other),
+            row(opened, actor=first),
+            row({"type": "task.claimed", "process": 8, "state": "processing"}, actor=other),
+            row({"type": "operator.action", **EVENTS["operator.action"][0]}, actor="operator"),
+        ]
+    )
+    closed = "its alert is closed: it is no longer in error"
+    assert [line.says for line in told if isinstance(line, Line)][1:-1] == [
+        "taken up by process 7 (vm-12-abcd)",
+        closed,
+        "the Supervisor finds that the task's own limit has passed (by process vm-77-abcd)",
+        closed,
+        f"{closed} (by process 7)",
+        "taken up by process 8 (vm-77-abcd)",
+        closed,
+        f"{closed} (by process 7)",
+        "taken up by process 8",
+    ]
+
+
 def test_an_event_of_a_later_release_and_one_that_is_not_as_it_should_be_are_shown_as_they_are() -> None:
     assert said({"type": "task.teleported", "to": "Mars"}) == ['task.teleported {"to":"Mars"}']
     assert said({"type": "step.lost"}) == ["step.lost {}"]

@@ -11,7 +11,7 @@ import msgspec
 from ..core.export import Summed, export_line, read_export, trailer_line
 from ..core.stored_events import events_of
 from ..core.story import Section, Story
-from ..core.wording import shortened, span, when
+from ..core.wording import span, when
 from ..errors import MutilatedExport
 from ..model import HistoryRow, Instant, TaskRow
 from ..store.base import StateStore
@@ -75,7 +75,7 @@ def _told(task: TaskRow) -> Callable[[HistoryRow], Iterator[bytes]]:
                 yield _line(f"incarnation {told.incarnation}, from {shown_exactly(told.at)}")
             else:
                 after = f"+{span(told.after)}"
-                yield _line(f"{when(told.at)}  {after:>12}  {told.says}  [{shortened(told.actor)}]")
+                yield _line(f"{when(told.at)}  {after:>12}  {told.says}")
 
     return lines
 

@@ -39,15 +39,36 @@ class Story:
         self.began_at = Instant(0)
         self.steps: dict[int, str] = {}  # how each is spoken of, by its ordinal
         self.attempts: dict[int, int] = {}
+        self.processes: dict[str, int] = {}  # numbers of processes by their names, once both were told
+        self.actor = ""  # who wrote what is being told
+        self._teller = ""  # the process that was told last as the one who wrote
 
     def told(self, row: HistoryRow) -> Iterator[Section | Line]:
         """The lines of one row; before them a section where an incarnation begins."""
+        self.actor = row.actor
         for event in events_of(row):
             incarnation = _incarnation(event, self.incarnation)
             if incarnation != self.incarnation:
                 self.incarnation, self.began_at = incarnation, row.at
                 yield Section(incarnation, row.at)
-            yield Line(row.at, seconds_between(self.began_at, row.at), _sentence(self, event), row.actor)
+            says = _sentence(self, event) + self._by_whom()
+            yield Line(row.at, seconds_between(self.began_at, row.at), says, row.actor)
+
+    def process(self, number: int) -> str:
+        """The process that writes the event: its number, and its name where it was not told before."""
+        if not wording.is_process_name(self.actor) or self.processes.get(self.actor) == number:
+            self._teller = self.actor
+            return f"process {number}"
+        self.processes[self.actor] = number
+        self._teller = self.actor
+        return f"process {number} ({wording.shortened(self.actor)})"
+
+    def _by_whom(self) -> str:
+        """Which process wrote an event, where another one wrote the one before; people are named in the sentence."""
+        if not wording.is_process_name(self.actor) or self._teller == self.actor:
+            return ""
+        self._teller = self.actor
+        return f" (by process {self.processes.get(self.actor) or wording.shortened(self.actor)})"
 
     def step(self, event: Event) -> str:
         """How the event's step is spoken of: ``step charge``, ``the undo of charge``, ``timer sleep``."""
@@ -115,7 +136,7 @@ def _submitted(story: Story, event: Event) -> str:
 
 def _claimed(story: Story, event: Event) -> str:
     what = "for its undo " if event["state"] == "compensating" else ""
-    return f"taken up {what}by process {event['process']}"
+    return f"taken up {what}by {story.process(event['process'])}"
 
 
 _WHY_RELEASED = {
@@ -220,7 +241,8 @@ def _reopened(story: Story, event: Event) -> str:
 def _dispatched(story: Story, event: Event) -> str:
     story.attempts[event["step"]] = event["attempt"]
     until = wording.when(event["complete_by"])
-    return f"{story.step(event)}: attempt {event['attempt']} begins at process {event['process']}, to end by {until}"
+    where = story.process(event["process"])
+    return f"{story.step(event)}: attempt {event['attempt']} begins at {where}, to end by {until}"
 
 
 _REFUSED_REPORTS = {

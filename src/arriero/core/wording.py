@@ -67,10 +67,13 @@ def so_many_are(count: int, what: str) -> str:
 
 def shortened(name: str) -> str:
     """A process's name with only the beginning of its random end; any other name as it is."""
-    rest, dash, token = name.rpartition("-")
-    if dash and len(token) == TOKEN_LENGTH and _HEXADECIMAL.issuperset(token):
-        return f"{rest}-{token[:TOKEN_SHOWN]}"
-    return name
+    return name[: TOKEN_SHOWN - TOKEN_LENGTH] if is_process_name(name) else name
+
+
+def is_process_name(name: str) -> bool:
+    """Whether a name is of a process start: its host, its number there and a random end."""
+    _, dash, token = name.rpartition("-")
+    return bool(dash) and len(token) == TOKEN_LENGTH and _HEXADECIMAL.issuperset(token)
 
 
 def named(step: StepRow) -> str:
