@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "replies",
         "sync",
         "task",
+        "task_view",
         "__init__",
         "__main__",
         "cli",

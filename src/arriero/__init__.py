@@ -47,7 +47,8 @@ from .model import Json, ProcessState
 from .policies import ConvoyPolicy, Duration, Retry, Supervision
 from .replies import Status
 from .sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
-from .task import Task, TaskView
+from .task import Task
+from .task_view import FailureView, StepView, TaskView
 
 __version__ = "0.4.0"
 
@@ -67,6 +68,7 @@ __all__ = [
     "DefinitionError",
     "Duration",
     "Entry",
+    "FailureView",
     "ForbiddenInWorkflow",
     "IllegalTransition",
     "InvalidInput",
@@ -85,6 +87,7 @@ __all__ = [
     "StepDecorator",
     "StepError",
     "StepFailed",
+    "StepView",
     "StoreError",
     "Supervision",
     "SyncApp",

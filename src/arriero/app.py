@@ -36,7 +36,8 @@ from .runtime.waiting import Waiting
 from .store import open_store
 from .store.base import Busy, StateStore, TaskFilter, Unanswered, Unwritten
 from .store.patience import apply_patiently
-from .task import Task, TaskView, seconds_or_refuse
+from .task import Task, seconds_or_refuse
+from .task_view import TaskView, TaskViews
 
 if TYPE_CHECKING:
     from .core.alerts import Alert
@@ -91,6 +92,7 @@ class App:
             self._store_open, lambda: self._ports, lambda number: self._node is not None and self._node.drives(number)
         )
         self._submissions: Submissions | None = None
+        self._views: TaskViews | None = None
         self._acknowledger: Acknowledger | None = None
         self._on_alert: list[Callable[[Alert], Any]] = []
 
@@ -104,6 +106,11 @@ class App:
                 f"App {self.name} is not open: use `async with app:` or `async with app.running():` around it"
             )
         return self._store
+
+    def _views_open(self) -> TaskViews:
+        self._store_open()
+        assert self._views is not None
+        return self._views
 
     async def _open(self, store: StateStore) -> None:
         loop = asyncio.get_running_loop()
@@ -119,6 +126,7 @@ class App:
             await store.open()
             self._store = store
             self._submissions = Submissions(store, self._ports, lambda: self._node)
+            self._views = TaskViews(store, self._codes)
         elif self._store is not None and store.url != self._store.url:
             raise InvalidInput(f"App {self.name} is open on {self._store.url}; close it before opening {store.url}")
         self._users += 1

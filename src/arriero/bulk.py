@@ -16,7 +16,8 @@ from .errors import InvalidInput
 from .model import Instant, Loaded, TaskRow, TaskState, Verb, later
 from .policies import Duration
 from .store.base import ANY_TASK, TaskFilter
-from .task import TaskView, seconds_or_refuse, view_of
+from .task import seconds_or_refuse
+from .task_view import TaskView
 
 if TYPE_CHECKING:
     from .app import App
@@ -88,7 +89,7 @@ class Tasks:
 
     async def __aiter__(self) -> AsyncIterator[TaskView]:
         async for loaded in self._loaded():
-            yield view_of(loaded)
+            yield await self._app._views_open().view(loaded)
 
     async def newest(self, limit: int = 50) -> list[TaskView]:
         """Those submitted last, the newest first.
@@ -102,7 +103,7 @@ class Tasks:
         store = self._app._store_open()
         rows = await store.list_tasks(self._filter(store.now()), newest_first=True, limit=limit)
         found = [await store.load(row.task_no) for row in rows]
-        return [view_of(loaded) for loaded in found if loaded is not None]
+        return [await self._app._views_open().view(loaded) for loaded in found if loaded is not None]
 
     def _filter(self, now: Instant) -> TaskFilter:
         """What the store is asked for, by its clock."""

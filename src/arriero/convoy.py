@@ -15,7 +15,8 @@ from .errors import InvalidInput, UnknownTask, VerbRefused
 from .model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Json, Ordering, TaskFailure, TaskRow
 from .policies import ConvoyPolicy, Duration
 from .store.base import ConvoyLoaded, StateStore
-from .task import seconds_or_refuse, waiting_for_release
+from .task import seconds_or_refuse
+from .task_view import waiting_for_release
 
 if TYPE_CHECKING:
     from .app import App

@@ -26,7 +26,8 @@ from .ledger import Entry, Ledger
 from .policies import Duration
 from .replies import Replies, Status
 from .runtime.ending import CANCELLED_SECONDS_MAX
-from .task import Task, TaskView, seconds_or_refuse
+from .task import Task, seconds_or_refuse
+from .task_view import TaskView
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -148,7 +149,10 @@ class SyncTask(_Handle, Generic[R_co]):
         """Wait for the end and answer with the workflow's output; arguments and errors are those of Task.result."""
         return self._front._call(self._to.result, timeout)  # type: ignore[no-any-return]  # of the task we were made for
 
-    view = _forwarded(Task.view)
+    def view(self) -> TaskView[R_co]:
+        """The task as it stands; see Task.view."""
+        return self._front._call(self._to.view)
+
     cancel = _forwarded(Task.cancel)
     resubmit = _forwarded(Task.resubmit)
     compensate = _forwarded(Task.compensate)

@@ -1,28 +1,24 @@
 """The handle of one task: its result, how it stands, and what a person may do to it."""
 
 import logging
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from . import operating
-from .attempt import as_datetime
 from .commands import Refusal
-from .core.convoy_words import Ahead, ahead_of, person_waited_for, turn_waited_for
-from .core.readable import Fault, faults_told, legible_task
 from .errors import DefinitionError, InvalidInput, TaskCompensated, TaskFailed, UnknownTask
-from .model import STEP_OPEN, Loaded, StepKind, TaskFailure, TaskState, Turn, Verb
+from .model import Loaded, TaskFailure, TaskState, Verb
 from .policies import Duration, seconds
 from .runtime.code import Code
-from .store.base import Ended, StateStore
+from .store.base import Ended
+from .task_view import TaskView
 
 if TYPE_CHECKING:
     from .app import App
 
 R_co = TypeVar("R_co", covariant=True)
-AHEAD_COUNTED_MAX = 100  # of those that come before a task in its convoy
 logger = logging.getLogger("arriero")
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
@@ -33,89 +29,6 @@ def seconds_or_refuse(duration: Duration, what: str) -> float:
         return seconds(duration, what)
     except DefinitionError as error:
         raise InvalidInput(str(error)) from error
-
-
-class TaskView(msgspec.Struct, frozen=True):
-    """A task as people see it. ``convoy``: the key, ``place`` and ``sequence`` in it; None: it is in no convoy."""
-
-    id: str
-    workflow: str
-    state: str
-    failure_count: int
-    lost_count: int
-    priority: int
-    waiting_for: str
-    reason: str
-    submitted_at: datetime
-    ended_at: datetime | None
-    incarnation: int = 1
-    paused: bool = False
-    convoy: str | None = None
-    place: int | None = None
-    sequence: int | None = None
-
-
-def view_of(as_it_stands: Loaded, ahead: Ahead | None = None) -> TaskView:
-    """A task's rows as people see them, as far as they can be read.
-
-    ``ahead``: who comes before it in its convoy; None: nobody asked.
-    """
-    loaded, faults = legible_task(as_it_stands)
-    task, convoy = loaded.task, loaded.convoy
-    failure = None if task.failure is None else _read_failure(task.failure)
-    return TaskView(
-        task.task_id,
-        task.workflow,
-        str(task.state),
-        task.failure_count,
-        task.lost_count,
-        task.priority,
-        waiting_for_release(faults) if faults else waiting_for(loaded, ahead),
-        "" if failure is None else failure.reason,
-        as_datetime(task.submitted_at),
-        None if task.ended_at is None else as_datetime(task.ended_at),
-        task.incarnation,
-        task.paused_at is not None,
-        None if convoy is None else convoy.key,
-        task.place,
-        task.sequence,
-    )
-
-
-def waiting_for_release(faults: Iterable[Fault]) -> str:
-    """What a task waits for some of whose columns cannot be read."""
-    return f"a release that can read it, or a person who corrects it: {faults_told(faults)}"
-
-
-async def asked_ahead(loaded: Loaded, store: StateStore) -> Ahead | None:
-    """Who comes before a task in its convoy, asked of the store; None: its turn has come, or it is in none."""
-    if loaded.convoy is None or loaded.task.turn is not Turn.WAITING:
-        return None
-    convoy = await store.find_convoy(loaded.convoy.key, AHEAD_COUNTED_MAX)
-    return None if convoy is None else ahead_of(loaded.task.task_no, convoy.members)
-
-
-def waiting_for(loaded: Loaded, ahead: Ahead | None = None) -> str:
-    """What moves the task next, in a few words; empty when it has ended.
-
-    ``ahead``: who comes before it in its convoy; None: nobody asked.
-    """
-    task = loaded.task
-    if task.state is TaskState.ERROR:
-        return person_waited_for(task, loaded.convoy)
-    if task.ended_at is not None:
-        return ""
-    if task.paused_at is not None:
-        return "a person who resumes it"
-    if task.turn is Turn.WAITING and loaded.convoy is not None:
-        return turn_waited_for(task, loaded.convoy, ahead)
-    for step in loaded.life:
-        if step.state in STEP_OPEN and step.kind is StepKind.TIMER and step.not_before is not None:
-            return f"the time {as_datetime(step.not_before).isoformat(timespec='seconds')}"
-        if step.state in STEP_OPEN:
-            what = "compensation" if step.kind is StepKind.COMPENSATION else "step"
-            return f"{what} {step.label} of Agent {step.agent} ({step.state}, attempt {step.attempt})"
-    return "a Scheduler"
 
 
 class Task(Generic[R_co]):
@@ -188,10 +101,14 @@ class Task(Generic[R_co]):
         """The task, if a verb can be judged on it. Raises UnreadableRow."""
         return operating.readable(await self._load())
 
-    async def view(self) -> TaskView:
-        """The task as it stands, as far as this release can read it. Raises UnknownTask."""
+    async def view(self) -> TaskView[R_co]:
+        """The task as it stands: its state, steps, results and times, as far as this release can read it.
+
+        It reads the task's history too; to learn only when it ends, wait with ``result``.
+        Raises: UnknownTask; StoreError.
+        """
         loaded = await self._load()
-        return view_of(loaded, await asked_ahead(loaded, self._app._store_open()))
+        return await self._app._views_open().view(loaded, self._code)
 
     # --- what a person may do; which verb a state allows stands in core.verbs
     async def resubmit(

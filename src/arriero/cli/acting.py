@@ -16,11 +16,12 @@ from ..core.verbs import VERB_RULES, judged
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_argument
 from ..model import Loaded, TaskRow, TaskState, Verb
-from ..task import TaskView, view_of
+from ..task_view import asked_ahead
 from .filters import Which
 from .operators import NOT_DONE, confirm, note, note_nobody_runs, tasks_counted
 from .operators import operating as opened
 from .output import Progress, one_line, print_json
+from .shapes import StandingTask, standing
 
 What = Callable[[Loaded], dict[str, Any]]
 
@@ -46,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
     verb: str
     outcome: Literal["done", "would_be_done", "refused"]
     reason: str = ""
-    task: TaskView | msgspec.UnsetType = msgspec.UNSET
+    task: StandingTask | msgspec.UnsetType = msgspec.UNSET
 
 
 def nothing_more(loaded: Loaded) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def act(ask: Ask, app: App | None = None, what: What = nothing_more) -> None:
 
 
 # --- one task
-async def _act_on_one(ask: Ask, task_id: str, app: App | None, what: What) -> tuple[TaskView, str]:
+async def _act_on_one(ask: Ask, task_id: str, app: App | None, what: What) -> tuple[StandingTask, str]:
     """The task as it stands, and that nobody runs it, if so."""
     async with opened(app, ask.store) as on:
         task = on.task(task_id)
@@ -78,11 +79,12 @@ async def _act_on_one(ask: Ask, task_id: str, app: App | None, what: What) -> tu
         try:
             if ask.dry_run:
                 _judge(ask, on, loaded, what(loaded))
-                return view_of(loaded), ""
+                return standing(loaded), ""
             await task._operate(ask.verb, loaded, ask.by, ask.reason, **what(loaded))
         except VerbRefused as refused:
             raise InvalidInput(_with_what_is_allowed(refused)) from refused
-        return await task.view(), await on._nobody_runs()
+        after = await task._load()
+        return standing(after, await asked_ahead(after, on._store_open())), await on._nobody_runs()
 
 
 def _judge(ask: Ask, app: App, loaded: Loaded, what: dict[str, Any]) -> None:
@@ -99,7 +101,7 @@ def _with_what_is_allowed(refused: VerbRefused) -> str:
     return text if "allowed:" in text or not others else f"{text}; also allowed: {', '.join(others)}"
 
 
-def _tell_one(ask: Ask, view: TaskView, nobody: str) -> None:
+def _tell_one(ask: Ask, view: StandingTask, nobody: str) -> None:
     if ask.as_json:
         print_json(Outcome(view.id, ask.verb, "would_be_done" if ask.dry_run else "done", task=view))
     elif ask.dry_run:
@@ -111,7 +113,7 @@ def _tell_one(ask: Ask, view: TaskView, nobody: str) -> None:
     note_nobody_runs(nobody)
 
 
-def _standing(view: TaskView) -> str:
+def _standing(view: StandingTask) -> str:
     paused = ", paused" if view.paused else ""
     waiting = f"; it waits for {view.waiting_for}" if view.waiting_for else ""
     reason = f"; {view.reason}" if view.reason and view.state == TaskState.ERROR else ""

@@ -17,7 +17,7 @@ from ..escaping import shell_word
 from ..model import AlertRow, Instant, Loaded, TaskState, Trace
 from ..store.base import StateStore
 from ..store.masking import holds_password
-from ..task import asked_ahead
+from ..task_view import asked_ahead
 from .output import one_line, print_json, time_of
 from .stores import configured, json_option, reading, store_option
 from .task import find_task

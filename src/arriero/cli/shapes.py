@@ -11,7 +11,7 @@ from ..core.convoy_words import Ahead
 from ..core.readable import faults_of, faults_told, legible, legible_task
 from ..core.supervision import step_policy
 from ..model import Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
-from ..task import waiting_for, waiting_for_release
+from ..task_view import waiting_for, waiting_for_release
 from .output import time_of
 
 TEXT_SHOWN_MAX = 300
@@ -52,6 +52,26 @@ class ListedTask(msgspec.Struct, frozen=True):
     incarnation: int
     paused: bool
     retry: ListedRetry | None = None
+
+
+class StandingTask(msgspec.Struct, frozen=True):
+    """How a task stands, as a verb on it prints it."""
+
+    id: str
+    workflow: str
+    state: str
+    failure_count: int
+    lost_count: int
+    priority: int
+    waiting_for: str
+    reason: str
+    submitted_at: datetime
+    ended_at: datetime | None
+    incarnation: int
+    paused: bool
+    convoy: str | None
+    place: int | None
+    sequence: int | None
 
 
 class ShownPolicy(msgspec.Struct, frozen=True):
@@ -170,6 +190,29 @@ def listed(as_it_stands: TaskRow, retrying: Retrying | None = None) -> ListedTas
         task.incarnation,
         task.paused_at is not None,
         None if retrying is None else _listed_retry(retrying),
+    )
+
+
+def standing(as_it_stands: Loaded, ahead: Ahead | None = None) -> StandingTask:
+    """A task's rows as one line. ``ahead``: who comes before it in its convoy, if its turn has not come."""
+    loaded, faults = legible_task(as_it_stands)
+    task = loaded.task
+    return StandingTask(
+        id=task.task_id,
+        workflow=task.workflow,
+        state=str(task.state),
+        failure_count=task.failure_count,
+        lost_count=task.lost_count,
+        priority=task.priority,
+        waiting_for=waiting_for_release(faults) if faults else waiting_for(loaded, ahead),
+        reason="" if task.failure is None else _read_task_failure(task.failure).reason,
+        submitted_at=as_datetime(task.submitted_at),
+        ended_at=time_of(task.ended_at),
+        incarnation=task.incarnation,
+        paused=task.paused_at is not None,
+        convoy=None if loaded.convoy is None else loaded.convoy.key,
+        place=task.place,
+        sequence=task.sequence,
     )
 
 

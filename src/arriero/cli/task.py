@@ -11,7 +11,7 @@ from ..core.supervision import task_policy
 from ..errors import UnknownTask
 from ..model import Loaded, TaskRow, Turn
 from ..store.base import StateStore
-from ..task import asked_ahead
+from ..task_view import asked_ahead
 from .listing import list_tasks
 from .near_misses import NearMissGroup
 from .output import one_line, print_json, print_table, shown_span, shown_time

@@ -21,7 +21,7 @@ from ..runtime.ports import Clock as ClockPort
 from ..runtime.ports import Look
 from ..runtime.settings import Settings, checked_roles
 from ..store.memory import MemoryStore
-from ..task import waiting_for
+from ..task_view import waiting_for
 from .clock import START_SECONDS, VirtualClock
 
 P = ParamSpec("P")

@@ -210,8 +210,14 @@ async def main() -> None:
         assert_type(shop.task("1", correct), Task[int])
         assert_type(shop.task("1"), Task[Any])
         view = await task.view()
-        assert_type(view, TaskView)
+        assert_type(view, TaskView[list[str]])
+        assert_type(view.output, list[str] | None)
+        assert_type(view.state, arriero.ProcessState)
         assert_type(view.ended_at, datetime | None)
+        assert_type(view.took_seconds, float | None)
+        assert_type(view.steps, tuple[arriero.StepView, ...])
+        assert_type(view.last_failure, arriero.FailureView | None)
+        assert_type(await shop.task("1").view(), TaskView[Any])
         try:
             await task.result()
         except TaskCompensated as undone:
@@ -227,6 +233,29 @@ def page(alert: arriero.Alert) -> None: ...
 
 @shop.on_alert
 async def page_later(alert: arriero.Alert) -> None: ...
+
+
+def headline(view: TaskView) -> str:
+    """Every state is there: else a checker would say that it may return None. A bare TaskView is one of any output."""
+    match view.state:
+        case "pending" | "processing":
+            return view.waiting_for
+        case "processed":
+            return "done"
+        case "compensating" | "compensated":
+            return f"undone: {view.reason}"
+        case "error":
+            return "a person"
+
+
+def bar(step: arriero.StepView) -> int:
+    match step.state:
+        case "planned" | "pending":
+            return 0
+        case "running":
+            return 50
+        case "completed" | "failed" | "withdrawn":
+            return 100
 
 
 async def people() -> None:
@@ -248,7 +277,9 @@ def scripts() -> None:
         task = shop.sync.submit(count("a"), task_id="t", reply_to="web-1", connection=database)
     assert_type(task, arriero.SyncTask[int])
     assert_type(task.result(timeout=1), int)
-    assert_type(task.view(), TaskView)
+    assert_type(task.view(), TaskView[int])
+    assert_type(task.view().output, int | None)
+    assert_type(list(shop.sync.tasks(state="error")), list[TaskView[Any]])
     task.cancel(by="ana", reason="no longer needed")
     assert_type(shop.sync.task("1", fulfil), arriero.SyncTask[list[str]])
     assert_type(shop.sync.tasks(state="error").count(), int)

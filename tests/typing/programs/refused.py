@@ -101,3 +101,8 @@ async def front() -> None:
     shop.task(1)  # refused: call-overload
     shop.task("1", charge)  # refused: call-overload
     await shop.task("1", fulfil).cancel(by="me")  # refused: call-arg
+    view = await shop.task("1", fulfil).view()
+    view.priority = 3  # refused: misc
+    if view.state == "done":  # refused: comparison-overlap
+        pass
+    _ = view.output.number  # refused: union-attr, attr-defined

@@ -1,0 +1,122 @@
+"""When attempts began, and how long a task and its steps really took: the time they waited for a person is told apart.
+
+A row keeps only when a task was submitted and when it ended last. Between these it may have been in error or paused for
+hours, or have been done long before somebody had it undone; all that stands in its history.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..model import HistoryRow, Instant, StepRow, TaskRow, TaskState, Verb, seconds_between
+from . import wording
+from .fold import Event
+
+_read_events = msgspec.json.Decoder(list[Event]).decode
+_LEAVES_AN_END = frozenset((Verb.RESUBMIT, Verb.COMPENSATE))
+_ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """A time in which nothing went on. ``for_person``: it was in error or paused; else it was done. ``end`` None: still."""
+
+    start: Instant
+    end: Instant | None
+    for_person: bool
+
+
+class Elapsed(msgspec.Struct, frozen=True):
+    """Seconds that something took, without those in which it ``waited`` for a person or was done already.
+
+    ``took`` None: it has not ended.
+    """
+
+    took: float | None
+    waited: float
+
+    @property
+    def says(self) -> str:
+        """``2.1 s (and 3 h waiting for a person)``; empty when it has neither ended nor waited."""
+        took = "" if self.took is None else wording.span(self.took)
+        if not self.waited:
+            return took
+        waited = f"{wording.span(self.waited)} waiting for a person"
+        return f"{took} (and {waited})" if took else f"so far {waited}"
+
+
+class TaskTimes:
+    """What the history of one task tells of its times.
+
+    Args:
+        history: in commit order from the first. A row that cannot be read is left out and counted in ``unreadable``.
+    """
+
+    def __init__(self, history: Iterable[HistoryRow] = ()) -> None:
+        self.began: dict[int, Instant] = {}  # when the last attempt of each step began, by its ordinal
+        self.rests: list[Rest] = []
+        self.unreadable: list[int] = []  # numbers of rows of the history
+        self._ended: tuple[Instant, bool] | None = None
+        self._paused: Instant | None = None
+        for row in history:
+            self.add(row)
+
+    def add(self, row: HistoryRow) -> None:
+        """The next row of the history."""
+        try:
+            for event in _read_events(row.events):
+                self._add(event, row.at)
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            self.unreadable.append(row.no)
+
+    def _add(self, event: Event, at: Instant) -> None:
+        match event.get("type"):
+            case "step.dispatched" | "compensation.dispatched":
+                self.began[event["step"]] = at
+            case "task.terminal":
+                self._end_pause(at)
+                self._end_rest(at)
+                self._ended = (at, event["state"] == TaskState.ERROR)
+            case "operator.action":
+                verb = event["verb"]
+                if verb in _LEAVES_AN_END:
+                    self._end_rest(at)
+                if verb in _ENDS_A_PAUSE:
+                    self._end_pause(at)
+                if verb == Verb.PAUSE:
+                    self._paused = at
+
+    def _end_rest(self, at: Instant) -> None:
+        if self._ended is not None:
+            start, for_person = self._ended
+            self.rests.append(Rest(start, at, for_person))
+            self._ended = None
+
+    def _end_pause(self, at: Instant) -> None:
+        if self._paused is not None:
+            self.rests.append(Rest(self._paused, at, for_person=True))
+            self._paused = None
+
+    def of_task(self, task: TaskRow, now: Instant) -> Elapsed:
+        """How long the task took from its submission to its end; what it waits for a person until ``now`` is waited."""
+        took = None if task.ended_at is None else self._between(task.submitted_at, task.ended_at).took
+        return Elapsed(took, self._between(task.submitted_at, now).waited)
+
+    def of_step(self, step: StepRow, now: Instant) -> Elapsed:
+        """How long the step took from its opening to its result, with waits between its attempts."""
+        if step.finished_at is not None:
+            return self._between(step.opened_at, step.finished_at)
+        return Elapsed(None, self._between(step.opened_at, now).waited)
+
+    def _between(self, start: Instant, end: Instant) -> Elapsed:
+        rested, waited = 0.0, 0.0
+        for rest in self._all_rests():
+            until = end if rest.end is None else min(rest.end, end)
+            seconds = max(seconds_between(max(rest.start, start), until), 0.0)
+            rested += seconds
+            waited += seconds if rest.for_person else 0.0
+        return Elapsed(max(seconds_between(start, end) - rested, 0.0), waited)
+
+    def _all_rests(self) -> list[Rest]:
+        still = [] if self._ended is None else [Rest(self._ended[0], None, self._ended[1])]
+        paused = [] if self._paused is None else [Rest(self._paused, None, for_person=True)]
+        return [*self.rests, *still, *paused]
