@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,45 @@ def test_an_unknown_task_and_no_store_are_one_line_and_2(sold: Call, shop: Path)
     nowhere = sold("task", "explain", "one", "--store", "sqlite:///nowhere.db")
     assert (nowhere.exit_code, len(nowhere.stderr.splitlines())) == (2, 1)
     assert not (shop / "nowhere.db").exists()
+
+
+@pytest.fixture
+def doubtful(call: Call) -> Call:
+    """The command line on a store with a task whose transfer may have happened."""
+    from shopfront import Order, app, wired
+
+    async def wire() -> None:
+        async with app.running():
+            with suppress(TaskFailed):
+                await (await app.submit(wired(Order("d")), task_id="doubtful")).result()
+
+    asyncio.run(wire())
+    return call
+
+
+def test_a_step_in_doubt_names_the_key_that_its_service_is_to_be_asked_for(doubtful: Call) -> None:
+    (step,) = json.loads(doubtful("task", "show", "doubtful", "--json").stdout)["steps"]
+    key = step["idempotency_key"]
+    remedy = (
+        f"; ask payments whether it knows the idempotency key {key}, and say what it answers with `arriero task answer`"
+    )
+    assert remedy in doubtful("task", "explain", "doubtful").stdout
+    (reason,) = [one for one in explained(doubtful, "doubtful")["reasons"] if one["kind"] == "failed_step"]
+    assert reason["idempotency_key"] == key
+
+
+def test_a_step_that_failed_without_doubt_tells_its_key_on_a_line_of_its_own(sold: Call) -> None:
+    *_, refund = json.loads(sold("task", "show", "unrefundable", "--json").stdout)["steps"]
+    assert (
+        f"    idempotency key of charge: {refund['idempotency_key']}\n"
+        in sold("task", "explain", "unrefundable").stdout
+    )
+
+
+def test_what_is_recorded_is_told_results_and_output(sold: Call) -> None:
+    text = sold("task", "explain", "processed").stdout
+    assert 'what is recorded:\n- result of charge: "receipt-a"\n- output: "receipt-a"\n' in text
+    told = json.loads(sold("task", "explain", "processed", "--json").stdout)
+    assert told["results"] == [{"ordinal": 1, "step": "charge", "result": "receipt-a"}]
+    assert told["output"] == "receipt-a"
+    assert json.loads(sold("task", "explain", "later", "--json").stdout)["output"] is None

@@ -1,9 +1,7 @@
 """An outage with attempts left: `arriero doctor` and `arriero task list` while tasks fail and are tried again."""
 
 import json
-import os
 import shlex
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +9,6 @@ from typing import Any
 
 import pytest
 from cli_calls import Call, Run, json_lines
-
-from arriero.cli import output
 
 BANK = '''
 """A shop whose bank refuses every call while there is a file ``refuses``; and always for the order ``bad``."""
@@ -134,29 +130,3 @@ def test_list_shows_what_is_tried_again_with_its_last_failure(bank: Call) -> Non
 
 def ids(text: str) -> list[str]:
     return [task["id"] for task in json_lines(text)]
-
-
-COLUMNS = ("no", "id", "reason")
-ROWS = [("1", "order-1", "charge, attempt 5 in 1 s: transient: connection refused"), ("12", "x", "")]
-
-
-def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> str:
-    """What a terminal so wide is shown of the rows."""
-    keyboard, screen = os.openpty()
-    with os.fdopen(screen, "w") as terminal, monkeypatch.context() as with_terminal:
-        with_terminal.setenv("TERM", "xterm")
-        with_terminal.setenv("NO_COLOR", "1")
-        with_terminal.setenv("COLUMNS", str(width))
-        with_terminal.setattr(sys, "stdout", terminal)
-        output.print_table(COLUMNS, ROWS, last_below=True)
-        terminal.flush()
-        said = os.read(keyboard, 10_000).decode().replace("\r\n", "\n")
-    os.close(keyboard)
-    return said
-
-
-def test_a_reason_stands_below_its_row_on_a_narrow_terminal_and_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert on_terminal(monkeypatch, 40) == (
-        "no  id\n    reason\n1   order-1\n    charge, attempt 5 in 1 s: transie...\n12  x\n"
-    )
-    assert "1   order-1  charge, attempt 5 in 1 s: transient: connection refused" in on_terminal(monkeypatch, 80)

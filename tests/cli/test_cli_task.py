@@ -7,6 +7,8 @@ import pytest
 from cli_calls import Call, json_lines
 
 from arriero.cli import listing
+from arriero.core import elapsed
+from arriero.model import Instant, TaskRow
 
 
 def ids(text: str) -> list[str]:
@@ -123,3 +125,44 @@ def test_reading_leaves_another_programs_database_alone(call: Call, shop: Path) 
     (shop / "empty.db").touch()
     assert "no tasks of arriero" in call("task", "list", "--store", "sqlite:///empty.db").stderr
     assert (shop / "empty.db").stat().st_size == 0
+
+
+def test_show_prints_results_the_output_and_what_it_took(sold: Call) -> None:
+    text = sold("task", "show", "processed").stdout
+    assert 'output:          "receipt-a"\n' in text
+    assert '1  charge  "receipt-a"\n' in text
+    assert "\ntook:            0." in text
+    assert "idempotency key" not in text  # nobody has to ask for what is done
+    shown = json.loads(sold("task", "show", "processed", "--json").stdout)
+    assert 0 <= shown["took_seconds"] < 60
+    assert (shown["waited_seconds"], shown["held_by"]) == (0, None)
+    assert all(step["opened_at"] <= step["started_at"] <= step["finished_at"] for step in shown["steps"])
+
+
+def test_show_prints_the_idempotency_key_of_what_failed(sold: Call) -> None:
+    shown = json.loads(sold("task", "show", "unrefundable", "--json").stdout)
+    _, reserve, refund = shown["steps"]
+    text = sold("task", "show", "unrefundable").stdout
+    _, _, keys = text.partition("idempotency key\n")
+    assert [line.split()[-1] for line in keys.splitlines()] == [reserve["idempotency_key"], refund["idempotency_key"]]
+    assert "undo of charge" in keys
+
+
+def test_show_tells_the_time_that_a_task_waits_for_a_person_apart(sold: Call) -> None:
+    lines = sold("task", "show", "unrefundable").stdout.splitlines()
+    (took,) = [line for line in lines if line.startswith("took:")]
+    assert took.endswith(" waiting for a person)")
+    assert json.loads(sold("task", "show", "unrefundable", "--json").stdout)["waited_seconds"] > 0
+
+
+def test_list_does_not_count_the_time_that_a_task_waited_for_a_person(
+    sold: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elapsed, "SHORT_SECONDS", 0.0)  # as if they had taken long
+
+    def of_task(self: elapsed.TaskTimes, task: TaskRow, now: Instant) -> elapsed.Elapsed:
+        return elapsed.Elapsed(2.1, 10_800.0)
+
+    monkeypatch.setattr(elapsed.TaskTimes, "of_task", of_task)
+    lines = sold("task", "list", "--state", "error").stdout.splitlines()
+    assert all("2.1 s" in line for line in lines[1:])

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Literal
 
-import click
 import msgspec
 
 from .. import operating
@@ -20,7 +19,7 @@ from ..task_view import asked_ahead
 from .filters import Which
 from .operators import NOT_DONE, confirm, note, note_nobody_runs, tasks_counted
 from .operators import operating as opened
-from .output import Progress, one_line, print_json
+from .output import Progress, print_json, print_text
 from .shapes import StandingTask, standing
 
 What = Callable[[Loaded], dict[str, Any]]
@@ -105,9 +104,9 @@ def _tell_one(ask: Ask, view: StandingTask, nobody: str) -> None:
     if ask.as_json:
         print_json(Outcome(view.id, ask.verb, "would_be_done" if ask.dry_run else "done", task=view))
     elif ask.dry_run:
-        click.echo(one_line(f"{ask.verb} would be accepted; task {_standing(view)}"))
+        print_text(f"{ask.verb} would be accepted; task {_standing(view)}", hanging=2)
     else:
-        click.echo(one_line(f"task {_standing(view)}"))
+        print_text(f"task {_standing(view)}", hanging=2)
     if ask.verb is Verb.ANSWER and view.state == TaskState.ERROR and not ask.dry_run:
         note(f"note: it stays in error until `arriero task resubmit {shell_argument(view.id)}` goes on from there")
     note_nobody_runs(nobody)
@@ -230,13 +229,13 @@ def _tell_many(ask: Ask, acted: Acted, *, gone: int = 0) -> None:
         return
     if dry_run:
         for task_id in acted.done:
-            click.echo(one_line(f"would {ask.verb} {task_id}"))
+            print_text(f"would {ask.verb} {task_id}", hanging=2)
     for task_id, reason in acted.refused:
-        click.echo(one_line(f"{'would be ' * dry_run}refused {task_id}: {reason}"))
+        print_text(f"{'would be ' * dry_run}refused {task_id}: {reason}", hanging=2)
     accepted = "would be accepted" if dry_run else "accepted"
     told = f"{ask.verb}: {accepted} for {len(acted.done):,} of {tasks_counted(acted.meant)}{_refused_counted(acted)}"
     left_out = f"; {left_out_told(acted)}" if acted.left_out else ""
-    click.echo(f"{told}{left_out}{f'; {gone:,} no longer fit the filter' if gone else ''}")
+    print_text(f"{told}{left_out}{f'; {gone:,} no longer fit the filter' if gone else ''}", hanging=2)
 
 
 def _note_what_waits(ask: Ask, done: Done) -> None:

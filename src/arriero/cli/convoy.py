@@ -17,7 +17,7 @@ from ..model import ConvoyVerb
 from .durations import duration, shown_seconds
 from .near_misses import NearMissGroup
 from .operators import login_name, note_nobody_runs, operating
-from .output import one_line, print_json, print_table, shown_time
+from .output import print_json, print_table, print_text, shown_time
 from .stores import json_option, reading, store_option
 
 TEXT_SHOWN_MAX = 300
@@ -129,7 +129,7 @@ def _print(view: ConvoyView) -> None:
     }
     for name, value in lines.items():
         if value:
-            click.echo(f"{name + ':':17}{one_line(value)}")
+            print_text(value, first=f"{name + ':':17}", hanging=17)
     if view.set_aside_tasks:
         click.echo()
         print_table(("set aside", "reason"), [(task_id, _cut(reason)) for task_id, reason in view.set_aside_tasks])
@@ -319,7 +319,7 @@ def _act(ask: Ask, send: Send, says: Says) -> None:
     if ask.as_json:
         print_json(Outcome(now.key, ask.verb, "done", now))
     else:
-        click.echo(one_line(says(before, now)))
+        print_text(says(before, now), hanging=2)
     note_nobody_runs(nobody)
 
 

@@ -22,7 +22,7 @@ from ..store import existing_store
 from ..store.apart import UNREADABLE
 from ..store.base import ConvoyLoaded, StateStore
 from .loading import load_app
-from .output import one_line, print_json
+from .output import one_line, print_json, print_text
 from .stores import _shared, configured, configured_app, json_option, reading, store_option
 
 NEEDS_CARE = 1
@@ -188,7 +188,7 @@ def _not_undoable(app: App) -> list[tuple[str, str]]:
 def _print(diagnosis: Diagnosis) -> None:
     click.echo(one_line(f"store {diagnosis.store}"))
     for finding in diagnosis.findings:
-        click.echo(f"{_MARKS[finding.level]:4}  {one_line(finding.says)}")
+        print_text(finding.says, first=f"{_MARKS[finding.level]:4}  ", hanging=6)
         if finding.remedy:
             click.echo(f"      -> {one_line(finding.remedy)}")
     count = sum(finding.level == "care" for finding in diagnosis.findings)

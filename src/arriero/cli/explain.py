@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import click
@@ -14,16 +14,18 @@ from ..core.moves import Move
 from ..core.readable import legible_task
 from ..core.wording import relative, told
 from ..escaping import shell_word
-from ..model import AlertRow, Instant, Loaded, TaskState, Trace
+from ..model import AlertRow, Instant, Loaded, StepKind, TaskState, Trace
 from ..store.base import StateStore
 from ..store.masking import holds_password
 from ..task_view import asked_ahead
-from .output import one_line, print_json, time_of
+from .output import one_line, print_json, print_text, time_of
+from .shapes import cut
 from .stores import configured, json_option, reading, store_option
 from .task import find_task
 from .tracebacks import print_trace
 
 ALERTS_PAGE = 1_000
+RESULTS_SHOWN_MAX = 10  # the last ones
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
 STORE_VARIABLE = "ARRIERO_STORE"
 NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
@@ -37,7 +39,16 @@ class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    idempotency_key: str = ""
     trace: Trace = ()
+
+
+class ShownResult(msgspec.Struct, frozen=True):
+    """The recorded result of a step; ``ordinal``: its number in the task."""
+
+    ordinal: int
+    step: str
+    result: msgspec.Raw
 
 
 class ShownAct(msgspec.Struct, frozen=True):
@@ -74,6 +85,8 @@ class ShownExplanation(msgspec.Struct, frozen=True):
     people: tuple[ShownAct, ...]
     verbs: tuple[ShownMove, ...]
     note: str = ""
+    results: tuple[ShownResult, ...] = ()
+    output: msgspec.Raw | None = None
 
 
 @click.command("explain", short_help="Say why a task is where it is, and what would move it.")
@@ -158,13 +171,20 @@ def _shown(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
         people=tuple(map(_shown_act, explanation.acts)),
         verbs=tuple(_shown_move(move, typed) for move in explanation.moves),
         note=typed.note(),
+        results=tuple(_results(loaded)),
+        output=None if task.output is None else msgspec.Raw(task.output.encode()),
     )
+
+
+def _results(loaded: Loaded) -> Iterator[ShownResult]:
+    for step in loaded.life:
+        if step.kind is StepKind.STEP and step.result is not None and step.result != "null":
+            yield ShownResult(step.ordinal, step.label, msgspec.Raw(step.result.encode()))
 
 
 def _shown_reason(reason: Reason) -> ShownReason:
-    return ShownReason(
-        reason.kind, reason.says, reason.step, time_of(reason.since), time_of(reason.until), reason.trace
-    )
+    since, until = time_of(reason.since), time_of(reason.until)
+    return ShownReason(reason.kind, reason.says, reason.step, since, until, reason.idempotency_key, reason.trace)
 
 
 def _shown_act(act: Act) -> ShownAct:
@@ -189,6 +209,9 @@ def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
         _say(f"- {reason.says}")
         if len(reason.trace) > 1 or sum(len(one.frames) for one in reason.trace) > 1:  # else it was just said
             print_trace(reason.trace, indent=4)
+        if reason.idempotency_key and reason.idempotency_key not in reason.says:
+            click.echo(f"    idempotency key of {one_line(reason.step)}: {one_line(reason.idempotency_key)}")
+    _print_results(loaded)
     _print_acts(explanation.acts, now)
     allowed = [move for move in explanation.moves if not move.refused]
     click.echo("\nwhat you can do:" if allowed else "\nno verb would move it")
@@ -200,6 +223,19 @@ def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
     for move in explanation.moves:
         if move.refused:
             _say(f"- {move.verb} would be refused: {move.refused}")
+
+
+def _print_results(loaded: Loaded) -> None:
+    results = list(_results(loaded))
+    if not results and loaded.task.output is None:
+        return
+    click.echo("\nwhat is recorded:")
+    for one in results[-RESULTS_SHOWN_MAX:]:
+        _say(f"- result of {one.step}: {cut(bytes(one.result).decode())}")
+    if len(results) > RESULTS_SHOWN_MAX:
+        _say(f"  and {len(results) - RESULTS_SHOWN_MAX:,} results before; `arriero task show` tells them all")
+    if loaded.task.output is not None:
+        _say(f"- output: {cut(loaded.task.output)}")
 
 
 def _print_acts(acts: Sequence[Act], now: Instant) -> None:
@@ -214,4 +250,4 @@ def _print_acts(acts: Sequence[Act], now: Instant) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(one_line(text))
+    print_text(text, first="  " if text.startswith("  ") else "", hanging=2)

@@ -15,7 +15,8 @@ from ..core.wording import span, when
 from ..errors import MutilatedExport
 from ..model import HistoryRow, Instant, TaskRow
 from ..store.base import StateStore
-from .output import Progress, data_output, for_reader, one_line, print_json, shown_exactly
+from .layout import wrapped
+from .output import Progress, data_output, for_reader, one_line, print_json, print_text, shown_exactly, terminal_width
 from .stores import json_option, reading, store_option
 from .task import find_task
 
@@ -68,20 +69,28 @@ def _told(task: TaskRow) -> Callable[[HistoryRow], Iterator[bytes]]:
         for told in story.told(row):
             if isinstance(told, Section):
                 if told.incarnation == 1:
-                    yield _line(
-                        f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}, now {task.state}"
-                    )
+                    head = f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}, now {task.state}"
+                    yield _wrapped_line(head, hanging=2)
                 yield b"\n"
                 yield _line(f"incarnation {told.incarnation}, from {shown_exactly(told.at)}")
             else:
                 after = f"+{span(told.after)}"
-                yield _line(f"{when(told.at)}  {after:>12}  {told.says}")
+                first = f"{when(told.at)}  {after:>12}  "
+                yield _wrapped_line(told.says, first=first, hanging=len(first))
 
     return lines
 
 
 def _line(text: str) -> bytes:
     return one_line(text).encode() + b"\n"
+
+
+def _wrapped_line(text: str, *, first: str = "", hanging: int) -> bytes:
+    """A line, on a terminal broken between words."""
+    width = terminal_width()
+    if width is None:
+        return _line(first + text)
+    return "".join(f"{line}\n" for line in wrapped(one_line(text), width, first=first, hanging=hanging)).encode()
 
 
 def _value(name: str, value: Any) -> str:
@@ -177,7 +186,7 @@ def _print(verdict: Verdict) -> None:
     if verdict.mutilated:
         click.echo(f"not clean: {one_line(verdict.mutilated)}")
     for violation in verdict.violations:
-        click.echo(one_line(f"{violation.invariant} {violation.task or 'the store'}: {violation.detail}"))
+        print_text(f"{violation.invariant} {violation.task or 'the store'}: {violation.detail}", hanging=2)
     if verdict.violations:
         click.echo(
             f"not clean: {len(verdict.violations):,} violations in {verdict.rows:,} rows of {verdict.tasks:,} tasks"

@@ -23,7 +23,7 @@ from ..store.base import StateStore
 from .loading import _import, _where, load_app
 from .near_misses import NearMissGroup
 from .operators import _is_terminal, confirm, login_name, note
-from .output import Progress, one_line, print_json, print_table, shown_time, time_of
+from .output import Progress, one_line, print_json, print_table, print_text, shown_time, time_of
 from .stores import client, json_option, reading, store_option
 
 SET_ASIDE = 1  # the exit code when entries were set aside
@@ -102,9 +102,10 @@ def submit(
         print_json(Submission(named, result.accepted, result.duplicates, result.set_aside))
     else:
         aside = f", {len(result.set_aside):,} set aside" if result.set_aside else ""
-        click.echo(one_line(f"ledger {named}: {result.accepted:,} accepted, {result.duplicates:,} duplicates{aside}"))
+        told = f"ledger {named}: {result.accepted:,} accepted, {result.duplicates:,} duplicates{aside}"
+        print_text(told, hanging=2)
         for line in result.set_aside:
-            click.echo(one_line(line))
+            print_text(line, hanging=2)
     if result.set_aside:
         sys.exit(SET_ASIDE)
 
@@ -265,7 +266,7 @@ def show(ledger_id: str, store: str | None, as_json: bool) -> None:
     if as_json:
         print_json(_shown(row, aside))
         return
-    click.echo(one_line(f"ledger {row.ledger_id} is {row.state}{_meaning(row)}"))
+    print_text(f"ledger {row.ledger_id} is {row.state}{_meaning(row)}", hanging=2)
     click.echo(
         f"  {row.written:,} entries: {row.accepted:,} accepted, {row.duplicates:,} duplicates, {row.aside:,} set aside"
     )
@@ -273,7 +274,7 @@ def show(ledger_id: str, store: str | None, as_json: bool) -> None:
         if at is not None:
             click.echo(f"  {name} {shown_time(time_of(at))}")
     for line in aside:
-        click.echo(one_line(line))
+        print_text(line, hanging=2)
 
 
 def _meaning(row: LedgerRow) -> str:

@@ -6,9 +6,12 @@ import click
 import msgspec
 
 from ..core.attempts import Retrying
+from ..core.elapsed import may_have_waited
 from ..core.outages import next_attempt, shown_reason
+from ..core.wording import span
 from ..model import TASK_OPEN, Instant, TaskRow
 from ..store.base import StateStore, TaskFilter
+from ..task_view import read_times
 from .filters import Which, filter_options
 from .output import print_json, print_table, shown_span, shown_time
 from .shapes import ListedTask, cut, listed
@@ -37,11 +40,15 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What is shown, at an instant, and how many more there are; counted up to ``COUNTED_MAX``."""
+    """What is shown, at an instant, and how many more there are; counted up to ``COUNTED_MAX``.
+
+    ``took``: seconds of tasks whose rows alone do not tell how long they took.
+    """
 
     now: Instant
     rows: list[TaskRow]
     retrying: dict[int, Retrying]
+    took: dict[int, float]
     more: int
 
 
@@ -68,7 +75,7 @@ def list_tasks(
     with the oldest.
     """
     page = Page(after, before, limit)
-    found = asyncio.run(_list(store, which, page))
+    found = asyncio.run(_list(store, which, page, with_times=not as_json))
     if as_json:
         for row in found.rows:
             print_json(listed(row, found.retrying.get(row.task_no)))
@@ -76,13 +83,12 @@ def list_tasks(
         print_table(
             ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"),
             [_cells(row, found) for row in found.rows],
-            last_below=True,
         )
     if found.more:
         click.echo(f"arriero: {_more(found, page)}", err=True)
 
 
-async def _list(url: str | None, which: Which, page: Page) -> Listed:
+async def _list(url: str | None, which: Which, page: Page, *, with_times: bool) -> Listed:
     async with reading(url) as store:
         now = store.now()
         meant = which.filter(now)
@@ -94,7 +100,14 @@ async def _list(url: str | None, which: Which, page: Page) -> Listed:
         if rows and len(rows) == page.limit:
             after, before = _rest(rows, page)
             more = await store.count_listed(meant, after=after, before=before, limit=COUNTED_MAX)
-        return Listed(now, rows, {step.task_no: step for step in retrying}, more)
+        took = await _took(store, rows, now) if with_times else {}
+        return Listed(now, rows, {step.task_no: step for step in retrying}, took, more)
+
+
+async def _took(store: StateStore, rows: list[TaskRow], now: Instant) -> dict[int, float]:
+    """Only tasks for which somebody may have waited need a look at their history."""
+    waited = [row for row in rows if may_have_waited(row)]
+    return {row.task_no: (await read_times(store, row.task_no)).of_task(row, now).took or 0.0 for row in waited}
 
 
 async def _rows(store: StateStore, meant: TaskFilter, page: Page) -> list[TaskRow]:
@@ -132,7 +145,7 @@ def _cells(row: TaskRow, found: Listed) -> tuple[str, ...]:
         f"{task.state}, paused" if task.paused else task.state,
         str(task.failure_count),
         shown_time(task.submitted_at),
-        shown_span(task.submitted_at, task.ended_at),
+        span(found.took[task.no]) if task.no in found.took else shown_span(task.submitted_at, task.ended_at),
         _reason(task, found),
     )
 

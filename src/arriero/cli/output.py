@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ import click
 import msgspec
 
 from ..attempt import as_datetime
+from ..core.wording import span
 from ..escaping import escaped, escaped_json, one_line
 from ..model import Instant
+from . import layout
 
 PROGRESS_AFTER_SECONDS = 1.0
 PROGRESS_EVERY_SECONDS = 0.2
-GAP = 2  # between two columns
-INDENT = "    "  # of what stands below a row
 
 __all__ = [
     "PlainFormatter",
@@ -30,9 +31,11 @@ __all__ = [
     "one_line",
     "print_json",
     "print_table",
+    "print_text",
     "shown_exactly",
     "shown_span",
     "shown_time",
+    "terminal_width",
     "time_of",
     "write_no_more",
 ]
@@ -56,8 +59,8 @@ def shown_time(when: datetime | None) -> str:
 
 
 def shown_span(start: datetime | None, end: datetime | None) -> str:
-    """Seconds between two times; empty while one is missing."""
-    return "" if start is None or end is None else f"{(end - start).total_seconds():.3f} s"
+    """The length of the time between two times; empty while one is missing."""
+    return "" if start is None or end is None else span((end - start).total_seconds())
 
 
 def shown_exactly(instant: Instant) -> str:
@@ -97,60 +100,32 @@ class PlainFormatter(logging.Formatter):
         return escaped(super().format(record), keep="\n\t")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_below: bool = False) -> None:
-    """Rows under their columns: fitted to a terminal, else aligned text that tools can cut.
-
-    Args:
-        last_below: the last column is a sentence, which nobody reads in a column of ten characters: on a terminal that
-            is too narrow the last columns stand below their row, cut to one line.
-    """
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows under their columns: fitted to a terminal, else aligned text that tools can cut."""
     cells = [[one_line(cell) for cell in row] for row in rows]
-    if sys.stdout is not None and sys.stdout.isatty():
-        if not (last_below and _printed_below(columns, cells)):
-            _print_framed(columns, cells)
+    width = terminal_width()
+    if width is not None:
+        click.echo("\n".join(layout.table(columns, cells, width)))
         return
     widths = [max(len(row[at]) for row in (columns, *cells)) for at in range(len(columns))]
     for row in (columns, *cells):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _printed_below(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
-    """Print what does not fit below each row, in one line; not where all fits, or less than two columns do."""
-    from rich.cells import cell_len, set_cell_size
-    from rich.console import Console
+def print_text(text: str, *, first: str = "", hanging: int = 0) -> None:
+    """A sentence: broken between words on a terminal, else one line.
 
-    width = Console().width
-    widths = [max(cell_len(row[at]) for row in (columns, *cells)) for at in range(len(columns))]
-    ends = [sum(widths[:count]) + GAP * (count - 1) for count in range(1, len(widths) + 1)]
-    fitting = sum(end <= width for end in ends)
-    if not 2 <= fitting < len(columns):
-        return False
-    for row in (columns, *cells):
-        padded = [set_cell_size(cell, size) for cell, size in zip(row, widths, strict=True)]
-        click.echo((" " * GAP).join(padded[:fitting]).rstrip())
-        below = (" " * GAP).join(filter(None, row[fitting:]))
-        if below:
-            click.echo(f"{INDENT}{_cut_to(below, width - len(INDENT))}")
-    return True
+    Args:
+        first: what it begins with, as it is, like a label and its indentation.
+        hanging: how far its later lines are indented.
+    """
+    line, width = one_line(text), terminal_width()
+    click.echo(first + line if width is None else "\n".join(layout.wrapped(line, width, first=first, hanging=hanging)))
 
 
-def _cut_to(text: str, width: int) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 3).rstrip()}..."
-
-
-def _print_framed(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")  # an id is folded rather than cut
-    for row in cells:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+def terminal_width() -> int | None:
+    """Places of a line of the terminal that standard output is; None: it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 def _is_watched(beside_data: bool) -> bool:

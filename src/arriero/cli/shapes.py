@@ -8,9 +8,10 @@ from ..attempt import as_datetime
 from ..core.attempts import Retrying
 from ..core.compensation import open_compensations
 from ..core.convoy_words import Ahead
+from ..core.elapsed import TaskTimes
 from ..core.readable import faults_of, faults_told, legible, legible_task
 from ..core.supervision import step_policy
-from ..model import Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
+from ..model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
 from ..task_view import waiting_for, waiting_for_release
 from .output import time_of
 
@@ -91,7 +92,8 @@ class ShownStep(msgspec.Struct, frozen=True):
     """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
 
     ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where a person
-    had other ``arguments`` sent.
+    had other ``arguments`` sent. ``started_at``: when its last attempt began. ``took_seconds``: without
+    ``waited_seconds``, in which the task waited for a person.
     """
 
     ordinal: int
@@ -119,12 +121,18 @@ class ShownStep(msgspec.Struct, frozen=True):
     not_before: datetime | None
     complete_by: datetime | None
     finished_at: datetime | None
+    started_at: datetime | None
+    took_seconds: float | None
+    waited_seconds: float
+    held_by: str | None
 
 
 class ShownTask(msgspec.Struct, frozen=True):
     """``task show``. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
 
-    ``unreadable``: columns that this release cannot read; what is shown in their place is not theirs.
+    ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for a person.
+    ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
+    place is not theirs.
     """
 
     no: int
@@ -156,6 +164,21 @@ class ShownTask(msgspec.Struct, frozen=True):
     sequence: int | None = None
     turn: str | None = None
     unreadable: tuple[str, ...] = ()
+    took_seconds: float | None = None
+    waited_seconds: float = 0.0
+    held_by: str | None = None
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """What is read beside a task's own rows: its times, the names of the processes that hold it, the store's clock."""
+
+    times: TaskTimes
+    holders: dict[int, str]
+    now: Instant
+
+    def holder(self, process_no: int | None) -> str | None:
+        """The name of a process; its number where nobody knows a name."""
+        return None if process_no is None else self.holders.get(process_no, f"process {process_no}")
 
 
 def cut(text: str) -> str:
@@ -216,10 +239,12 @@ def standing(as_it_stands: Loaded, ahead: Ahead | None = None) -> StandingTask:
     )
 
 
-def shown(as_it_stands: Loaded, ahead: Ahead | None = None) -> ShownTask:
+def shown(as_it_stands: Loaded, beside: Beside, ahead: Ahead | None = None) -> ShownTask:
     """A task's rows as one value. ``ahead``: who comes before it in its convoy, if its turn has not come."""
     loaded, faults = legible_task(as_it_stands)
     task = loaded.task
+    elapsed = beside.times.of_task(task, beside.now)
+    unread_events = (f"column events of table history (row {number})" for number in beside.times.unreadable)
     without_policy = {fault.number for fault in faults if (fault.table, fault.column) == ("step", "policy")}
     has_policy = all((fault.table, fault.column) != ("task", "policy") for fault in faults)
     failure = None if task.failure is None else _read_task_failure(task.failure)
@@ -247,12 +272,17 @@ def shown(as_it_stands: Loaded, ahead: Ahead | None = None) -> ShownTask:
         complete_by=time_of(task.complete_by),
         paused_at=time_of(task.paused_at),
         reply_to=task.reply_to,
-        steps=tuple(_step(step, loaded, has_policy=step.step_no not in without_policy) for step in loaded.steps),
+        steps=tuple(
+            _step(step, loaded, beside, has_policy=step.step_no not in without_policy) for step in loaded.steps
+        ),
         convoy=None if loaded.convoy is None else loaded.convoy.key,
         place=task.place,
         sequence=task.sequence,
         turn=None if task.turn is None else str(task.turn),
-        unreadable=tuple(fault.says for fault in faults),
+        unreadable=(*(fault.says for fault in faults), *unread_events),
+        took_seconds=elapsed.took,
+        waited_seconds=elapsed.waited,
+        held_by=beside.holder(task.locked_by),
     )
 
 
@@ -261,7 +291,8 @@ def _still_open(loaded: Loaded) -> tuple[str, ...]:
     return open_compensations(loaded.steps) if undoing else ()
 
 
-def _step(step: StepRow, loaded: Loaded, *, has_policy: bool) -> ShownStep:
+def _step(step: StepRow, loaded: Loaded, beside: Beside, *, has_policy: bool) -> ShownStep:
+    elapsed = beside.times.of_step(step, beside.now)
     return ShownStep(
         ordinal=step.ordinal,
         kind=str(step.kind),
@@ -288,6 +319,10 @@ def _step(step: StepRow, loaded: Loaded, *, has_policy: bool) -> ShownStep:
         not_before=time_of(step.not_before),
         complete_by=time_of(step.complete_by),
         finished_at=time_of(step.finished_at),
+        started_at=time_of(beside.times.began.get(step.ordinal)),
+        took_seconds=elapsed.took,
+        waited_seconds=elapsed.waited,
+        held_by=beside.holder(step.locked_by),
     )
 
 

@@ -1,24 +1,30 @@
 """``arriero task``: the group, and ``arriero task show``."""
 
 import asyncio
+from collections.abc import Sequence
 
 import click
+import msgspec
 
 from .. import codec
 from ..core.convoy_words import Ahead, place_told
+from ..core.elapsed import Elapsed
 from ..core.readable import legible_task
 from ..core.supervision import task_policy
+from ..core.wording import span
 from ..errors import UnknownTask
 from ..model import Loaded, TaskRow, Turn
 from ..store.base import StateStore
-from ..task_view import asked_ahead
+from ..task_view import asked_ahead, read_holders, read_times
 from .listing import list_tasks
 from .near_misses import NearMissGroup
-from .output import one_line, print_json, print_table, shown_span, shown_time
-from .shapes import ShownStep, cut, shown
+from .output import print_json, print_table, print_text, shown_time
+from .shapes import Beside, ShownStep, ShownTask, cut, shown
 from .stores import json_option, reading, store_option
 from .tracebacks import print_traces
 from .verbs import VERBS
+
+LABEL_WIDTH = 17
 
 
 @click.group(cls=NearMissGroup, invoke_without_command=True)
@@ -35,17 +41,19 @@ def task(context: click.Context) -> None:
 @json_option
 def show_task(task_id: str, store: str | None, as_json: bool) -> None:
     """Show one task: its steps, attempts and failures, what it waits for, what is still to be undone."""
-    loaded, ahead = asyncio.run(_show(task_id, store))
+    loaded, beside, ahead = asyncio.run(_show(task_id, store))
+    one = shown(loaded, beside, ahead)
     if as_json:
-        print_json(shown(loaded, ahead))
+        print_json(one)
     else:
-        _print(loaded, ahead)
+        _print(one, legible_task(loaded)[0])
 
 
-async def _show(task_id: str, store: str | None) -> tuple[Loaded, Ahead | None]:
+async def _show(task_id: str, store: str | None) -> tuple[Loaded, Beside, Ahead | None]:
     async with reading(store) as opened:
         loaded = await find_task(task_id, opened)
-        return loaded, await asked_ahead(loaded, opened)
+        beside = Beside(await read_times(opened, loaded.task.task_no), await read_holders(loaded, opened), opened.now())
+        return loaded, beside, await asked_ahead(loaded, opened)
 
 
 async def find_task(task_id: str, store: StateStore) -> Loaded:
@@ -56,15 +64,14 @@ async def find_task(task_id: str, store: StateStore) -> Loaded:
     return loaded
 
 
-def _print(as_it_stands: Loaded, ahead: Ahead | None) -> None:
-    one = shown(as_it_stands, ahead)
-    loaded, _ = legible_task(as_it_stands)
+def _print(one: ShownTask, loaded: Loaded) -> None:
     for says in one.unreadable:
-        click.echo(one_line(f"{'cannot be read:':17}{says}"))
+        _print_line("cannot be read", says)
     lines = {
         "task": f"{one.id} (number {one.no})",
         "workflow": one.workflow,
         "state": one.state,
+        "held by": "" if one.held_by is None else f"process {one.held_by.removeprefix('process ')}",
         "convoy": _convoy(loaded),
         "waits for": one.waiting_for,
         "reason": one.reason,
@@ -73,6 +80,7 @@ def _print(as_it_stands: Loaded, ahead: Ahead | None) -> None:
         "submitted": shown_time(one.submitted_at),
         "started": shown_time(one.started_at),
         "ended": shown_time(one.ended_at),
+        "took": Elapsed(one.took_seconds, one.waited_seconds).says,
         "complete by": shown_time(one.complete_by),
         "paused since": shown_time(one.paused_at),
         "incarnation": str(one.incarnation) if one.incarnation > 1 else "",
@@ -85,15 +93,42 @@ def _print(as_it_stands: Loaded, ahead: Ahead | None) -> None:
     }
     for name, value in lines.items():
         if value:
-            click.echo(f"{name + ':':17}{one_line(value)}")
+            _print_line(name, value)
     if one.steps:
-        click.echo()
-        print_table(
-            ("", "step", "agent", "state", "attempt", "took", "calls at most", "says"),
-            list(map(_step_cells, one.steps)),
-        )
-        click.echo("calls at most: tries x attempts x rounds")
+        _print_steps(one.steps)
     print_traces(one)
+
+
+def _print_line(name: str, value: str) -> None:
+    print_text(value, first=f"{name + ':':{LABEL_WIDTH}}", hanging=LABEL_WIDTH)
+
+
+def _print_steps(steps: Sequence[ShownStep]) -> None:
+    click.echo()
+    columns = ("", "step", "agent", "state", "attempt", "took", "calls at most", "says")
+    print_table(columns, list(map(_step_cells, steps)))
+    print_text("calls at most: tries x attempts x rounds")
+    if results := [(str(step.ordinal), step.label, cut(_text(step.result))) for step in steps if _has_result(step)]:
+        click.echo()
+        print_table(("", "step", "result"), results)
+    if keys := [
+        (str(step.ordinal), _step_name(step), step.idempotency_key) for step in steps if _may_be_asked_for(step)
+    ]:
+        click.echo()
+        print_table(("", "step", "idempotency key"), keys)
+
+
+def _has_result(step: ShownStep) -> bool:
+    return step.kind == "step" and step.result is not None and _text(step.result) != "null"
+
+
+def _may_be_asked_for(step: ShownStep) -> bool:
+    """Whether a person may have to ask the service what it knows of the step."""
+    return step.kind != "timer" and step.taken and (step.in_doubt or step.state in ("running", "failed"))
+
+
+def _text(payload: msgspec.Raw | None) -> str:
+    return "" if payload is None else bytes(payload).decode()
 
 
 def _convoy(loaded: Loaded) -> str:
@@ -120,7 +155,6 @@ def _task_policy(row: TaskRow) -> str:
 
 
 def _step_cells(step: ShownStep) -> tuple[str, ...]:
-    kind = {"compensation": "undo of ", "timer": "timer "}.get(step.kind, "")
     said = (
         ("pivot", step.pivot),
         ("in doubt", step.in_doubt),
@@ -130,14 +164,18 @@ def _step_cells(step: ShownStep) -> tuple[str, ...]:
     marks = [word for word, is_so in said if is_so]
     return (
         str(step.ordinal),
-        f"{kind}{step.label}",
+        _step_name(step),
         step.agent,
         ", ".join([step.state, *marks]),
         str(step.attempt) if step.taken else "",
-        shown_span(step.opened_at, step.finished_at),
+        "" if step.took_seconds is None else span(step.took_seconds),
         _product(step),
         _says(step),
     )
+
+
+def _step_name(step: ShownStep) -> str:
+    return {"compensation": "undo of ", "timer": "timer "}.get(step.kind, "") + step.label
 
 
 def _product(step: ShownStep) -> str:

@@ -13,6 +13,8 @@ from . import wording
 from .fold import Event
 
 _read_events = msgspec.json.Decoder(list[Event]).decode
+SHORT_SECONDS = 60.0  # of what ended sooner after its submission, no wait for a person is worth looking for
+
 _LEAVES_AN_END = frozenset((Verb.RESUBMIT, Verb.COMPENSATE))
 _ENDS_A_PAUSE = frozenset((Verb.RESUME, Verb.COMPENSATE, Verb.CANCEL))
 
@@ -120,3 +122,10 @@ class TaskTimes:
         still = [] if self._ended is None else [Rest(self._ended[0], None, self._ended[1])]
         paused = [] if self._paused is None else [Rest(self._paused, None, for_person=True)]
         return [*self.rests, *still, *paused]
+
+
+def may_have_waited(task: TaskRow) -> bool:
+    """Whether the row alone cannot tell how long an ended task took: a person reopened it, or it took long enough."""
+    if not isinstance(task.ended_at, int) or not isinstance(task.submitted_at, int):
+        return False
+    return task.incarnation != 1 or seconds_between(task.submitted_at, task.ended_at) >= SHORT_SECONDS

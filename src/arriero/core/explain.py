@@ -49,6 +49,7 @@ class Reason(msgspec.Struct, frozen=True):
     """One thing that is so. ``kind`` is for programs; ``step`` a label; ``since`` and ``until`` where it has them.
 
     ``trace``: of one that names a line of code: all lines that the exception passed.
+    ``idempotency_key``: what the step's service knows it by, where somebody may have to ask that.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Reason(msgspec.Struct, frozen=True):
     step: str = ""
     since: Instant | None = None
     until: Instant | None = None
+    idempotency_key: str = ""
     trace: Trace = ()
 
 
@@ -436,7 +438,7 @@ class _Explained:
             says += "; its result is kept when it comes"
         if step.failure is not None:
             says += f"; the attempt before failed: {wording.step_failure(step)}"
-        return Reason("running", says + self._doubt(step), step.label, since=since, until=until)
+        return Reason("running", says + self._doubt(step), step.label, since, until, step.idempotency_key)
 
     def _requested(self, step: StepRow) -> Reason:
         name, due = wording.named(step), step.not_before
@@ -449,7 +451,7 @@ class _Explained:
             says += f"; it fails when nobody takes it by {self._at(step.wait_by)} (wait_within)"
         if step.failure is not None:
             says += f"; the attempt before failed: {wording.step_failure(step)}"
-        return Reason("untaken", says + self._doubt(step), step.label, since=due, until=step.wait_by)
+        return Reason("untaken", says + self._doubt(step), step.label, due, step.wait_by, _key_in_doubt(step))
 
     def _to_be_tried_again(self, step: StepRow, due: Instant) -> Reason:
         is_cool_off = step.failure_count > 0 and step.failure_count % step_policy(step).supervision.attempts == 0
@@ -458,7 +460,8 @@ class _Explained:
             f"{wording.named(step)}: {attempt_named(step)} comes not before {self._at(due)}: {why}"
             f" ({wording.step_failure(step) or 'no reason is kept'})"
         )
-        return Reason("cool_off" if is_cool_off else "retry", says + self._doubt(step), step.label, until=due)
+        kind = "cool_off" if is_cool_off else "retry"
+        return Reason(kind, says + self._doubt(step), step.label, None, due, _key_in_doubt(step))
 
     def _who_could_take(self, step: StepRow, due: Instant) -> str:
         ready = self.running.hosting_step(step.agent, step.name)
@@ -529,26 +532,29 @@ class _Explained:
         times = wording.counted(step.failure_count, "attempt")
         after = f" after {times}" if step.failure_count else ""
         says = f"{wording.named(step)} failed{after} ({wording.step_failure(step)}); {doubt}; resubmit does it again, {edited}"
-        return Reason("failed_step", says, step.label, since=step.finished_at)
+        return Reason(
+            "failed_step", says + _to_be_asked(step), step.label, step.finished_at, None, step.idempotency_key
+        )
 
     @staticmethod
     def _in_doubt(step: StepRow) -> Reason:
-        says = f"{wording.named(step)} is {step.state} and in doubt: it may have happened"
-        return Reason("in_doubt", says, step.label, since=step.finished_at)
+        says = f"{wording.named(step)} is {step.state} and in doubt: it may have happened{_to_be_asked(step)}"
+        return Reason("in_doubt", says, step.label, step.finished_at, None, step.idempotency_key)
 
     def _undo_stopped(self) -> list[Reason]:
         found: list[Reason] = []
         for step in stuck_in_doubt(self.life)[:STEPS_TOLD_MAX]:
             says = (
                 f"{wording.named(step)} may have happened and has no compensation: find out whether it did, then answer it;"
-                " only then resubmit goes on with the undo"
+                f" only then resubmit goes on with the undo{_to_be_asked(step)}"
             )
-            found.append(Reason("in_doubt", says, step.label, since=step.finished_at))
+            found.append(Reason("in_doubt", says, step.label, step.finished_at, None, step.idempotency_key))
         still_open = [
             step for step in self.life if step.kind is StepKind.COMPENSATION and step.state is not StepState.COMPLETED
         ]
         for step in still_open[:STEPS_TOLD_MAX]:
-            found.append(Reason("open_compensation", self._still_open(step), step.label, since=step.finished_at))
+            key = step.idempotency_key if step.state is StepState.FAILED else _key_in_doubt(step)
+            found.append(Reason("open_compensation", self._still_open(step), step.label, step.finished_at, None, key))
         if still_open:
             says = (
                 "repair what the undo fails by, then resubmit goes on with it; or undo it by hand and answer"
@@ -562,8 +568,8 @@ class _Explained:
         name = wording.named(step)
         if step.state is StepState.FAILED:
             doubt = "; it is in doubt: it may have happened" if step.in_doubt else ""
-            return f"{name} failed ({wording.step_failure(step)}){doubt}"
-        return f"{name} is still open{', and in doubt' if step.in_doubt else ''}"
+            return f"{name} failed ({wording.step_failure(step)}){doubt}{_to_be_asked(step)}"
+        return f"{name} is still open{', and in doubt' if step.in_doubt else ''}{_to_be_asked(step)}"
 
     def _told(self) -> list[Reason]:
         alert = self.alert
@@ -588,6 +594,20 @@ class _Explained:
         how = "has happened" if pivot.state is StepState.COMPLETED else "may have happened"
         says = f"past its pivot: {wording.named(pivot)} {how}, so nothing is undone any more and compensate is refused"
         return [Reason("pivot", says, pivot.label, since=pivot.finished_at)]
+
+
+def _key_in_doubt(step: StepRow) -> str:
+    return step.idempotency_key if step.in_doubt else ""
+
+
+def _to_be_asked(step: StepRow) -> str:
+    """How a person settles a doubt: the service knows what it did by the key that came with the call."""
+    if not step.in_doubt:
+        return ""
+    return (
+        f"; ask {step.agent} whether it knows the idempotency key {step.idempotency_key}, and say what it answers with"
+        " `arriero task answer`"
+    )
 
 
 _HINTS = {
