@@ -83,7 +83,7 @@ def test_a_verb_takes_since_as_a_filter_and_no_limit(sold: Call) -> None:
     both = sold("task", "pause", "later", "--since", "2h", "--reason", "x")
     assert "both the ID 'later' and a filter (--since 7200 s) are given" in both.stderr
     paused = sold("task", "pause", "--since", "2020-01-01", "--reason", "x", "--dry-run")
-    assert "accepted for 1 of 6 tasks, refused for 5" in paused.stdout
+    assert "accepted for 1 of 1 task; 5 tasks left out" in paused.stdout
     nobody = sold("task", "pause", "--since", "2999-01-01T12:00+01:00", "--reason", "x")
     assert "no task fits --since 2999-01-01T11:00:00Z" in nobody.stderr
 
