@@ -120,7 +120,7 @@ def test_list_shows_what_is_tried_again_with_its_last_failure(bank: Call) -> Non
     (task,) = listed
     retry = task["retry"]
     assert (retry["agent"], retry["step"]) == ("payments", "charge")
-    assert retry["failure"] == {"cause": "transient", "message": "connection refused"}
+    assert (retry["failure"]["cause"], retry["failure"]["message"]) == ("transient", "connection refused")
     assert retry["attempt"] == retry["failure_count"] + 1
     text = bank("task", "list", "--limit", "1")
     assert "  charge, attempt " in text.stdout

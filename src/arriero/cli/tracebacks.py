@@ -4,15 +4,15 @@ import click
 
 from ..core.tracing import place_told, traceback_lines
 from ..model import Trace
-from .output import one_line
+from .output import print_text
 from .shapes import ShownTask
 
 
 def print_trace(trace: Trace, *, indent: int) -> None:
-    """The lines that an exception passed, each one line on the screen whatever it holds; nothing for an empty one."""
+    """The lines that an exception passed; nothing for an empty one."""
     for line in traceback_lines(trace):
         depth = len(line) - len(line.lstrip())
-        click.echo(f"{' ' * (indent + depth)}{one_line(line)}")
+        print_text(line.strip(), first=" " * (indent + depth), hanging=indent + depth + 2)
 
 
 def print_traces(task: ShownTask) -> None:
@@ -24,5 +24,5 @@ def print_traces(task: ShownTask) -> None:
     for name, trace in traces.items():
         told = place_told(trace)
         click.echo()
-        click.echo(one_line(f"where {name} failed{'; ' if told else ''}{told}"))
+        print_text(f"where {name} failed{'; ' if told else ''}{told}", hanging=2)
         print_trace(trace, indent=2)
