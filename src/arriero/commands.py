@@ -54,13 +54,18 @@ Outcome = Succeeded | RetryAsked | GaveUp
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False):
-    """What became of an attempt: of step ``step_no`` under the step's ``fence``, after so many tries."""
+    """What became of an attempt: of step ``step_no`` under the step's ``fence``, after so many tries.
+
+    ``attempt``, ``complete_by``: as the attempt was dispatched; a report that no longer counts is kept with them.
+    """
 
     step_no: int
     fence: int
     outcome: Outcome
     delivered_at: Instant
     tries: int = 1
+    attempt: int = 0
+    complete_by: Instant | None = None
 
 
 class Fired(msgspec.Struct, frozen=True, gc=False):
@@ -245,10 +250,14 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
 
 
 class Report(Command, frozen=True, gc=False, kw_only=True):
-    """An Agent's report for a task that its own process does not hold."""
+    """An Agent's report for a task that its own process does not hold.
+
+    ``late``: the attempt's time was over on the Agent's own clock. It never counts, whatever the store's clock says.
+    """
 
     process_no: int
     report: Reported
+    late: bool = False
 
 
 class Recover(Command, frozen=True, gc=False, kw_only=True):

@@ -458,6 +458,45 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
     trace: str | None = None  # where in the code the failure was, as JSON text of a Trace; None: nobody knows
 
 
+class EditRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A payload that a person gave or replaced, and the one it replaced. Kept until the task is purged.
+
+    Payloads are JSON text. ``before`` None: there was none; ``after`` None: it was taken away.
+    """
+
+    task_no: int
+    link: int  # of the commit in the task's history that tells of it
+    ordinal: int  # of the step; 0: the task itself
+    what: Literal["arguments", "result", "output"]
+    incarnation: int  # of the task from this edit on
+    attempt: int  # of the step: the first one that this edit concerns; 0: the task itself
+    at: Instant
+    edited_by: str
+    reason: str
+    before: str | None
+    after: str | None
+    key_before: str = ""  # of the step: its idempotency key until then
+    key_after: str = ""  # and from then on
+
+
+class LateAnswerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What an attempt answered when it no longer counted. Kept until the task is purged; nothing else reads it.
+
+    ``answer`` is JSON text: of ``succeeded`` the result, of ``failed`` a StepFailure.
+    """
+
+    task_no: int
+    ordinal: int
+    fence: int  # of the step, when the attempt was dispatched
+    attempt: int
+    verdict: Literal["late", "stale"]
+    outcome: Literal["succeeded", "failed"]
+    answer: str
+    answered_at: Instant
+    complete_by: Instant  # of that attempt
+    link: int  # of the commit in the task's history that tells of it
+
+
 class HistoryRow(msgspec.Struct, frozen=True, gc=False):
     """One commit's events of one task (or of the store itself: ``task_no`` 0), one link of its hash chain."""
 

@@ -357,6 +357,11 @@ def the_second_attempt_has_another_key(story: Story) -> None:
     story.event("plain", "step.dispatched", step=2, attempt=2)["key"] = "another"
 
 
+@violates("I13")
+def an_answer_that_counted_is_kept_as_a_late_one_too(story: Story) -> None:
+    story.event("plain", "step.report")["kept"] = True
+
+
 @violates("I18")
 def edited_arguments_keep_the_key(story: Story) -> None:
     _rekey(story, "held", 2, story.event("held", "step.opened", step=2)["idempotency_key"])
@@ -820,6 +825,11 @@ def the_end_of_an_incarnation_is_not_told(story: Story) -> None:
 
 
 # --- people
+@violates("I59")
+def an_edit_names_other_arguments_as_replaced_than_were_sent(story: Story) -> None:
+    story.event("held", "step.edited")["replaces"] = "another"
+
+
 @violates("I59")
 def a_verb_is_by_nobody(story: Story) -> None:
     story.event("held", "operator.action")["by"] = ""

@@ -9,8 +9,8 @@ import pytest
 from test_postgres_convoys import PATIENCE, SOMEBODY_WAITS, until
 
 from arriero import TransactionConflict
-from arriero.commands import Process, Submitted
-from arriero.model import Instant
+from arriero.commands import Operate, Process, Report, Submitted
+from arriero.model import Instant, Verb
 from arriero.store.apart import SetApart
 from arriero.store.base import Busy, PurgeNamed
 from arriero.store.postgres import purging
@@ -129,3 +129,20 @@ async def test_a_task_that_another_transaction_has_open_is_not_waited_for(world:
         which = PurgeNamed(what="task", name="old", ended_before=world.clock())
         with pytest.raises(Busy, match="another transaction has a task of it open"):
             await world.store.purge_named(which, actor="janitor", limit=1)
+
+
+async def test_a_release_that_does_not_know_edits_and_late_answers_removes_them_with_the_task(
+    world: World, url: str
+) -> None:
+    await world.process()
+    task, (charge,) = await world.running(await world.held(), "charge")
+    report = world.report_command(charge, attempt=1, complete_by=charge.complete_by).report
+    await world.refused(Report(actor="p", process_no=1, report=report, late=True), "late")
+    action = {"actor": "ann", "by": "ann", "reason": "in cash", "task_no": task.task_no, "incarnation": 1}
+    await world.written(Operate(verb=Verb.ANSWER, step=1, result='"receipt"', **action))
+    assert len(await world.store.edits(task.task_no)) == len(await world.store.late_answers(task.task_no)) == 1
+    with psycopg.connect(url, autocommit=True) as connection:  # as a purge of release 0.4.0 does
+        for table in ("history", "alert", "body", "step", "task"):
+            connection.execute(f"DELETE FROM arriero.{table}".encode())
+    assert await world.store.edits(task.task_no) == []
+    assert await world.store.late_answers(task.task_no) == []

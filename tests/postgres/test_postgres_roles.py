@@ -124,6 +124,10 @@ async def test_a_whole_app_runs_as_run_with_verbs_convoys_replies_and_ledgers_an
         "UPDATE arriero.history SET actor = 'ana'",
         "DELETE FROM arriero.history",
         "TRUNCATE arriero.history",
+        "UPDATE arriero.edit SET reason = ''",
+        "DELETE FROM arriero.edit",
+        "UPDATE arriero.late_answer SET answer = '1'",
+        "DELETE FROM arriero.late_answer",
         "INSERT INTO arriero.migration VALUES (99, '0099_forged', 0)",
         "CREATE TABLE arriero.mine (x integer)",
         "ALTER FUNCTION arriero.keep_task SECURITY INVOKER",
@@ -177,7 +181,7 @@ async def test_submit_submits_by_sql_and_joined_to_its_own_transaction(place: Pl
 
 
 TABLES = (
-    "task", "body", "step", "history", "store_head", "process", "writer", "lease", "status", "alert", "workflow",
+    "task", "body", "edit", "late_answer", "step", "history", "store_head", "process", "writer", "lease", "status", "alert", "workflow",
     "convoy", "convoy_tail", "ledger", "ledger_aside",
 )  # fmt: skip
 
@@ -333,6 +337,37 @@ def test_the_owner_keeps_his_rights(made: Place) -> None:
         schema_of(made.owner).migrate([Grant("read", "arriero")])
     with psycopg.connect(made.owner) as connection:
         connection.execute("UPDATE arriero.history SET actor = actor WHERE false")
+
+
+def test_roles_of_the_release_before_may_do_with_what_is_kept_beside_the_history_what_they_may_do_with_it() -> None:
+    from arriero.store.postgres import migrating
+
+    running = server()
+    name = f"rights_kept_{worker()}"
+    rights = {f"kept_read_{worker()}": "SELECT", f"kept_run_{worker()}": "SELECT, INSERT"}
+    running.drop_database(name)
+    owner = running.create_database(name)
+    known = migrating.known_migrations
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrating, "known_migrations", lambda: known()[:2])
+        schema_of(owner).migrate()
+    with psycopg.connect(owner, autocommit=True) as connection:
+        for role, granted in rights.items():
+            running.create_role(role)
+            connection.execute(f"GRANT {granted} ON arriero.history TO {role}".encode())
+    schema_of(owner).migrate()
+    asked = (
+        "SELECT string_agg(privilege_type, ', ' ORDER BY privilege_type DESC) FROM information_schema.role_table_grants"
+    )
+    with psycopg.connect(owner, autocommit=True) as connection:
+        for table in ("edit", "late_answer"):
+            for role, granted in rights.items():
+                where = " WHERE table_schema = 'arriero' AND table_name = %s AND grantee = %s"
+                assert connection.execute((asked + where).encode(), (table, role)).fetchone() == (granted,)
+    running.drop_database(name)
+    with psycopg.connect(running.url(), autocommit=True) as connection:
+        for role in rights:
+            connection.execute(f"DROP ROLE {role}".encode())
 
 
 async def test_a_role_that_had_a_process_s_rights_keeps_its_functions_when_the_schema_is_brought_up_to_date() -> None:

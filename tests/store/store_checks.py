@@ -5,8 +5,9 @@ from collections import defaultdict
 from arriero.core.chain import START, fits_link
 from arriero.core.export import export_lines, read_export
 from arriero.core.history import History, Violation, check, convoy_differences, differences
+from arriero.core.payload_record import PayloadRecord, record_differences
 from arriero.core.purging import ERASED
-from arriero.model import STEP_OPEN, TASK_OPEN, Loaded, StepKind, StepState, TaskRow, TaskState
+from arriero.model import STEP_OPEN, TASK_OPEN, HistoryRow, Loaded, StepKind, StepState, TaskRow, TaskState
 from arriero.store.base import StateStore
 
 TASKS_MAX = 100_000
@@ -45,8 +46,10 @@ async def broken_links(store: StateStore) -> list[str]:
 async def disagreements(store: StateStore) -> list[str]:
     """Where the tables say something else than the fold of the history, or a row something else than its neighbours."""
     history = History()
+    rows: defaultdict[int, list[HistoryRow]] = defaultdict(list)
     async for row in store.history():
         history.add(row)
+        rows[row.task_no].append(row)
     tasks = await _tasks(store)
     found: list[str] = []
     for task in tasks:
@@ -54,6 +57,9 @@ async def disagreements(store: StateStore) -> list[str]:
         assert loaded is not None
         found += differences(history.tasks[task.task_no], loaded)
         found += _wrong_counts(loaded)
+        number = task.task_no
+        record = PayloadRecord(tuple(await store.edits(number)), tuple(await store.late_answers(number)))
+        found += [f"task {task.task_id}: {said}" for said in record_differences(record, rows[number])]
     if set(history.tasks) != {task.task_no for task in tasks}:
         found.append(f"the history tells of the tasks {sorted(history.tasks)}, not of {[t.task_no for t in tasks]}")
     for one in (*await store.list_convoys(limit=CONVOYS_MAX), *await store.list_convoys("idle", limit=CONVOYS_MAX)):

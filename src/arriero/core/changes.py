@@ -33,7 +33,9 @@ from ..model import (
     TASK_OPEN,
     AlertRow,
     ConvoyRow,
+    EditRow,
     Instant,
+    LateAnswerRow,
     StatusKind,
     StatusRow,
     StepKind,
@@ -69,6 +71,10 @@ class Rows(Protocol):
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         """All rows of a task, in the order of opening."""
+        ...
+
+    def arguments(self, task_no: int) -> str:
+        """The arguments of what a task runs, as they stand."""
         ...
 
     def process_is_retired(self, process_no: int) -> bool: ...
@@ -112,6 +118,8 @@ class Change(msgspec.Struct):
     arguments: str | None = None  # the workflow's, as a person edited them
     rewrites: bool = False  # also fields change that no other command changes
     convoy: "ConvoyChange | None" = None
+    edit: EditRow | None = None
+    late_answer: LateAnswerRow | None = None
 
 
 class ConvoyChange(msgspec.Struct):
@@ -125,11 +133,12 @@ class ConvoyChange(msgspec.Struct):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The guard did not hold. ``events`` (of ``task_no``) keep a refused report for the operator."""
+    """The guard did not hold. ``events`` (of ``task_no``) and ``late_answer`` keep a refused report for the operator."""
 
     refusal: Refusal
     task_no: int = 0
     events: tuple[Event, ...] = ()
+    late_answer: LateAnswerRow | None = None
 
 
 def begun(step: StepRow, process_no: int, now: Instant, complete_within: float) -> StepRow:
@@ -188,6 +197,7 @@ class Writer:
         self.arguments: str | None = None
         self.rewrites = False
         self.convoy: ConvoyChange | None = None
+        self.edit: EditRow | None = None
 
     def change(self) -> Change:
         return Change(
@@ -202,6 +212,7 @@ class Writer:
             self.arguments,
             self.rewrites,
             self.convoy,
+            self.edit,
         )
 
     def step(self, step_no: int) -> StepRow | None:

@@ -34,6 +34,7 @@ class StepFold:
         self.kind: str = event["kind"]
         self.name: str = event["name"]
         self.idempotency_key: str = event.get("idempotency_key", "")
+        self.arguments: str | None = event.get("arguments")  # hash of those that it is sent
         self.undoes: int | None = event.get("undoes")
         self.declare(event)
         self.state = StepState.PLANNED if event.get("planned") else StepState.PENDING

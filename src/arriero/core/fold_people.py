@@ -77,7 +77,9 @@ def edited(task: TaskFold, event: Event) -> None:
     key = event["idempotency_key"]
     if task.keys.setdefault(key, step.ordinal) != step.ordinal or key == step.idempotency_key:
         task.convict("I18", f"step {step.ordinal} was edited and kept a key that was used before")
-    step.idempotency_key = key
+    if "replaces" in event and event["replaces"] != step.arguments:
+        task.convict("I59", f"the edit of step {step.ordinal} names other arguments as replaced than it was sent")
+    step.idempotency_key, step.arguments = key, event.get("arguments", step.arguments)
 
 
 def reopened(task: TaskFold, event: Event) -> None:

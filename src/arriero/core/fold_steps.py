@@ -68,6 +68,8 @@ def report(task: TaskFold, event: Event) -> None:
         task.convict("I16", f"a report has the verdict {verdict!r}")
     if verdict != "applied":
         return
+    if event.get("kept"):
+        task.convict("I13", f"a report of step {event['step']} was applied, and kept as a late answer besides")
     step = task.steps[event["step"]]
     if fence not in step.dispatched:
         task.convict("I16", f"a report of step {step.ordinal} under fence {fence} matches no dispatch")

@@ -57,7 +57,7 @@ CHECKED: dict[str, str] = {
     "I44": "a status never contradicts its task",
     "I45": "the last status of an incarnation tells its end, in the queue that the submission named",
     "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
-    "I59": "every verb of a person tells who, and from which state to which",
+    "I59": "every verb of a person tells who, from which state to which, and which arguments an edit replaces",
 }
 
 _HANDLERS: dict[str, Callable[[TaskFold, Event], None]] = {

@@ -212,6 +212,12 @@ def _set_back(story: Story, event: Event) -> str:
     return f"{story.step(event)} is to be done again, as attempt {event['attempt']}"
 
 
+def _edited(story: Story, event: Event) -> str:
+    since = f" from attempt {event['attempt']} on" if "attempt" in event else ""
+    kept = "; those it had are kept" if "replaces" in event else ""
+    return f"{story.step(event)} gets other arguments{since}, and a new key with them{kept}"
+
+
 def _answered(story: Story, event: Event) -> str:
     step = story.step(event)
     if not event["happened"]:
@@ -261,6 +267,9 @@ def _reported(story: Story, event: Event) -> str:
     said += f" after {tries} tries" if tries > 1 else ""
     if verdict == "applied":
         return f"{story.step(event)}: its attempt reports {said}"
+    if event.get("kept"):
+        answered = wording.answered_late(event["attempt"], event["answered_at"], event["complete_by"])
+        return f"{story.step(event)}: {answered} ({said}, refused as {verdict})"
     why = _REFUSED_REPORTS.get(verdict, verdict)
     return f"{story.step(event)}: a report of {said} was refused as {verdict}, nothing changed: {why}"
 
@@ -335,7 +344,7 @@ SENTENCES: dict[str, Callable[[Story, Event], str]] = {
     "step.opened": _opened,
     "step.reopened": _reopened,
     "step.set_back": _set_back,
-    "step.edited": lambda story, event: f"{story.step(event)} gets other arguments, and a new key with them",
+    "step.edited": _edited,
     "step.answered": _answered,
     "step.dispatched": _dispatched,
     "compensation.dispatched": _dispatched,

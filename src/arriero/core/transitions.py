@@ -23,7 +23,6 @@ from ..commands import (
     Report,
     Reported,
     Submit,
-    Succeeded,
 )
 from ..model import (
     TASK_FORWARD,
@@ -38,9 +37,10 @@ from ..model import (
     TaskState,
     later,
 )
-from .chain import START, payload_hash
+from .chain import START
 from .changes import STEPS_PER_TASK_MAX, Change, ConvoyChange, Refused, Rows, Writer, begun, claim
 from .convoys import settle
+from .late_answers import late_answer, refused_report_event, report_event
 from .placing import Spot, placed
 from .states import StepEvent, advance_step
 from .telling import Event, dispatched, published
@@ -123,25 +123,13 @@ def report_verdict(step: StepRow | None, fence: int, now: Instant) -> str:
     return "applied"
 
 
-def _report_event(step: StepRow | None, report: Reported, verdict: str) -> Event:
-    outcome = report.outcome
-    event: Event = {
-        "type": "step.report",
-        "step": 0 if step is None else step.ordinal,
-        "fence": report.fence,
-        "verdict": verdict,
-        "outcome": "succeeded" if isinstance(outcome, Succeeded) else "failed",
-        "tries": report.tries,
-    }
-    event["result"] = payload_hash(outcome.result if isinstance(outcome, Succeeded) else outcome.failure.message)
-    return event
-
-
-def _refused_report(step: StepRow | None, report: Reported, verdict: str) -> Refused:
+def _refused_report(step: StepRow | None, report: Reported, verdict: str, *, late: bool = False) -> Refused:
     refusal = Refusal(verdict, f"step {report.step_no} under fence {report.fence}")
     if step is None:
         return Refused(refusal)
-    return Refused(refusal, step.task_no, (_report_event(step, report, verdict),))
+    kept = late_answer(step, report, verdict, late=late)
+    event = refused_report_event(step, report, verdict, is_kept=kept is not None)
+    return Refused(refusal, step.task_no, (event,), kept)
 
 
 def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
@@ -167,7 +155,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return _refused_report(step, item, verdict)
         assert step is not None
         assert step.task_no == task.task_no
-        writer.events.append(_report_event(step, item, verdict))
+        writer.events.append(report_event(step, item, verdict))
         writer.record(step, item.outcome, item.delivered_at, step.fence)
     if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:
         # None of them is opened: their numbers would run into the next task's.
@@ -189,13 +177,15 @@ def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
     """An Agent's report for a task its process does not hold, guarded by the step's (fence, state) and time."""
     step = rows.step(command.report.step_no)
     verdict = report_verdict(step, command.report.fence, now)
+    if verdict == "applied" and command.late:
+        verdict = "late"  # by the Agent's own clock, which is never ahead of the store's
     if verdict != "applied":
-        return _refused_report(step, command.report, verdict)
+        return _refused_report(step, command.report, verdict, late=command.late)
     assert step is not None
     task = rows.task(step.task_no)
     assert task is not None
     writer = Writer(task, rows, now, command.process_no)
-    writer.events.append(_report_event(step, command.report, verdict))
+    writer.events.append(report_event(step, command.report, verdict))
     writer.record(step, command.report.outcome, now, step.fence)
     return _with_news(writer, step)
 

@@ -4,6 +4,7 @@ Guards first, on the rows as they stand; a verb that is refused changes nothing.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from ..model import (
     STEP_OPEN,
     TASK_OPEN,
     ConvoyRow,
+    EditRow,
     Instant,
     Loaded,
     StepKind,
@@ -98,6 +100,9 @@ class _LoadedRows:
 
     def open_steps(self, task_no: int) -> list[StepRow]:
         return [step for step in self._loaded.steps if step.state in STEP_OPEN]
+
+    def arguments(self, task_no: int) -> str:
+        return self._loaded.arguments
 
     def process_is_retired(self, process_no: int) -> bool:
         return False
@@ -234,8 +239,37 @@ class _Operation:
     def _edit_all(self) -> None:
         """Other arguments of what the task runs; what was submitted stays beside them."""
         if self.command.arguments is not None:
-            self.writer.arguments = self.command.arguments
-            self.event["arguments"] = payload_hash(self.command.arguments)
+            before, after = self.writer.rows.arguments(self.before.task_no), self.command.arguments
+            self.writer.arguments = after
+            self.event |= {"arguments": payload_hash(after), "replaces": payload_hash(before)}
+            self._keep_edit("arguments", before, after)
+
+    def _keep_edit(
+        self,
+        what: Literal["arguments", "result", "output"],
+        before: str | None,
+        after: str | None,
+        step: StepRow | None = None,
+        key: str = "",
+    ) -> None:
+        """Both payloads stay until the task is purged. ``key``: of the step from now on, if it gets another one."""
+        task, command = self.writer.task, self.command
+        key_before = "" if step is None else step.idempotency_key
+        self.writer.edit = EditRow(
+            task_no=task.task_no,
+            link=0,  # given when it is written
+            ordinal=0 if step is None else step.ordinal,
+            what=what,
+            incarnation=task.incarnation,
+            attempt=0 if step is None else step.attempt,
+            at=self.writer.now,
+            edited_by=command.by,
+            reason=command.reason,
+            before=before,
+            after=after,
+            key_before=key_before,
+            key_after=key or key_before,
+        )
 
     def _resume_undo(self) -> None:
         task, writer = self.before, self.writer
@@ -320,10 +354,13 @@ class _Operation:
             {
                 "type": "step.edited",
                 "step": step.ordinal,
+                "attempt": step.attempt,
                 "arguments": payload_hash(command.arguments),
+                "replaces": payload_hash(step.arguments),
                 "idempotency_key": key,
             }
         )
+        self._keep_edit("arguments", step.arguments, command.arguments, step, key)
         return replace(step, arguments=command.arguments, asked=step.asked or step.arguments, idempotency_key=key)
 
     # --- compensate and cancel
@@ -334,6 +371,8 @@ class _Operation:
             self._begin_undo(failure)
             return
         writer.set(incarnation=task.incarnation + 1, lost_count=0)
+        if task.output is not None:  # the end of the undo takes it out of the row
+            self._keep_edit("output", task.output, None)
         self._close_alert()
         self._begin_undo(failure)
 
@@ -408,6 +447,8 @@ class _Operation:
             finished_at=writer.now,
         )
         writer.put(answered)
+        if step.kind is StepKind.STEP:
+            self._keep_edit("result", step.result, result, step)
         writer.set(result_count=number, open_count=task.open_count - (step.state in STEP_OPEN), lost_count=0)
         writer.events.append(
             {

@@ -100,6 +100,16 @@ def step_failure(step: StepRow) -> str:
     return "" if step.failure is None else failed(msgspec.json.decode(step.failure, type=StepFailure))
 
 
+def answered_late(attempt: int, answered_at: Instant, complete_by: Instant) -> str:
+    """``attempt 1 answered at 2026-01-01 12:00:07Z, 2.0 s late: kept, not counted``.
+
+    An answer within its time came when its attempt no longer counted, as where a person had answered for it.
+    """
+    seconds = seconds_between(complete_by, answered_at)
+    late = f"{span(seconds)} late" if seconds >= 0 else "when it no longer counted"
+    return f"attempt {attempt} answered at {when(answered_at)}, {late}: kept, not counted"
+
+
 def size(count: int) -> str:
     """Bytes in the largest unit that fits: ``812 bytes``, ``40 kB``, ``1.2 MB``."""
     if count < 1_000:

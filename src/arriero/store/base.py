@@ -15,8 +15,10 @@ from ..errors import ArrieroError, StoreError
 from ..model import (
     AlertRow,
     ConvoyRow,
+    EditRow,
     HistoryRow,
     Instant,
+    LateAnswerRow,
     LeaseRow,
     Loaded,
     ProcessRow,
@@ -350,6 +352,14 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
 
     async def find(self, task_id: str) -> Loaded | None:
         """One task by its business id, as it stands; see ``load``."""
+        ...
+
+    async def edits(self, task_no: int) -> list[EditRow]:
+        """Payloads of a task that people gave or replaced, with those they replaced, in the order of the commits."""
+        ...
+
+    async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
+        """What attempts of a task answered when they no longer counted, in the order of the commits."""
         ...
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:

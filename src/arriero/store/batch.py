@@ -28,7 +28,7 @@ from ..core.readable import of_convoy
 from ..core.supervision import step_policy
 from ..core.telling import Event
 from ..errors import UnreadableRow
-from ..model import AlertRow, ConvoyRow, Instant, Loaded, StatusRow, StepRow, TailRow, TaskRow
+from ..model import AlertRow, ConvoyRow, EditRow, Instant, LateAnswerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from .base import SUPERVISOR_LEASE
 
 UPKEEP = "upkeep"  # the actor of what a store drops by its own rules
@@ -71,6 +71,14 @@ class Table(Rows, Protocol):
         """Keep a workflow's arguments as a person edited them; what was submitted still answers for its id."""
         ...
 
+    def add_edit(self, edit: EditRow) -> None:
+        """Keep a payload that a person gave or replaced, and the one it replaced."""
+        ...
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        """Keep what an attempt answered when it no longer counted; of one attempt only the first answer."""
+        ...
+
     def add_status(self, status: StatusRow) -> None:
         """Keep a status at the end of its queue; its ``no`` is given now."""
         ...
@@ -110,7 +118,7 @@ class Batch:
         try:
             result = self._decided(command)
             if isinstance(result, Refused) and result.events:
-                self.note(result.task_no, command.actor, list(result.events))
+                self.note(result.task_no, command.actor, list(result.events), result.late_answer)
         except UnreadableRow as error:  # before anything is written: the other commands of the batch go on
             self._table.set_apart(error)
             return error
@@ -204,6 +212,10 @@ class Batch:
             self._table.add_alert(change.alert)
         if change.arguments is not None:
             self._table.put_arguments(task.task_no, change.arguments)
+        if change.edit is not None:
+            self._table.add_edit(msgspec.structs.replace(change.edit, link=link))
+        if change.late_answer is not None:
+            self._table.add_late_answer(msgspec.structs.replace(change.late_answer, link=link))
         self._table.add_history(task.task_no, task.task_id, link, self.now, actor, events, head)
         if change.convoy is not None:
             self._write_convoy(change.convoy, actor)
@@ -225,12 +237,12 @@ class Batch:
         self._table.add_history(stream, convoy.key, link, self.now, actor, text, head)
         return msgspec.structs.replace(convoy, link=link, head=head)
 
-    def note(self, task_no: int, actor: str, events: list[Event]) -> None:
+    def note(self, task_no: int, actor: str, events: list[Event], late_answer: LateAnswerRow | None = None) -> None:
         """Append events that change no state: of a task, or with STORE_STREAM of the store itself."""
         if task_no != STORE_STREAM:
             task = self._table.task(task_no)
             assert task is not None
-            self.write(Change(task, [], [], events, []), actor)
+            self.write(Change(task, [], [], events, [], late_answer=late_answer), actor)
             return
         link, head = self._table.store_head()
         text = _encode(events).decode()

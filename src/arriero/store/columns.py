@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 
-from ..model import ConvoyRow, StepRow, TailRow, TaskRow
+from ..model import ConvoyRow, EditRow, LateAnswerRow, StepRow, TailRow, TaskRow
 
 TASK = TaskRow.__struct_fields__
 STEP = StepRow.__struct_fields__
 CONVOY = ConvoyRow.__struct_fields__
 TAIL = TailRow.__struct_fields__
+EDIT = EditRow.__struct_fields__
+LATE_ANSWER = LateAnswerRow.__struct_fields__
 STATUS = ("queue", "task_no", "number", "incarnation", "kind", "at", "data")
 ALERT = (
     "task_no",

@@ -21,8 +21,10 @@ from ..model import (
     AlertRow,
     ConvoyRow,
     ConvoyState,
+    EditRow,
     HistoryRow,
     Instant,
+    LateAnswerRow,
     LeaseRow,
     Loaded,
     ProcessRow,
@@ -412,6 +414,12 @@ class MemoryStore(MemoryAttempts):
     async def find(self, task_id: str) -> Loaded | None:
         task_no = self.numbers.get(task_id)
         return None if task_no is None or self.is_hidden(self.tasks[task_no]) else self.loaded(task_no)
+
+    async def edits(self, task_no: int) -> list[EditRow]:
+        return list(self.edit_rows.get(task_no, {}).values())
+
+    async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
+        return list(self.late_answer_rows.get(task_no, {}).values())
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         tasks = [self.tasks[no] for no in sorted(set(task_nos)) if no in self.tasks]

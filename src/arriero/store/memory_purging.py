@@ -39,6 +39,8 @@ class MemoryPurging(MemoryLedgers):
             self._remove(self.asked, task.task_no)
             self._remove(self.numbers, task.task_id)
             self._remove(self.steps, task.task_no)
+            self._remove(self.edit_rows, task.task_no)
+            self._remove(self.late_answer_rows, task.task_no)
         for alert in [a for a in self.alert_rows.values() if a.task_no in numbers]:
             self._remove(self.alert_rows, alert.no)
         self.log[:] = [row for row in self.log if row.task_no not in numbers]

@@ -14,8 +14,10 @@ from ..model import (
     STEP_BITS,
     AlertRow,
     ConvoyRow,
+    EditRow,
     HistoryRow,
     Instant,
+    LateAnswerRow,
     LeaseRow,
     Loaded,
     ProcessRow,
@@ -38,6 +40,8 @@ class MemoryTables:
         self.tasks: dict[int, TaskRow] = {}
         self.bodies: dict[int, str] = {}
         self.asked: dict[int, str] = {}  # what was submitted, where a person has sent other arguments
+        self.edit_rows: dict[int, dict[int, EditRow]] = defaultdict(dict)  # by task and link
+        self.late_answer_rows: dict[int, dict[tuple[int, int], LateAnswerRow]] = defaultdict(dict)  # by task, attempt
         self.numbers: dict[str, int] = {}
         self.steps: dict[int, dict[int, StepRow]] = defaultdict(dict)
         self.log: list[HistoryRow] = []
@@ -149,6 +153,14 @@ class MemoryTables:
 
     def submitted(self, task_no: int) -> str | None:
         return self.asked.get(task_no, self.bodies[task_no])
+
+    def add_edit(self, edit: EditRow) -> None:
+        self._put(self.edit_rows[edit.task_no], edit.link, edit)
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        attempt, rows = (answer.ordinal, answer.fence), self.late_answer_rows[answer.task_no]
+        if attempt not in rows:
+            self._put(rows, attempt, answer)
 
     # --- convoys
     def convoy(self, convoy_no: int) -> ConvoyRow:

@@ -10,7 +10,9 @@ from ..model import (
     AlertRow,
     ConvoyRow,
     ConvoyState,
+    EditRow,
     HistoryRow,
+    LateAnswerRow,
     LedgerRow,
     LedgerState,
     ProcessRow,
@@ -33,6 +35,8 @@ _LEDGER_STATES = {str(state): state for state in LedgerState}
 _CONVOY = ConvoyRow.__struct_fields__
 _TAIL = TailRow.__struct_fields__
 _LEDGER = LedgerRow.__struct_fields__
+_EDIT = EditRow.__struct_fields__
+_LATE_ANSWER = LateAnswerRow.__struct_fields__
 _TOLD = AlertRow.__struct_fields__.index("told")
 _read_told = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -90,6 +94,16 @@ def ledger_of(row: Row) -> LedgerRow:
     """How far a ledger is. Raises UnreadableRow."""
     fields = dict(zip(_LEDGER, row, strict=True))
     return refuse_unreadable(LedgerRow(**fields | {"state": known_or_as_is(_LEDGER_STATES, fields["state"])}))
+
+
+def edit_of(row: Row) -> EditRow:
+    """A payload that a person gave or replaced."""
+    return EditRow(**dict(zip(_EDIT, row, strict=True)))
+
+
+def late_answer_of(row: Row) -> LateAnswerRow:
+    """What an attempt answered when it no longer counted."""
+    return LateAnswerRow(**dict(zip(_LATE_ANSWER, row, strict=True)))
 
 
 def history_of(row: Row) -> HistoryRow:

@@ -15,7 +15,9 @@ from ..columns import (
     BODY,
     CONVOY,
     CONVOY_CHANGES,
+    EDIT,
     HISTORY,
+    LATE_ANSWER,
     STATUS,
     STEP,
     STEP_CHANGES,
@@ -34,7 +36,9 @@ __all__ = [
     "BODY",
     "CONVOY",
     "CONVOY_CHANGES",
+    "EDIT",
     "HISTORY",
+    "LATE_ANSWER",
     "STATUS",
     "STEP",
     "STEP_CHANGES",
@@ -55,6 +59,7 @@ _TEXTS = frozenset(
     (
         "task_id", "workflow", "state", "policy", "body_hash", "output", "failure", "head", "reply_to", "kind", "name", "key",
         "agent", "arguments", "idempotency_key", "compensation", "undo", "result", "asked", "queue", "data", "cause", "reason",
+        "what", "edited_by", "before", "after", "key_before", "key_after", "verdict", "outcome", "answer",
         "step", "code", "told", "error", "actor", "events", "hash", "turn", "ordering", "parked_why", "on_head", "on_gap", "value",
         "trace",
     )

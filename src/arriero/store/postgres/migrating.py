@@ -40,7 +40,7 @@ NO_ROLE = (
 KINDS = ("TABLES", "SEQUENCES", "FUNCTIONS")
 _RUN = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};",
-    "REVOKE UPDATE, DELETE ON {schema}.history FROM {role};",
+    "REVOKE UPDATE, DELETE ON {schema}.history, {schema}.edit, {schema}.late_answer FROM {role};",
     "REVOKE INSERT, UPDATE, DELETE ON {schema}.migration FROM {role};",
     "GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};",
     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};",
@@ -59,7 +59,7 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
     ),
     "read": ("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};",),
     "run": _RUN,
-    "purge": (*_RUN, "GRANT DELETE ON {schema}.history TO {role};"),
+    "purge": (*_RUN, "GRANT DELETE ON {schema}.history, {schema}.edit, {schema}.late_answer TO {role};"),
 }
 
 

@@ -7,13 +7,23 @@ import msgspec
 from ...core.compensation import open_compensations
 from ...core.lease import PROBATION_FROM
 from ...core.readable import legible
-from ...model import MICROSECONDS, Instant, Loaded, StepRow, TaskFailure, TaskRow, TaskState
+from ...model import (
+    MICROSECONDS,
+    EditRow,
+    Instant,
+    LateAnswerRow,
+    Loaded,
+    StepRow,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+)
 from .. import listing
 from ..apart import SetApart
 from ..base import Due, Ended, Overdue, QueueSurvey, Survey, TaskFilter, folded
 from . import columns
 from .frontier import Frontiers
-from .rows import convoy_as_told, process_of, step_as_is, task_as_is
+from .rows import convoy_as_told, edit_of, late_answer_of, process_of, step_as_is, task_as_is
 from .session import Transaction
 
 TASK_WIDTH = len(columns.TASK)
@@ -74,6 +84,16 @@ def overdue(transaction: Transaction, now: Instant, limit: int, progress_seconds
         tuple(load_readable(transaction, [no for (no,) in limited.fetchall()], apart)),
         tuple(load_readable(transaction, [no for (no,) in stuck.fetchall()], apart)),
     )
+
+
+def edits(transaction: Transaction, task_no: int) -> list[EditRow]:
+    """See ``StateStore.edits``."""
+    return [edit_of(row) for row in transaction.ask("select_edits", {"task_no": task_no}).fetchall()]
+
+
+def late_answers(transaction: Transaction, task_no: int) -> list[LateAnswerRow]:
+    """See ``StateStore.late_answers``."""
+    return [late_answer_of(row) for row in transaction.ask("select_late_answers", {"task_no": task_no}).fetchall()]
 
 
 def load(transaction: Transaction, task_nos: Sequence[int]) -> list[Loaded]:

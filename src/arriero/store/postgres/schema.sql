@@ -80,6 +80,40 @@ CREATE TABLE {schema}.body (
     asked text                      -- what was submitted, where a person edited it
 );
 
+-- Payloads that people gave or replaced, with those they replaced. No row is changed; they go with their task, also where a
+-- process of an earlier release, which does not know the table, purges it.
+CREATE TABLE {schema}.edit (
+    task_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    link integer NOT NULL,          -- of the commit in the task's history that tells of it
+    ordinal integer NOT NULL,       -- of the step; 0: the task itself
+    what text NOT NULL,             -- arguments, result, output
+    incarnation integer NOT NULL,
+    attempt integer NOT NULL,       -- of the step: the first one that this edit concerns
+    at bigint NOT NULL,
+    edited_by text NOT NULL,
+    reason text NOT NULL,
+    before text,                    -- null: there was none
+    after text,                     -- null: it was taken away
+    key_before text NOT NULL,       -- the step's idempotency key until then
+    key_after text NOT NULL,
+    PRIMARY KEY (task_no, link)
+);
+
+-- What attempts answered when they no longer counted: the first answer of each.
+CREATE TABLE {schema}.late_answer (
+    task_no bigint NOT NULL REFERENCES {schema}.task ON DELETE CASCADE,
+    ordinal integer NOT NULL,
+    fence bigint NOT NULL,          -- of the step, when the attempt was dispatched
+    attempt integer NOT NULL,
+    verdict text NOT NULL,          -- late, stale
+    outcome text NOT NULL,          -- succeeded: answer is a result; failed: it is a failure
+    answer text NOT NULL,
+    answered_at bigint NOT NULL,
+    complete_by bigint NOT NULL,    -- of that attempt
+    link integer NOT NULL,          -- of the commit in the task's history that tells of it
+    PRIMARY KEY (task_no, ordinal, fence)
+);
+
 CREATE TABLE {schema}.step (
     step_no bigint PRIMARY KEY,     -- task_no and ordinal in one number, so that a task's steps lie side by side
     task_no bigint NOT NULL,
@@ -777,6 +811,15 @@ BEGIN
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
+    END LOOP;
+    -- What is kept beside the history may be read, added to and removed by the same roles; nobody changes it.
+    FOR one IN SELECT given.grantee::regrole AS role, string_agg(given.privilege_type, ', ') AS rights
+                 FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
+                WHERE c.oid = '{schema}.history'::regclass AND given.grantee NOT IN (0, c.relowner)
+                  AND given.privilege_type IN ('SELECT', 'INSERT', 'DELETE')
+                GROUP BY given.grantee
+    LOOP
+        EXECUTE format('GRANT %s ON {schema}.edit, {schema}.late_answer TO %s', one.rights, one.role);
     END LOOP;
 END
 $rights$;

@@ -80,6 +80,8 @@ class Statements:
         self._words = {
             "{schema}": schema,
             "{task}": columns.listed(columns.TASK),
+            "{edit}": columns.listed(columns.EDIT),
+            "{late_answer}": columns.listed(columns.LATE_ANSWER),
             "{t.task}": columns.listed(columns.TASK, "t"),
             "{step}": columns.listed(columns.STEP),
             "{s.step}": columns.listed(columns.STEP, "s"),

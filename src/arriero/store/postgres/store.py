@@ -15,7 +15,19 @@ from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
 from ...core.attempts import AttemptSurvey, Retrying
 from ...core.epoch import FIRST
 from ...errors import ArrieroError, InvalidInput, SchemaOutdated, StoreError
-from ...model import AlertRow, HistoryRow, Instant, LeaseRow, Loaded, ProcessRow, StatusRow, TaskRow, TaskState
+from ...model import (
+    AlertRow,
+    EditRow,
+    HistoryRow,
+    Instant,
+    LateAnswerRow,
+    LeaseRow,
+    Loaded,
+    ProcessRow,
+    StatusRow,
+    TaskRow,
+    TaskState,
+)
 from .. import apart
 from ..apart import SetApart
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX
@@ -538,6 +550,12 @@ class PostgresStore(PostgresLedgers):
 
     async def find(self, task_id: str) -> Loaded | None:
         return await self._read(lambda t: reading.find(t, task_id))
+
+    async def edits(self, task_no: int) -> list[EditRow]:
+        return await self._read(lambda t: reading.edits(t, task_no))
+
+    async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
+        return await self._read(lambda t: reading.late_answers(t, task_no))
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         return await self._read_of_ours(lambda t: reading.ended(t, task_nos, self._apart))

@@ -16,7 +16,9 @@ from ...model import (
     STEP_OPEN,
     AlertRow,
     ConvoyRow,
+    EditRow,
     Instant,
+    LateAnswerRow,
     Loaded,
     StatusRow,
     StepRow,
@@ -44,6 +46,8 @@ INSERT_STATUSES = columns.insert_rows("status", columns.STATUS)
 INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT)
 # Of alerts that tell of an unreadable row one task has at most one open.
 INSERT_UNREADABLE = columns.insert_rows("alert", columns.ALERT, suffix=" ON CONFLICT DO NOTHING")
+INSERT_EDITS = columns.insert_rows("edit", columns.EDIT)
+INSERT_LATE_ANSWERS = columns.insert_rows("late_answer", columns.LATE_ANSWER, suffix=" ON CONFLICT DO NOTHING")
 INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
@@ -83,6 +87,8 @@ class Tables:
         self._alerts: list[AlertRow] = []
         self._closed: list[tuple[int, Instant]] = []
         self._arguments: list[dict[str, Any]] = []
+        self._edits: list[EditRow] = []
+        self._late_answers: list[LateAnswerRow] = []
         self._history: list[dict[str, Any]] = []
         self._head_moved = False
         self._changed_convoys: dict[int, ConvoyRow] = {}
@@ -330,7 +336,14 @@ class Tables:
         self._steps[step.step_no] = self._added_steps[step.step_no] = step
 
     def put_arguments(self, task_no: int, arguments: str) -> None:
+        self._bodies[task_no] = arguments
         self._arguments.append({"task_no": task_no, "arguments": arguments})
+
+    def add_edit(self, edit: EditRow) -> None:
+        self._edits.append(edit)
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        self._late_answers.append(answer)
 
     def add_status(self, status: StatusRow) -> None:
         self._statuses.append(status)
@@ -374,6 +387,8 @@ class Tables:
             (UPDATE_TAILS, list(self._changed_tails.values())),
             (INSERT_STEPS, list(self._added_steps.values())),
             (INSERT_STATUSES, self._statuses),
+            (INSERT_EDITS, self._edits),
+            (INSERT_LATE_ANSWERS, self._late_answers),
         )
         for statement, rows in written:
             if rows:

@@ -20,9 +20,14 @@ ROWS_AT_ONCE = (64, 16, 4, 1) if sqlite3.sqlite_version_info >= (3, 33) else (1,
 Statement = Callable[[int], str]  # the text of a statement for so many rows
 
 
-def insert_rows(table: str, columns: tuple[str, ...], *, or_update: tuple[str, ...] = ()) -> Statement:
-    """INSERT of rows; with ``or_update`` these columns of the row that stands there under its key are changed instead."""
-    text = f"INSERT INTO arriero_{table} ({listed(columns)}) VALUES"
+def insert_rows(
+    table: str, columns: tuple[str, ...], *, or_update: tuple[str, ...] = (), or_ignore: bool = False
+) -> Statement:
+    """INSERT of rows; with ``or_update`` these columns of the row that stands there under its key are changed instead.
+
+    ``or_ignore``: the row that stands there under its key stays as it is.
+    """
+    text = f"INSERT{' OR IGNORE' if or_ignore else ''} INTO arriero_{table} ({listed(columns)}) VALUES"
     changes = ", ".join(f"{column} = excluded.{column}" for column in or_update)
     suffix = f" ON CONFLICT ({columns[0]}) DO UPDATE SET {changes}" if or_update else ""
 

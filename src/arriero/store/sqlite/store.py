@@ -25,8 +25,10 @@ from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import (
     MICROSECONDS,
     AlertRow,
+    EditRow,
     HistoryRow,
     Instant,
+    LateAnswerRow,
     LeaseRow,
     Loaded,
     ProcessRow,
@@ -67,7 +69,7 @@ from .identity import OpenFile
 from .joined import in_callers_transaction
 from .ledgers import SqliteLedgers
 from .remembered import Remembered
-from .rows import history_of, process_of, step_as_is, task_as_is
+from .rows import edit_of, history_of, late_answer_of, process_of, step_as_is, task_as_is
 from .tables import Executes, Tables, query
 from .write_lock import RenewalFlag, begin_writing
 
@@ -598,6 +600,16 @@ class SqliteStore(SqliteLedgers):
             return unreadable.as_it_stands(connection, {"task_no": task.task_no})
 
         return await self._read(work)
+
+    async def edits(self, task_no: int) -> list[EditRow]:
+        asked = {"task_no": task_no}
+        return await self._read(lambda c: [edit_of(row) for row in c.execute(query("select_edits"), asked)])
+
+    async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
+        asked = {"task_no": task_no}
+        return await self._read(
+            lambda c: [late_answer_of(row) for row in c.execute(query("select_late_answers"), asked)]
+        )
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         def work(connection: sqlite3.Connection) -> list[Ended]:

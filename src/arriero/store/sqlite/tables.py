@@ -19,7 +19,9 @@ from ...model import (
     STEP_BITS,
     AlertRow,
     ConvoyRow,
+    EditRow,
     Instant,
+    LateAnswerRow,
     LeaseRow,
     LedgerRow,
     Loaded,
@@ -67,6 +69,8 @@ PUT_CONVOY = insert_rows("convoy", columns.CONVOY, or_update=columns.CONVOY_CHAN
 PUT_TAIL = insert_rows("convoy_tail", columns.TAIL, or_update=columns.TAIL_CHANGES)
 INSERT_STATUS = insert_rows("status", columns.STATUS)
 INSERT_HISTORY = insert_rows("history", columns.HISTORY)
+INSERT_EDIT = insert_rows("edit", columns.EDIT)
+INSERT_LATE_ANSWER = insert_rows("late_answer", columns.LATE_ANSWER, or_ignore=True)
 _send_task = sender(columns.TASK)
 _send_counts = sender((*columns.TASK_COUNTS, "task_no"))
 _send_changes = sender((*columns.TASK_CHANGES, "task_no"))
@@ -77,6 +81,8 @@ _send_step_rewritten = sender((*columns.STEP_REWRITES, "step_no"))
 _send_convoy = sender(columns.CONVOY)
 _send_tail = sender(columns.TAIL)
 _send_status = attrgetter(*columns.STATUS)
+_send_edit = attrgetter(*columns.EDIT)
+_send_late_answer = attrgetter(*columns.LATE_ANSWER)
 
 
 class Executes(Protocol):
@@ -274,6 +280,12 @@ class Tables:
         task = self.task(task_no)
         if task is not None:
             self._known.forget_line_of(task)
+
+    def add_edit(self, edit: EditRow) -> None:
+        self.connection.execute(INSERT_EDIT(1), _send_edit(edit))
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        self.connection.execute(INSERT_LATE_ANSWER(1), _send_late_answer(answer))
 
     # --- convoys
     def convoy(self, convoy_no: int) -> ConvoyRow:

@@ -9,3 +9,43 @@ ALTER TABLE arriero_alert ADD COLUMN trace TEXT;
 
 -- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
 CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
+
+-- Payloads that people gave or replaced, with those they replaced. No row is changed; they go with their task, also where a
+-- process of an earlier release, which does not know the table, purges it.
+CREATE TABLE arriero_edit (
+    task_no INTEGER NOT NULL,
+    link INTEGER NOT NULL,          -- of the commit in the task's history that tells of it
+    ordinal INTEGER NOT NULL,       -- of the step; 0: the task itself
+    what TEXT NOT NULL,             -- arguments, result, output
+    incarnation INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,       -- of the step: the first one that this edit concerns
+    at INTEGER NOT NULL,
+    edited_by TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    before TEXT,                    -- null: there was none
+    after TEXT,                     -- null: it was taken away
+    key_before TEXT NOT NULL,       -- the step's idempotency key until then
+    key_after TEXT NOT NULL,
+    PRIMARY KEY (task_no, link)
+) WITHOUT ROWID;
+
+-- What attempts answered when they no longer counted: the first answer of each.
+CREATE TABLE arriero_late_answer (
+    task_no INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    fence INTEGER NOT NULL,         -- of the step, when the attempt was dispatched
+    attempt INTEGER NOT NULL,
+    verdict TEXT NOT NULL,          -- late, stale
+    outcome TEXT NOT NULL,          -- succeeded: answer is a result; failed: it is a failure
+    answer TEXT NOT NULL,
+    answered_at INTEGER NOT NULL,
+    complete_by INTEGER NOT NULL,   -- of that attempt
+    link INTEGER NOT NULL,          -- of the commit in the task's history that tells of it
+    PRIMARY KEY (task_no, ordinal, fence)
+) WITHOUT ROWID;
+
+CREATE TRIGGER arriero_task_removed AFTER DELETE ON arriero_task
+BEGIN
+    DELETE FROM arriero_edit WHERE task_no = OLD.task_no;
+    DELETE FROM arriero_late_answer WHERE task_no = OLD.task_no;
+END;
