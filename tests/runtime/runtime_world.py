@@ -11,6 +11,7 @@ import pytest
 from arriero import App, Workflow
 from arriero.commands import AnyCommand
 from arriero.core.history import History, convoy_differences, differences
+from arriero.core.payload_record import PayloadRecord, record_differences
 from arriero.definitions import Agent
 from arriero.runtime.node import Session
 from arriero.runtime.settings import Settings
@@ -76,6 +77,8 @@ class Machine:
                 loaded = await store.load(number)
                 assert loaded is not None
                 assert differences(fold, loaded) == []
+                record = PayloadRecord(tuple(await store.edits(number)), tuple(await store.late_answers(number)))
+                assert record_differences(record, [row async for row in store.history(number)]) == []
             for one in (
                 *await store.list_convoys(limit=CONVOYS_MAX),
                 *await store.list_convoys("idle", limit=CONVOYS_MAX),

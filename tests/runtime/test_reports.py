@@ -103,34 +103,6 @@ async def test_a_report_after_its_deadline_is_late_though_nobody_recovered_the_a
     await machine.check()
 
 
-async def test_an_answer_that_a_step_gives_after_its_time_is_not_sent(machine: Machine) -> None:
-    """It was told to stop and did not; whoever supervises has decided by then."""
-    agent, given = Agent("stubborn"), asyncio.Event()
-
-    @agent.step(complete_within=0.1, retry=Retry(tries=1), supervision=Supervision(attempts=2))
-    async def stubborn(attempt: Attempt) -> int:
-        if attempt.number == 1:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                given.set()
-        return attempt.number
-
-    @workflow
-    async def ask_once() -> int:
-        return await stubborn()
-
-    app = machine.app([agent], [ask_once])
-    async with app.running(roles=["scheduler", "agents"]):  # no Supervisor: the attempt is still the one that counts
-        task = await app.submit(ask_once())
-        await within(given.wait())
-        await until(lambda: not session_of(app).agents.is_busy())
-        async with machine.app([], []).running(roles=["supervisor"]):
-            assert await within(task.result()) == 2
-    assert await verdicts(machine) == ["applied"]
-    await machine.check()
-
-
 async def test_a_report_under_a_fence_its_scheduler_has_not_heard_of_counts_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -27,6 +27,7 @@ from .crash_points import reach
 from .ending import CANCELLED_SECONDS_MAX
 from .ports import Ports, Timer
 from .settings import Settings
+from .thread_answer import ThreadAnswer
 
 logger = logging.getLogger("arriero")
 TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
@@ -42,6 +43,7 @@ class AgentHost:
 
     Args:
         report: hands on a report; the node knows who holds the task.
+        report_late: hands on a report whose attempt's time was over; it changes nothing.
         on_taken: told of each request taken from the store, as its row now stands.
         is_trusted: whether this process may still believe in its lease.
         around: for tests; with it resources are opened at the first call of a step's own function.
@@ -59,6 +61,7 @@ class AgentHost:
         actor: str,
         process_no: int,
         report: Callable[[StepRow, Reported], None],
+        report_late: Callable[[Reported], None],
         is_trusted: Callable[[], bool],
         on_taken: Callable[[StepRow], None],
         around: Around | None = None,
@@ -71,6 +74,7 @@ class AgentHost:
         self._actor = actor
         self._process_no = process_no
         self.report = report
+        self.report_late = report_late
         self._is_trusted = is_trusted
         self._on_taken = on_taken
         self._around = around
@@ -293,6 +297,7 @@ class _AttemptRun:
         self._deadline = deadline
         self._clock = host._ports.clock
         self._in_thread = False
+        self._thread_answer: ThreadAnswer | None = None  # of the last try that ran in a thread
         self._task: asyncio.Task[None] | None = None
         self._number = 0  # of the try under way, or the last one
         self._leaving: Timer | None = None
@@ -338,22 +343,53 @@ class _AttemptRun:
         try:
             outcome = await self._tries()
         except asyncio.CancelledError:
-            pass  # past complete_by, or the process stops: say nothing, whoever supervises decides
+            pass  # past complete_by, or the process stops: there is no answer, whoever supervises decides
         except Exception:
-            logger.exception(
-                "attempt %d of step %s of task %s broke; it will expire",
-                self._step.attempt,
-                self._step.label,
-                self._dispatch.task_id,
-            )
+            self._log_broke()
         finally:
             timer.cancel()
             if not self._in_thread:
                 self._host.give_back(self._step.agent)
-        if outcome is not None and self._remaining() > 0:
-            now = self._host._store.now()
-            report = Reported(self._step.step_no, self._step.fence, outcome, now, self._number)
-            self._host.report(self._step, report)
+        if outcome is not None:
+            self._report(outcome)
+        elif not self._in_thread:
+            self._report_thread_answer()
+
+    def _report(self, outcome: Outcome) -> None:
+        """In time the outcome counts. Later it is only told, once: the store keeps it, and nothing follows from it."""
+        step = self._step
+        now = self._host._store.now()
+        report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, step.complete_by)
+        if self._remaining() > 0:
+            self._host.report(step, report)
+        else:
+            self._host.report_late(report)
+
+    def _report_thread_answer(self) -> None:
+        """The function ended in its thread after the attempt did. An attempt that was dropped in its time says nothing."""
+        answer, self._thread_answer = self._thread_answer, None
+        if answer is None or not answer.is_given() or self._remaining() > 0:
+            return
+        try:
+            self._report(self._outcome_of(answer))
+        except Exception:
+            self._log_broke()
+
+    def _outcome_of(self, answer: ThreadAnswer) -> Outcome:
+        try:
+            value = answer.value()
+        except BaseException as error:  # whatever a user's function raises
+            failure = _failure_of(error)
+            return GaveUp(failure, failure.cause == "unknown")
+        return self._succeeded(value)
+
+    def _log_broke(self) -> None:
+        logger.exception(
+            "attempt %d of step %s of task %s broke; it will expire",
+            self._step.attempt,
+            self._step.label,
+            self._dispatch.task_id,
+        )
 
     def _expire(self) -> None:
         assert self._task is not None
@@ -379,17 +415,17 @@ class _AttemptRun:
             try:
                 value = await self._send(call)
             except Permanent as error:
-                return self._failed(_failure("permanent", error), in_doubt=unsure)
+                return self._failed(_failure_of(error), in_doubt=unsure)
             except Transient as error:
-                failure, retry_after = _failure("transient", error), step_error_fields(error).retry_after
+                failure, retry_after = _failure_of(error), step_error_fields(error).retry_after
             except asyncio.CancelledError as error:
                 if self._task is None or self._task.cancelling():
                     raise
                 unsure, retry_after = True, None  # the step cancelled itself, nobody asked it to
-                failure = _unknown_failure(error)
+                failure = _failure_of(error)
             except (Exception, SystemExit) as error:  # a step that calls sys.exit must not take the process along
                 unsure, retry_after = True, None
-                failure = _unknown_failure(error)
+                failure = _failure_of(error)
             else:
                 return self._succeeded(value)
             wait = retry_delay(
@@ -512,21 +548,24 @@ class _AttemptRun:
         self._in_thread = True
         self._host._in_threads.add(self)
 
+        answer = self._thread_answer = ThreadAnswer(function)
+
         def ended() -> None:  # only now is its place free, also when it outlived its deadline
             self._in_thread = False
             self._host._in_threads.discard(self)
             if task.done():
                 self._host.give_back(agent.name)
+                self._report_thread_answer()
 
-        return self._host._ports.in_thread(agent.name, agent.max_in_flight, function, ended)
-
-
-def _unknown_failure(error: BaseException) -> StepFailure:
-    if isinstance(error, StepError):
-        return _failure("unknown", error)
-    return StepFailure("unknown", error_text(error), trace=trace_of(error))
+        return self._host._ports.in_thread(agent.name, agent.max_in_flight, answer.call, ended)
 
 
-def _failure(cause: Cause, error: StepError) -> StepFailure:
+def _failure_of(error: BaseException) -> StepFailure:
+    """Why a try has no result, by what the step's function raised."""
+    if not isinstance(error, StepError):
+        return StepFailure("unknown", error_text(error), trace=trace_of(error))
+    cause: Cause = (
+        "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
+    )
     fields = step_error_fields(error)
     return StepFailure(cause, fields.message, fields.code, fields.details, trace_of(error))

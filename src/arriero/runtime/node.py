@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..commands import Answer, AnyCommand, Claim, Submit, Take
+from ..commands import Answer, AnyCommand, Claim, Report, Reported, Submit, Take
 from ..core.standstills import Standstill, is_worth_saying, remedy, said_of, standstill_in, what_ran
 from ..core.wording import named
 from ..definitions import Agent
@@ -36,6 +36,14 @@ logger = logging.getLogger("arriero")
 BEGIN_AGAIN_SECONDS = 0.5  # between attempts of a lost process to begin again
 DRAIN_SECONDS_MAX = 15.0  # for putting down what is held, once all attempts have ended
 POLL_SECONDS_MAX = 1.0  # between polls of a store that does not answer
+
+
+def _is_repeated(command: AnyCommand) -> bool:
+    """Whether a command is sent again when nobody knows what became of it.
+
+    Another claim would take more. Nothing hangs on a late answer, so it is offered once.
+    """
+    return not isinstance(command, Claim | Take) and not (isinstance(command, Report) and command.late)
 
 
 class Session:
@@ -80,7 +88,7 @@ class Session:
             crash_points.around(store.apply, "before_commit", "after_commit"),
             sleep=ports.clock.sleep,
             monotonic=ports.clock.monotonic,
-            repeat=lambda command: not isinstance(command, Claim | Take),
+            repeat=_is_repeated,
             on_trouble=self._on_trouble,
         )
         self._failures = FailureLog(ports.clock.monotonic, store.now)
@@ -115,6 +123,7 @@ class Session:
             **common,
             process_no=process_no,
             report=self._report,
+            report_late=self._report_late,
             is_trusted=self.membership.is_trusted,
             on_taken=self._note_taken,
             around=self._around,
@@ -249,6 +258,9 @@ class Session:
     def _report(self, step: StepRow, report: Any) -> None:
         if not self.scheduler.offer(step, report):
             self.scheduler.report_alone(report)
+
+    def _report_late(self, report: Reported) -> None:
+        self.scheduler.report_late(report)
 
     def _note_taken(self, step: StepRow) -> None:
         self.scheduler.note_taken(step)

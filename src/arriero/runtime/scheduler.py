@@ -302,6 +302,14 @@ class Scheduler:
         if answer.task.locked_by is None:
             self.claim_soon()  # it may have woken its task
 
+    def report_late(self, report: Reported) -> None:
+        """An answer that came after its attempt's time. It is offered once, and nothing follows from what the store says.
+
+        The attempt stays registered: until the Supervisor has recovered it, its row still shows it as running.
+        """
+        command = Report(actor=self._actor, process_no=self._process_no, report=report, late=True)
+        self._committer.put(command, lambda _answer: None)
+
     async def look_for_news(self) -> None:
         """Reports that other processes recorded for tasks held here, and tasks that are ours unknown to us."""
         lost_before = len(self._unsure)  # more may be lost while the store is asked: this look need not see them

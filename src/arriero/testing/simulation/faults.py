@@ -11,6 +11,7 @@ KINDS = (
     "freeze",
     "effect_then_error",
     "late_report",
+    "late_answer",
     "duplicate_report",
     "lost_wakeup",
     "remote",
@@ -35,6 +36,7 @@ class Faults(msgspec.Struct):
     freeze: float = 0.0
     effect_then_error: float = 0.0
     late_report: float = 0.0
+    late_answer: float = 0.0
     duplicate_report: float = 0.0
     lost_wakeup: float = 0.0
     remote: float = 0.0
@@ -63,6 +65,11 @@ class Faults(msgspec.Struct):
         for kind, strength in (("error_before_effect", 0.02), ("slow_commit", 0.1), ("slow_answer", 0.1)):
             if random.random() < 0.5:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_late_answers(self, random: Random) -> None:
+        """Draw whether calls answer after all that were cancelled."""
+        if random.random() < 0.6:
+            self.late_answer = random.uniform(0.3, 1.0)
 
     def add_keys(self, random: Random) -> None:
         """Draw what goes wrong in convoys, each kind left out now and then."""

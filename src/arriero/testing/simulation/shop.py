@@ -16,20 +16,35 @@ from ...errors import Permanent, StepFailed, Transient
 from ...policies import ConvoyPolicy, Retry, Supervision
 from .faults import Faults
 
+LATE_SECONDS_MAX = 8.0  # that a cancelled call goes on: some are left behind before
+
 
 class Remote:
     """A remote service that deduplicates by key and bars a compensated key; it sees every effect."""
 
-    def __init__(self, random: Random, faults: Faults) -> None:
+    def __init__(self, random: Random, faults: Faults, late_random: Random) -> None:
         self._random = random
         self._faults = faults
+        self._late_random = late_random  # its own, so that the other faults strike as without late answers
         self.net: Counter[str] = Counter()  # effects that stand, by forward key
         self.barred: set[str] = set()
         self.keys_of: defaultdict[str, set[str]] = defaultdict(set)
         self.came: list[str] = []  # ids of tasks, in the order in which their effects came or were taken back
 
     async def do(self, attempt: Attempt, refuse: bool) -> int:
-        """One effect under the attempt's key, once."""
+        """One effect under the attempt's key, once. A call that is cancelled may answer after all."""
+        try:
+            return await self._do(attempt, refuse)
+        except asyncio.CancelledError:
+            if not self._faults.strikes("late_answer", self._late_random):
+                raise
+        if self._late_random.random() < 0.5:
+            await asyncio.sleep(self._late_random.uniform(0, LATE_SECONDS_MAX))
+        if not self.net[attempt.idempotency_key]:
+            raise Transient("cancelled before it happened")
+        return len(self.net)
+
+    async def _do(self, attempt: Attempt, refuse: bool) -> int:
         await self._reach()
         key = attempt.idempotency_key
         if key in self.barred:

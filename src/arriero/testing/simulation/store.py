@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from ...commands import Advance, Report, Reported
+from ...commands import Advance, Applied, Report, Reported
 from ...errors import StoreError
 from ...store.memory import MemoryStore
 from .faults import Faults
@@ -65,6 +65,7 @@ class Network:
         self.store_random = store_random
         self.faults = faults
         self._later = later
+        self.counted_late: list[str] = []  # answers that changed something, and that their Agent had called late
 
     async def delay(self) -> None:
         """A request or an answer is under way."""
@@ -74,14 +75,20 @@ class Network:
         """Reports may be sent again, soon or long after: the store must see through both."""
         for command in batch:
             if isinstance(command, Report):
-                self._repeat(command.actor, command.process_no, command.report)
+                self._repeat(command.actor, command.process_no, command.report, late=command.late)
             elif isinstance(command, Advance):
                 for item in command.delivered:
                     if isinstance(item, Reported):
                         self._repeat(command.actor, command.process_no, item)
 
-    def _repeat(self, actor: str, process_no: int, report: Reported) -> None:
-        command = Report(actor=actor, process_no=process_no, report=report)
+    def judge_late(self, batch: Any, answers: Any) -> None:
+        """What its Agent called late must have changed nothing."""
+        for command, answer in zip(batch, answers, strict=True):
+            if isinstance(command, Report) and command.late and isinstance(answer, Applied):
+                self.counted_late.append(f"a late answer of step {command.report.step_no} was answered with {answer}")
+
+    def _repeat(self, actor: str, process_no: int, report: Reported, *, late: bool = False) -> None:
+        command = Report(actor=actor, process_no=process_no, report=report, late=late)
         if self.faults.strikes("duplicate_report", self.random):
             self._later(self.random.uniform(0, 0.5), lambda: self.store.apply([command]))
         if self.faults.strikes("late_report", self.random):
@@ -127,6 +134,7 @@ class SimulatedStore:
             await asyncio.sleep(self._network.random.uniform(0.5, 3))
         answer = await self._call("apply", batch)
         self._network.remember_reports(batch)
+        self._network.judge_late(batch, answer)
         return answer
 
     def _is_away(self) -> bool:

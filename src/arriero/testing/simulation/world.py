@@ -5,7 +5,7 @@ import contextvars
 import hashlib
 import logging
 import random as random_module
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -17,6 +17,7 @@ from ...attempt import Attempt
 from ...commands import Answer, Submit, Submitted
 from ...core.export import export_lines, read_export
 from ...core.history import History, Violation, convoy_differences, differences
+from ...core.payload_record import PayloadRecord, record_differences
 from ...errors import MutilatedExport, StoreError
 from ...model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from ...runtime.node import Node, Session
@@ -145,7 +146,10 @@ class World:
             self.faults.add_store(store_random)
         network_random = random_module.Random(self.random.getrandbits(64))
         self.network = Network(self.store, network_random, store_random, self.faults, self._later)
-        self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults)
+        late_random = random_module.Random(f"late-{seed}")
+        if people and faults is None:
+            self.faults.add_late_answers(late_random)
+        self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random)
         self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
@@ -438,6 +442,7 @@ class World:
             self.violations += [
                 Violation("I52", f"convoy {convoy.key}", text) for text in convoy_differences(history, convoy)
             ]
+        self.violations += self._record_violations(exported)
         for task_id in self.acknowledged - self.store.numbers.keys() - self.people.purged:
             self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
         for task in self.store.tasks.values():
@@ -445,6 +450,19 @@ class World:
         self.violations += self.people.check()
         if self.keys is not None:
             self.violations += self.keys.check()
+
+    def _record_violations(self, rows: list[HistoryRow]) -> list[Violation]:
+        """Late answers that counted; edits and late answers of which table and history say different things."""
+        found = [Violation("I13", "", text) for text in self.network.counted_late]
+        of_task: defaultdict[int, list[HistoryRow]] = defaultdict(list)
+        for row in rows:
+            of_task[row.task_no].append(row)
+        store = self.store
+        for number in store.tasks.keys() | store.edit_rows.keys() | store.late_answer_rows.keys():
+            edits, answers = store.edit_rows[number].values(), store.late_answer_rows[number].values()
+            record = PayloadRecord(tuple(edits), tuple(answers))
+            found += [Violation("I52", f"task {number}", text) for text in record_differences(record, of_task[number])]
+        return found
 
     def _leaks(self) -> list[Violation]:
         """Places of Agents that stay taken although nothing is on its way: enough of them stop the Agent."""
