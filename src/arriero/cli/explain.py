@@ -18,8 +18,8 @@ from ..model import AlertRow, Instant, Loaded, StepKind, TaskState, Trace
 from ..store.base import StateStore
 from ..store.masking import holds_password
 from ..task_view import asked_ahead
-from .output import one_line, print_json, print_text, time_of
-from .shapes import cut
+from .output import cut, one_line, print_json, print_text, time_of
+from .payload_record import ShownRecord, print_record, read_record
 from .stores import configured, json_option, reading, store_option
 from .task import find_task
 from .tracebacks import print_trace
@@ -87,6 +87,7 @@ class ShownExplanation(msgspec.Struct, frozen=True):
     note: str = ""
     results: tuple[ShownResult, ...] = ()
     output: msgspec.Raw | None = None
+    record: ShownRecord = ShownRecord()
 
 
 @click.command("explain", short_help="Say why a task is where it is, and what would move it.")
@@ -95,15 +96,15 @@ class ShownExplanation(msgspec.Struct, frozen=True):
 @json_option
 def explain_task(task_id: str, store: str | None, as_json: bool) -> None:
     """Say in plain words why a task is where it is, what it waits for, and which verbs would move it."""
-    loaded, explanation, now = asyncio.run(_explain(task_id, store))
+    loaded, explanation, now, record = asyncio.run(_explain(task_id, store))
     typed = Typed(task_id, store)
     if as_json:
-        print_json(_shown(loaded, explanation, now, typed))
+        print_json(_shown(loaded, explanation, now, typed, record))
     else:
-        _print(loaded, explanation, now, typed)
+        _print(loaded, explanation, now, typed, record)
 
 
-async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation, Instant]:
+async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation, Instant, ShownRecord]:
     async with reading(given) as store:
         loaded = await find_task(task_id, store)
         task_no = loaded.task.task_no
@@ -112,7 +113,7 @@ async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation
         now, processes = await store.known_processes()
         ahead = await asked_ahead(loaded, store)
         explanation = explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead)
-        return legible_task(loaded)[0], explanation, now
+        return legible_task(loaded)[0], explanation, now, await read_record(loaded, store, rows)
 
 
 async def _alert_of(task_no: int, store: StateStore) -> AlertRow | None:
@@ -158,7 +159,9 @@ class Typed:
         return ["--store", f'"${STORE_VARIABLE}"' if self._is_secret else shell_word(self._store)]
 
 
-def _shown(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed) -> ShownExplanation:
+def _shown(
+    loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed, record: ShownRecord
+) -> ShownExplanation:
     task = loaded.task
     return ShownExplanation(
         no=task.task_no,
@@ -173,6 +176,7 @@ def _shown(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
         note=typed.note(),
         results=tuple(_results(loaded)),
         output=None if task.output is None else msgspec.Raw(task.output.encode()),
+        record=record,
     )
 
 
@@ -196,7 +200,7 @@ def _shown_move(move: Move, typed: Typed) -> ShownMove:
     return ShownMove(str(move.verb), move.does, move.step, command, move.refused)
 
 
-def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed) -> None:
+def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed, record: ShownRecord) -> None:
     task = loaded.task
     paused = ", paused" if task.paused_at is not None else ""
     again = f", incarnation {task.incarnation}" if task.incarnation > 1 else ""
@@ -213,6 +217,7 @@ def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed)
             click.echo(f"    idempotency key of {one_line(reason.step)}: {one_line(reason.idempotency_key)}")
     _print_results(loaded)
     _print_acts(explanation.acts, now)
+    print_record(record)
     allowed = [move for move in explanation.moves if not move.refused]
     click.echo("\nwhat you can do:" if allowed else "\nno verb would move it")
     if allowed and (note := typed.note()):

@@ -21,7 +21,7 @@ from .stores import json_option, reading, store_option
 from .task import find_task
 
 VIOLATED = 1
-_INSTANTS = ("not_before", "complete_by", "fire_at")  # in events, microseconds
+_INSTANTS = ("not_before", "complete_by", "fire_at", "answered_at")  # in events, microseconds
 _NOT_SHOWN = ("type", "policy")  # the one stands first, the other fills a line; `task show` tells it
 
 

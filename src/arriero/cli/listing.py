@@ -13,8 +13,8 @@ from ..model import TASK_OPEN, Instant, TaskRow
 from ..store.base import StateStore, TaskFilter
 from ..task_view import read_times
 from .filters import Which, filter_options
-from .output import print_json, print_table, shown_span, shown_time
-from .shapes import ListedTask, cut, listed
+from .output import cut, print_json, print_table, shown_span, shown_time
+from .shapes import ListedTask, listed
 from .stores import json_option, reading, store_option
 
 NUMBER_MAX = 2**63 - 1

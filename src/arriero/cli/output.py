@@ -20,11 +20,13 @@ from ..model import Instant
 from . import layout
 
 PROGRESS_AFTER_SECONDS = 1.0
+TEXT_SHOWN_MAX = 300
 PROGRESS_EVERY_SECONDS = 0.2
 
 __all__ = [
     "PlainFormatter",
     "Progress",
+    "cut",
     "data_output",
     "for_reader",
     "json_line",
@@ -56,6 +58,13 @@ def time_of(instant: Instant | None) -> datetime | None:
 def shown_time(when: datetime | None) -> str:
     """A time for people, in UTC; empty for none."""
     return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S}Z"
+
+
+def cut(text: str) -> str:
+    """A text for people, at most so long; the whole of it is in the JSON."""
+    if len(text) <= TEXT_SHOWN_MAX:
+        return text
+    return f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
 
 
 def shown_span(start: datetime | None, end: datetime | None) -> str:

@@ -14,8 +14,8 @@ from ..core.supervision import step_policy
 from ..model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
 from ..task_view import waiting_for, waiting_for_release
 from .output import time_of
+from .payload_record import ShownRecord
 
-TEXT_SHOWN_MAX = 300
 _read_task_failure = msgspec.json.Decoder(TaskFailure).decode
 _read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
@@ -132,7 +132,7 @@ class ShownTask(msgspec.Struct, frozen=True):
 
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for a person.
     ``held_by``: the process that drives it. ``unreadable``: columns that this release cannot read; what is shown in their
-    place is not theirs.
+    place is not theirs. ``record``: edited arguments, what people gave by hand, and late answers.
     """
 
     no: int
@@ -167,25 +167,23 @@ class ShownTask(msgspec.Struct, frozen=True):
     took_seconds: float | None = None
     waited_seconds: float = 0.0
     held_by: str | None = None
+    record: ShownRecord = ShownRecord()
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """What is read beside a task's own rows: its times, the names of the processes that hold it, the store's clock."""
+    """What is read beside a task's own rows: its times, the names of the processes that hold it, the store's clock.
+
+    ``record``: what is kept of its payloads.
+    """
 
     times: TaskTimes
     holders: dict[int, str]
     now: Instant
+    record: ShownRecord = ShownRecord()
 
     def holder(self, process_no: int | None) -> str | None:
         """The name of a process; its number where nobody knows a name."""
         return None if process_no is None else self.holders.get(process_no, f"process {process_no}")
-
-
-def cut(text: str) -> str:
-    """A text as a table shows it."""
-    if len(text) <= TEXT_SHOWN_MAX:
-        return text
-    return f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
 
 
 def _listed_retry(step: Retrying) -> ListedRetry:
@@ -283,6 +281,7 @@ def shown(as_it_stands: Loaded, beside: Beside, ahead: Ahead | None = None) -> S
         took_seconds=elapsed.took,
         waited_seconds=elapsed.waited,
         held_by=beside.holder(task.locked_by),
+        record=beside.record,
     )
 
 

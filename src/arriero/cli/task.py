@@ -18,8 +18,9 @@ from ..store.base import StateStore
 from ..task_view import asked_ahead, read_holders, read_times
 from .listing import list_tasks
 from .near_misses import NearMissGroup
-from .output import print_json, print_table, print_text, shown_time
-from .shapes import Beside, ShownStep, ShownTask, cut, shown
+from .output import cut, print_json, print_table, print_text, shown_time
+from .payload_record import print_record, read_record
+from .shapes import Beside, ShownStep, ShownTask, shown
 from .stores import json_option, reading, store_option
 from .tracebacks import print_traces
 from .verbs import VERBS
@@ -47,12 +48,18 @@ def show_task(task_id: str, store: str | None, as_json: bool) -> None:
         print_json(one)
     else:
         _print(one, legible_task(loaded)[0])
+        print_record(one.record)
 
 
 async def _show(task_id: str, store: str | None) -> tuple[Loaded, Beside, Ahead | None]:
     async with reading(store) as opened:
         loaded = await find_task(task_id, opened)
-        beside = Beside(await read_times(opened, loaded.task.task_no), await read_holders(loaded, opened), opened.now())
+        beside = Beside(
+            await read_times(opened, loaded.task.task_no),
+            await read_holders(loaded, opened),
+            opened.now(),
+            await read_record(loaded, opened),
+        )
         return loaded, beside, await asked_ahead(loaded, opened)
 
 
