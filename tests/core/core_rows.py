@@ -156,6 +156,9 @@ class OneTask:
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return self.of.steps
 
+    def arguments(self, task_no: int) -> str:
+        return self.of.arguments
+
     def open_steps(self, task_no: int) -> list[StepRow]:
         return [step for step in self.of.steps if step.state in STEP_OPEN]
 
