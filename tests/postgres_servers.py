@@ -26,6 +26,7 @@ _TABLES = (
     "status",
     "alert",
     "workflow",
+    "app_workflow",
     "convoy",
     "convoy_tail",
 )

@@ -20,6 +20,7 @@ from .definitions import (
     workflow,
 )
 from .errors import (
+    AppCollision,
     ArrieroError,
     DefinitionError,
     ForbiddenInWorkflow,
@@ -57,6 +58,7 @@ __all__ = [
     "Agent",
     "Alert",
     "App",
+    "AppCollision",
     "ArrieroError",
     "AsyncStep",
     "Attempt",

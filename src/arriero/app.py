@@ -13,7 +13,7 @@ import msgspec
 from . import codec
 from .bulk import Tasks, since_or_refuse
 from .calls import StepCall, WorkflowCall
-from .commands import Answer, Operate, OperateConvoy, Refusal, Submit, Submitted
+from .commands import Answer, AssignApp, Operate, OperateConvoy, Refusal, Submit, Submitted
 from .config import Configuration, load
 from .convoy import Convoy, ConvoyView, checked_state, convoy_views
 from .core.call_policy import policy_of
@@ -339,6 +339,7 @@ class App:
             convoy=key,
             sequence=sequence,
             end_of_sequence=end_of_sequence,
+            app=self.name,
         )
 
     def _of_call(self, call: object) -> tuple[str, str, TaskPolicy]:
@@ -467,7 +468,7 @@ class App:
         """
         return convoy_views(self._store_open(), checked_state(state))
 
-    async def _operate(self, commands: Sequence[Operate | OperateConvoy]) -> Sequence[Answer]:
+    async def _operate(self, commands: Sequence[Operate | AssignApp | OperateConvoy]) -> Sequence[Answer]:
         """Carry out verbs, each whole or refused, in one transaction."""
         answers = await apply_patiently(self._store_open(), commands, self._ports.clock) if commands else []
         if self._node is not None:

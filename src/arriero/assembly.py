@@ -61,6 +61,7 @@ def make_node(
             on_end=on_end,
             around=around,
             about=about,
+            app=name,
             upkeep=Upkeep(store=store, ports=ports, replies_keep_seconds=keep),
             alerting=alerting,
         )

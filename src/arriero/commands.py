@@ -189,15 +189,20 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     sequence: int | None = None
     end_of_sequence: bool = False
     start: Start | None = None
+    app: str = ""
 
 
 class Claim(Command, frozen=True, gc=False, kw_only=True):
-    """Take free, due tasks of known workflows, 9 first; at most one on probation, when ``probation`` has room."""
+    """Take free, due tasks of known workflows, 9 first; at most one on probation, when ``probation`` has room.
+
+    ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``.
+    """
 
     process_no: int
     workflows: tuple[str, ...]
     limit: int
     probation: bool
+    app: str = ""
 
 
 class Take(Command, frozen=True, gc=False, kw_only=True):
@@ -210,6 +215,7 @@ class Take(Command, frozen=True, gc=False, kw_only=True):
     room: tuple[tuple[str, int], ...]
     names: tuple[str, ...]
     probation: int | None
+    app: str = ""
 
 
 class Ahead(msgspec.Struct, frozen=True, gc=False):
@@ -225,10 +231,11 @@ class Ahead(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandOver(msgspec.Struct, frozen=True, gc=False):
-    """The process that ends a task of a convoy goes on with the next one, if that is of one of these workflows."""
+    """The process that ends a task of a convoy goes on with the next one, if that is of its App and these workflows."""
 
     workflows: tuple[str, ...]
     ahead: Ahead | None = None
+    app: str = ""
 
 
 class Advance(Command, frozen=True, gc=False, kw_only=True):
@@ -325,6 +332,21 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
     within: float = 0.0
 
 
+class AssignApp(Command, frozen=True, gc=False, kw_only=True):
+    """A person says which App runs a task from now on.
+
+    Args:
+        from_app: whose it was as the person saw it; empty: nobody's.
+        by, reason: who asks, and why; kept in the history.
+    """
+
+    task_no: int
+    app: str
+    from_app: str
+    by: str
+    reason: str
+
+
 class OperateConvoy(Command, frozen=True, gc=False, kw_only=True):
     """A person's verb on a convoy.
 
@@ -344,7 +366,7 @@ class OperateConvoy(Command, frozen=True, gc=False, kw_only=True):
     policy: ConvoyOverrides | None = None
 
 
-AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask | Operate | OperateConvoy
+AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
 
 
 # --- answers

@@ -3,6 +3,7 @@
 ArrieroError
 ├── DefinitionError        declared wrongly: fix the code
 ├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
+│   ├── AppCollision       two Apps on one store cannot tell their older tasks apart
 │   ├── MutilatedExport    an exported history was cut or changed
 │   ├── NotYetBuilt        a later release brings it
 │   ├── UnknownTask        no task has this id
@@ -55,6 +56,10 @@ class MutilatedExport(InvalidInput):
     def __init__(self, line: int, what: str) -> None:
         super().__init__(f"the export is mutilated at line {line}: {what}")
         self.line = line
+
+
+class AppCollision(InvalidInput):
+    """Two Apps on one store have code of the same name, and open tasks of an older release do not say whose they are."""
 
 
 class NotYetBuilt(InvalidInput):

@@ -235,6 +235,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     turn: Turn | None = None
     due_at: Instant | None = None  # of one whose turn has not come: it does not start before
     ledger_no: int | None = None  # of the ledger that has not let it go yet: nobody may begin it
+    app: str = ""  # the App that runs it; empty: not said, any App with its code does
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -350,6 +351,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     opened_at: Instant
     finished_at: Instant | None
     asked: str | None = None  # what the code asks with, where a person had other arguments sent
+    app: str = ""  # as of its task
 
     @property
     def label(self) -> str:

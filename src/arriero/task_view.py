@@ -156,6 +156,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         open_compensations: labels of steps that are still to be undone, of a task that is being undone or in error.
         nothing_to_undo: labels of completed steps that were left as they are, for they have no compensation.
         unreadable: what this release cannot read or show of it, in words; in its place stands nothing of the row's.
+        app: name of the App that runs it; empty: not said, any App that has its code.
     """
 
     id: str
@@ -186,6 +187,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     open_compensations: tuple[str, ...] = ()
     nothing_to_undo: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    app: str = ""
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -334,6 +336,7 @@ class _Viewed:
             open_compensations=open_compensations(loaded.steps) if is_undone else (),
             nothing_to_undo=() if failure is None else failure.nothing_to_undo,
             unreadable=self._unreadable(),
+            app=task.app,
         )
 
     def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:

@@ -15,6 +15,7 @@ from arriero.commands import (
     Advance,
     Answer,
     AnyCommand,
+    AssignApp,
     BeginUndo,
     Claim,
     Claimed,
@@ -69,6 +70,7 @@ COMPLETE_WITHIN = 10.0
 LIMIT = 600.0  # of a whole task
 LEASE = 3.0
 AGENT = "payments"
+APP = "shop"
 NAMES = ("look", "charge", "reserve", "ship")
 REFUSED = StepFailure("permanent", "declined", "declined")
 UNSURE = StepFailure("unknown", "connection lost")
@@ -148,9 +150,8 @@ class Town:
         assert answer.created
 
     async def claim(self, task_id: str, process_no: int = 1) -> None:
-        answer = await self.apply(
-            Claim(actor=f"p{process_no}", process_no=process_no, workflows=(task_id,), limit=1, probation=True)
-        )
+        asked = {"workflows": (task_id,), "limit": 1, "probation": True, "app": APP}
+        answer = await self.apply(Claim(actor=f"p{process_no}", process_no=process_no, **asked))
         assert isinstance(answer, Claimed)
         assert [loaded.task.task_id for loaded in answer.tasks] == [task_id]
 
@@ -388,6 +389,21 @@ async def _past_its_limit(town: Town) -> None:
     )
 
 
+async def _of_an_app(town: Town) -> None:
+    """It does not say whose it is until a person does; another is its App's from the beginning."""
+    await town.submit("unsaid")
+    await town.claim("unsaid")
+    number = town.number("unsaid")
+    assigned = AssignApp(actor="operator", task_no=number, app=APP, from_app="", by="ana", reason="ours")
+    await town.apply(assigned)
+    await town.claim("unsaid", 3)
+    await town.advance("unsaid", ending=Process('"ok"'))
+    await town.submit("ours", app=APP)
+    await town.claim("ours")
+    await town.advance("ours", opened=(request("charge"),), ending=Keep())
+    await town.advance("ours", (1, Succeeded("1")), ending=Process('"ok"'))
+
+
 async def _purged(town: Town) -> None:
     """A task whose messages nobody read in time; then nothing of it is kept."""
     await town.submit("gone", reply_to="nobody")
@@ -404,7 +420,7 @@ async def _purged(town: Town) -> None:
 async def _everything() -> Town:
     town = Town()
     for number in (1, 2, 3):
-        assert await town.store.register(f"p{number}", LEASE) == number
+        assert await town.store.register(f"p{number}", LEASE, f'{{"app":"{APP}"}}') == number
     await town.lead(1)
     await _purged(town)
     await _processed(town)
@@ -415,6 +431,7 @@ async def _everything() -> Town:
     await _in_the_hands_of_people(town)
     await _lost_and_expired(town)
     await _past_its_limit(town)
+    await _of_an_app(town)
     return town
 
 

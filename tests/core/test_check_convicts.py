@@ -861,6 +861,28 @@ def a_processed_task_is_cancelled(story: Story) -> None:
     story.append("lost", {**action, "incarnation": 1, "fence": 99, "not_before": None})
 
 
+# --- Apps
+@violates("I61")
+def a_task_is_claimed_by_a_process_of_another_app(story: Story) -> None:
+    story.event("ours", "task.submitted")["app"] = "travel"
+
+
+@violates("I61")
+def a_step_is_dispatched_by_a_process_of_another_app(story: Story) -> None:
+    story.event(STORE, "process.started")["app"] = "travel"
+    story.remove("ours", "task.claimed")
+
+
+@violates("I59")
+def a_task_is_assigned_by_nobody(story: Story) -> None:
+    story.event("unsaid", "task.assigned")["by"] = ""
+
+
+@violates("I59")
+def a_task_is_assigned_that_was_of_another_app(story: Story) -> None:
+    story.event("unsaid", "task.assigned")["from"] = "travel"
+
+
 # --- the chain
 @violates("I53")
 def an_event_is_unknown(story: Story) -> None:

@@ -191,8 +191,8 @@ def test_a_process_whose_lease_ran_out_is_told_and_counts_for_nothing() -> None:
 
 def test_due_code_that_nobody_alive_has_is_named() -> None:
     due: dict[str, Any] = {
-        "workflows": ("fulfil", "gone"),
-        "steps": (("payments", "charge"), ("payments", "refund"), ("stock", "charge")),
+        "workflows": (("", "fulfil"), ("", "gone")),
+        "steps": (("", "payments", "charge"), ("", "payments", "refund"), ("", "stock", "charge")),
     }
     says = [finding.says for finding in diagnose_store(survey(**due)) if finding.about == "code"]
     assert says == [
@@ -202,6 +202,22 @@ def test_due_code_that_nobody_alive_has_is_named() -> None:
     ]
     without_processes = diagnose_store(survey(**due, processes=()))  # then that is what is said
     assert "code" not in [finding.about for finding in without_processes]
+
+
+def test_what_waits_for_another_app_is_named_with_the_app_that_has_such_code_and_what_to_do() -> None:
+    due = {"workflows": (("web", "fulfil"),), "steps": (("web", "payments", "charge"),)}
+    found = [finding for finding in diagnose_store(survey(**due)) if finding.about == "code"]
+    assert [finding.says for finding in found] == [
+        "tasks of workflow fulfil of App 'web' are due, and no process alive of App 'web' has its code",
+        "step charge of Agent payments is asked for by App 'web', and no process alive of App 'web' hosts it",
+    ]
+    for finding in found:
+        assert finding.remedy == (
+            "start App 'web' here; App 'shop' has code of that name: if they are one system, give both one name,"
+            " App('shop', ...), and run `arriero store assign --from web --app shop --reason WHY`"
+        )
+    ours = {"workflows": (("shop", "fulfil"),), "steps": (("shop", "payments", "charge"),)}
+    assert "code" not in [finding.about for finding in diagnose_store(survey(**ours))]
 
 
 # --- tasks

@@ -449,3 +449,28 @@ def test_however_a_task_stands_there_is_an_answer_and_only_verbs_of_its_state(
     assert all(reason.says for reason in told.reasons)
     assert {move.verb for move in told.moves} <= set(possible_verbs(task.task))
     assert {move.verb for move in told.moves if not move.refused} <= set(allowed_verbs(task.task, task.life))
+
+
+# --- Apps
+REMEDY = (
+    "start App 'web' here; App 'shop' has code of that name: if they are one system, give both one name, App('shop', ...),"
+    " and run `arriero store assign --from web --app shop --reason WHY`"
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "what"),
+    [(TaskState.PROCESSING, "runs workflow fulfil"), (TaskState.COMPENSATING, "plays the role scheduler")],
+)
+def test_a_task_of_an_app_that_does_not_run_here_names_the_one_that_has_its_code(state: TaskState, what: str) -> None:
+    task = loaded(state=state, app="web", locked_by=None, not_before=FAR_PAST)
+    (reason,) = [one for one in explained(task, process()).reasons if one.kind == "nobody_runs_it"]
+    assert reason.says.endswith(f"but no process alive of App 'web' {what}; {REMEDY}")
+    ours = loaded(state=state, app="shop", locked_by=None, not_before=FAR_PAST)
+    assert "nobody_runs_it" not in kinds(explained(ours, process()))
+
+
+def test_a_request_of_an_app_that_has_no_agents_here_names_the_one_that_has_its_code() -> None:
+    waits = step_row(state=StepState.PENDING, locked_by=None, complete_by=None, not_before=FAR_PAST, app="web")
+    (reason,) = [r for r in explained(loaded(waits, app="web"), process()).reasons if r.kind == "untaken"]
+    assert reason.says.endswith(f"no process alive of App 'web' hosts Agent agent; {REMEDY}")

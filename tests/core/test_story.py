@@ -62,6 +62,10 @@ EVENTS: dict[str, tuple[Event, str]] = {
     ),
     "alert.opened": ({"cause": "step"}, "an alert is opened"),
     "alert.closed": ({}, "its alert is closed"),
+    "task.assigned": (
+        {"app": "shop", "from": "", "by": "ana", "reason": "ours", "fence": 9, "not_before": AT},
+        "ana gives it to App 'shop', nothing said whose it was: ours",
+    ),
     "operator.action": (
         {
             "verb": "resubmit",

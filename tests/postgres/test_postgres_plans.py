@@ -347,13 +347,16 @@ async def test_a_process_asks_what_is_due_without_reading_through_the_backlog_of
     explaining = Explaining(monkeypatch)
     await made.store.open()
     backlog = [submission(f"others-{number}", workflow="others", delay=1.0 * (number % 2)) for number in range(5000)]
+    backlog += [
+        submission(f"of-another-app-{number}", app="travel", delay=1.0 * (number % 2)) for number in range(5000)
+    ]
     await made.store.submit(backlog)
     found = []
     for when in ("of few", "never", "empty", "now"):
         made.statistics_of(when)
         for workflows in ((), (WORKFLOW,), (WORKFLOW, "more")):
             explaining.taken()
-            await made.store.due(workflows, (AGENT,))
+            await made.store.due(workflows, (AGENT,), "shop")
             found += [f"statistics {when}, {workflows}: {fault}" for one in explaining.taken() for fault in faults(one)]
     await made.store.close()
     server().drop_database(made.url.rpartition("/")[2])

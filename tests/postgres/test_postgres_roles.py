@@ -395,3 +395,33 @@ async def test_a_role_that_had_a_process_s_rights_keeps_its_functions_when_the_s
     running.drop_database(name)
     with psycopg.connect(running.url(), autocommit=True) as connection:
         connection.execute(f"DROP ROLE {role}".encode())
+
+
+async def test_a_role_that_could_submit_still_can_by_every_call_when_the_schema_is_brought_up_to_date() -> None:
+    """With the rights that the release before granted; its submit had no App."""
+    from arriero.store.postgres import migrating
+
+    running = server()
+    name, role = f"submit_old_{worker()}", f"submitter_{worker()}"
+    running.drop_database(name)
+    owner = running.create_database(name)
+    running.create_role(role)
+    known = migrating.known_migrations
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrating, "known_migrations", lambda: known()[:2])
+        schema_of(owner).migrate()
+    of_old = "text, jsonb, text, integer, double precision, text, text, bigint, boolean"
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute(f"GRANT USAGE ON SCHEMA arriero TO {role}".encode())
+        connection.execute(f"GRANT EXECUTE ON FUNCTION arriero.submit({of_old}) TO {role}".encode())
+    schema_of(owner).migrate()
+    async with shop(owner).running() as app:
+        with psycopg.connect(as_role(owner, role), autocommit=True) as connection:
+            for task_id, arguments in (("a", "%s"), ("b", "%s::text"), ("c", "%s::jsonb")):
+                call = f"SELECT arriero.submit('pay', {arguments}, '{task_id}')".encode()
+                connection.execute(call, ('{"card": "old"}',))
+        for task_id in "abc":
+            assert await app.task(task_id, pay).result(PATIENCE) == "charged old"
+    running.drop_database(name)
+    with psycopg.connect(running.url(), autocommit=True) as connection:
+        connection.execute(f"DROP ROLE {role}".encode())

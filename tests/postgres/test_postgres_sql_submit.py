@@ -318,3 +318,85 @@ async def test_arguments_that_do_not_fit_put_their_task_in_error_and_stop_nothin
                 await app.task(f"bad {number}").result(PATIENCE)
             assert (await app.task(f"bad {number}").view()).state == "error"
             assert (await app.task(f"good {number}", fulfil).result(PATIENCE)).startswith("charged 2")
+
+
+# --- whose the task is
+def known_to(url: str, *apps: str) -> None:
+    """Each App has run here once, with a workflow of the name and a policy of its own."""
+    for number, app in enumerate(apps):
+        policy = msgspec.json.encode(TaskPolicy(10.0 + number, Supervision())).decode()
+        row = ("fulfil", app, policy, 10.0 + number)
+        run(url, "INSERT INTO arriero.app_workflow VALUES (%s, %s, %s, %s)", row)
+
+
+async def app_of(url: str, task_id: str) -> tuple[str, str]:
+    store = PostgresStore(url)
+    await store.open()
+    loaded = await store.find(task_id)
+    await store.close()
+    assert loaded is not None
+    return loaded.task.app, loaded.task.policy
+
+
+async def test_a_process_makes_known_whose_its_workflows_are(url: str) -> None:
+    async with shop(url).running():
+        pass
+    assert run(url, "SELECT app || '.' || name FROM arriero.app_workflow ORDER BY name") == [
+        "shop.fulfil",
+        "shop.other",
+    ]
+
+
+async def test_a_task_is_of_the_only_app_that_has_its_workflow_under_that_app_s_policy(url: str) -> None:
+    run(url, SUBMIT, (BODY, "before"))  # as long as nothing is known of any App
+    known_to(url, "shop")
+    run(url, SUBMIT, (BODY, "after"))
+    assert [(await app_of(url, task_id))[0] for task_id in ("before", "after")] == ["", "shop"]
+    assert msgspec.json.decode((await app_of(url, "after"))[1], type=TaskPolicy).complete_within == 10.0
+
+
+@pytest.mark.parametrize("cast", ["", "::text", "::jsonb"])
+async def test_of_several_apps_one_is_named(url: str, cast: str) -> None:
+    known_to(url, "shop", "travel")
+    with pytest.raises(
+        psycopg.errors.InvalidParameterValue, match=r"workflow 'fulfil' is of several Apps: shop, travel"
+    ) as told:
+        run(url, f"SELECT arriero.submit('fulfil', %s{cast}, 'a')", (BODY,))
+    assert "app => 'shop'" in str(told.value.diag.message_hint)
+    assert run(url, f"SELECT arriero.submit('fulfil', %s{cast}, 'a', app => 'travel')", (BODY,)) == ["a"]
+    app, policy = await app_of(url, "a")
+    assert (app, msgspec.json.decode(policy, type=TaskPolicy).complete_within) == ("travel", 11.0)
+
+
+@pytest.mark.parametrize("app", ["elsewhere", ""])
+def test_an_app_that_has_no_such_workflow_is_refused_and_those_that_have_it_are_named(url: str, app: str) -> None:
+    known_to(url, "shop", "travel")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="is not known to have workflow 'fulfil'") as told:
+        run(url, "SELECT arriero.submit('fulfil', %s, 'a', app => %s)", (BODY, app))
+    assert str(told.value.diag.message_hint).endswith("known to have it are shop, travel")
+
+
+async def test_the_same_id_for_another_app_is_a_unique_violation(url: str) -> None:
+    known_to(url, "shop", "travel")
+    async with shop(url) as app:
+        await app.submit(fulfil(Order("1", 2)), task_id="a")
+    with pytest.raises(psycopg.errors.UniqueViolation, match="task 'a' exists with another App"):
+        run(url, "SELECT arriero.submit('fulfil', %s, 'a', app => 'travel')", ('{"order": {"id": "1", "pieces": 2}}',))
+
+
+async def test_an_app_that_was_renamed_is_found_no_more(url: str) -> None:
+    known_to(url, "shop", "travel")
+    store = PostgresStore(url)
+    await store.open()
+    await store.rename_app("travel", "shop", 0, "operator ana", "one system")
+    await store.close()
+    run(url, SUBMIT, (BODY, "a"))
+    assert (await app_of(url, "a"))[0] == "shop"
+
+
+@pytest.mark.parametrize("one", ["", "shop", "travel"])
+@pytest.mark.parametrize("other", ["", "shop", "travel"])
+def test_two_apps_are_told_apart_as_python_does(url: str, one: str, other: str) -> None:
+    from arriero.core.apps import is_another_app
+
+    assert run(url, "SELECT arriero.is_another_app(%s, %s)", (one, other)) == [is_another_app(one, other)]

@@ -93,6 +93,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     "placed": {"convoy": "k"},
     "numbered": {"convoy": "n", "sequence": 1},
     "last": {"convoy": "over", "end_of_sequence": True},
+    "of-shop": {"app": "shop"},
 }
 OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("free", {"workflow": "another"}, "workflow"),
@@ -111,6 +112,9 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("numbered", {"convoy": "over"}, "convoy"),
     ("numbered", {"end_of_sequence": True}, "end mark"),
     ("last", {"convoy": "never used"}, "convoy"),
+    ("of-shop", {"app": "travel"}, "App"),
+    ("of-shop", {"app": "travel", "body_hash": "another", "arguments": '{"pieces":3}'}, "App"),
+    ("of-shop", {"app": "travel", "workflow": "another"}, "workflow"),
 ]
 ALIKE: list[dict[str, Any]] = [
     {},

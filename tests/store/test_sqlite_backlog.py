@@ -77,3 +77,40 @@ async def test_requests_of_agents_that_are_not_here_cost_a_look_and_a_take_nothi
     theirs = [step("send", f"#{number}", agent="mail") for number in range(FOREIGN)]
     await world.opened(task, *theirs)
     assert [await cost(world, ask) for ask in asks] <= [steps + MORE_MAX for steps in before]
+
+
+@pytest.mark.parametrize("delay", [0.0, 3600.0], ids=["due now", "due later"])
+async def test_tasks_of_another_app_that_has_a_workflow_of_the_name_cost_a_look_and_a_claim_nothing(
+    world: World, delay: float
+) -> None:
+    asks: list[Asks] = [
+        lambda: world.store.due(("fulfil",), ("payments",), "shop"),
+        lambda: world.claim(app="shop"),
+    ]
+    before = [await cost(world, ask) for ask in asks]
+    await world.store.submit([submission(f"t-{n}", app="travel", delay=delay) for n in range(FOREIGN)])
+    for ask, steps in zip(asks, before, strict=True):
+        assert await cost(world, ask) <= steps + MORE_MAX
+
+
+async def test_undos_and_requests_of_another_app_cost_a_look_a_claim_and_a_take_nothing(world: World) -> None:
+    asks: list[Asks] = [
+        lambda: world.store.due(("fulfil",), ("payments",), "shop"),
+        lambda: world.claim(app="shop"),
+        lambda: world.take(app="shop"),
+    ]
+    before = [await cost(world, ask) for ask in asks]
+    await world.submit(app="travel")
+    (loaded,) = await world.claim(app="travel")
+    await world.opened(loaded.task, *[step("charge", f"#{number}") for number in range(FOREIGN)])
+    await world.store.submit([submission(f"t-{n}", app="travel") for n in range(FOREIGN)])
+    await world.store._write(  # type: ignore[attr-defined]  # what a hundred commands each would do
+        lambda tables: tables.connection.execute(
+            "UPDATE arriero_task SET state = 'compensating' WHERE locked_by IS NULL"
+        )
+    )
+    for ask, steps in zip(asks, before, strict=True):
+        assert await cost(world, ask) <= steps + MORE_MAX
+    await world.store._write(  # type: ignore[attr-defined]  # as its history says
+        lambda tables: tables.connection.execute("UPDATE arriero_task SET state = 'pending' WHERE locked_by IS NULL")
+    )

@@ -14,7 +14,7 @@ from ..store.base import StateStore, TaskFilter
 from ..task_view import read_times
 from .filters import Which, filter_options
 from .output import cut, print_json, print_table, shown_span, shown_time
-from .shapes import ListedTask, listed
+from .shapes import ListedTask, listed, told_apart
 from .stores import json_option, reading, store_option
 
 NUMBER_MAX = 2**63 - 1
@@ -76,13 +76,14 @@ def list_tasks(
     """
     page = Page(after, before, limit)
     found = asyncio.run(_list(store, which, page, with_times=not as_json))
+    tasks = [listed(row, found.retrying.get(row.task_no)) for row in found.rows]
     if as_json:
-        for row in found.rows:
-            print_json(listed(row, found.retrying.get(row.task_no)))
+        for task in tasks:
+            print_json(task)
     else:
         print_table(
             ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"),
-            [_cells(row, found) for row in found.rows],
+            [_cells(task, found) for task in told_apart(tasks)],
         )
     if found.more:
         click.echo(f"arriero: {_more(found, page)}", err=True)
@@ -136,8 +137,7 @@ def _more(found: Listed, page: Page) -> str:
     return f"and {count} more; --limit 0 shows all, {f'--before {before}' if page.newest_first else f'--after {after}'} the next"
 
 
-def _cells(row: TaskRow, found: Listed) -> tuple[str, ...]:
-    task = listed(row)
+def _cells(task: ListedTask, found: Listed) -> tuple[str, ...]:
     return (
         str(task.no),
         task.id,

@@ -53,6 +53,7 @@ class ListedTask(msgspec.Struct, frozen=True):
     incarnation: int
     paused: bool
     retry: ListedRetry | None = None
+    app: str = ""
 
 
 class StandingTask(msgspec.Struct, frozen=True):
@@ -168,6 +169,15 @@ class ShownTask(msgspec.Struct, frozen=True):
     waited_seconds: float = 0.0
     held_by: str | None = None
     record: ShownRecord = ShownRecord()
+    app: str = ""
+
+
+def told_apart(tasks: list[ListedTask]) -> list[ListedTask]:
+    """As they are, or where they are of several Apps, each with its App beside its workflow."""
+    if len({task.app for task in tasks} - {""}) <= 1:
+        return tasks
+    named = {task.no: f"{task.workflow} ({task.app or 'no App'})" for task in tasks}
+    return [msgspec.structs.replace(task, workflow=named[task.no]) for task in tasks]
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -211,6 +221,7 @@ def listed(as_it_stands: TaskRow, retrying: Retrying | None = None) -> ListedTas
         task.incarnation,
         task.paused_at is not None,
         None if retrying is None else _listed_retry(retrying),
+        task.app,
     )
 
 
@@ -282,6 +293,7 @@ def shown(as_it_stands: Loaded, beside: Beside, ahead: Ahead | None = None) -> S
         waited_seconds=elapsed.waited,
         held_by=beside.holder(task.locked_by),
         record=beside.record,
+        app=task.app,
     )
 
 

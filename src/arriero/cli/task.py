@@ -77,6 +77,7 @@ def _print(one: ShownTask, loaded: Loaded) -> None:
     lines = {
         "task": f"{one.id} (number {one.no})",
         "workflow": one.workflow,
+        "App": one.app,
         "state": one.state,
         "held by": "" if one.held_by is None else f"process {one.held_by.removeprefix('process ')}",
         "convoy": _convoy(loaded),

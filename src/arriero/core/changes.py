@@ -392,6 +392,7 @@ class Writer:
             delivered_at=None,
             opened_at=self.now,
             finished_at=None,
+            app=self.task.app,
         )
         counts = not is_timer and state is StepState.PENDING
         self.set(opened_count=ordinal, open_count=self.task.open_count + counts)

@@ -23,6 +23,7 @@ from ..model import (
     later,
 )
 from ..policies import ConvoyPolicy
+from .apps import may_run
 from .changes import Change, ConvoyChange, Rows, Writer, claim
 from .lease import PROBATION_FROM
 from .placing import opened_turn
@@ -349,6 +350,7 @@ def _fits(task: TaskRow, hand_over: HandOver, now: Instant) -> bool:
         and task.lost_count < PROBATION_FROM
         and task.not_before is not None
         and task.not_before <= now
+        and may_run(hand_over.app, task.app)
         and (task.state is TaskState.COMPENSATING or task.workflow in hand_over.workflows)
     )
 

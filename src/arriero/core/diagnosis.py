@@ -12,7 +12,7 @@ import msgspec
 from ..errors import UnreadableRow
 from ..model import TASK_OPEN, AlertRow, Instant, ProcessRow, TaskState, seconds_between
 from . import wording
-from .alive import Running, code_named, process_named, runs
+from .alive import Running, by_app, code_named, has_code, of_app, process_named, runs, told_of_others
 
 WAIT_SECONDS_MAX = 60.0  # what is due waits far less while processes with its code have room
 UNTOLD_SECONDS_MAX = 60.0  # an alert is told within seconds
@@ -147,9 +147,9 @@ class Surveyed(Protocol):
     @property
     def waiting(self) -> tuple[int, Instant | None]: ...
     @property
-    def workflows(self) -> tuple[str, ...]: ...
+    def workflows(self) -> tuple[tuple[str, str], ...]: ...
     @property
-    def steps(self) -> tuple[tuple[str, str], ...]: ...
+    def steps(self) -> tuple[tuple[str, str, str], ...]: ...
     @property
     def not_undoable(self) -> tuple[tuple[str, str], ...]: ...
     @property
@@ -344,17 +344,21 @@ def _lapsed(process: ProcessRow, now: Instant) -> Finding:
 def _without_code(survey: Surveyed, running: Running) -> list[Finding]:
     found: list[Finding] = []
     if running.with_role("scheduler"):
-        for workflow in survey.workflows[:NAMES_TOLD_MAX]:
-            if not running.running_workflow(workflow):
-                says = f"tasks of {code_named(workflow)} are due, and no process alive has its code"
-                found.append(
-                    Finding("care", "code", says, f"run the App that has {code_named(workflow)}, or fix its name")
-                )
+        for app, workflow in survey.workflows[:NAMES_TOLD_MAX]:
+            if not running.running_workflow(workflow, app):
+                told = running.told_app(app)
+                says = f"tasks of {code_named(workflow)}{of_app(told)} are due, and no process alive {has_code(told)}"
+                remedy = f"run the App that has {code_named(workflow)}, or fix its name"
+                others = running.other_apps_with(workflow, app)
+                found.append(Finding("care", "code", says, told_of_others(app, others) or remedy))
     if running.with_role("agents"):
-        for agent, step in survey.steps[:NAMES_TOLD_MAX]:
-            if not running.hosting_step(agent, step):
-                says = f"step {step} of Agent {agent} is asked for, and no process alive hosts it"
+        for app, agent, step in survey.steps[:NAMES_TOLD_MAX]:
+            if not running.hosting_step(agent, step, app):
+                told = running.told_app(app)
+                asked = f"step {step} of Agent {agent} is asked for{by_app(told)}"
+                says = f"{asked}, and no process alive{of_app(told)} hosts it"
                 remedy = f"run an App that has it, and name the Agent where --agents is given: --agents {agent}"
+                remedy = told_of_others(app, running.other_apps_hosting(agent, step, app)) or remedy
                 found.append(Finding("care", "code", says, remedy))
     return found
 

@@ -26,7 +26,7 @@ from ..model import (
     seconds_between,
 )
 from . import convoy_words, wording
-from .alive import Running, code_named, process_named, runs
+from .alive import Running, code_named, of_app, process_named, runs, told_of_others
 from .compensation import stuck_in_doubt
 from .convoy_words import Ahead
 from .fold import Event
@@ -366,15 +366,21 @@ class _Explained:
     def _ready(self) -> list[ProcessRow]:
         """Processes alive that may take it up; an undo needs none of its workflow's code."""
         if self.task.state is TaskState.COMPENSATING:
-            return self.running.with_role("scheduler")
-        return self.running.running_workflow(self.task.workflow)
+            return self.running.scheduling(self.task.app)
+        return self.running.running_workflow(self.task.workflow, self.task.app)
 
     def _nobody(self) -> str:
         if not self.running.alive:
             return self._alive()
         is_undo = self.task.state is TaskState.COMPENSATING
         what = "plays the role scheduler" if is_undo else f"runs {code_named(self.task.workflow)}"
-        return f"no process alive {what}; {self._alive()}"
+        app = of_app(self.running.told_app(self.task.app))
+        return f"no process alive{app} {what}; {self._others_or_alive()}"
+
+    def _others_or_alive(self) -> str:
+        """Whoever else has the code, and what to do; else who is alive."""
+        others = self.running.other_apps_with(self.task.workflow, self.task.app)
+        return told_of_others(self.task.app, others) or self._alive()
 
     def _nobody_later(self, found: list[Reason]) -> list[Reason]:
         """What waits for something else too, and would then wait for a process."""
@@ -464,9 +470,12 @@ class _Explained:
         return Reason(kind, says + self._doubt(step), step.label, None, due, _key_in_doubt(step))
 
     def _who_could_take(self, step: StepRow, due: Instant) -> str:
-        ready = self.running.hosting_step(step.agent, step.name)
+        ready = self.running.hosting_step(step.agent, step.name, step.app)
         if not ready:
-            if hosting := self.running.hosting(step.agent):
+            others = self.running.other_apps_hosting(step.agent, step.name, step.app)
+            if others and (remedy := told_of_others(step.app, others)):
+                return f"no process alive{of_app(step.app)} hosts Agent {step.agent}; {remedy}"
+            if hosting := self.running.hosting(step.agent, step.app):
                 names = _listed(map(process_named, hosting[:STEPS_TOLD_MAX]))
                 return f"no process alive has its code: {names} hosts Agent {step.agent}, but not this step"
             hosts = f"no process alive hosts Agent {step.agent}; " if self.running.alive else ""

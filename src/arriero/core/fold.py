@@ -85,6 +85,7 @@ class TaskFold:
         self.steps: dict[int, StepFold] = {}
         self.keys: dict[str, int] = {}
         self.reply_to: str | None = None
+        self.app = ""
         self.status_count = 0
         self.last_status = ""
         self.convoy_no: int | None = None

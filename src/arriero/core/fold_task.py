@@ -11,6 +11,7 @@ def submitted(task: TaskFold, event: Event) -> None:
     task.not_before = event["not_before"]
     task.complete_by = event["complete_by"]
     task.reply_to = event.get("reply_to")
+    task.app = event.get("app", "")
 
 
 def claimed(task: TaskFold, event: Event) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
-from . import fold_convoys, fold_people, fold_steps, fold_task, fold_undo
+from . import fold_apps, fold_convoys, fold_people, fold_steps, fold_task, fold_undo
 from .chain import START, fits_link
 from .epoch import FIRST
 from .fold import UNREADABLE, Event, TaskFold, Violation
@@ -58,6 +58,7 @@ CHECKED: dict[str, str] = {
     "I45": "the last status of an incarnation tells its end, in the queue that the submission named",
     "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
     "I59": "every verb of a person tells who, from which state to which, and which arguments an edit replaces",
+    "I61": "a task and its steps are run by processes of its own App",
 }
 
 _HANDLERS: dict[str, Callable[[TaskFold, Event], None]] = {
@@ -70,6 +71,7 @@ _HANDLERS: dict[str, Callable[[TaskFold, Event], None]] = {
     "alert.opened": fold_people.alert_opened,
     "alert.closed": fold_people.alert_closed,
     "operator.action": fold_people.operated,
+    "task.assigned": fold_apps.assigned,
     "status.published": fold_people.published,
     "step.opened": fold_steps.opened,
     "step.reopened": fold_people.reopened,
@@ -136,6 +138,7 @@ class StoreFold:
         self.terms: dict[str, int] = {}
         self.holders: dict[str, tuple[int, int]] = {}  # term and process, by lease
         self.instances: set[str] = set()
+        self.apps: dict[int, str] = {}  # of process starts, by number
         self.epoch = FIRST
         self.ledgers = LedgerFold()
         self.purged = False  # tasks were removed, and their histories with them
@@ -155,6 +158,7 @@ class StoreFold:
                 if actor in self.instances:
                     self._convict("I12", f"the process start {actor} began twice")
                 self.instances.add(actor)
+                self.apps[event["process"]] = event.get("app", "")
             case "lease.granted":
                 self._granted(event["lease"], event["term"], event["process"])
             case "lease.lost":
@@ -171,7 +175,7 @@ class StoreFold:
                 self.ledgers.opened(event)
             case "ledger.discarded":
                 self.ledgers.discarded(event)
-            case "process.retired" | "statuses.dropped" | "convoys.purged" | "ledger.purged" | "erased":
+            case "process.retired" | "app.renamed" | "statuses.dropped" | "convoys.purged" | "ledger.purged" | "erased":
                 pass
             case kind:
                 self._convict("I53", f"unknown event {kind!r}")
@@ -228,6 +232,7 @@ class History:
             self.tasks[row.task_no] = TaskFold(row.task_no, row.task_id)
         task = self.tasks[row.task_no]
         fold_commit(task, row.at, events, self.store.terms)
+        fold_apps.judge_app(task, events, self.store.apps)
         if events and "ledger" in events[0]:
             self.store.ledgers.submitted(row.task_id, events[0])
         for convoy_no in {event["convoy"] for event in events if isinstance(event.get("convoy"), int)}:
@@ -275,7 +280,7 @@ def differences(fold: TaskFold, loaded: Loaded) -> list[str]:
     """Where the state tables say something else than the fold of the history (I52); empty when they agree."""
     task = loaded.task
     fields: tuple[str, ...] = ("state", "fence", "failure_count", "lost_count", "incarnation", "past_count")
-    fields += ("complete_by", "reply_to", "status_count", "convoy_no", "place", "sequence", "rank", "turn")
+    fields += ("complete_by", "reply_to", "status_count", "convoy_no", "place", "sequence", "rank", "turn", "app")
     found = _differing(f"task {task.task_id}", fold, task, fields)
     if fold.paused != (task.paused_at is not None):
         found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")

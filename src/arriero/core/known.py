@@ -1,6 +1,6 @@
 """What makes a submission another than the task that is known already: the one rule behind every answer to a known id.
 
-Compared are the workflow, the body (its arguments), the convoy, the sequence and the end mark. Priority, delay, limit, policy
+Compared are the workflow, the App, the body (its arguments), the convoy, the sequence and the end mark. Priority, delay, limit, policy
 and reply queue are not: whoever repeats a submission gets the task as it was submitted first. ``keep_task`` in PostgreSQL does
 the same; a test compares.
 """
@@ -10,9 +10,10 @@ from typing import Literal
 
 from ..commands import Refusal, Submit, Submitted
 from ..model import TailRow, TaskRow
+from .apps import is_another_app
 from .bodies import is_same_body
 
-Differing = Literal["workflow", "body", "convoy", "sequence", "end mark"]
+Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark"]
 
 
 def what_differs(
@@ -36,6 +37,8 @@ def what_differs(
 def _what_differs_in_body(task: TaskRow, command: Submit, submitted: Callable[[], str | None]) -> Differing | None:
     if task.workflow != command.workflow:
         return "workflow"
+    if is_another_app(task.app, command.app):
+        return "App"
     return None if is_same_body(task.body_hash, submitted, command) else "body"
 
 

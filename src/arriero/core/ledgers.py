@@ -108,6 +108,7 @@ def command_of(task: TaskRow, tail: TailRow | None, actor: str) -> Submit:
         seed=task.seed,
         convoy=None if tail is None else tail.key,
         sequence=task.sequence,
+        app=task.app,
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from ..model import HistoryRow, Instant, StepFailure, TaskFailure, seconds_between
 from . import wording
+from .alive import of_app
 from .fold import Event
 from .stored_events import UNREADABLE_EVENT, events_of
 from .story_convoys import CONVOY_SENTENCES
@@ -131,7 +132,14 @@ def _submitted(story: Story, event: Event) -> str:
         "" if limit is None else f"to be done by {wording.when(limit)}",
         "" if queue is None else f"its submitter is told in the reply queue {queue}",
     )
-    return f"submitted to workflow {event['workflow']} with priority {event['priority']}{more}"
+    app = of_app(event.get("app", ""))
+    return f"submitted to workflow {event['workflow']}{app} with priority {event['priority']}{more}"
+
+
+def _assigned(story: Story, event: Event) -> str:
+    before = event["from"]
+    was = f"it was of App {before!r}" if before else "nothing said whose it was"
+    return f"{event['by']} gives it to App {event['app']!r}, {was}: {event['reason']}"
 
 
 def _claimed(story: Story, event: Event) -> str:
@@ -340,6 +348,7 @@ SENTENCES: dict[str, Callable[[Story, Event], str]] = {
     "alert.opened": _alert_opened,
     "alert.closed": lambda story, event: "its alert is closed: it is no longer in error",
     "operator.action": _operated,
+    "task.assigned": _assigned,
     "status.published": _published,
     "step.opened": _opened,
     "step.reopened": _reopened,

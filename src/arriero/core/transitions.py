@@ -81,6 +81,7 @@ def new_task(command: Submit, task_no: int, now: Instant, spot: Spot | None = No
         link=0,
         head=START,
         reply_to=command.reply_to,
+        app=command.app,
     )
     event: Event = {
         "type": "task.submitted",
@@ -92,6 +93,8 @@ def new_task(command: Submit, task_no: int, now: Instant, spot: Spot | None = No
     }
     if command.reply_to is not None:
         event["reply_to"] = command.reply_to
+    if command.app:
+        event["app"] = command.app
     events: list[Event] = [event]
     statuses: list[StatusRow] = []
     change = Change(task, [], [], events, [], statuses)

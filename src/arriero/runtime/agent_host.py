@@ -65,7 +65,9 @@ class AgentHost:
         is_trusted: Callable[[], bool],
         on_taken: Callable[[StepRow], None],
         around: Around | None = None,
+        app: str = "",
     ) -> None:
+        self._app = app
         self.agents = {agent.name: agent for agent in agents}
         self._store = store
         self._committer = committer
@@ -200,7 +202,14 @@ class AgentHost:
         for name, places in room:
             self._used[name] += places
         suspect = next(iter(self._probation), None)
-        command = Take(actor=self._actor, process_no=self._process_no, room=room, names=self._names, probation=suspect)
+        command = Take(
+            actor=self._actor,
+            process_no=self._process_no,
+            room=room,
+            names=self._names,
+            probation=suspect,
+            app=self._app,
+        )
         self._committer.put(command, lambda answer: self._taken(room, answer))
 
     def _taken(self, room: tuple[tuple[str, int], ...], answer: Answer | BaseException) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from ..commands import Ending, Hold, Process, Submit
+from ..core.apps import may_run
 from ..core.transitions import new_task
 from ..model import Instant, Loaded, TaskState
 from .code import Code
@@ -13,7 +14,9 @@ from .live import LiveTask
 AHEAD_MAX = 100  # first steps of a task whose code runs ahead of its turn; one that asks for more begins by itself
 
 
-def run_ahead(live: LiveTask, ending: Ending, codes: Mapping[str, Code], now: Instant) -> LiveTask | None:
+def run_ahead(
+    live: LiveTask, ending: Ending, codes: Mapping[str, Code], now: Instant, app: str = ""
+) -> LiveTask | None:
     """The task behind one that is about to end, run to what its code asks for first.
 
     Args:
@@ -21,13 +24,14 @@ def run_ahead(live: LiveTask, ending: Ending, codes: Mapping[str, Code], now: In
         ending: how it is about to end: what it keeps of the key is what the next one finds.
         codes: what this process can run, by the name in the task's row.
         now: the store's clock; the code must not depend on it.
+        app: of this process; a task of another App is not run.
     Returns: None for a task that has begun before, and for code that ends, breaks or looks at the time before its first
         step: the moment of its start is that of the commit.
     """
     behind, convoy = live.behind, live.convoy
     if behind is None or convoy is None or isinstance(ending, Hold):  # on a held task the key stands still, as a rule
         return None
-    code = codes.get(behind.task.workflow)
+    code = codes.get(behind.task.workflow) if may_run(app, behind.task.app) else None
     if code is None or behind.task.state is not TaskState.PENDING or behind.task.opened_count:
         return None
     kept = ending.convoy_state if isinstance(ending, Process) else None

@@ -61,10 +61,12 @@ class Session:
         on_end: Callable[[TaskRow, LiveTask], None],
         around: Around | None = None,
         about: str = "{}",
+        app: str = "",
         upkeep: Upkeep | None = None,
         alerting: Alerting | None = None,
     ) -> None:
         self._about = about
+        self._app = app
         self._upkeep = upkeep
         self._alerting = alerting
         self._around = around
@@ -117,10 +119,11 @@ class Session:
             "settings": self._settings,
             "actor": self.instance,
         }
+        of_app: dict[str, Any] = {**common, "app": self._app}
         process_no = self.membership.process_no
         self.agents = AgentHost(
             self._agents_given,
-            **common,
+            **of_app,
             process_no=process_no,
             report=self._report,
             report_late=self._report_late,
@@ -130,7 +133,7 @@ class Session:
         )
         self.scheduler = Scheduler(
             self._codes,
-            **common,
+            **of_app,
             process_no=process_no,
             agents=self.agents,
             on_end=self._on_end,
@@ -288,7 +291,7 @@ class Session:
 
     async def _look_once(self, wait: float) -> float:
         """What is due, and what came in; answers how long to wait for the next look."""
-        due = await self._store.due(tuple(self._codes), tuple(self.agents.agents))
+        due = await self._store.due(tuple(self._codes), tuple(self.agents.agents), self._app)
         if due.tasks and self._codes:
             self.scheduler.claim_soon()
         if due.steps:

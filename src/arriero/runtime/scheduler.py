@@ -74,6 +74,7 @@ class Scheduler:
         is_trusted: whether this process may still believe in its lease.
         others: how many other processes claim tasks.
         on_applied: told of each transition of a task that was written.
+        app: the name of the App; what carries another's name is not claimed.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class Scheduler:
         is_trusted: Callable[[], bool],
         others: Callable[[], int],
         on_applied: OnApplied = unheard,
+        app: str = "",
     ) -> None:
         self._codes = codes
+        self._app = app
         self._store = store
         self._committer = committer
         self._ports = ports
@@ -137,7 +140,12 @@ class Scheduler:
         self._claiming = True
         probation = not any(is_on_probation(live.task) for live in self.live.values())
         command = Claim(
-            actor=self._actor, process_no=self._process_no, workflows=self._names, limit=room, probation=probation
+            actor=self._actor,
+            process_no=self._process_no,
+            workflows=self._names,
+            limit=room,
+            probation=probation,
+            app=self._app,
         )
         self._committer.put(command, lambda answer: self._claimed(room, answer))
 
@@ -545,14 +553,14 @@ class Scheduler:
         if self._courtesy.lets_go(live.key_since):
             return None
         try:
-            return HandOver(self._names, self._run_ahead(live, ending))
+            return HandOver(self._names, self._run_ahead(live, ending), self._app)
         except Exception:  # the end that is on its way must not be lost with it; by its turn it meets the same again
             logger.exception("the code of the task behind %s could not be run ahead of its turn", live.task.task_id)
-            return HandOver(self._names)
+            return HandOver(self._names, app=self._app)
 
     def _run_ahead(self, live: LiveTask, ending: Ending) -> Ahead | None:
         """What the task behind asks for first, with places taken for it; None: it begins by itself."""
-        ahead = run_ahead(live, ending, self._codes, self._store.now())
+        ahead = run_ahead(live, ending, self._codes, self._store.now(), self._app)
         if ahead is None or ahead.convoy is None:
             return None
         requests = self._requests(ahead)

@@ -95,6 +95,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
         submitted_before, submitted_since: at or before, at or after this instant.
         code, text: of its failure: the code exactly, a part of the reason in any case of letters.
         paused: whether a person keeps it from going on.
+        app: whose it is; empty: tasks that do not say so.
     """
 
     state: TaskState | None = None
@@ -106,6 +107,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None
     text: str | None = None
     paused: bool | None = None
+    app: str | None = None
 
 
 ANY_TASK = TaskFilter()
@@ -175,7 +177,8 @@ class Survey(msgspec.Struct, frozen=True):
 
     Args:
         waiting: tasks free and due, and since when the oldest is.
-        workflows, steps: of tasks free and due, and of due requests (agent, step): what must have code somewhere.
+        workflows, steps: of tasks free and due (app, workflow), and of due requests (app, agent, step): what must have code
+            somewhere.
         not_undoable: (agent, step) without compensation, neither effect_free nor a pivot, of tasks not ended well.
         processes: those not retired.
         untold: alerts that some sink does not know of, and since when the oldest.
@@ -187,8 +190,8 @@ class Survey(msgspec.Struct, frozen=True):
     paused: int
     probation: int
     waiting: tuple[int, Instant | None]
-    workflows: tuple[str, ...]
-    steps: tuple[tuple[str, str], ...]
+    workflows: tuple[tuple[str, str], ...]
+    steps: tuple[tuple[str, str, str], ...]
     not_undoable: tuple[tuple[str, str], ...]
     processes: tuple[ProcessRow, ...]
     queues: tuple[QueueSurvey, ...]
@@ -244,7 +247,8 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
     async def apply(self, batch: Sequence[AnyCommand]) -> Sequence[Answer | ArrieroError]:
         """Apply commands in order, in one transaction, each whole or not at all; answers in order.
 
-        A process that is retired claims and takes nothing: it would only be lost again.
+        A process that is retired claims and takes nothing: it would only be lost again. Nor does one of what carries the
+        name of another App. Of requests of one priority those that carry no name are taken first.
         A command whose guard fails is answered with a Refusal and changes nothing, except that a refused report is
         kept in the task's history with its verdict. Busy: another transaction has the task open; ask again
         soon. UnreadableRow: this release cannot read a row that the command concerns. Another error: what became of this
@@ -267,7 +271,8 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
     async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
         """A new process start; answers its number. ``instance`` was never used before.
 
-        ``about``: what it runs, as JSON text; see ``runtime.node``.
+        ``about``: what it runs, as JSON text; see ``runtime.node``. Raises AppCollision: see ``core.apps``; of two that
+        start at once one comes first, so that they never both begin.
         """
         ...
 
@@ -320,6 +325,13 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
         """
         ...
 
+    async def rename_app(self, old: str, new: str, count: int, actor: str, reason: str) -> None:
+        """Keep in the store's history that ``count`` tasks of App ``old`` are App ``new``'s from now on.
+
+        Who submits by SQL does not find ``old`` any more. The tasks themselves are changed by ``AssignApp``.
+        """
+        ...
+
     # --- leases
     async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
         """Take a lease that is free, lapsed or held by this process (same term then); answers how it stands now."""
@@ -334,8 +346,8 @@ class StateStore(LedgerStore, AttemptStore, Protocol):
         ...
 
     # --- reading
-    async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
-        """What waits to be claimed (of these workflows, or an undo of any) or taken (by these Agents)."""
+    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
+        """What waits to be claimed (of these workflows, or an undo of any) or taken (by these Agents), by this App."""
         ...
 
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:

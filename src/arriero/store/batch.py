@@ -10,6 +10,7 @@ from ..commands import (
     Answer,
     AnyCommand,
     Applied,
+    AssignApp,
     ConvoyApplied,
     EndByLimit,
     FreeTask,
@@ -20,6 +21,7 @@ from ..commands import (
     Report,
 )
 from ..core import transitions, verbs
+from ..core.assigning import assign_app
 from ..core.chain import link_hash
 from ..core.changes import Change, ConvoyChange, Refused, Rows
 from ..core.convoy_verbs import operate_convoy
@@ -151,6 +153,8 @@ class Batch:
                 return transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
             case Operate():
                 return verbs.operate(command, self._table, self.now)
+            case AssignApp():
+                return assign_app(command, self._table, self.now)
             case OperateConvoy():
                 return operate_convoy(command, self._table, self.now)
             case _:

@@ -40,7 +40,7 @@ CONVOY_CHANGES = tuple(column for column in CONVOY if column not in ("convoy_no"
 TAIL_CHANGES = tuple(column for column in TAIL if column not in ("convoy_no", "key"))
 TASK_REWRITES = (
     *TASK_CHANGES, "rank", "place", "sequence", "ledger_no", "submitted_at", "incarnation", "seed", "complete_by", "past_count",
-    "branched_at",
+    "branched_at", "app",
 )  # fmt: skip
 STEP_CHANGES = (
     "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",
@@ -48,6 +48,7 @@ STEP_CHANGES = (
 )  # fmt: skip
 STEP_REWRITES = (
     *STEP_CHANGES, "agent", "arguments", "asked", "policy", "idempotency_key", "pivot", "effect_free", "compensation",
+    "app",
 )  # fmt: skip
 # Of these: what a command may change that leaves a task where it stands, so that no index on that is touched.
 TASK_COUNTS = (

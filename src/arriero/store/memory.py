@@ -1,6 +1,7 @@
 """The contract in dicts: the readable reference, the oracle of the other stores, and the store of the simulator."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -8,6 +9,7 @@ import msgspec
 
 from ..commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
 from ..core import transitions
+from ..core.apps import NOT_SAID, may_run
 from ..core.compensation import open_compensations
 from ..core.epoch import FIRST, first_number, refusal
 from ..core.known import same_submission
@@ -40,6 +42,7 @@ from ..model import (
 )
 from . import apart
 from .apart import UNREADABLE
+from .apps import app_renamed, process_started, refuse_collision
 from .base import (
     ANY_TASK,
     ConvoyLoaded,
@@ -172,7 +175,7 @@ class MemoryStore(MemoryAttempts):
         for convoy in self._due_convoys(work.now)[:LOOKS_MAX]:
             work.look(convoy, command.actor)
         claimed: list[Loaded] = []
-        for task in self._claimable(work.now, command.workflows):
+        for task in self._claimable(work.now, command.workflows, command.app):
             if len(claimed) >= command.limit:
                 break
             if task.lost_count >= PROBATION_FROM:
@@ -191,13 +194,14 @@ class MemoryStore(MemoryAttempts):
         found = [convoy for _, convoy in sorted(due, key=lambda one: (one[0], one[1].convoy_no))]
         return self.apart.readable(convoy for convoy in found if convoy.convoy_no not in left_alone)
 
-    def _claimable(self, now: Instant, workflows: Iterable[str]) -> list[TaskRow]:
+    def _claimable(self, now: Instant, workflows: Iterable[str], app: str) -> list[TaskRow]:
         known = set(workflows)
         due = [
             t
             for t in self.tasks.values()
             if t.locked_by is None and t.not_before is not None and t.not_before <= now and t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
+            if may_run(app, t.app)
         ]
         return sorted(due, key=lambda t: (-t.priority, t.not_before, t.task_no))
 
@@ -206,7 +210,7 @@ class MemoryStore(MemoryAttempts):
         probation = command.probation
         for agent, room in command.room:
             taken = 0
-            for step in self._takeable(work.now, agent, command.names):
+            for step in self._takeable(work.now, agent, command):
                 if taken >= room:
                     break
                 task = self.tasks[step.task_no]
@@ -227,15 +231,15 @@ class MemoryStore(MemoryAttempts):
         refuse_unreadable(step)
         refuse_unreadable(task)
 
-    def _takeable(self, now: Instant, agent: str, names: Iterable[str]) -> list[StepRow]:
-        known = set(names)
+    def _takeable(self, now: Instant, agent: str, command: Take) -> list[StepRow]:
+        known = set(command.names)
         due = [
             s
             for s in self._steps_not_apart()
             if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == agent and s.name in known
-            if s.not_before is not None and s.not_before <= now
+            if s.not_before is not None and s.not_before <= now and may_run(command.app, s.app)
         ]
-        return sorted(due, key=lambda s: (-s.priority, s.not_before, s.step_no))
+        return sorted(due, key=lambda s: (-s.priority, s.app != NOT_SAID, s.not_before, s.step_no))
 
     def _steps_not_apart(self) -> list[StepRow]:
         left_alone = set(self.apart.tasks())
@@ -252,12 +256,17 @@ class MemoryStore(MemoryAttempts):
         return False
 
     async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
+        refuse_collision(about, (process.about for process in self.processes.values()), self._count_unsaid)
         now = self.now()
         process_no = self.next_number("process")
         self.processes[process_no] = ProcessRow(process_no, instance, later(now, lease_seconds), False, about)
-        Batch(self, now).note(STORE_STREAM, instance, [{"type": "process.started", "process": process_no}])
+        Batch(self, now).note(STORE_STREAM, instance, [process_started(process_no, about)])
         self._speaks_in = self.epoch
         return process_no
+
+    def _count_unsaid(self, workflows: Sequence[str]) -> Mapping[str, int]:
+        unsaid = [t for t in self.tasks.values() if t.app == NOT_SAID and t.state not in _DONE and t.ledger_no is None]
+        return Counter(t.workflow for t in unsaid if t.workflow in workflows)
 
     async def new_epoch(self, actor: str, reason: str = "") -> int:
         self.epoch += 1
@@ -313,6 +322,9 @@ class MemoryStore(MemoryAttempts):
         )
         return True
 
+    async def rename_app(self, old: str, new: str, count: int, actor: str, reason: str) -> None:
+        Batch(self, self.now()).note(STORE_STREAM, actor, [app_renamed(old, new, count, reason)])
+
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         left_alone = set(self.apart.tasks())
         held = [task_no for task_no in self._held_by(process_no) if task_no not in left_alone]
@@ -358,7 +370,7 @@ class MemoryStore(MemoryAttempts):
             Batch(self, self.now()).note(STORE_STREAM, actor, [event])
 
     # --- reading
-    async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
+    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
         now = self.now()
         known = set(workflows)
         left_alone, convoys_left = set(self.apart.tasks()), set(self.apart.convoys())
@@ -367,7 +379,7 @@ class MemoryStore(MemoryAttempts):
             for t in self.tasks.values()
             if t.locked_by is None and t.not_before is not None and t.paused_at is None
             if t.workflow in known or t.state is TaskState.COMPENSATING
-            if t.task_no not in left_alone
+            if t.task_no not in left_alone and may_run(app, t.app)
         ]
         looks = [c.look_at for c in self.convoys.values() if c.look_at is not None and c.convoy_no not in convoys_left]
         tasks += sorted(looks)[:1]  # while one is due, whoever looks at it asks again
@@ -378,6 +390,7 @@ class MemoryStore(MemoryAttempts):
             and s.kind is not StepKind.TIMER
             and s.not_before is not None
             and s.agent in agents
+            and may_run(app, s.app)
         ]
         waiting = [at for at in tasks + steps if at > now]
         return Due(now, any(at <= now for at in tasks), any(at <= now for at in steps), min(waiting, default=None))
@@ -456,6 +469,7 @@ class MemoryStore(MemoryAttempts):
             not self.is_hidden(task)
             and which.state in (None, task.state)
             and which.workflow in (None, task.workflow)
+            and which.app in (None, task.app)
             and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
             and (which.submitted_since is None or task.submitted_at >= which.submitted_since)
             and which.code in (None, code)
@@ -535,8 +549,8 @@ class MemoryStore(MemoryAttempts):
             sum(t.paused_at is not None for t in self.tasks.values()),
             sum(t.lost_count >= PROBATION_FROM for t in self.tasks.values() if t.state in TASK_OPEN),
             (len(waiting), min((at for at, _ in waiting), default=None)),
-            tuple(sorted({t.workflow for _, t in waiting if t.state is not TaskState.COMPENSATING})),
-            tuple(sorted({(s.agent, s.name) for s in due})),
+            tuple(sorted({(t.app, t.workflow) for _, t in waiting if t.state is not TaskState.COMPENSATING})),
+            tuple(sorted({(s.app, s.agent, s.name) for s in due})),
             tuple(sorted(bare)),
             tuple(p for p in self.processes.values() if not p.retired),
             tuple(self._queue(queue) for queue in sorted(queues)),

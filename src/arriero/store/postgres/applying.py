@@ -10,6 +10,7 @@ from ...commands import (
     Answer,
     AnyCommand,
     Applied,
+    AssignApp,
     Claim,
     Claimed,
     ConvoyApplied,
@@ -30,6 +31,7 @@ from ...commands import (
     Taken,
 )
 from ...core import transitions
+from ...core.apps import apps_run_by
 from ...core.convoys import Held
 from ...core.lease import PROBATION_FROM
 from ...core.readable import of_task, without_body
@@ -91,7 +93,7 @@ def named_by(batch: Iterable[AnyCommand]) -> Named:
                     named.convoys_of.add(task_no)
                 if command.lost_by is not None:
                     named.processes.add(command.lost_by)
-            case Operate(task_no=task_no):
+            case Operate(task_no=task_no) | AssignApp(task_no=task_no):
                 named.tasks.add(task_no)
                 named.all_of.add(task_no)
                 named.convoys_of.add(task_no)
@@ -264,7 +266,8 @@ class Applying:
         while len(claimed) < command.limit and asks_again:
             left = command.limit - len(claimed)
             since = self._frontiers.tasks.since(command.workflows)
-            found, now = self._due("select_claimable", probation, left, since=since, workflows=command.workflows)
+            asked = {"since": since, "workflows": command.workflows, "apps": apps_run_by(command.app)}
+            found, now = self._due("select_claimable", probation, left, **asked)
             begun = [row[0] for row in found if row[OPENED_COUNT]]
             if begun:
                 self._tables.keep_steps(self._transaction.ask("select_steps", {"task_nos": begun}).fetchall())
@@ -318,9 +321,8 @@ class Applying:
             left = room
             while left > 0:
                 since = self._frontiers.steps.since((agent,))
-                found, now = self._due(
-                    "select_takeable", probation, left, since=since, agent=agent, names=command.names
-                )
+                asked = {"since": since, "agent": agent, "app": command.app or None, "names": command.names}
+                found, now = self._due("select_takeable", probation, left, **asked)
                 asked_with = probation
                 readable, asks_again = self._readable(found, self._taken)
                 for step in readable:

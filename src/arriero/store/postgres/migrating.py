@@ -45,7 +45,7 @@ _RUN = (
     "GRANT USAGE, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};",
     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};",
 )
-_SUBMIT_OPTIONS = "text, integer, double precision, text, text, bigint, boolean"  # after workflow and arguments
+_SUBMIT_OPTIONS = "text, integer, double precision, text, text, bigint, boolean, text"  # after workflow and arguments
 # What a grant of each of RIGHTS is. Who submits reads only what opening a store asks: its number, its id, its clock.
 STATEMENTS: Mapping[str, tuple[str, ...]] = {
     "submit": (

@@ -1,12 +1,14 @@
 """Process starts and leases in the tables: functions on one transaction."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from ...core.apps import NOT_SAID
 from ...core.epoch import first_number
 from ...model import Instant, LeaseRow, ProcessAbout, later
+from ..apps import process_started, refuse_collision
 from ..base import Renewal
 from ..batch import STORE_STREAM, Batch
 from . import columns
@@ -35,14 +37,25 @@ def register(
     transaction: Transaction, instance: str, lease_seconds: float, about: str, given: Instant | None
 ) -> tuple[int, int]:
     """A new process start: its number, and the epoch it is of."""
+    transaction.ask("lock_registration").fetchone()
+    known = [text for (text,) in transaction.ask("select_known_code").fetchall()]
+    refuse_collision(about, known, lambda workflows: _count_unsaid(transaction, workflows))
     now = now_of(transaction, given)
     asked = {"instance": instance, "lease_until": later(now, lease_seconds), "about": about}
     row = transaction.ask("insert_process", asked).fetchone()
     assert row is not None
-    if workflows := _read_about(about).policies:
-        transaction.ask("put_workflows", {"rows": columns.as_json(_workflows(workflows))})
-    note(transaction, now, instance, {"type": "process.started", "process": row[0]})
+    said = _read_about(about)
+    if said.policies:
+        rows = columns.as_json(_workflows(said.policies))
+        transaction.ask("put_workflows", {"rows": rows})
+        if said.app != NOT_SAID:
+            transaction.ask("put_app_workflows", {"app": said.app, "rows": rows})
+    note(transaction, now, instance, process_started(row[0], about))
     return row[0], row[1]
+
+
+def _count_unsaid(transaction: Transaction, workflows: Sequence[str]) -> dict[str, int]:
+    return dict(transaction.ask("count_unsaid", {"workflows": list(workflows)}).fetchall())
 
 
 def _workflows(policies: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -143,6 +156,12 @@ def release(transaction: Transaction, name: str, process_no: int, term: int, act
     if row is not None and (row.holder, row.term) == (process_no, term):
         transaction.ask("put_lease", msgspec.structs.asdict(msgspec.structs.replace(row, holder=None)))
         note(transaction, now, actor, {"type": "lease.lost", "lease": name, "term": term, "process": process_no})
+
+
+def rename_app(transaction: Transaction, old: str, event: dict[str, Any], actor: str, given: Instant | None) -> None:
+    """See ``StateStore.rename_app``."""
+    transaction.ask("delete_app_workflows", {"app": old})
+    note(transaction, now_of(transaction, given), actor, event)
 
 
 def new_epoch(transaction: Transaction, actor: str, reason: str, given: Instant | None) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ...core.apps import apps_run_by
 from ...core.compensation import open_compensations
 from ...core.lease import PROBATION_FROM
 from ...core.readable import legible
@@ -35,6 +36,7 @@ def due(
     now: Instant,
     workflows: Sequence[str],
     agents: Sequence[str],
+    app: str,
     frontiers: Frontiers,
     apart: SetApart,
 ) -> Due:
@@ -44,7 +46,7 @@ def due(
         "steps_from": frontiers.steps.begin_look(agents),
     }
     asked = {"now": now, "workflows": list(workflows), "agents": list(agents), **froms}
-    asked |= {"apart": apart.tasks(), "apart_convoys": apart.convoys()}
+    asked |= {"apps": list(apps_run_by(app)), "apart": apart.tasks(), "apart_convoys": apart.convoys()}
     row = transaction.ask("select_due", asked).fetchone()
     assert row is not None
     tasks, steps, next_task, next_step, look_at, dead_tasks, dead_steps = row
@@ -213,8 +215,8 @@ def survey(transaction: Transaction, now: Instant) -> Survey:
         paused,
         probation,
         (waiting, waiting_at),
-        tuple(name for (name,) in workflows.fetchall()),
-        tuple((agent, name) for agent, name in steps.fetchall()),
+        tuple((app, name) for app, name in workflows.fetchall()),
+        tuple((app, agent, name) for app, agent, name in steps.fetchall()),
         tuple((agent, name) for agent, name in bare.fetchall()),
         tuple(process_of(row) for row in processes.fetchall()),
         tuple(QueueSurvey(*row) for row in queues.fetchall()),

@@ -30,6 +30,7 @@ from ...model import (
 )
 from .. import apart
 from ..apart import SetApart
+from ..apps import app_renamed
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX
 from ..base import (
     ANY_TASK,
@@ -496,6 +497,10 @@ class PostgresStore(PostgresLedgers):
             self._lives.forget(instance)
         return is_retired
 
+    async def rename_app(self, old: str, new: str, count: int, actor: str, reason: str) -> None:
+        event = app_renamed(old, new, count, reason)
+        await self._write("upkeep", lambda t: processes.rename_app(t, old, event, actor, self._given()))
+
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         return await self._read_of_ours(lambda t: reading.held(t, process_no, limit, self._apart))
 
@@ -534,8 +539,10 @@ class PostgresStore(PostgresLedgers):
     async def _read_at(self, work: Callable[[Transaction, Instant], T]) -> T:
         return await self._read(self._at(work))
 
-    async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
-        return await self._read_at(lambda t, now: reading.due(t, now, workflows, agents, self._frontiers, self._apart))
+    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
+        return await self._read_at(
+            lambda t, now: reading.due(t, now, workflows, agents, app, self._frontiers, self._apart)
+        )
 
     async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
         return await self._read_of_ours(

@@ -45,16 +45,17 @@ CREATE TABLE arriero_task (
     rank INTEGER,                   -- by which those that wait are taken
     turn TEXT,                      -- waiting, open, ended, set_aside; null: in no convoy
     due_at INTEGER,                 -- of one whose turn has not come: it does not start before
-    ledger_no INTEGER               -- of the ledger that has not let it go yet
+    ledger_no INTEGER,              -- of the ledger that has not let it go yet
+    app TEXT NOT NULL DEFAULT ''    -- the App that runs it; empty: not said
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.
 CREATE INDEX arriero_task_claimable ON arriero_task (priority, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL;
--- What is due, by workflow: a process must not read through the backlog of workflows whose code it does not have.
-CREATE INDEX arriero_task_due ON arriero_task (workflow, priority, not_before)
+-- What is due, by workflow and App: a process must not read through the backlog of workflows whose code it does not have.
+CREATE INDEX arriero_task_due ON arriero_task (workflow, app, priority, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
-CREATE INDEX arriero_task_undo_due ON arriero_task (priority, not_before)
+CREATE INDEX arriero_task_undo_due ON arriero_task (app, priority, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
 CREATE INDEX arriero_task_held ON arriero_task (locked_by) WHERE locked_by IS NOT NULL;
 CREATE INDEX arriero_task_limit ON arriero_task (complete_by)
@@ -147,10 +148,11 @@ CREATE TABLE arriero_step (
     delivered_at INTEGER,
     opened_at INTEGER NOT NULL,
     finished_at INTEGER,
-    asked TEXT                      -- what the code asks with, where a person had other arguments sent
+    asked TEXT,                     -- what the code asks with, where a person had other arguments sent
+    app TEXT NOT NULL DEFAULT ''    -- as of its task
 );
 
-CREATE INDEX arriero_step_takeable ON arriero_step (agent, priority, not_before)
+CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)
  WHERE state = 'pending' AND kind <> 'timer';
 CREATE INDEX arriero_step_running ON arriero_step (complete_by) WHERE complete_by IS NOT NULL;
 CREATE INDEX arriero_step_held ON arriero_step (locked_by) WHERE locked_by IS NOT NULL;

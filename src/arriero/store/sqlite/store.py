@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ import msgspec
 
 from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
 from ...core import transitions
+from ...core.apps import apps_run_by
 from ...core.attempts import AttemptSurvey, Retrying
 from ...core.compensation import open_compensations
 from ...core.epoch import refusal
@@ -39,6 +41,7 @@ from ...model import (
 )
 from .. import apart, listing
 from ..apart import SetApart
+from ..apps import app_renamed, process_started, refuse_collision
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX
 from ..base import (
     ANY_TASK,
@@ -375,14 +378,14 @@ class SqliteStore(SqliteLedgers):
                 return work.apply(command)
 
     def _claim(self, command: Claim, tables: Tables, work: Batch) -> Claimed:
-        workflows = _json(command.workflows).decode()
+        workflows, apps = _json(command.workflows).decode(), _json(apps_run_by(command.app)).decode()
         for convoy in tables.due_convoys(work.now, LOOKS_MAX):
             work.look(convoy, command.actor)
         claimed: list[Loaded] = []
         probation = command.probation
         for priority in PRIORITIES:
             while len(claimed) < command.limit:
-                found = tables.claimable(priority, work.now, workflows, probation, command.limit - len(claimed))
+                found = tables.claimable(priority, work.now, workflows, apps, probation, command.limit - len(claimed))
                 for loaded in found:
                     task = loaded.task
                     change = transitions.claim(task, command.process_no, work.now)
@@ -401,9 +404,9 @@ class SqliteStore(SqliteLedgers):
         probation = command.probation
         for agent, room in command.room:
             left = room
-            for priority in PRIORITIES:
+            for priority, app in product(PRIORITIES, apps_run_by(command.app)):
                 while left > 0:
-                    found = tables.takeable(agent, priority, work.now, names, probation, left)
+                    found = tables.takeable(agent, app, priority, work.now, names, probation, left)
                     asked_with = probation
                     for step in found:
                         task = tables.task(step.task_no)
@@ -429,8 +432,9 @@ class SqliteStore(SqliteLedgers):
     async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
         def work(tables: Tables) -> tuple[int, int]:
             now = self.now()
+            refuse_collision(about, tables.known_code(), tables.count_unsaid)
             process_no = tables.add_process(instance, later(now, lease_seconds), about)
-            Batch(tables, now).note(STORE_STREAM, instance, [{"type": "process.started", "process": process_no}])
+            Batch(tables, now).note(STORE_STREAM, instance, [process_started(process_no, about)])
             return process_no, tables.epoch()
 
         process_no, self._speaks_in = await self._write(work)
@@ -487,6 +491,10 @@ class SqliteStore(SqliteLedgers):
         if is_retired:  # not before the commit: until then the file is what shows its death at once
             self._lives.forget(instance)
         return is_retired
+
+    async def rename_app(self, old: str, new: str, count: int, actor: str, reason: str) -> None:
+        event = app_renamed(old, new, count, reason)
+        await self._write(lambda tables: Batch(tables, self.now()).note(STORE_STREAM, actor, [event]))
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         asked: dict[str, Any] = {"process_no": process_no, "limit": limit}
@@ -557,10 +565,11 @@ class SqliteStore(SqliteLedgers):
         await self._write(work, by_rows=True)
 
     # --- reading
-    async def due(self, workflows: Sequence[str], agents: Sequence[str]) -> Due:
+    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
         def work(connection: sqlite3.Connection) -> Due:
             now = self.now()
             asked = {"now": now, "workflows": _json(workflows).decode(), "agents": _json(agents).decode()}
+            asked |= {"apps": _json(apps_run_by(app)).decode()}
             asked |= {"apart": self._left_alone(), "apart_convoys": _json(self._apart.convoys()).decode()}
             row = connection.execute(query("select_due"), asked).fetchone()
             tasks, undos, steps, *nexts, look_at = (Instant(at) if isinstance(at, int) else None for at in row)

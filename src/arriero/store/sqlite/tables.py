@@ -417,10 +417,12 @@ class Tables:
         self._run("close_alert", {"task_no": task_no, "at": at})
 
     # --- what is due
-    def claimable(self, priority: int, now: Instant, workflows: str, probation: bool, limit: int) -> list[Loaded]:
+    def claimable(
+        self, priority: int, now: Instant, workflows: str, apps: str, probation: bool, limit: int
+    ) -> list[Loaded]:
         """Free, due tasks with all that is recorded of them, as far as that can be read."""
         asked: dict[str, Any] = {"priority": priority, "now": now, "workflows": workflows, "probation": probation}
-        asked |= {"probation_from": PROBATION_FROM, "limit": limit}
+        asked |= {"apps": apps, "probation_from": PROBATION_FROM, "limit": limit}
         return self._due_and_readable("select_claimable", asked, self._claimable)
 
     def _claimable(self, row: tuple[Any, ...]) -> Loaded:
@@ -434,10 +436,10 @@ class Tables:
             raise of_task(error, task.task_no) from error
 
     def takeable(
-        self, agent: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
+        self, agent: str, app: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
     ) -> list[StepRow]:
         """Due requests, as far as they and their tasks can be read."""
-        asked: dict[str, Any] = {"agent": agent, "priority": priority, "now": now, "names": names}
+        asked: dict[str, Any] = {"agent": agent, "app": app, "priority": priority, "now": now, "names": names}
         asked |= {"probation_from": PROBATION_FROM, "probation": probation, "limit": limit}
         return self._due_and_readable("select_takeable", asked, self._takeable)
 
@@ -466,6 +468,14 @@ class Tables:
         number = self._run("insert_process", asked).lastrowid
         assert number is not None
         return number
+
+    def known_code(self) -> list[str]:
+        """What processes ran that ever started here, as JSON texts."""
+        return [about for (about,) in self._run("select_known_code")]
+
+    def count_unsaid(self, workflows: Sequence[str]) -> dict[str, int]:
+        """Tasks that carry no App's name and are open or in error, by workflow."""
+        return dict(self._run("count_unsaid", {"workflows": _json(workflows).decode()}).fetchall())
 
     def epoch(self) -> int:
         """The store's life: the first, or that since it was restored last."""

@@ -6,6 +6,31 @@ ALTER TABLE {schema}.alert ADD COLUMN trace text;
 -- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
 CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
+-- Whose a task is: an App of another name does not run it. Empty: not said, as of tasks that are here already.
+ALTER TABLE {schema}.task ADD COLUMN app text NOT NULL DEFAULT '';
+ALTER TABLE {schema}.step ADD COLUMN app text NOT NULL DEFAULT '';
+DROP INDEX {schema}.task_due, {schema}.task_undo_due, {schema}.step_takeable;
+CREATE INDEX task_due ON {schema}.task (workflow, app, not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
+CREATE INDEX task_undo_due ON {schema}.task (app, not_before)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
+CREATE INDEX step_takeable ON {schema}.step (agent, app, priority, not_before, step_no)
+ WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL;
+
+-- What workflows are called, for each App that has one of the name: {schema}.submit tells by it whose a task is.
+CREATE TABLE {schema}.app_workflow (
+    name text NOT NULL,
+    app text NOT NULL,
+    policy text NOT NULL,
+    complete_within double precision,
+    PRIMARY KEY (name, app)
+);
+INSERT INTO {schema}.app_workflow (name, app, policy, complete_within)
+SELECT DISTINCT ON (w.name, process.about::json ->> 'app') w.name, process.about::json ->> 'app', w.policy, w.complete_within
+  FROM {schema}.process, json_each_text(coalesce(process.about::json -> 'policies', '{}')) AS of_app, {schema}.workflow AS w
+ WHERE w.name = of_app.key AND process.about::json ->> 'app' <> ''
+ ORDER BY 1, 2;
+
 -- No update of a step leaves all its indexed columns as they were, so none could use the room that was left in its page.
 ALTER TABLE {schema}.step RESET (fillfactor);
 
@@ -185,20 +210,28 @@ CREATE OR REPLACE FUNCTION {schema}.what_differs(
         ELSE 'body' END
 $$;
 
+-- is_another_app: whether two submissions under one id name two Apps. The same rule as in core.apps; a test compares.
+CREATE FUNCTION {schema}.is_another_app(one text, other text) RETURNS boolean LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT one <> '' AND other <> '' AND one <> other
+$$;
+
 -- submit: start a task from any language, in the caller's transaction. Answers its id.
 --   SELECT {schema}.submit('fulfil', '{"order": {"id": "1001", "pieces": 2}}', task_id => '1001');
 -- workflow: a name that a process with its code has made known. arguments: a JSON object by the names of its parameters,
 -- as text. The same id again with the same arguments changes nothing; with others it is an error, and so is whatever
 -- Python refuses too.
--- convoy, sequence, end_of_sequence: as in Python.
+-- convoy, sequence, end_of_sequence: as in Python. app: the App that runs it; null: the only one that has the workflow.
 CREATE FUNCTION {schema}.submit(
     workflow text, arguments text, task_id text DEFAULT NULL, priority integer DEFAULT 5,
     delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL,
-    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false
+    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false, app text DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     known {schema}.workflow;
+    whose {schema}.app_workflow;
+    apps text[];
     judged record;
     kept record;
     id text := coalesce(task_id, gen_random_uuid()::text);
@@ -211,6 +244,17 @@ BEGIN
         RAISE EXCEPTION 'workflow % is not known', quote_nullable(workflow) USING ERRCODE = refusal,
             HINT = 'look at the name, or start a process with its code once (arriero run MODULE:APP); known are '
                 || coalesce((SELECT string_agg(w.name, ', ' ORDER BY w.name) FROM {schema}.workflow AS w), 'none');
+    END IF;
+    SELECT array_agg(a.app ORDER BY a.app) INTO apps FROM {schema}.app_workflow AS a WHERE a.name = workflow;
+    SELECT a.* INTO whose FROM {schema}.app_workflow AS a WHERE a.name = workflow AND a.app = coalesce(app, apps[1]);
+    IF app IS NULL AND cardinality(apps) > 1 THEN
+        RAISE EXCEPTION 'workflow % is of several Apps: %', quote_literal(workflow), array_to_string(apps, ', ')
+            USING ERRCODE = refusal, HINT = 'say which one runs it, as in app => ' || quote_literal(apps[1])
+                || '; if one of them has another name now: arriero store assign --from OLD --app NEW';
+    ELSIF app IS NOT NULL AND whose.app IS NULL THEN
+        RAISE EXCEPTION 'App % is not known to have workflow %', quote_literal(app), quote_literal(workflow)
+            USING ERRCODE = refusal, HINT = 'look at the name, or start a process of it once; known to have it are '
+                || coalesce(array_to_string(apps, ', '), 'none');
     ELSIF judged.refusal IS NOT NULL THEN
         RAISE EXCEPTION '%', judged.refusal USING ERRCODE = refusal, HINT = judged.hint;
     ELSIF judged.body IS NULL OR judged.body NOT LIKE '{%' THEN
@@ -240,11 +284,12 @@ BEGIN
     END IF;
     SELECT * INTO kept FROM {schema}.keep_task(NULL, json_build_object(
         'task_id', id, 'workflow', workflow, 'arguments', judged.body,
-        'body_hash', encode(sha256(convert_to(judged.body, 'UTF8')), 'hex'), 'policy', known.policy,
-        'priority', priority, 'delay', delay_seconds, 'complete_within', known.complete_within,
+        'body_hash', encode(sha256(convert_to(judged.body, 'UTF8')), 'hex'), 'policy', coalesce(whose.policy, known.policy),
+        'priority', priority, 'delay', delay_seconds, 'complete_within', CASE WHEN whose.app IS NULL THEN known.complete_within ELSE whose.complete_within END,
         'seed', ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 15))::bit(60)::bigint,
         'reply_to', reply_to, 'actor', 'sql',
-        'convoy', convoy, 'sequence', sequence, 'end_of_sequence', coalesce(end_of_sequence, false)));
+        'convoy', convoy, 'sequence', sequence, 'end_of_sequence', coalesce(end_of_sequence, false),
+        'app', coalesce(whose.app, '')));
     IF kept.verdict = 'used' THEN
         RAISE EXCEPTION 'sequence % of convoy % is task %, which is another operation', sequence, quote_literal(convoy),
             quote_literal(kept.known_id)
@@ -264,13 +309,22 @@ END
 $$;
 
 -- submit: the same for arguments that are jsonb already: numbers, repeated keys and the like are as jsonb made them.
-CREATE OR REPLACE FUNCTION {schema}.submit(
+-- Who might call it before may call both: their names are kept until the rights are given, at the end.
+DO $submitters$
+BEGIN
+    PERFORM set_config('arriero.submitters', coalesce(string_agg(DISTINCT given.grantee::regrole::text, E'\n'), ''), true)
+       FROM pg_catalog.pg_proc AS p, LATERAL pg_catalog.aclexplode(p.proacl) AS given
+      WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname = 'submit' AND given.grantee NOT IN (0, p.proowner);
+END
+$submitters$;
+DROP FUNCTION {schema}.submit(text, jsonb, text, integer, double precision, text, text, bigint, boolean);
+CREATE FUNCTION {schema}.submit(
     workflow text, arguments jsonb, task_id text DEFAULT NULL, priority integer DEFAULT 5,
     delay_seconds double precision DEFAULT 0, reply_to text DEFAULT NULL,
-    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false
+    convoy text DEFAULT NULL, sequence bigint DEFAULT NULL, end_of_sequence boolean DEFAULT false, app text DEFAULT NULL
 ) RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT {schema}.submit(workflow, arguments::text, task_id, priority, delay_seconds, reply_to, convoy, sequence,
-                           end_of_sequence)
+                           end_of_sequence, app)
 $$;
 
 -- keep_task: a new task in the transaction of whoever calls. Nothing is kept if the same id is there already.
@@ -278,7 +332,7 @@ $$;
 -- wanted_store: the id of the store that is meant; null: whichever this is. submission: the fields of commands.Submit, and
 -- given (the clock of a test, else null).
 -- verdict: created; same: the task was there, with known_id if it came under another id with the same sequence; workflow,
--- body, convoy, sequence, end mark: it was there, and this is what differs (as core.known says); used: another task has its sequence (known_id); refused: it
+-- App, body, convoy, sequence, end mark: it was there, and this is what differs (as core.known says); used: another task has its sequence (known_id); refused: it
 -- cannot stand in its convoy, whose end is tail; ledger: a ledger that is not opened keeps its id or sequence; store: another.
 CREATE OR REPLACE FUNCTION {schema}.keep_task(
     wanted_store text, submission json, OUT task_no bigint, OUT verdict text, OUT known_id text, OUT tail json)
@@ -319,7 +373,8 @@ BEGIN
     SELECT * INTO asked FROM json_to_record(submission) AS fields(
         task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
         complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
-        convoy text, sequence bigint, end_of_sequence boolean);
+        convoy text, sequence bigint, end_of_sequence boolean, app text);
+    asked.app := coalesce(asked.app, ''); -- release 0.4.0 says none
     -- Who may only submit is trusted with nothing that others' rows, the clock or the history hang on.
     IF NOT has_table_privilege(session_user, '{schema}.task', 'INSERT') THEN
         IF asked.given IS NOT NULL THEN
@@ -358,6 +413,7 @@ BEGIN
         IF asked.sequence IS NOT NULL AND ends.ordering = 'sequence' THEN
             SELECT t.task_no, t.task_id,
                    CASE WHEN {schema}.is_kept(t.ledger_no) THEN 'ledger'
+                        WHEN t.workflow = asked.workflow AND {schema}.is_another_app(t.app, asked.app) THEN 'App'
                         ELSE {schema}.what_differs(t.workflow, t.body_hash, coalesce(b.asked, b.arguments),
                                                    asked.workflow, asked.body_hash, asked.arguments) END
               INTO same_no, known_id, same_verdict
@@ -376,7 +432,8 @@ BEGIN
     events := '[{"type":"task.submitted","workflow":' || to_json(asked.workflow) || ',"body":' || to_json(asked.body_hash)
         || ',"priority":' || asked.priority || ',"not_before":' || due
         || ',"complete_by":' || coalesce(due_by::text, 'null')
-        || coalesce(',"reply_to":' || to_json(asked.reply_to), '') || '}'
+        || coalesce(',"reply_to":' || to_json(asked.reply_to), '')
+        || coalesce(',"app":' || to_json(nullif(asked.app, '')), '') || '}'
         || coalesce(',{"type":"convoy.placed","convoy":' || ends.convoy_no || ',"key":' || to_json(asked.convoy)
                     || ',"place":' || new_place || ',"rank":' || new_rank
                     || coalesce(',"sequence":' || asked.sequence, '')
@@ -394,13 +451,13 @@ BEGIN
                 task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
                 lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
                 head, undoing, past_count, reply_to, status_count,
-                convoy_no, place, sequence, rank, turn, due_at)
+                convoy_no, place, sequence, rank, turn, due_at, app)
             VALUES (task_no, asked.task_id, asked.workflow, 'pending', asked.priority,
                     CASE WHEN turn = 'waiting' THEN NULL ELSE due END, 0, 0, 1, 0,
                     0, 0, 0, 0, asked.seed, asked.policy, asked.body_hash, at, due_by, 1,
                     first_head, false, 0, asked.reply_to, CASE WHEN asked.reply_to IS NULL THEN 0 ELSE 1 END,
                     ends.convoy_no, new_place, asked.sequence, new_rank, turn,
-                    CASE WHEN turn = 'waiting' AND due > at THEN due END)
+                    CASE WHEN turn = 'waiting' AND due > at THEN due END, asked.app)
             ON CONFLICT ON CONSTRAINT task_task_id_key DO NOTHING;
             IF FOUND THEN
                 INSERT INTO {schema}.body (task_no, arguments) VALUES (task_no, asked.arguments);
@@ -434,7 +491,7 @@ BEGIN
             END IF;
         END IF;
         -- Locked, so that the caller's commit confirms what another's lost answer may have left unconfirmed.
-        SELECT t.task_no, t.workflow, t.body_hash, t.convoy_no, t.sequence, t.place, t.ledger_no,
+        SELECT t.task_no, t.workflow, t.body_hash, t.convoy_no, t.sequence, t.place, t.ledger_no, t.app,
                coalesce(b.asked, b.arguments) AS arguments
           INTO known
           FROM {schema}.task AS t LEFT JOIN {schema}.body AS b ON b.task_no = t.task_no
@@ -446,6 +503,8 @@ BEGIN
                                              asked.workflow, asked.body_hash, asked.arguments);
             IF {schema}.is_kept(known.ledger_no) THEN
                 verdict := 'ledger';
+            ELSIF verdict <> 'workflow' AND {schema}.is_another_app(known.app, asked.app) THEN
+                verdict := 'App';
             ELSIF verdict = 'same' AND (known.convoy_no IS DISTINCT FROM ends.convoy_no
                                         OR (asked.convoy IS NOT NULL AND ends.convoy_no IS NULL)) THEN
                 verdict := 'convoy';
@@ -504,6 +563,21 @@ BEGIN
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
+        EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow TO %s', one.role);
+    END LOOP;
+    FOR one IN SELECT DISTINCT given.grantee::regrole AS role
+                 FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
+                WHERE c.oid = '{schema}.task'::regclass AND given.privilege_type = 'SELECT'
+                  AND given.grantee NOT IN (0, c.relowner)
+    LOOP
+        EXECUTE format('GRANT SELECT ON {schema}.app_workflow TO %s', one.role);
+    END LOOP;
+    FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
+                 FROM pg_catalog.pg_proc AS p,
+                      string_to_table(current_setting('arriero.submitters', true), E'\n') AS may(submit)
+                WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname = 'submit' AND may.submit <> ''
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', one.called, one.role);
     END LOOP;
     -- What is kept beside the history may be read, added to and removed by the same roles; nobody changes it.
     FOR one IN SELECT given.grantee::regrole AS role, string_agg(given.privilege_type, ', ') AS rights

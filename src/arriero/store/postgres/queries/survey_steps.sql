@@ -1,5 +1,5 @@
--- survey_steps: Agents and names of requests that are due.
+-- survey_steps: Apps, Agents and names of requests that are due.
 -- Params: now.
-SELECT DISTINCT agent, name FROM {schema}.step
+SELECT DISTINCT app, agent, name FROM {schema}.step
  WHERE state = 'pending' AND kind <> 'timer' AND not_before <= %(now)s
- ORDER BY agent, name
+ ORDER BY app, agent, name

@@ -1,7 +1,14 @@
--- What is due, by workflow: a process must not read through the backlog of workflows whose code it does not have.
-CREATE INDEX arriero_task_due ON arriero_task (workflow, priority, not_before)
+-- Whose a task is: an App of another name does not run it. Empty: not said, as of tasks that are here already.
+ALTER TABLE arriero_task ADD COLUMN app TEXT NOT NULL DEFAULT '';
+ALTER TABLE arriero_step ADD COLUMN app TEXT NOT NULL DEFAULT '';
+DROP INDEX arriero_step_takeable;
+CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)
+ WHERE state = 'pending' AND kind <> 'timer';
+
+-- What is due, by workflow and App: a process must not read through the backlog of workflows whose code it does not have.
+CREATE INDEX arriero_task_due ON arriero_task (workflow, app, priority, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
-CREATE INDEX arriero_task_undo_due ON arriero_task (priority, not_before)
+CREATE INDEX arriero_task_undo_due ON arriero_task (app, priority, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
 
 -- Where in the user's code the failure of an alert's task was, as JSON text.

@@ -1,5 +1,5 @@
--- survey_workflows: workflows of tasks that are free and due; an undo needs none.
+-- survey_workflows: Apps and workflows of tasks that are free and due; an undo needs none.
 -- Params: now.
-SELECT DISTINCT workflow FROM arriero_task
+SELECT DISTINCT app, workflow FROM arriero_task
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND not_before <= :now AND state <> 'compensating'
- ORDER BY workflow
+ ORDER BY app, workflow

@@ -1,0 +1,80 @@
+"""Whose a task is: which App may run it, and when two Apps on one store cannot tell their older tasks apart.
+
+A task carries the name of the App that runs it, and so do its steps. A process takes up what carries the name of its own
+App. What was kept by release 0.4.0 or before carries none; any App with the code runs it, as long as only one can be meant.
+"""
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ..model import ProcessAbout
+
+NOT_SAID = ""
+OLDER_RELEASE = "were kept by a release that did not record their App"
+
+
+def may_run(app: str, of: str) -> bool:
+    """Whether processes of the App ``app`` may run a task or step that carries the name ``of``."""
+    return of in (NOT_SAID, app)
+
+
+def apps_run_by(app: str) -> tuple[str, ...]:
+    """The names that a task may carry for a process of the App to run it; what was not said stands first."""
+    return (NOT_SAID,) if app == NOT_SAID else (NOT_SAID, app)
+
+
+def is_another_app(one: str, other: str) -> bool:
+    """Whether two submissions under one id name two Apps; where one names none, it may be the same."""
+    return NOT_SAID not in (one, other) and one != other
+
+
+def why_not_alone(
+    mine: ProcessAbout,
+    known: Iterable[ProcessAbout],
+    count_unsaid: Callable[[Sequence[str]], Mapping[str, int]],
+) -> str | None:
+    """Why a process of an App must not start: another App has code of the same name, and tasks do not say whose they are.
+
+    Args:
+        mine: what the process runs; one that names no App is of nobody, and may start.
+        known: what all processes ran that ever started on the store.
+        count_unsaid: counts the tasks of some workflows that carry no App's name and are open or in error, by workflow.
+    Returns: the refusal with its remedy, for people; None: it may start.
+    """
+    if mine.app == NOT_SAID:
+        return None
+    ours = [about for about in known if about.app == mine.app] + [mine]
+    for app in sorted({about.app for about in known} - {mine.app, NOT_SAID}):
+        theirs = [about for about in known if about.app == app]
+        if not (shared := _shared(ours, theirs)):
+            continue
+        counts = count_unsaid(sorted(_workflows(ours) | _workflows(theirs)))
+        if any(counts.values()):
+            return _refusal(mine.app, app, shared, counts)
+    return None
+
+
+def _workflows(abouts: Iterable[ProcessAbout]) -> set[str]:
+    return {workflow for about in abouts for workflow in about.workflows}
+
+
+def _steps(abouts: Iterable[ProcessAbout]) -> set[tuple[str, str]]:
+    return {step for about in abouts for step in about.steps}
+
+
+def _shared(ours: list[ProcessAbout], theirs: list[ProcessAbout]) -> list[str]:
+    """What both have code for, as people call it."""
+    workflows = sorted(_workflows(ours) & _workflows(theirs))
+    steps = sorted(_steps(ours) & _steps(theirs))
+    return [f"a workflow {name!r}" for name in workflows] + [f"a step {agent}.{name}" for agent, name in steps]
+
+
+def _refusal(mine: str, other: str, shared: list[str], counts: Mapping[str, int]) -> str:
+    open_count = sum(counts.values())
+    tasks = f"{open_count} open task{'' if open_count == 1 else 's'}"
+    of = ", ".join(f"{name!r}" for name, count in sorted(counts.items()) if count)
+    return (
+        f"App {mine!r} and App {other!r} both have {shared[0]}, and {tasks} of {of} {OLDER_RELEASE}: say whose they are"
+        f" with `arriero store assign --app {shlex.quote(other)} --reason WHY` or `--app {shlex.quote(mine)}`, or give one of"
+        " the two a store of its own"
+    )

@@ -1,0 +1,3 @@
+-- select_known_code: what processes ran that ever started here.
+-- Rows: about (JSON text).
+SELECT DISTINCT about FROM {schema}.process
