@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "app",
         "assembly",
+        "assigning",
         "bulk",
         "context",
         "convoy",

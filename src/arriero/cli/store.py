@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from .. import operating
+from .assign import assign_command
 from .near_misses import NearMissGroup
 from .operators import login_name
 from .output import one_line, print_json
@@ -41,6 +42,9 @@ def new_epoch(by: str | None, reason: str, store: str | None, as_json: bool) -> 
         print_json(epoch)
     else:
         click.echo(one_line(f"store {epoch.store} is in epoch {epoch.epoch}; processes that run on it begin again"))
+
+
+store.add_command(assign_command)
 
 
 async def _opened(given: str | None, actor: str, reason: str) -> Epoch:

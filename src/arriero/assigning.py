@@ -1,0 +1,151 @@
+"""Giving the tasks of a store to an App: those that do not say whose they are, or those of an App that was renamed."""
+
+import shlex
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from . import codec, operating
+from .commands import AssignApp, Refusal
+from .core.apps import NOT_SAID
+from .core.lease import about_of
+from .errors import InvalidInput, UnknownTask
+from .model import TaskRow, TaskState
+from .store.base import TaskFilter
+
+if TYPE_CHECKING:
+    from .app import App
+    from .store.base import StateStore
+
+PAGE = 200  # tasks read, and written, at a time
+OPEN = (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING, TaskState.ERROR)
+ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED)
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks for.
+
+    Args:
+        app: who runs the tasks from now on.
+        from_app: whose they are; empty: tasks that do not say so.
+        workflow: only tasks of it; None: of any.
+        task_ids: only these; none given: any.
+        ended: also tasks that have ended well, so that a later compensate is carried out by the App.
+    """
+
+    app: str
+    from_app: str = NOT_SAID
+    workflow: str | None = None
+    task_ids: tuple[str, ...] = ()
+    ended: bool = False
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """What came of it.
+
+    Args:
+        workflows: how many tasks were given to the App (of a dry run: would be), by workflow.
+        refused: ids of the others, each with the reason.
+    """
+
+    workflows: dict[str, int]
+    refused: tuple[tuple[str, str], ...]
+
+    @property
+    def count(self) -> int:
+        """Of all workflows."""
+        return sum(self.workflows.values())
+
+
+async def assign(
+    on: "App",
+    asked: Assignment,
+    *,
+    by: str,
+    reason: str,
+    dry_run: bool = False,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Assigned:
+    """Give tasks to an App, each in its own history; run again, it goes on with what is left.
+
+    Raises: InvalidInput - a bad name, or the App whose tasks are taken is running; StoreError.
+    """
+    who, why = operating.signed(by, reason)
+    _refuse_bad(asked)
+    store = on._store_open()
+    await _refuse_running(store, asked)
+    done: Counter[str] = Counter()
+    refused: list[tuple[str, str]] = []
+    async for page in _pages(store, asked):
+        commands = [
+            AssignApp(
+                actor=operating.ACTOR,
+                task_no=task.task_no,
+                app=asked.app,
+                from_app=asked.from_app,
+                by=who,
+                reason=why,
+            )
+            for task in page
+        ]
+        answers = [None] * len(page) if dry_run else await on._operate(commands)
+        for task, answer in zip(page, answers, strict=True):
+            if isinstance(answer, Refusal):
+                refused.append((task.task_id, answer.detail))
+            elif isinstance(answer, Exception):
+                refused.append((task.task_id, str(answer)))
+            else:
+                done[task.workflow] += 1
+        progress(done.total() + len(refused))
+    if asked.from_app and asked.workflow is None and not asked.task_ids and not dry_run:
+        actor = f"{operating.ACTOR} {who}"
+        await store.rename_app(asked.from_app, asked.app, done.total(), actor, why)
+    return Assigned(dict(sorted(done.items())), tuple(refused))
+
+
+def _refuse_bad(asked: Assignment) -> None:
+    codec.checked_id(asked.app, "name of an App")
+    if asked.from_app:
+        codec.checked_id(asked.from_app, "name of an App")
+    if asked.app == asked.from_app:
+        raise InvalidInput(f"App {asked.app!r} has these tasks already: name another App, or leave --from out")
+
+
+async def _refuse_running(store: "StateStore", asked: Assignment) -> None:
+    """A process that goes on under the old name would go on to submit under it, and hold what is taken from it."""
+    if not asked.from_app:
+        return
+    now, processes = await store.known_processes()
+    alive = [p.process_no for p in processes if p.lease_until > now and about_of(p).app == asked.from_app]
+    if alive:
+        raise InvalidInput(
+            f"App {asked.from_app!r} runs in process {', '.join(map(str, alive))}: stop it first, or its tasks are its own"
+        )
+
+
+async def _named(store: "StateStore", asked: Assignment) -> list[TaskRow]:
+    """The tasks of the ids that were given. Raises UnknownTask."""
+    found = []
+    for task_id in asked.task_ids:
+        loaded = await store.find(codec.checked_id(task_id, "task id"))
+        if loaded is None:
+            raise UnknownTask(f"there is no task {task_id!r} in the store {store.url}; see `arriero task list`")
+        if loaded.task.app not in (asked.from_app, asked.app):
+            remedy = f"give it away with --from {shlex.quote(loaded.task.app)}"
+            raise InvalidInput(f"task {task_id!r} is of App {loaded.task.app!r}: {remedy}")
+        if loaded.task.app == asked.from_app and asked.workflow in (None, loaded.task.workflow):
+            found.append(loaded.task)
+    return found
+
+
+async def _pages(store: "StateStore", asked: Assignment) -> AsyncIterator[list[TaskRow]]:
+    if asked.task_ids:
+        yield await _named(store, asked)
+        return
+    for state in (*OPEN, *(ENDED if asked.ended else ())):
+        which, after = TaskFilter(state=state, workflow=asked.workflow, app=asked.from_app), 0
+        while page := await store.list_tasks(which, after=after, limit=PAGE):
+            yield page
+            after = page[-1].task_no
