@@ -19,7 +19,7 @@ from ...core.export import export_lines, read_export
 from ...core.history import History, Violation, convoy_differences, differences
 from ...core.payload_record import PayloadRecord, record_differences
 from ...errors import MutilatedExport, StoreError
-from ...model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
+from ...model import HistoryRow, Instant, ProcessAbout, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from ...runtime.node import Node, Session
 from ...runtime.ports import Clock, Look, LoopClock
 from ...runtime.settings import Settings, checked_roles
@@ -35,6 +35,8 @@ from .store import UNEXPECTED, Network, SimulatedStore
 
 NODES = 3
 KEYS_SHARE = 0.5  # of the seeds that have convoys
+APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
+OF_THE_OTHER_APP = 0.4  # of the tasks there
 SUBMITTED_AT_NODE = 0.5  # of the tasks: by an App in the process of a node, so that they may begin at once
 ANSWERS_LOST = 0.4  # of those
 FAULT_SECONDS = 25.0
@@ -163,6 +165,8 @@ class World:
         self.damage = Damage(self, damage_random) if has_damage else None
         if has_damage:
             self.faults.damage = 1.0
+        apps_random = random_module.Random(f"apps-{seed}")
+        self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
         self._tasks = tasks // 2 if has_keys else tasks
         self._has_people = people
         self._names: Counter[str] = Counter()
@@ -198,11 +202,21 @@ class World:
         return [self.loop.create_task(coroutine, context=context)]
 
     # --- nodes
+    def _app_of_node(self, number: int) -> str:
+        return self._other_app if self._other_app and number == NODES - 1 else self.app.name
+
+    def _app_of_task(self, task_id: str) -> str:
+        """The same, however often it is submitted."""
+        is_other = random_module.Random(f"app-{self.seed}-{task_id}").random() < OF_THE_OTHER_APP
+        return self._other_app if self._other_app and is_other else self.app.name
+
     def _start_node(self, number: int) -> None:
         self._processes += 1
         process = self._processes
         store = SimulatedStore(self.network, unexpected=self._unexpected_random)
         ports = SimulatedPorts(self, number)
+        app = self._app_of_node(number)
+        about = msgspec.json.encode(ProcessAbout(app=app, workflows=tuple(self.app._codes))).decode()
         node = Node(
             lambda: Session(
                 self.app.agents,
@@ -213,6 +227,8 @@ class World:
                 roles=checked_roles(None),
                 on_end=lambda _task, _live: None,
                 around=self._on_try,
+                about=about,
+                app=app,
             )
         )
         self._nodes[number] = (process, node)
@@ -265,8 +281,9 @@ class World:
         delay = self.random.choice((0, 0, 3))
         command = self.submission(call, f"order-{number}", self.random, number, delay=delay)
         if self._begin_random.random() < SUBMITTED_AT_NODE:
-            process, node = self._nodes[self._begin_random.randrange(NODES)]
-            if not self.loop.is_frozen(process):
+            at = self._begin_random.randrange(NODES)
+            process, node = self._nodes[at]
+            if not self.loop.is_frozen(process) and self._app_of_node(at) == command.app:
                 self._spawn(self._submit_at(node, command), process)
                 await asyncio.sleep(self._begin_random.uniform(0, 1))
         await self.submit([command])
@@ -291,7 +308,8 @@ class World:
         """A task as a client submits it."""
         priority = random.randrange(10)
         reply_to = QUEUES[number % len(QUEUES)]
-        return self.app._submission(call, task_id=task_id, priority=priority, reply_to=reply_to, **what)
+        command = self.app._submission(call, task_id=task_id, priority=priority, reply_to=reply_to, **what)
+        return msgspec.structs.replace(command, app=self._app_of_task(task_id))
 
     async def submit(self, commands: list[Submit]) -> list[Answer]:
         """Submit until there is an answer, and wake a node."""
