@@ -1,0 +1,42 @@
+"""Two Apps that start at once on one database, each from a process of its own."""
+
+import asyncio
+
+import msgspec
+import psycopg
+import pytest
+
+from arriero.errors import AppCollision
+from arriero.model import ProcessAbout
+from arriero.store.postgres.store import PostgresStore
+from tests.postgres_servers import database, emptied
+from tests.store.store_world import submission
+
+PATIENCE = 30.0
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0 AND datname = current_database()"
+
+
+def about(app: str) -> str:
+    return msgspec.json.encode(ProcessAbout(app=app, workflows=("fulfil",))).decode()
+
+
+async def test_who_registers_while_another_app_is_registering_waits_and_is_then_refused() -> None:
+    url = emptied(database())
+    store = PostgresStore(url)
+    await store.open()
+    await store.submit([submission()])  # nobody says whose it is
+    with psycopg.connect(url) as first, psycopg.connect(url, autocommit=True) as watching:
+        first.execute("SELECT 1 FROM arriero.meta WHERE name = 'store_id' FOR NO KEY UPDATE")
+        row = ("shop-1", about("shop"))
+        first.execute(
+            "INSERT INTO arriero.process (instance, lease_until, retired, about) VALUES (%s, 0, true, %s)", row
+        )
+        second = asyncio.ensure_future(store.register("travel-1", 3.0, about("travel")))
+        async with asyncio.timeout(PATIENCE):
+            while not second.done() and watching.execute(BLOCKED.encode()).fetchone() == (0,):
+                await asyncio.sleep(0.01)
+        assert not second.done()
+        first.commit()
+        with pytest.raises(AppCollision, match="App 'travel' and App 'shop'"):
+            await second
+    await store.close()
