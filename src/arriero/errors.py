@@ -206,7 +206,11 @@ class StepFailed(ArrieroError):
 
 
 class TaskFailed(ArrieroError):
-    """The task ended in error and waits for a person."""
+    """The task ended in error and waits for a person.
+
+    ``at``: the line of code to mend or by which its failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``; empty:
+    no line of yours is known. A traceback of this exception ends with it.
+    """
 
     def __init__(
         self,
@@ -217,6 +221,7 @@ class TaskFailed(ArrieroError):
         code: str = "",
         reason: str = "",
         open_compensations: tuple[str, ...] = (),
+        at: str = "",
     ) -> None:
         still_open = f"; still to be undone: {', '.join(open_compensations)}" if open_compensations else ""
         super().__init__(f"task {task_id!r} is {state}: {reason}{still_open}")
@@ -226,6 +231,9 @@ class TaskFailed(ArrieroError):
         self.code = code
         self.reason = reason
         self.open_compensations = open_compensations
+        self.at = at
+        if at:
+            self.add_note(f"in the task: {at}")
 
 
 class TaskCompensated(TaskFailed):

@@ -8,6 +8,7 @@ import msgspec
 
 from . import operating
 from .commands import Refusal
+from .core.tracing import place_named
 from .errors import DefinitionError, InvalidInput, TaskCompensated, TaskFailed, UnknownTask
 from .model import Loaded, TaskFailure, TaskState, Verb
 from .policies import Duration, seconds
@@ -89,6 +90,7 @@ class Task(Generic[R_co]):
             code=failure.code,
             reason=failure.reason,
             open_compensations=ended.open_compensations,
+            at=place_named(failure.trace),
         )
 
     async def _load(self) -> Loaded:

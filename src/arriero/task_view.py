@@ -13,6 +13,7 @@ from .core.compensation import open_compensations
 from .core.convoy_words import Ahead, ahead_of, person_waited_for, turn_waited_for
 from .core.elapsed import TaskTimes
 from .core.readable import Fault, faults_told, legible_task
+from .core.tracing import place_named
 from .errors import InvalidInput
 from .model import (
     STEP_OPEN,
@@ -24,6 +25,7 @@ from .model import (
     StepRow,
     TaskFailure,
     TaskState,
+    Trace,
     Turn,
 )
 from .runtime.code import STEP_PREFIX, Code
@@ -60,6 +62,9 @@ class FailureView(msgspec.Struct, frozen=True):
         code: as the step or the workflow gave it; empty: it gave none.
         step: label of the step; empty: no single step.
         details: as a step's Permanent or Transient gave them, as plain JSON values.
+        at: the line of code to mend or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
+            empty: no line of yours is known.
+        trace: all lines that the exception passed; no values of variables.
     """
 
     kind: str
@@ -67,6 +72,8 @@ class FailureView(msgspec.Struct, frozen=True):
     code: str = ""
     step: str = ""
     details: Any = None
+    at: str = ""
+    trace: Trace = ()
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,10 +414,13 @@ def _time_of(instant: Instant | None) -> datetime | None:
 
 
 def _task_failure(failure: TaskFailure) -> FailureView:
-    return FailureView(failure.kind, failure.reason, failure.code, failure.step)
+    return FailureView(
+        failure.kind, failure.reason, failure.code, failure.step, None, place_named(failure.trace), failure.trace
+    )
 
 
 def _step_failure(step: StepRow) -> FailureView:
     assert step.failure is not None
     failure = _read_step_failure(step.failure)
-    return FailureView(failure.cause, failure.message, failure.code, step.label, failure.details)
+    at = place_named(failure.trace)
+    return FailureView(failure.cause, failure.message, failure.code, step.label, failure.details, at, failure.trace)

@@ -98,6 +98,23 @@ async def test_a_bug_of_a_workflow_keeps_its_line_in_the_task_and_in_the_history
     assert msgspec.convert(terminal["failure"], TaskFailure) == failure
 
 
+async def test_python_is_told_the_line_too_by_the_exception_and_by_the_view() -> None:
+    async with testing.running(App("shop", agents=[shop], workflows=WORKFLOWS)) as world:
+        bug, declined = await world.app.submit(fulfil("nix")), await world.app.submit(paid("permanent"))
+        with pytest.raises(TaskFailed) as failed:
+            await within(bug.result())
+        with pytest.raises(TaskFailed):
+            await within(declined.result())
+        views = [await bug.view(), await declined.view()]
+    assert failed.value.at.endswith('in price_of: `return {"salt": 1}[name]`')
+    assert failed.value.__notes__ == [f"in the task: {failed.value.at}"]
+    assert views[0].failure is not None
+    assert (views[0].failure.at, views[0].failure.trace[0].error) == (failed.value.at, "KeyError")
+    (step,) = views[1].steps
+    assert step.failure is not None
+    assert step.failure.at.endswith('in charge: `raise Permanent("declined", code="declined")`')
+
+
 async def test_each_failed_attempt_keeps_its_line_and_the_task_that_failed_by_it_too() -> None:
     _, failure, (step,), events = await ended(paid("nix"))
     assert step.failure is not None

@@ -116,9 +116,12 @@ async def test_a_view_tells_why_it_failed_what_is_in_error_and_what_undoes_what(
         await task.result()
     view = await task.view()
     assert (view.state, view.output) == ("error", None)
-    assert view.failure == FailureView("step", "out of stock", "none", "reserve")
+    assert view.failure is not None
+    at, trace = view.failure.at, view.failure.trace
+    assert at.endswith("in reserve: `raise refused.pop()`")
+    assert view.failure == FailureView("step", "out of stock", "none", "reserve", None, at, trace)
     assert view.last_failure == view.failure
-    assert view.steps[1].failure == FailureView("permanent", "out of stock", "none", "reserve", {"left": 0})
+    assert view.steps[1].failure == FailureView("permanent", "out of stock", "none", "reserve", {"left": 0}, at, trace)
     await task.compensate(**WHO)
     with suppress(TaskFailed):
         await task.result()

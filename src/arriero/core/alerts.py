@@ -19,7 +19,7 @@ from ..errors import InvalidInput
 from ..escaping import escaped
 from ..model import AlertRow, Trace
 from .backoff import retry_delay
-from .tracing import place_of, spot_with_source
+from .tracing import place_named
 
 RETRY_SECONDS = 5.0
 RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever mends a receiver need not wait longer to see that it works
@@ -74,7 +74,6 @@ def alert_of(row: AlertRow, store_id: str) -> Alert:
     """The alert as it is to be told, with the state the row is in."""
     state: Literal["open", "closed"] = "open" if row.closed_at is None else "closed"
     trace = _trace_of(row)
-    frame = place_of(trace)
     return Alert(
         # With the instant: a store brought back from a backup numbers anew, and what it tells must not look known.
         id=f"{store_id}-{row.no}-{row.opened_at}-{state}",
@@ -88,7 +87,7 @@ def alert_of(row: AlertRow, store_id: str) -> Alert:
         state=state,
         opened_at=as_datetime(row.opened_at),
         closed_at=None if row.closed_at is None else as_datetime(row.closed_at),
-        at="" if frame is None else spot_with_source(frame),
+        at=place_named(trace),
         trace=trace,
     )
 

@@ -58,12 +58,18 @@ def is_expected(trace: Trace) -> bool:
     return bool(trace) and trace[0].expected
 
 
+def place_named(trace: Trace) -> str:
+    """``shop/orders.py:42, in fulfil: `...` ``, the one line to name; empty where none is known."""
+    frame = place_of(trace)
+    return "" if frame is None else spot_with_source(frame)
+
+
 def place_told(trace: Trace) -> str:
     """``the line to mend: ...`` or ``raised at ...``; empty where no line is known."""
-    frame = place_of(trace)
-    if frame is None:
+    place = place_named(trace)
+    if not place:
         return ""
-    return f"{'raised at' if is_expected(trace) else 'the line to mend:'} {spot_with_source(frame)}"
+    return f"{'raised at' if is_expected(trace) else 'the line to mend:'} {place}"
 
 
 def traceback_lines(trace: Trace) -> Iterable[str]:
