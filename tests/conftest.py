@@ -1,6 +1,7 @@
 """For all tests: a skip that nobody expected is a failure where it counts (CI=true)."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,5 +35,7 @@ class SkipCount:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkipCount())
