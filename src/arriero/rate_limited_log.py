@@ -85,16 +85,17 @@ def _summary(window: _Window) -> str:
 
 
 class RateLimitedLog:
-    """Warnings by kind, from any thread. ``monotonic``: seconds."""
+    """Lines by kind, from any thread. ``monotonic``: seconds; ``level``: of the lines."""
 
-    def __init__(self, logger: logging.Logger, monotonic: Callable[[], float]) -> None:
+    def __init__(self, logger: logging.Logger, monotonic: Callable[[], float], level: int = logging.WARNING) -> None:
         self._logger = logger
+        self._level = level
         self._monotonic = monotonic
         self._repeats = Repeats()
         self._lock = threading.Lock()
 
     def tell(self, kind: Hashable, line: str) -> None:
-        """Write a warning, unless enough of its kind were written just now."""
+        """Write a line, unless enough of its kind were written just now."""
         with self._lock:
             lines = self._repeats.offer(kind, line, self._monotonic())
         self._write(lines)
@@ -113,4 +114,4 @@ class RateLimitedLog:
 
     def _write(self, lines: list[str]) -> None:
         for line in lines:
-            self._logger.warning("%s", line)
+            self._logger.log(self._level, "%s", line)

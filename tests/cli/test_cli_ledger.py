@@ -59,7 +59,7 @@ def submit(call: Call, file: Path, *options: str, splitter: str = "splitters:ent
 
 
 def tasks(call: Call) -> list[str]:
-    listed = call("task", "list", "--json")
+    listed = call("task", "list", "--after", "0", "--json")
     return [task["id"] for task in json_lines(listed.stdout)] if listed.exit_code == 0 else []
 
 

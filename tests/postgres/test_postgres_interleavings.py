@@ -37,7 +37,7 @@ from arriero.commands import (
     Take,
     Taken,
 )
-from arriero.model import AlertRow, HistoryRow, Instant, Loaded, StepRow, TaskRow, Verb, later
+from arriero.model import AlertRow, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepRow, TaskRow, Verb, later
 from arriero.store.apart import SetApart
 from arriero.store.base import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
 from arriero.store.memory import MemoryStore
@@ -378,7 +378,9 @@ class World:
         history: Sequence[HistoryRow],
         leases: dict[str, Any],
         lost_processes: dict[str, bool],
+        store: StateStore,
     ) -> None:
+        self.store = store
         self.rows = {one.task.task_no: one for one in loaded}
         self.store_id = "store"
         self.log = history
@@ -389,6 +391,12 @@ class World:
         for row in history:
             told = [event["type"] for event in msgspec.json.decode(row.events)]
             self.events[row.task_no].append((row.link, row.actor, told))
+
+    async def edits(self, task_no: int) -> list[EditRow]:
+        return await self.store.edits(task_no)
+
+    async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
+        return await self.store.late_answers(task_no)
 
     async def list_convoys(self, shown: object = None, *, limit: int) -> list[ConvoyLoaded]:
         return []  # its tasks are in none
@@ -417,7 +425,7 @@ class World:
 async def of_memory(store: MemoryStore) -> World:
     leases = {lease.name: (lease.term, lease.holder, lease.until) for lease in store.leases.values()}
     lost_processes = {process.instance: process.retired for process in store.processes.values()}
-    return World([store.loaded(number) for number in store.tasks], store.log, leases, lost_processes)
+    return World([store.loaded(number) for number in store.tasks], store.log, leases, lost_processes, store)
 
 
 async def of_postgres(store: PostgresStore, pair: Pair, url: str) -> World:
@@ -426,7 +434,7 @@ async def of_postgres(store: PostgresStore, pair: Pair, url: str) -> World:
     with psycopg.connect(url) as connection:
         leases = {name: tuple(row) for name, *row in connection.execute("SELECT * FROM arriero.lease")}
         lost_processes = dict(connection.execute("SELECT instance, retired FROM arriero.process").fetchall())
-    return World(loaded, [row async for row in store.history()], leases, lost_processes)
+    return World(loaded, [row async for row in store.history()], leases, lost_processes, store)
 
 
 async def prepared(store: StateStore) -> None:

@@ -107,7 +107,8 @@ async def test_a_damaged_alert_is_told_as_far_as_it_can_be_read_and_hides_no_oth
     for no in (1, 2):
         change(
             path,
-            "INSERT INTO arriero_alert VALUES (?, ?, 1, 'bug', 'it broke', '', '', ?, NULL, '[]', 0, ?, '')",
+            "INSERT INTO arriero_alert (no, task_no, incarnation, cause, reason, step, code, opened_at, told, attempts,"
+            " next_at, error) VALUES (?, ?, 1, 'bug', 'it broke', '', '', ?, '[]', 0, ?, '')",
             *(no, no, clock(), clock()),
         )
     change(path, f"UPDATE arriero_alert SET {column} = ? WHERE no = 1", b"\x00")  # bytes keep their type in any column

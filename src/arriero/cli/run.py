@@ -37,6 +37,7 @@ def run(app: str | None, store: str | None, roles: str | None, agents: str | Non
     log = logging.StreamHandler()
     log.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[log])
+    logging.getLogger("arriero").setLevel(logging.INFO)  # refusals of services, too
     asyncio.run(_run(loaded, store, _names(roles, "role"), _names(agents, "Agent"), stop))
 
 

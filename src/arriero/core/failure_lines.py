@@ -18,10 +18,15 @@ Kind = tuple[object, ...]
 
 
 class FailureLine(msgspec.Struct, frozen=True):
-    """A line for the log. Lines of one ``kind`` tell of the same trouble: the same code, failing for the same reason."""
+    """A line for the log. Lines of one ``kind`` tell of the same trouble: the same code, failing for the same reason.
+
+    ``is_refusal``: the service refused for good, as its step declares by Permanent: that is an answer and no trouble, unless
+    an undo needs it.
+    """
 
     kind: Kind
     says: str
+    is_refusal: bool = False
 
 
 def failed_attempt(step: StepRow, outcome: RetryAsked | GaveUp, task: TaskRow, now: Instant) -> FailureLine:
@@ -39,7 +44,8 @@ def failed_attempt(step: StepRow, outcome: RetryAsked | GaveUp, task: TaskRow, n
     why = f"{_short(wording.reason(failure))}{f' ({place})' if place else ''}"
     says = f"{wording.named(step)} of task {task.task_id}: {what}: {why}; {_what_next(step, failure, now)}"
     kind = (*_kind_of(step), str(step.state), failure.cause, failure.code, *_kind_of_trace(failure.trace))
-    return FailureLine(kind, one_line(says))
+    is_refusal = failure.cause == "permanent" and step.kind is StepKind.STEP
+    return FailureLine(kind, one_line(says), is_refusal)
 
 
 def lost_attempt(step: StepRow, task: TaskRow, lost_by: int | None, now: Instant) -> FailureLine:

@@ -25,17 +25,31 @@ def unheard(_command: AnyCommand, _answer: Applied) -> None:
 
 
 class FailureLog:
-    """See the module. ``monotonic``: seconds of the process; ``now``: the store's clock."""
+    """See the module. ``monotonic``: seconds of the process; ``now``: the store's clock.
+
+    What a service refuses for good is written at the level INFO, all else at WARNING.
+    """
 
     def __init__(self, monotonic: Callable[[], float], now: Callable[[], Instant]) -> None:
-        self.lines = RateLimitedLog(logger, monotonic)
+        self.warnings = RateLimitedLog(logger, monotonic)
+        self._refusals = RateLimitedLog(logger, monotonic, logging.INFO)
         self._now = now
+
+    def flush(self) -> None:
+        """Write what is due; to be called again and again."""
+        self.warnings.flush()
+        self._refusals.flush()
+
+    def close(self) -> None:
+        """Write what was left out so far."""
+        self.warnings.close()
+        self._refusals.close()
 
     def note(self, command: AnyCommand, answer: Applied) -> None:
         """A command was written. Raises nothing: a line of the log must not cost a task."""
         try:
             for line in self._lines(command, answer):
-                self.lines.tell(line.kind, line.says)
+                (self._refusals if line.is_refusal else self.warnings).tell(line.kind, line.says)
         except Exception:
             logger.exception("what failed of task %s could not be told", answer.task.task_id)
 

@@ -176,7 +176,7 @@ class Session:
             monotonic=self._ports.clock.monotonic,
             now=self._store.now,
             doing=lambda: self._doing(loop),
-            log=self._failures.lines,
+            log=self._failures.warnings,
         )
         self._watching = self._ports.watch(self._loop_watch.look, LOOK_SECONDS)
 
@@ -297,7 +297,7 @@ class Session:
         if due.steps:
             self.agents.note_due()
         await self._settle()
-        self._failures.lines.flush()
+        self._failures.flush()
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
     async def _settle(self) -> None:
@@ -388,7 +388,7 @@ class Session:
         self._is_ending = True
         if self._watching is not None:
             await self._watching.stop()
-        self._failures.lines.close()
+        self._failures.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
