@@ -50,7 +50,12 @@ def with_dead(submitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
             for number in range(DEAD):
                 process_no = await store.register(f"dead-{number}", 3.0)
                 claim = Claim(
-                    actor=f"dead-{number}", process_no=process_no, workflows=workflows, limit=1, probation=True
+                    actor=f"dead-{number}",
+                    process_no=process_no,
+                    workflows=workflows,
+                    limit=1,
+                    probation=True,
+                    app=caravan.caravan.name,
                 )
                 (answer,) = await store.apply([claim])
                 assert isinstance(answer, Claimed)

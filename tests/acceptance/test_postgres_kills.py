@@ -199,7 +199,7 @@ async def killed_in_turn(
     nodes = Nodes(url, folder, kind.program)
     try:
         await asyncio.to_thread(nodes.wait_ready)
-        async with App("client", agents=program.agents, workflows=program.workflows) as app:
+        async with App(program.name, agents=program.agents, workflows=program.workflows) as app:
             client = kind(app)
             submitting = asyncio.create_task(client.run())
             for victim in chance.sample(KILLS, len(KILLS)):

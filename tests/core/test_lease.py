@@ -116,12 +116,27 @@ def test_a_stuck_task_is_freed_as_lost_and_its_attempts_go_on(lost_count: int, h
 
 @given(held_tasks())
 def test_a_process_that_was_asked_to_end_charges_nobody_however_it_ended(tasks: list[Loaded]) -> None:
+    tasks = [
+        msgspec.structs.replace(
+            task, steps=tuple(msgspec.structs.replace(step, lost_count=step.lost_count % 3) for step in task.steps)
+        )
+        for task in tasks
+    ]
     commands = on_process_lost(tasks, LOST, "me", was_leaving=True)
     assert [(command.task_no, command.charged, command.hold) for command in commands] == [
         (task.task.task_no, False, None) for task in tasks
     ]
     as_lost = on_process_lost(tasks, LOST, "me")
     assert [(one.fence, one.steps) for one in commands] == [(one.fence, one.steps) for one in as_lost]
+
+
+@pytest.mark.parametrize(("lost_count", "charged"), [(2, False), (3, True), (4, True)])
+def test_a_step_that_is_lost_again_and_again_is_charged_though_its_process_was_asked_to_end(
+    lost_count: int, charged: bool
+) -> None:
+    step = step_row(1, locked_by=LOST, lost_count=lost_count)
+    (lost,) = on_process_lost([loaded(step)], LOST, "me", was_leaving=True)
+    assert lost.charged is charged
 
 
 @given(st.integers(PROBATION_FROM + 1, 9), st.integers(0, 9))

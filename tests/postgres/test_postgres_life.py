@@ -76,7 +76,7 @@ async def test_what_a_killed_process_held_is_freed_long_before_its_lease_ends(
     monkeypatch.setenv("ARRIERO_STORE", url)
     killed = subprocess.run([sys.executable, "-c", DIES], timeout=PATIENCE_SECONDS, check=False)
     assert killed.returncode == -9
-    app = App("lives", agents=[porters], workflows=[journey])
+    app = App("dies", agents=[porters], workflows=[journey])
     async with app.running(store=url):
         assert await app.task("journey-1", journey).result(PATIENCE_SECONDS) == "wool"
 

@@ -60,7 +60,7 @@ async def test_processes_that_share_keys_keep_each_in_its_order(
     url = emptied(database())
     done.clear()
     under_way.clear()
-    apps = [App(f"process-{number}", agents=[desk], workflows=[pass_by], store=url) for number in range(processes)]
+    apps = [App("shared", agents=[desk], workflows=[pass_by], store=url) for number in range(processes)]
     async with AsyncExitStack() as running:
         for app in apps:
             await running.enter_async_context(app.running())

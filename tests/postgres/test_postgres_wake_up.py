@@ -151,7 +151,7 @@ async def test_a_flood_ends_the_listening_and_it_begins_again_later(
 
 async def test_nobody_listens_where_the_url_says_so_and_everything_works(url: str) -> None:
     app = App("polling", agents=[echoes], workflows=[say], store=f"{url}?listen=off")
-    front = App("front", agents=[echoes], workflows=[say], store=f"{url}?listen=off")
+    front = App("polling", agents=[echoes], workflows=[say], store=f"{url}?listen=off")
     async with app.running(), front:
         task = await front.submit(say("well"))
         assert await task.result(timeout=WITHIN_SECONDS) == "well"

@@ -31,7 +31,11 @@ class Bench:
         self._turns = asyncio.Semaphore(0)
         self._spawned: set[asyncio.Task[None]] = set()
         common: Any = {"store": self, "committer": self, "ports": self, "settings": QUICK}
-        self.membership = Membership(**common, instance="ours", on_lost=lambda: None, spawn=self._spawn)
+        self.news = "{}"  # what the process would say of itself now
+        self.order: list[str] = []
+        self.membership = Membership(
+            **common, instance="ours", on_lost=lambda: None, spawn=self._spawn, about_now=lambda _: self.news
+        )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._spawned.add(asyncio.get_running_loop().create_task(coroutine))
@@ -62,7 +66,12 @@ class Bench:
     async def register(self, instance: str, lease_seconds: float, about: str) -> int:
         return OURS
 
+    async def describe(self, process_no: int, about: str) -> None:
+        self.order.append("describe")
+        self.at += QUICK.lease_seconds / 2
+
     async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
+        self.order.append("renew")
         self.renewals += 1
         self.at += self.takes.pop(0) if self.takes else 0.0
         others = (ProcessRow(OTHERS, "other", Instant(0), False, "{}"),) if self.other_left else ()
@@ -96,6 +105,21 @@ class Bench:
         await self.membership.register()
         await self.membership.start()
         return self.membership
+
+
+async def test_a_process_says_what_is_new_of_itself_after_its_renewal_and_only_where_the_store_is_quick() -> None:
+    bench = Bench()
+    membership = await bench.started()
+    bench.news, bench.takes = '{"slow":1}', [0.3 * QUICK.lease_seconds]
+    await bench.renewed()
+    assert membership.is_trusted()
+    assert bench.order == ["renew", "renew"]  # it would have put off the next renewal
+    await bench.renewed()
+    assert bench.order == ["renew", "renew", "renew", "describe"]
+    assert membership.is_trusted()
+    await bench.renewed()
+    assert bench.order[-1] == "renew"  # there is nothing new
+    await bench.stop()
 
 
 async def test_a_lease_is_trusted_from_before_its_request_left_however_late_the_answer_came() -> None:

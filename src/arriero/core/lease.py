@@ -21,6 +21,7 @@ _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
 PROBATION_FROM = 2  # losses from which a task is handled alone
 HELD_FROM = 3  # losses at which it is held, unless a setting says more
+UNCHARGED_LOSSES_MAX = 3  # of one step with processes that were asked to end; rolling restarts in a row are fewer
 MARGIN_SHARE = 0.2  # of a lease's length: what clocks may drift and a request may take
 
 
@@ -79,14 +80,16 @@ def on_process_lost(
         held: tasks held by the process, or with a step running there.
         process_no: the lost (retired) process.
         actor: who frees.
-        was_leaving: it had been asked to end, as by SIGTERM: then its end is nobody's fault, however it came.
+        was_leaving: it had been asked to end, as by SIGTERM: then its end is nobody's fault, however it came; but a step
+            that was lost with its process ``UNCHARGED_LOSSES_MAX`` times and runs again is a cause, or it could kill so
+            for ever.
         held_from: losses at which a task is held, at least ``PROBATION_FROM + 1``.
     Returns: one command per task.
     """
     tasks = list(held)
-    if was_leaving:
-        return [_free(loaded, process_no, actor, charged=False, held_from=held_from) for loaded in tasks]
     active = [loaded for loaded in tasks if _was_active(loaded, process_no)]
+    if was_leaving:
+        active = [loaded for loaded in active if _is_lost_again_and_again(loaded, process_no)]
     suspects = [loaded for loaded in active if is_on_probation(loaded.task)] or active
     charged = {loaded.task.task_no for loaded in suspects}
     return [
@@ -99,6 +102,10 @@ def _was_active(loaded: Loaded, process_no: int) -> bool:
     task = loaded.task
     handles_news = task.locked_by == process_no and task.unseen_since is not None
     return handles_news or any(_runs_at(step, process_no) for step in loaded.steps)
+
+
+def _is_lost_again_and_again(loaded: Loaded, process_no: int) -> bool:
+    return any(_runs_at(step, process_no) and step.lost_count >= UNCHARGED_LOSSES_MAX for step in loaded.steps)
 
 
 def _runs_at(step: StepRow, process_no: int) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from ..model import STEP_BITS, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepKind, StepRow
 from .chain import payload_hash
 from .fold import Event
+from .stored_events import events_of
 
 _read_events = msgspec.json.Decoder(list[Event]).decode
 UNKNOWN_EDITOR = "somebody (by a release before 0.5, which kept no record)"
@@ -58,7 +59,7 @@ def sent_under(history: Iterable[HistoryRow]) -> dict[str, Sent]:
     """The first dispatch under each idempotency key. ``history``: of the task, in commit order."""
     found: dict[str, Sent] = {}
     for row in history:
-        for event in _read_events(row.events):
+        for event in events_of(row):
             if event.get("type") == "step.dispatched":
                 found.setdefault(event["key"], Sent(row.at, event["attempt"]))
     return found

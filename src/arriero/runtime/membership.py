@@ -22,6 +22,7 @@ logger = logging.getLogger("arriero")
 
 HELD_MAX = 1_000_000  # more than any process holds
 RENEWALS_PER_LEASE = 4  # so that a lost renewal or two do not cost the lease
+QUICK_SHARE = 0.1  # of a lease: a renewal that took no longer leaves time for something else before the next
 
 
 class Membership:
@@ -150,25 +151,26 @@ class Membership:
         # Asked of the loop itself: of a store that is away nothing follows about the loop.
         loop.call_soon_threadsafe(self._note_alive)
         left_at = self._ports.clock.monotonic()
-        await self._describe()
         stood = left_at - self._seen_alive
         if stood > self._settings.hang_seconds:
             self._tell_hang(stood)
-            return
-        self._is_hang_told = False
-        reach("before_renew")
-        renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
-        reach("after_renew")
-        loop.call_soon_threadsafe(self._renewed, renewal, left_at)
+        else:
+            self._is_hang_told = False
+            reach("before_renew")
+            renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
+            reach("after_renew")
+            loop.call_soon_threadsafe(self._renewed, renewal, left_at)
+            if self._ports.clock.monotonic() - left_at > self._settings.lease_seconds * QUICK_SHARE:
+                return  # the store is slow: one more question would put off the next renewal
+        await self._describe()
 
     async def _describe(self) -> None:
         """Tell the others that the event loop stands still or stood still: it cannot do that itself."""
-        about = self._about_now(self._about)
-        if about == self._about_told:
-            return
         try:
-            await self._store.describe(self.process_no, about)
-            self._about_told = about
+            about = self._about_now(self._about)
+            if about != self._about_told:
+                await self._store.describe(self.process_no, about)
+                self._about_told = about
         except Exception as error:  # told at the next renewal; this one must not fail with it
             self._lease_guard.tell(error)
 
