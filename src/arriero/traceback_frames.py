@@ -28,17 +28,20 @@ MEMBERS_MAX = 3  # of an ExceptionGroup
 FILE_LENGTH_MAX = 160
 NAME_LENGTH_MAX = 80
 SOURCE_LENGTH_MAX = 160
+LINE_READ_MAX = 1_000
 
 _ARRIERO = f"{Path(__file__).parent}{os.sep}"
 _EXAMPLES = f"{_ARRIERO}_examples{os.sep}"  # they run as a user's code does
 _PACKAGES = re.compile(r".*[\\/](?:site|dist)-packages[\\/]", re.DOTALL)
 _STANDARD = tuple({f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib", "platstdlib")})
 _HOME = re.compile(r"(?:[A-Za-z]:)?[\\/](?:home|Users)[\\/][^\\/]+|[\\/]root(?=[\\/])")
-# Secrets that somebody wrote into the code: the user of a URL, and a text that is given to what is called like one.
+# Secrets that somebody wrote into the code: the user of a URL, and texts that may be one; see ``_without_secrets``.
 _URL_USER = re.compile(r"(?<=://)[^/\s@'\"]*:[^\s@'\"]*@")
-_SECRET = re.compile(
-    r"""(\w*(?:pass|secret|token|api_?key|credential)\w*['"]?\]?\s*[=:,]\s*[rbf]*)('[^']*'|"[^"]*")""", re.IGNORECASE
-)
+_LITERAL = re.compile(r"""'(?:\\.|[^'\\])*(?:'|$)|"(?:\\.|[^"\\])*(?:"|$)""")
+_NAMES_SECRET = r"(?:pass|pwd|secret|token|api_?key|private|credential|auth|bearer|dsn|signature|cookie)"
+_GIVEN_TO_SECRET = re.compile(rf"(?:{_NAMES_SECRET}[\w'\"\]]*|\bkey\b)[^'\"]{{0,40}}$", re.IGNORECASE)
+_HOLDS_SECRET = re.compile(rf"(?:{_NAMES_SECRET}\w*|\bkey)\s*[=:\s]\s*\S", re.IGNORECASE)
+PLAIN_LENGTH_MAX = 5  # of a text with digits in it that is shown, such as 'v2'
 _CALLBACK = asyncio.Handle._run.__code__  # the frame under all that an event loop runs
 _Line = tuple[CodeType, int]
 
@@ -223,7 +226,28 @@ def _source(filename: str, number: int) -> str:
         text = linecache.getline(filename, number).strip()
     except Exception:  # whatever a loader of the user's raises
         return ""
-    return _cut(_SECRET.sub(r"\1'***'", _URL_USER.sub("***@", text)), SOURCE_LENGTH_MAX)
+    return _cut(_without_secrets(_URL_USER.sub("***@", text[:LINE_READ_MAX])), SOURCE_LENGTH_MAX)
+
+
+def _without_secrets(line: str) -> str:
+    """The line with each text masked that may be a secret.
+
+    Masked is a text that is longer than ``PLAIN_LENGTH_MAX`` and has a digit, as nearly every password and token has; one that
+    stands behind a name like ``password``, ``auth`` or ``key=``; and one that holds such a name with a value. Words, codes and
+    keys of a dictionary stay, so that the line can be recognised.
+    """
+    shown: list[str] = []
+    end = 0
+    for found in _LITERAL.finditer(line):
+        before, text = line[end : found.start()], found.group()
+        is_masked = (
+            (len(text) - 2 > PLAIN_LENGTH_MAX and any(map(str.isdigit, text)))
+            or _GIVEN_TO_SECRET.search(line[max(found.start() - NAME_LENGTH_MAX, 0) : found.start()]) is not None
+            or _HOLDS_SECRET.search(text) is not None
+        )
+        shown += [before, "'***'" if is_masked else text]
+        end = found.end()
+    return "".join([*shown, line[end:]])
 
 
 def _cut(text: str, length: int) -> str:

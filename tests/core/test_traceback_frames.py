@@ -11,12 +11,21 @@ from typing import Any, NoReturn
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import arriero
 from arriero import Permanent, Transient
 from arriero.core.tracing import is_expected, line_to_mend, place_told, raised_at, traceback_lines
 from arriero.model import Frame, StepFailure, TaskFailure, Trace
-from arriero.traceback_frames import ERRORS_MAX, FRAMES_MAX, FRAMES_OF_ONE_MAX, trace_of, trace_of_stack
+from arriero.traceback_frames import (
+    ERRORS_MAX,
+    FRAMES_MAX,
+    FRAMES_OF_ONE_MAX,
+    _without_secrets,
+    trace_of,
+    trace_of_stack,
+)
 
 HERE = "tests/core/test_traceback_frames.py"
 
@@ -280,6 +289,48 @@ def test_secrets_that_stand_in_the_code_are_not_shown(tmp_path: Path) -> None:
         assert frame is not None
         assert "connect(" in frame.source
         assert "hunter2" not in frame.source
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'request(headers={"Authorization": "Bearer sk_live_4eC39HqLyjWDarj"})',
+        'pwd = "hunter2"',
+        'connect("host=db pwd=hunter")',
+        'sign(private_key="hunter")',
+        "auth = ('hunter', 'hunter2')",
+        'upload(key="hunterhunter")',
+        'password: str = "hunter"',
+        'assert password != "hunter"',
+        'password=("hunter")',
+        "password = 'it\\'s hunter'",
+        'token = "hunter of a text that goes on',
+        'send("4hunter5")',
+    ],
+)
+def test_a_text_that_may_be_a_secret_is_masked(line: str) -> None:
+    shown = _without_secrets(line)
+    assert "hunter" not in shown
+    assert "sk_live" not in shown
+    assert "'***'" in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "total = prices['nix']",
+        'raise Permanent("out of stock", code="out_of_stock")',
+        'await bank(order, "v2")',
+        "x = 12345678",
+    ],
+)
+def test_a_line_without_secrets_is_shown_as_it_stands(line: str) -> None:
+    assert _without_secrets(line) == line
+
+
+@given(st.text(max_size=200))
+def test_any_line_can_be_masked(line: str) -> None:
+    assert len(_without_secrets(line)) <= 5 * len(line) + 5
 
 
 def test_it_is_the_same_from_another_thread() -> None:

@@ -4,7 +4,9 @@ import asyncio
 
 import msgspec
 import pytest
+from damaging import Damage
 from store_world import DONE, FAILED, NOON, TestClock, World, step, submission, undo_of
+from test_store_ledgers import Ledgers, entry
 
 from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown, Refusal, Submitted
 from arriero.errors import AppCollision
@@ -42,6 +44,18 @@ async def test_a_process_that_names_no_app_claims_only_what_names_none(world: Wo
     await world.submit("of-shop", app="shop")
     await world.submit("of-nobody")
     assert await world.claimed_ids() == ["of-nobody"]
+
+
+async def test_a_request_that_names_no_app_is_of_the_app_of_its_task(world: World) -> None:
+    """As a process of an older release leaves it that drives a task of ours."""
+    await two_apps(world.store)
+    await world.submit(app="shop")
+    (loaded,) = await world.claim(SHOP, app="shop")
+    _, (charge,) = await world.opened(loaded.task, step("charge"))
+    Damage(world.store, "step", charge.step_no, "app", "")
+    assert await world.take(TRAVEL, app="travel") == []
+    (dispatch,) = await world.take(SHOP, app="shop")
+    assert dispatch.step.step_no == charge.step_no
 
 
 async def test_an_undo_is_taken_up_and_carried_out_by_its_own_app_alone(world: World) -> None:
@@ -189,6 +203,16 @@ async def test_a_step_of_the_same_name_is_reason_enough_where_tasks_may_ask_for_
     with pytest.raises(AppCollision, match=r"both have a step payments\.charge"):
         await world.store.register("travel-1", 3.0, about("travel", ("book",), charge))
     await world.store.register("stock-1", 3.0, about("stock", ("count",), (("shelf", "count"),)))
+
+
+async def test_tasks_of_a_ledger_that_is_not_let_go_yet_count(world: World) -> None:
+    ledgers = Ledgers(world)
+    await world.store.register("shop-1", 3.0, about("shop"))
+    written = await ledgers.written(entry(1))
+    opened = await ledgers.open(written)
+    with pytest.raises(AppCollision, match="1 open task"):
+        await world.store.register("travel-1", 3.0, about("travel"))
+    await ledgers.let_go(opened)
 
 
 async def test_an_app_that_ran_once_is_known_after_its_process_is_gone(world: World) -> None:

@@ -238,6 +238,7 @@ class MemoryStore(MemoryAttempts):
             for s in self._steps_not_apart()
             if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == agent and s.name in known
             if s.not_before is not None and s.not_before <= now and may_run(command.app, s.app)
+            if s.app != NOT_SAID or may_run(command.app, self.tasks[s.task_no].app)
         ]
         return sorted(due, key=lambda s: (-s.priority, s.app != NOT_SAID, s.not_before, s.step_no))
 
@@ -265,7 +266,9 @@ class MemoryStore(MemoryAttempts):
         return process_no
 
     def _count_unsaid(self, workflows: Sequence[str]) -> Mapping[str, int]:
-        unsaid = [t for t in self.tasks.values() if t.app == NOT_SAID and t.state not in _DONE and t.ledger_no is None]
+        unsaid = [
+            t for t in self.tasks.values() if t.app == NOT_SAID and t.state not in _DONE and not self.is_hidden(t)
+        ]
         return Counter(t.workflow for t in unsaid if t.workflow in workflows)
 
     async def new_epoch(self, actor: str, reason: str = "") -> int:

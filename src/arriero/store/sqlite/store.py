@@ -406,7 +406,7 @@ class SqliteStore(SqliteLedgers):
             left = room
             for priority, app in product(PRIORITIES, apps_run_by(command.app)):
                 while left > 0:
-                    found = tables.takeable(agent, app, priority, work.now, names, probation, left)
+                    found = tables.takeable(agent, app, command.app, priority, work.now, names, probation, left)
                     asked_with = probation
                     for step in found:
                         task = tables.task(step.task_no)

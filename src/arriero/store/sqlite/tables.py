@@ -436,10 +436,17 @@ class Tables:
             raise of_task(error, task.task_no) from error
 
     def takeable(
-        self, agent: str, app: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
+        self, agent: str, app: str, own: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
     ) -> list[StepRow]:
-        """Due requests, as far as they and their tasks can be read."""
-        asked: dict[str, Any] = {"agent": agent, "app": app, "priority": priority, "now": now, "names": names}
+        """Due requests that carry ``app``, as far as they and their tasks can be read. ``own``: the App of the process."""
+        asked: dict[str, Any] = {
+            "agent": agent,
+            "app": app,
+            "own": own,
+            "priority": priority,
+            "now": now,
+            "names": names,
+        }
         asked |= {"probation_from": PROBATION_FROM, "probation": probation, "limit": limit}
         return self._due_and_readable("select_takeable", asked, self._takeable)
 

@@ -3,5 +3,6 @@
 -- Params: workflows.
 -- Rows: workflow, count.
 SELECT workflow, count(*) FROM {schema}.task
- WHERE app = '' AND workflow = ANY(%(workflows)s) AND state NOT IN ('processed', 'compensated') AND ledger_no IS NULL
+ WHERE app = '' AND workflow = ANY(%(workflows)s) AND state NOT IN ('processed', 'compensated')
+   AND (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM {schema}.ledger WHERE opened_at IS NOT NULL))
  GROUP BY workflow

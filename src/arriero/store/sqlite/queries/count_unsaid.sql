@@ -4,5 +4,6 @@
 -- Rows: workflow, count.
 SELECT workflow, count(*) FROM arriero_task
  WHERE app = '' AND workflow IN (SELECT value FROM json_each(:workflows))
-   AND state NOT IN ('processed', 'compensated') AND ledger_no IS NULL
+   AND state NOT IN ('processed', 'compensated')
+   AND (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM arriero_ledger WHERE opened_at IS NOT NULL))
  GROUP BY workflow
