@@ -394,6 +394,16 @@ async def test_an_app_that_was_renamed_is_found_no_more(url: str) -> None:
     assert (await app_of(url, "a"))[0] == "shop"
 
 
+async def test_the_workflows_of_an_app_that_was_renamed_are_found_under_its_new_name_before_it_starts(url: str) -> None:
+    known_to(url, "shop", "travel")
+    store = PostgresStore(url)
+    await store.open()
+    await store.rename_app("shop", "store", 0, "operator ana", "a better name")
+    await store.close()
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="is of several Apps: store, travel"):
+        run(url, SUBMIT, (BODY, "a"))
+
+
 @pytest.mark.parametrize("one", ["", "shop", "travel"])
 @pytest.mark.parametrize("other", ["", "shop", "travel"])
 def test_two_apps_are_told_apart_as_python_does(url: str, one: str, other: str) -> None:

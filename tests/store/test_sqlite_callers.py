@@ -137,6 +137,10 @@ async def test_a_transaction_that_has_ended_is_named_no_more(
         ("WITH b AS (SELECT 1) SELECT * FROM b", False),
         ("SELECT 1", False),
         ("PRAGMA user_version", False),
+        ("/* shop */ insert into a values (1)", True),
+        ("-- shop\n  -- booking\n UPDATE a SET b = 1", True),
+        ("/* insert */ SELECT 1", False),
+        ("VACUUM", True),
         ("UPDATED", False),
     ],
 )

@@ -158,8 +158,11 @@ def release(transaction: Transaction, name: str, process_no: int, term: int, act
         note(transaction, now, actor, {"type": "lease.lost", "lease": name, "term": term, "process": process_no})
 
 
-def rename_app(transaction: Transaction, old: str, event: dict[str, Any], actor: str, given: Instant | None) -> None:
-    """See ``StateStore.rename_app``."""
+def rename_app(
+    transaction: Transaction, old: str, new: str, event: dict[str, Any], actor: str, given: Instant | None
+) -> None:
+    """See ``StateStore.rename_app``. Who submits by SQL finds the workflows under the new name at once."""
+    transaction.ask("copy_app_workflows", {"app": old, "new": new})
     transaction.ask("delete_app_workflows", {"app": old})
     note(transaction, now_of(transaction, given), actor, event)
 

@@ -499,7 +499,7 @@ class PostgresStore(PostgresLedgers):
 
     async def rename_app(self, old: str, new: str, count: int, actor: str, reason: str) -> None:
         event = app_renamed(old, new, count, reason)
-        await self._write("upkeep", lambda t: processes.rename_app(t, old, event, actor, self._given()))
+        await self._write("upkeep", lambda t: processes.rename_app(t, old, new, event, actor, self._given()))
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         return await self._read_of_ours(lambda t: reading.held(t, process_no, limit, self._apart))

@@ -19,7 +19,8 @@ T = TypeVar("T")
 LOOP_BUSY_SECONDS = 1.0  # commits of others take milliseconds; a lease of 3 s must be renewed meanwhile
 
 _TAKES_LOCK = re.compile(
-    r"\s*(?:BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)|INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|REINDEX|ANALYZE"
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"  # comments before it
+    r"(?:BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)|INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|REINDEX|ANALYZE|VACUUM"
     r"|WITH\b.*\b(?:INSERT|UPDATE|DELETE|REPLACE))\b",
     re.IGNORECASE | re.DOTALL,
 )
