@@ -126,7 +126,7 @@ class App:
             await store.open()
             self._store = store
             self._submissions = Submissions(store, self._ports, lambda: self._node)
-            self._views = TaskViews(store, self._codes)
+            self._views = TaskViews(store, self._codes, self.name)
         elif self._store is not None and store.url != self._store.url:
             raise InvalidInput(f"App {self.name} is open on {self._store.url}; close it before opening {store.url}")
         self._users += 1

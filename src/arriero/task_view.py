@@ -9,6 +9,7 @@ import msgspec
 
 from .attempt import as_datetime
 from .codec import decoder
+from .core.apps import may_run
 from .core.compensation import open_compensations
 from .core.convoy_words import Ahead, ahead_of, person_waited_for, turn_waited_for
 from .core.elapsed import TaskTimes
@@ -265,11 +266,13 @@ class TaskViews:
 
     Args:
         codes: what the App runs, by the name in a task's row; ``step:NAME`` for steps.
+        app: its name: what another App's step of the same name returns is shown as plain JSON values.
     """
 
-    def __init__(self, store: StateStore, codes: Mapping[str, Code]) -> None:
+    def __init__(self, store: StateStore, codes: Mapping[str, Code], app: str) -> None:
         self._store = store
         self._codes = codes
+        self._app = app
         self._reading = asyncio.Semaphore(HISTORIES_READ_MAX)
 
     async def view(self, loaded: Loaded, code: Code | None = None) -> TaskView[Any]:
@@ -281,7 +284,8 @@ class TaskViews:
         holders = await read_holders(loaded, self._store)
         async with self._reading:
             times = await read_times(self._store, loaded.task.task_no)
-        return _Viewed(loaded, self._codes, code, times, holders, self._store.now()).view(ahead)
+        codes = self._codes if may_run(self._app, loaded.task.app) else {}
+        return _Viewed(loaded, codes, code, times, holders, self._store.now()).view(ahead)
 
 
 class _Viewed:

@@ -87,6 +87,21 @@ async def test_an_app_of_another_name_leaves_the_tasks_of_the_first_alone(url: s
     assert seen == ["travel charges o-2"]
 
 
+async def test_a_task_of_another_app_is_viewed_without_the_types_of_ones_own(url: str) -> None:
+    payments = Agent("payments")
+
+    @payments.step
+    async def charge(attempt: Attempt, order: str) -> int:
+        return 1
+
+    shop = made("shop", [], url)
+    async with shop.running():
+        await (await shop.submit(shop.workflows[0]("o-1"), task_id="t")).result(PATIENCE)
+    async with App("travel", agents=[payments], store=url) as travel:
+        view = await travel.task("t").view()
+    assert (view.app, view.steps[0].result, view.output, view.unreadable) == ("shop", "shop: o-1", "shop: o-1", ())
+
+
 async def test_tasks_of_a_ledger_are_of_the_app_that_submitted_it_whoever_lets_them_go(url: str) -> None:
     seen: list[str] = []
     shop, travel = made("shop", seen, url), made("travel", seen, url)
