@@ -10,7 +10,7 @@ import msgspec
 from . import codec
 from .calls import StepCall, WorkflowCall
 from .commands import Submit
-from .core.ledgers import LedgerBatch, LedgerEntry, digest_after
+from .core.ledgers import LedgerBatch, LedgerEntry, digest_after, first_digest
 from .errors import InvalidInput
 from .model import LedgerRow, LedgerState
 from .runtime.code import STEP_PREFIX
@@ -108,7 +108,8 @@ class LedgerSubmission:
         self._pending: list[LedgerEntry] = []
         self._characters = 0  # of their arguments
         self._line = 0  # entries read
-        self._digest = ""  # over them
+        self._digest = first_digest(app.name)  # over them
+        self._digest_without_app = ""  # as releases that did not record the App have it; over what they wrote
 
     async def run(self, entries: Iterable[Entry] | AsyncIterable[Entry]) -> Ledger:
         """See ``App.submit_ledger``."""
@@ -143,8 +144,11 @@ class LedgerSubmission:
         self._line += 1
         self._digest = _digest_after(self._digest, entry)
         if self._line <= ledger.written:
+            self._digest_without_app = _digest_after(self._digest_without_app, entry)
             if self._line == ledger.written and self._digest != ledger.digest:
-                self._refuse_other(ledger)
+                self._digest = self._digest_without_app
+                if self._digest != ledger.digest:
+                    self._refuse_other(ledger)
             return ledger
         if ledger.is_open:
             self._refuse_other(ledger)
@@ -234,10 +238,10 @@ class LedgerSubmission:
 
     def _refuse_other(self, ledger: LedgerRow) -> NoReturn:
         what = (
-            f"is known with another content, {ledger.written:,} entries; use another ledger_id"
+            f"is known with another content or of another App, {ledger.written:,} entries; use another ledger_id"
             if ledger.is_open
-            else f"was begun with another content, of which {ledger.written:,} entries are written and nothing is visible;"
-            " use another ledger_id, or discard it with `arriero ledger discard`"
+            else f"was begun with another content or by another App, of which {ledger.written:,} entries are written and nothing is"
+            " visible; use another ledger_id, or discard it with `arriero ledger discard`"
         )
         raise InvalidInput(f"ledger {self._id!r} {what}")
 

@@ -136,7 +136,10 @@ async def test_another_content_under_a_known_id_is_refused(machine: Machine, oth
     async with machine.app([mules], [carry]) as app:
         await app.submit_ledger("may", lines(4))
         before = await app._store_open().list_tasks()
-        with pytest.raises(InvalidInput, match="'may' is known with another content, 4 entries; use another ledger_id"):
+        with pytest.raises(
+            InvalidInput,
+            match="'may' is known with another content or of another App, 4 entries; use another ledger_id",
+        ):
             await app.submit_ledger("may", other)
         assert await app._store_open().list_tasks() == before
 
@@ -224,7 +227,9 @@ async def test_a_splitter_that_breaks_leaves_nothing_visible_and_mended_it_goes_
         with pytest.raises(ValueError, match="line 8"):
             await app.submit_ledger("may", breaking())
         assert await visible(app._store_open()) == []
-        with pytest.raises(InvalidInput, match="begun with another content, of which 6 entries are written"):
+        with pytest.raises(
+            InvalidInput, match="begun with another content or by another App, of which 6 entries are written"
+        ):
             await app.submit_ledger("may", lines(7, keys=3))
         assert await app.submit_ledger("may", lines(9)) == Ledger(9, 0, [])
 

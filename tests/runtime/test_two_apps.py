@@ -102,6 +102,32 @@ async def test_a_task_of_another_app_is_viewed_without_the_types_of_ones_own(url
     assert (view.app, view.steps[0].result, view.output, view.unreadable) == ("shop", "shop: o-1", "shop: o-1", ())
 
 
+async def test_the_same_lines_under_the_same_ledger_id_are_another_ledger_in_another_app(url: str) -> None:
+    def nightly(app: App) -> list[Entry]:
+        return [Entry(app.workflows[0](f"o-{n}"), task_id=f"t-{n}") for n in range(3)]
+
+    shop, travel = made("shop", [], url), made("travel", [], url)
+    async with shop, travel:
+        assert (await shop.submit_ledger("2026-11-23", nightly(shop))).accepted == 3
+        assert (await shop.submit_ledger("2026-11-23", nightly(shop))).duplicates == 3
+        with pytest.raises(InvalidInput, match="known with another content or of another App"):
+            await travel.submit_ledger("2026-11-23", nightly(travel))
+
+
+async def test_a_ledger_that_an_older_release_has_written_is_known_when_it_comes_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = made("shop", [], url)
+    entries = [Entry(shop.workflows[0](f"o-{n}"), task_id=f"t-{n}") for n in range(3)]
+    async with shop:
+        with monkeypatch.context() as older:
+            older.setattr("arriero.ledger.first_digest", lambda _app: "")
+            await shop.submit_ledger("night", entries)
+        assert (await shop.submit_ledger("night", entries)).duplicates == 3
+        with pytest.raises(InvalidInput, match="another content"):
+            await shop.submit_ledger("night", entries[:2])
+
+
 async def test_tasks_of_a_ledger_are_of_the_app_that_submitted_it_whoever_lets_them_go(url: str) -> None:
     seen: list[str] = []
     shop, travel = made("shop", seen, url), made("travel", seen, url)

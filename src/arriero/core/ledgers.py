@@ -65,6 +65,11 @@ class LedgerOpened(msgspec.Struct, frozen=True):
     opened: bool = False
 
 
+def first_digest(app: str) -> str:
+    """What the digest of an App's ledger begins with: the same lines under the same id are another ledger in another App."""
+    return f"App {app}"
+
+
 def digest_after(
     before: str,
     *,
