@@ -129,14 +129,14 @@ def test_the_event_of_a_closed_alert_is_of_the_instant_of_closing() -> None:
 
 def test_a_line_names_the_task_and_all_that_is_known_of_the_cause() -> None:
     assert one_line(alert_of(OPEN, "store")) == (
-        "task order-1 of orders needs a person: charge: card declined (cause step, step charge, code declined)"
-        " [store-7-1767225600000000-open]"
+        "task order-1 of orders needs a person: charge: card declined (cause step, step charge, code declined,"
+        " alert store-7-1767225600000000-open); see: arriero task explain order-1"
     )
 
 
 def test_a_line_leaves_out_a_step_and_a_code_that_there_are_not() -> None:
     line = one_line(alert_of(msgspec.structs.replace(OPEN, step="", code="", cause="bug"), "store"))
-    assert "(cause bug)" in line
+    assert "(cause bug, alert " in line
 
 
 def test_the_line_of_a_closed_alert_cannot_be_taken_for_an_open_one() -> None:

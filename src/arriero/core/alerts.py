@@ -16,7 +16,7 @@ import msgspec
 
 from ..attempt import as_datetime
 from ..errors import InvalidInput
-from ..escaping import escaped
+from ..escaping import escaped, shell_word
 from ..model import AlertRow, Trace
 from .backoff import retry_delay
 from .tracing import place_named
@@ -113,7 +113,9 @@ def one_line(alert: Alert) -> str:
     facts += [f"step {alert.step}"] if alert.step else []
     facts += [f"code {alert.code}"] if alert.code else []
     at = f", at {alert.at}" if alert.at else ""
-    text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}) [{alert.id}]"
+    facts.append(f"alert {alert.id}")
+    next_command = f"; see: arriero task explain {shell_word(alert.task_id)}" if alert.state == "open" else ""
+    text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){next_command}"
     return escaped(text)
 
 
