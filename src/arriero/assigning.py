@@ -12,7 +12,7 @@ from .commands import AssignApp, Refusal
 from .core.apps import NOT_SAID
 from .core.lease import about_of
 from .errors import InvalidInput, UnknownTask
-from .model import TaskRow, TaskState
+from .model import LedgerRow, LedgerState, TaskRow, TaskState
 from .store.base import TaskFilter
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ async def assign(
     _refuse_bad(asked)
     store = on._store_open()
     await _refuse_running(store, asked)
+    if not dry_run:
+        await _let_ledgers_go(store)
     done: Counter[str] = Counter()
     refused: list[tuple[str, str]] = []
     async for page in _pages(store, asked):
@@ -103,6 +105,14 @@ async def assign(
         actor = f"{operating.ACTOR} {who}"
         await store.rename_app(asked.from_app, asked.app, done.total(), actor, why)
     return Assigned(dict(sorted(done.items())), tuple(refused))
+
+
+async def _let_ledgers_go(store: "StateStore") -> None:
+    """The history of a task begins as its ledger lets it go: only then it can tell whose the task is."""
+    for ledger in await store.list_ledgers([LedgerState.OPENED]):
+        left: LedgerRow | None = ledger
+        while left is not None and left.state is LedgerState.OPENED:
+            left = await store.let_go(left.ledger_no, PAGE, operating.ACTOR)
 
 
 def _refuse_bad(asked: Assignment) -> None:

@@ -1,11 +1,14 @@
 """Two Apps with Agents, steps and workflows of the same names on one store: each runs what is its own."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from arriero import Agent, App, Attempt, Entry, InvalidInput, Permanent, TaskCompensated, Undo, workflow
+from arriero.assigning import Assignment, assign
 from arriero.errors import AppCollision
 from arriero.store.sqlite.store import SqliteStore
 from tests.store.store_checks import disagreements, history_violations
@@ -126,6 +129,35 @@ async def test_a_ledger_that_an_older_release_has_written_is_known_when_it_comes
         assert (await shop.submit_ledger("night", entries)).duplicates == 3
         with pytest.raises(InvalidInput, match="another content"):
             await shop.submit_ledger("night", entries[:2])
+
+
+async def test_tasks_of_an_older_ledger_that_was_not_let_go_to_its_end_are_counted_and_can_be_given_away(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    shop, travel = made("shop", seen, url), made("travel", seen, url)
+    async with shop.running():
+        pass
+
+    async def dies(*_: object) -> None:
+        raise ConnectionError("the process that submits dies here")
+
+    async with shop:
+        with monkeypatch.context() as dying, pytest.raises(ConnectionError):
+            dying.setattr(SqliteStore, "let_go", dies)
+            await shop.submit_ledger("day", [Entry(shop.workflows[0](f"o-{n}"), task_id=f"t-{n}") for n in range(3)])
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+            connection.execute("UPDATE arriero_task SET app = ''")
+        with pytest.raises(AppCollision, match="3 open tasks"):
+            async with travel.running():
+                pass
+        given = await assign(shop, Assignment(app="shop"), by="ana", reason="ours")
+        assert (given.workflows, given.refused) == ({"fulfil": 3}, ())
+    await sound(url)
+    async with travel.running(), shop.running():
+        for n in range(3):
+            await shop.task(f"t-{n}").result(PATIENCE)
+    assert sorted(seen) == ["shop charges o-0", "shop charges o-1", "shop charges o-2"]
 
 
 async def test_tasks_of_a_ledger_are_of_the_app_that_submitted_it_whoever_lets_them_go(url: str) -> None:

@@ -212,7 +212,12 @@ async def test_tasks_of_a_ledger_that_is_not_let_go_yet_count(world: World) -> N
     opened = await ledgers.open(written)
     with pytest.raises(AppCollision, match="1 open task"):
         await world.store.register("travel-1", 3.0, about("travel"))
+    (task,) = await world.store.list_tasks()
+    refused = await world.apply(assign(task.task_no, "shop"))
+    assert isinstance(refused, Refusal)
+    assert "still letting its tasks go" in refused.detail
     await ledgers.let_go(opened)
+    await world.written(assign(task.task_no, "shop"))
 
 
 async def test_an_app_that_ran_once_is_known_after_its_process_is_gone(world: World) -> None:

@@ -15,6 +15,10 @@ def assign_app(command: AssignApp, rows: Rows, now: Instant) -> Change | Refused
     task = rows.task(command.task_no)
     if task is None:
         return Refused(Refusal("unknown", f"there is no task number {command.task_no}"))
+    if task.ledger_no is not None:
+        return Refused(
+            Refusal("came_first", f"the ledger of task {task.task_id!r} is still letting its tasks go: try again")
+        )
     if task.app != command.from_app:
         said = f"somebody else came first: task {task.task_id!r} is of App {task.app!r}, not {command.from_app!r}"
         return Refused(Refusal("came_first", said, task.state))
