@@ -16,9 +16,10 @@ from .calls import StepCall, WorkflowCall
 from .commands import Answer, AssignApp, Operate, OperateConvoy, Refusal, Submit, Submitted
 from .config import Configuration, load
 from .convoy import Convoy, ConvoyView, checked_state, convoy_views
+from .core.apps import NOT_SAID
 from .core.call_policy import policy_of
 from .core.known import same_submission
-from .core.lease import is_alive
+from .core.lease import about_of, is_alive
 from .definitions import DEFAULT_SUPERVISION, Agent, Step, Workflow
 from .errors import DefinitionError, InvalidInput, OutcomeUnknown, StoreError
 from .joining import submit_joined
@@ -234,15 +235,17 @@ class App:
         finally:
             await self._close()
 
-    async def _nobody_runs(self) -> str:
-        """That no Scheduler is alive on the store, naming it; empty when one is."""
+    async def _nobody_runs(self, *, of: str | None = None) -> str:
+        """That no Scheduler is alive on the store, naming it; empty when one is. ``of``: one of this App."""
         if self._node is not None:
             return ""
         store = self._store_open()
         now, processes = await store.known_processes()
-        if any(is_alive(process, "scheduler", now) for process in processes):
+        alive = [about_of(process).app for process in processes if is_alive(process, "scheduler", now)]
+        if alive if of is None else any(app in (NOT_SAID, of) for app in alive):
             return ""
-        return f"no Scheduler is alive on the store {store.url}: run the App there (arriero run MODULE:APP)"
+        whose = "" if of is None or not alive else f" of App {of!r}"
+        return f"no Scheduler{whose} is alive on the store {store.url}: run the App there (arriero run MODULE:APP)"
 
     def on_alert(self, function: OnAlert) -> OnAlert:
         """Decorates a function, plain or async, that is told of each alert: a task needs a person, or no longer does.

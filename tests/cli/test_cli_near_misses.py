@@ -39,6 +39,7 @@ def refusal(call: Call, *words: str) -> str:
         ("task retry", "`arriero task resubmit ID` is it"),
         ("task cancle 1001", "did you mean `arriero task cancel 1001`?"),
         ("task delete 1001", "`arriero purge --task 1001` is it"),
+        ("task purge 1001", "`arriero purge --task 1001` is it"),
         ("convoy pause customer-7", "`arriero convoy park customer-7` is it"),
         ("ledger ls", "`arriero ledger list` is it"),
         ("xyzzy", "`arriero --help` lists what there is"),

@@ -12,6 +12,7 @@ from cli_calls import APP, Call, json_lines, order
 def test_a_submitted_task_is_durable_though_nothing_runs(call: Call) -> None:
     submitted = call("submit", APP, "fulfil", "--arguments", order("1"), "--task-id", "one", "--priority", "9")
     assert (submitted.exit_code, submitted.stdout) == (0, "task one is pending\n")
+    assert "no Scheduler is alive on the store" in submitted.stderr
     (task,) = json_lines(call("task", "list", "--json").stdout)
     assert (task["id"], task["workflow"], task["state"], task["priority"]) == ("one", "fulfil", "pending", 9)
 

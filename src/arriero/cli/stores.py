@@ -64,7 +64,8 @@ def configured_app(configuration: Configuration) -> App:
     try:
         return load_app(configuration.app)
     except ArrieroError as error:
-        raise InvalidInput(f"app {configuration.app} ({origin}) cannot be loaded: {error}") from error
+        without = "to look at a store without its App: --store URL"
+        raise InvalidInput(f"app {configuration.app} ({origin}) cannot be loaded: {error}; {without}") from error
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from ..calls import StepCall, WorkflowCall
 from ..errors import TaskFailed
 from ..task import Task
 from .loading import find_definition, load_app
+from .operators import note_nobody_runs
 from .output import one_line, print_json
 from .payloads import checked_object, given_or_read, typed_arguments
 from .stores import client, json_option, store_option
@@ -93,6 +94,7 @@ async def _submit(
 ) -> Submission:
     async with client(app, store):
         task = await app.submit(call, **options)
+        note_nobody_runs(await app._nobody_runs(of=app.name))
         if wait:
             await _ended(task)
         row = (await task._load()).task
