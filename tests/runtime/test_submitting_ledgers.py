@@ -457,7 +457,7 @@ def sales() -> Iterable[Entry]:
             yield Entry(sell(Sale(row["invoice_no"], int(row["quantity"]))), task_id=row["invoice_no"], convoy=key)
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="the books are not here")
+@pytest.mark.skipif(not REAL.exists(), reason="the real ledger is not beside the repository")
 async def test_a_real_shop_s_ledger_is_split_into_its_invoices(machine: Machine) -> None:
     async with machine.app([], [sell]) as app:
         ledger = await app.submit_ledger(REAL.name, sales(), bad="set_aside")
