@@ -7,15 +7,23 @@ BIN := $(VENV)/bin
 TORTURE := \
   '$(BIN)/python examples/failover/run.py --rounds 20 --submissions 500' \
   'for turn in {1..10}; do $(BIN)/python -m pytest tests/acceptance/test_postgres_kills.py || exit 1; done' \
-  'ARRIERO_EVERY_SCHEDULE=1 $(BIN)/python -m pytest tests/postgres/test_postgres_convoy_interleavings.py'
+  'ARRIERO_EVERY_SCHEDULE=1 $(BIN)/python -m pytest tests/postgres/test_postgres_convoy_interleavings.py' \
+  'ARRIERO_EVERY_STORE=1 ARRIERO_ORACLE_SEEDS=2000 $(BIN)/python -m pytest -n 4 tests/store' \
+  '$(BIN)/python -m lab.simulation --seeds 0:20000'
 
-.PHONY: help demo test lint types examples controls postgres reference torture clean
+# Tests that open no store and start no process. tests/store/test_readable.py is about rows as values.
+PURE := tests/core tests/audit tests/explain tests/declare tests/store/test_readable.py tests/test_layering.py \
+  tests/test_exports.py tests/test_diagrams.py tests/test_codec.py tests/test_config.py tests/test_config_trust.py \
+  tests/test_escaping.py tests/test_traceback_frames.py tests/test_rate_limited_log.py
+
+.PHONY: help demo check test lint types examples controls postgres reference torture clean
 
 help:
 	@echo "make demo      run the shop: orders, faults, kills, balanced books"
+	@echo "make check     lint, types and the pure tests, in less than a minute: for while you work"
 	@echo "make test      run all tests"
 	@echo "make lint types examples controls    what CI runs besides"
-	@echo "make torture   run what is too long for every commit: 20 fail-overs under load, kills at random"
+	@echo "make torture   run what is too long for every commit: 20 fail-overs under load, kills at random, 20,000 seeds"
 	@echo "make postgres  run a PostgreSQL server of your own until Ctrl-C; needs no installed one"
 
 # Everything is pinned with hashes in requirements/; arriero itself is installed as it stands here.
@@ -35,9 +43,12 @@ demo: $(VENV)/.demo
 	rm -rf .demo
 	$(BIN)/arriero demo --keep .demo
 
+check: lint types
+	$(BIN)/python -m pytest -n 2 $(PURE)
+
 # Four at once, also on two cores: many tests wait for processes and servers of their own.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 4
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -46,7 +46,7 @@ from arriero.commands import (
 )
 from arriero.model import StepFailure, StepKind, StepRow, TaskFailure, TaskRow
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
-from arriero.store.base import SUPERVISOR_LEASE
+from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server
 

@@ -2,15 +2,42 @@
 
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from runtime_world import Machine
 
 EXPECTED_SKIPS = ("the programs beside the repository are not here", "the real ledger is not beside the repository")
 
 # How long an example takes says something of the machine, nothing of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A state store in a file of its own."""
+    monkeypatch.delenv("ARRIERO_STORE", raising=False)
+    return Machine(tmp_path / "store.db")
+
+
+# What tests keep is lost with the machine in any case. In memory an fsync costs nothing; no test here cuts the power.
+IN_MEMORY = "/dev/shm"
+FREE_BYTES_MIN = 4 * 2**30
+
+
+def use_memory_for_files() -> None:
+    """Put temporary folders, of tests and of the servers that they start, into memory where there is room enough.
+
+    Worker processes and programs that tests start inherit it. A TMPDIR that somebody has set is kept.
+    """
+    if "TMPDIR" in os.environ or not os.access(IN_MEMORY, os.W_OK):
+        return
+    room = os.statvfs(IN_MEMORY)
+    if room.f_bavail * room.f_frsize >= FREE_BYTES_MIN and not room.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = IN_MEMORY
 
 
 class SkipCount:
@@ -35,6 +62,7 @@ class SkipCount:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    use_memory_for_files()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):

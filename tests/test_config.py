@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from arriero import InvalidInput
-from arriero.config import CONFLICTS, SETTINGS, Configuration, load, unknown_variables, written
-from arriero.config_values import COUNT_MAX, SECRET_MASKED, shown
+from arriero.config import CONFLICTS, SETTINGS, Configuration, format_setting, load_configuration, unknown_variables
+from arriero.config_values import COUNT_MAX, SECRET_MASKED, mask_value
 from arriero.runtime.crash_points import VARIABLE as CRASH_VARIABLE
 from arriero.runtime.settings import ROLES, Settings
 
@@ -67,7 +67,7 @@ def toml(*names: str, **values: str) -> str:
 
 
 def loaded(folder: Path, **options: Any) -> Configuration:
-    return load(**{"environment": {}, "folder": folder, **options})
+    return load_configuration(**{"environment": {}, "folder": folder, **options})
 
 
 def refusal(folder: Path, **options: Any) -> str:
@@ -164,14 +164,14 @@ def test_the_environment_and_the_folder_of_the_process_are_read_by_themselves(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("ARRIERO_TASKS_MAX", "3")
     wrote(folder, toml("batch_max"))
-    assert (load().tasks_max, load().batch_max) == (3, 9)
+    assert (load_configuration().tasks_max, load_configuration().batch_max) == (3, 9)
 
 
 def test_a_current_folder_that_is_gone_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     folder.rmdir()
     with pytest.raises(InvalidInput, match="the current folder is gone"):
-        load()
+        load_configuration()
 
 
 # --- the search for the file
@@ -585,8 +585,8 @@ def test_a_secret_of_another_type_is_not_repeated_either(folder: Path) -> None:
 def test_the_secret_is_masked_wherever_values_are_shown(folder: Path) -> None:
     found = loaded(folder, flags={"alerts_webhook_url": URL, "alerts_webhook_secret": SECRET})
     setting = BY_NAME["alerts_webhook_secret"]
-    assert shown(found.alerts_webhook_secret, setting.about.kind) == SECRET_MASKED
-    assert written(setting, found.alerts_webhook_secret) == SECRET_MASKED
+    assert mask_value(found.alerts_webhook_secret, setting.about.kind) == SECRET_MASKED
+    assert format_setting(setting, found.alerts_webhook_secret) == SECRET_MASKED
     assert SECRET not in repr(found)
     assert SECRET not in str(found)
 
@@ -609,7 +609,7 @@ def test_the_secret_is_masked_wherever_values_are_shown(folder: Path) -> None:
     ],
 )
 def test_the_password_of_a_store_is_masked_and_what_only_looks_like_one_is_not(url: str, text: str) -> None:
-    assert written(BY_NAME["store"], url) == text
+    assert format_setting(BY_NAME["store"], url) == text
 
 
 @pytest.mark.parametrize(
@@ -626,14 +626,14 @@ def test_the_password_of_a_store_is_masked_and_what_only_looks_like_one_is_not(u
     ],
 )
 def test_of_a_webhook_only_the_host_is_shown_whether_it_is_taken_or_refused(folder: Path, url: str, text: str) -> None:
-    assert written(BY_NAME["alerts_webhook_url"], url) == text
+    assert format_setting(BY_NAME["alerts_webhook_url"], url) == text
     refused = refusal(folder, flags={"alerts_webhook_url": f"{url}\n", "alerts_webhook_secret": SECRET})
     assert "ses" not in refused.partition(";")[0]
 
 
 def test_a_password_among_the_arguments_of_the_alert_command_is_masked() -> None:
     command = ("notify", "--store", "postgresql://anna:sesame@here/shop")
-    assert "sesame" not in written(BY_NAME["alerts_command"], command)
+    assert "sesame" not in format_setting(BY_NAME["alerts_command"], command)
 
 
 # --- as it is written
@@ -652,12 +652,13 @@ def test_a_password_among_the_arguments_of_the_alert_command_is_masked() -> None
     ],
 )
 def test_a_value_is_written_as_a_person_would(name: str, value: Any, text: str) -> None:
-    assert written(BY_NAME[name], value) == text
+    assert format_setting(BY_NAME[name], value) == text
 
 
 def test_reading_settings_without_a_file_loads_no_parser_of_files(folder: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from arriero.config import load; load(environment={}, folder=Path('/'));"
+        "import sys; from pathlib import Path; from arriero.config import load_configuration;"
+        " load_configuration(environment={}, folder=Path('/'));"
         " print('tomllib' in sys.modules, 'difflib' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=folder)

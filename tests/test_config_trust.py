@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from arriero import InvalidInput
-from arriero.config import load
+from arriero.config import load_configuration
 
 SOMEBODY = 64_001  # no user of this machine
 
@@ -43,7 +43,7 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def refusal(folder: Path) -> str:
     with pytest.raises(InvalidInput) as caught:
-        load(environment={}, folder=folder)
+        load_configuration(environment={}, folder=folder)
     return str(caught.value)
 
 
@@ -70,7 +70,7 @@ def test_a_file_of_one_s_own_nearer_by_is_the_way_out(
         give_away(file, monkeypatch)
     else:
         file.chmod(0o666)
-    assert load(environment={}, folder=below).file == below / "arriero.toml"
+    assert load_configuration(environment={}, folder=below).file == below / "arriero.toml"
 
 
 def test_a_folder_of_another_user_is_refused_for_its_owner_could_replace_the_file(
@@ -91,7 +91,7 @@ def test_a_folder_that_every_user_may_write_is_refused_unless_it_is_sticky(file:
     folder.chmod(0o777)
     assert f"{file}: the folder {folder} may be written by every user" in refusal(folder)
     folder.chmod(0o1777)
-    assert load(environment={}, folder=folder).tasks_max == 7
+    assert load_configuration(environment={}, folder=folder).tasks_max == 7
 
 
 def test_a_group_of_others_may_not_write_and_the_user_s_own_group_may(
@@ -123,7 +123,7 @@ def test_the_target_of_a_link_counts_and_so_does_its_folder(tmp_path: Path, file
     here = tmp_path / "here"
     here.mkdir()
     (here / "arriero.toml").symlink_to(file)
-    assert load(environment={}, folder=here).tasks_max == 7
+    assert load_configuration(environment={}, folder=here).tasks_max == 7
     file.chmod(0o666)
     assert f"{here / 'arriero.toml'}: its target {file} may be written by every user" in refusal(here)
     file.chmod(0o644)

@@ -54,7 +54,7 @@ FILE_NAME = re.compile(r"# (\S+\.\w+)\n")
 DIFFER = (
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?", "TIME"),
     (r"\b[0-9a-f]{32}\b", "KEY"),
-    (r"\+?\d+\.\d{3} s\b", "SPAN"),
+    (r"\+\d+(\.\d+)? s\b|\b\d+\.\d{1,3} s\b", "SPAN"),
     (r"(less than )?\d+ \w+( \d+ \w+)? ago", "AGO"),
     (r"[ \t]+", " "),
 )
@@ -356,6 +356,24 @@ def test_every_page_is_reached_from_the_readme_by_links() -> None:
         reached.add(page)
         fresh += [to for to, _ in links(page) if to.suffix == ".md" and to.is_file() and to not in reached]
     assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
+
+
+# --- names of files
+PATH = re.compile(r"`([\w./-]+/[\w.-]*|\w+\.py)`")
+FOR_CONTRIBUTORS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((DOCS / "internals").glob("*.md"))]
+BASES = [ROOT, ROOT / "src" / "arriero"]
+
+
+def test_every_path_that_a_page_for_contributors_names_is_there() -> None:
+    """A path is relative to the repository or to ``src/arriero``; a folder may end with a slash."""
+    named = [(page, path) for page in FOR_CONTRIBUTORS for path in PATH.findall(page.read_text(encoding="utf-8"))]
+    assert len(named) > 100
+    missing = [
+        f"{page.relative_to(ROOT)} names {path}"
+        for page, path in named
+        if not path.startswith("/") and not any((base / path).exists() for base in BASES)
+    ]
+    assert missing == []
 
 
 # --- the receiver of alerts

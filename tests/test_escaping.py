@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.cli.output import PlainFormatter, for_reader
-from arriero.escaping import escaped, escaped_json, one_line, shell_argument, shell_word
+from arriero.cli.output import PlainFormatter, escape_for_terminal
+from arriero.escaping import escape_json, escape_text, one_line, shell_argument, shell_word
 
 HOSTILE = (
     "\x1b[2J", "a\x00b", "\x07", "\x7f", "\x9b31m", "\x85", "\u202egnp.exe", "\u2066x\u2069", "a\u200bb", "a\u200db",
@@ -33,20 +33,20 @@ def test_what_cannot_be_seen_as_itself_is_escaped(text: str) -> None:
 
 @pytest.mark.parametrize("text", SEEN)
 def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
-    assert escaped(text) == one_line(text) == text
-    assert escaped_json(msgspec.json.encode(text).decode()) == msgspec.json.encode(text).decode()
+    assert escape_text(text) == one_line(text) == text
+    assert escape_json(msgspec.json.encode(text).decode()) == msgspec.json.encode(text).decode()
 
 
 def test_a_line_end_is_a_blank_in_one_line_and_stays_where_it_is_asked_for() -> None:
     assert one_line(" a\n\tb\r\n") == "a  b"
-    assert escaped("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
+    assert escape_text("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
 
 
 @given(st.text())
 def test_escaped_json_is_the_same_value_and_shows_every_character(text: str) -> None:
-    line = escaped_json(msgspec.json.encode({"text": text}).decode())
+    line = escape_json(msgspec.json.encode({"text": text}).decode())
     assert msgspec.json.decode(line) == {"text": text}
-    assert escaped(line) == line
+    assert escape_text(line) == line
 
 
 @given(st.text().filter(lambda text: "\0" not in text))
@@ -82,7 +82,7 @@ def test_a_log_record_moves_no_cursor_not_even_by_its_traceback() -> None:
     except ValueError:
         logger.exception("task %s broke", "\u202egnol")
     assert out.getvalue().startswith("task \\u202egnol broke\nTraceback")
-    assert escaped(out.getvalue(), keep="\n") == out.getvalue()
+    assert escape_text(out.getvalue(), keep="\n") == out.getvalue()
     assert "ValueError: \\x1b[2J" in out.getvalue()
 
 
@@ -92,5 +92,5 @@ def test_lines_whose_bytes_are_hashed_are_escaped_for_a_terminal_alone() -> None
             return True
 
     line = msgspec.json.encode("\u202e") + b"\n"
-    assert for_reader(io.BytesIO(), line) == line
-    assert for_reader(Terminal(), line) == b'"\\u202e"\n'
+    assert escape_for_terminal(io.BytesIO(), line) == line
+    assert escape_for_terminal(Terminal(), line) == b'"\\u202e"\n'

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 from click.testing import CliRunner
+from hostile_bodies import BODIES, NOT_AS_VALUE, Body, Doors, amount, app_on, take
+from postgres_servers import database, emptied
 
 from arriero import Entry, InvalidInput, TaskFailed, connect
 from arriero.cli.main import commands
-from tests.hostile_bodies import BODIES, NOT_AS_VALUE, Body, Doors, amount, app_on, take
-from tests.postgres_servers import database, emptied
+from arriero.client.acting import load_task
 
-MODULE = "tests.hostile_bodies:app"
+MODULE = "hostile_bodies:app"
 REFUSED_BY_SQL = "22023"
 PATIENCE = 30.0
 
@@ -117,7 +118,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def recorded(app: Doors, task_id: str) -> str:
-    return (await app.task(task_id)._load()).arguments
+    return (await load_task(app.session, task_id)).arguments
 
 
 async def made_known(url: str) -> None:
@@ -267,7 +268,7 @@ async def test_bodies_ids_and_keys_drawn_at_random_are_judged_alike_at_every_doo
         assert await app.tasks().count() == len(kept)
         for task_id, first in kept.items():
             assert await recorded(app, task_id) == first.text
-            assert (await app.task(task_id)._load()).task.convoy_no is None or first.convoy is not None
+            assert (await load_task(app.session, task_id)).task.convoy_no is None or first.convoy is not None
         keys = {first.convoy for first in kept.values()} - {None}
         assert {convoy.key async for convoy in app.convoys()} == keys  # what was refused left no key behind
 

@@ -19,36 +19,27 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "commands",
         "policies",
         "codec",
+        "events",
         "boot_clock",
+        "epoch",
         "escaping",
+        "failure_location",
+        "history_chain",
         "loops",
         "rate_limited_log",
         "traceback_frames",
+        "verb_rules",
     ),
-    ("signature", "attempt", "calls", "definitions", "later"),
+    ("inspection",),
+    ("declare",),
     ("core",),
     ("store",),
+    ("audit",),
+    ("explain",),
     ("runtime",),
     ("config", "config_trust", "config_values"),
-    (
-        "app",
-        "assembly",
-        "assigning",
-        "bulk",
-        "context",
-        "convoy",
-        "joining",
-        "ledger",
-        "operating",
-        "replies",
-        "sync",
-        "task",
-        "task_view",
-        "__init__",
-        "__main__",
-        "cli",
-        "testing",
-    ),
+    ("client",),
+    ("__init__", "__main__", "cli", "testing"),
 )
 # Nothing of these may be imported by those below: who imports them is a user's program, not a part of arriero.
 TOPMOST = ("cli", "testing", "__main__")
@@ -95,6 +86,7 @@ def _modules() -> list[Module]:
 
 MODULES = _modules()
 IN_CORE = [module for module in MODULES if module.part == "core"]
+IN_AUDIT = [module for module in MODULES if module.part == "audit"]
 
 
 def _package_of(module: Module) -> list[str]:
@@ -162,6 +154,15 @@ def _calls(module: Module) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module.name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_every_module_has_its_layer() -> None:
     known = {part for layer in LAYERS for part in layer}
     assert {module.part for module in MODULES} - known == set()
@@ -185,15 +186,23 @@ def test_the_edges_are_imported_by_nobody_but_themselves(module: Module) -> None
     assert [part for part, _ in _imports_of_arriero(module) if part in TOPMOST] == []
 
 
-def test_core_and_store_s_contract_know_nothing_of_what_runs_them() -> None:
-    for module in MODULES:
-        imported = {part for part, _ in _imports_of_arriero(module)}
-        if module.part == "core":
-            assert imported & {"store", "runtime", "app", "context", "cli", "testing"} == set(), module.name
-        if module.part == "store":
-            assert imported & {"runtime", "app", "context", "cli", "testing", "definitions"} == set(), module.name
-        if module.name == "model":
-            assert imported == set()
+def test_what_is_installed_imports_nothing_that_stays_in_the_repository() -> None:
+    assert [module.name for module in MODULES if _foreign_imports(module) & {"lab", "tests", "bench"}] == []
+
+
+def test_the_model_imports_nothing_of_arriero() -> None:
+    (model,) = [module for module in MODULES if module.name == "model"]
+    assert [part for part, _ in _imports_of_arriero(model)] == []
+
+
+@pytest.mark.parametrize("module", IN_AUDIT, ids=[module.name for module in IN_AUDIT])
+def test_the_audit_shares_plain_data_with_the_core_and_no_decision(module: Module) -> None:
+    assert {part for part, _ in _imports_of_arriero(module)} <= {"audit", *LAYERS[0]}
+
+
+def test_the_store_uses_no_code_of_users() -> None:
+    in_store = [module for module in MODULES if module.part == "store"]
+    assert [module.name for module in in_store if "declare" in {part for part, _ in _imports_of_arriero(module)}] == []
 
 
 @pytest.mark.parametrize("module", IN_CORE, ids=_names(IN_CORE))

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import click
 
-from arriero.cli.filters import Which
+from arriero.audit.check import CHECKED
+from arriero.cli.filters import TaskSelection
 from arriero.cli.main import commands
-from arriero.config import SETTINGS, Setting, written
-from arriero.core.history import CHECKED
-from arriero.core.verbs import VERB_RULES
+from arriero.config import SETTINGS, Setting, format_setting
 from arriero.model import TaskState, Verb
+from arriero.verb_rules import VERB_RULES
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 MADE = "<!-- made by docs/reference/generate.py; edit the code instead -->"
-FILTERED = Which.__struct_fields__  # told once, under task list
+FILTERED = TaskSelection.__struct_fields__  # told once, under task list
 
 
 def pages() -> dict[Path, str]:
@@ -207,7 +207,7 @@ def _settings() -> Iterator[str]:
 
 
 def _default(setting: Setting) -> str:
-    return written(setting, setting.default)
+    return format_setting(setting, setting.default)
 
 
 def _example() -> Iterator[str]:

@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from arriero.testing.postgres import Pair, Server
+from arriero.testing.postgres import Server
 from examples.orders.processes import ProcessFailed
+from lab.postgres import Pair
 
 TRIES_MAX = 500
 PAUSE_SECONDS = 0.004

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from arriero.core.history import History, differences
+from arriero.audit.check import History, find_differences
 from arriero.store import existing_store
 from examples.orders.books import balance
 from examples.orders.effects import Effect, read_effects
@@ -72,7 +72,7 @@ async def _differing(url: str) -> list[str]:
         found: list[str] = []
         for task_no, fold in history.tasks.items():
             loaded = await store.load(task_no)
-            found += [f"task {task_no} is in the history only"] if loaded is None else differences(fold, loaded)
+            found += [f"task {task_no} is in the history only"] if loaded is None else find_differences(fold, loaded)
     finally:
         await store.close()
     return found

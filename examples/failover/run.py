@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from arriero.store import open_store  # noqa: E402
-from arriero.testing.postgres import NotInstalled, Pair, ProgramFailed  # noqa: E402
+from arriero.testing.postgres import NotInstalled, ProgramFailed  # noqa: E402
 from examples.failover.failing import Kill, fail_over  # noqa: E402  # found from the repository's root
 from examples.failover.fleet import Fleet  # noqa: E402
 from examples.failover.journal import What, acknowledged, in_flight, read_journal  # noqa: E402
@@ -34,6 +34,7 @@ from examples.failover.judge import judge  # noqa: E402
 from examples.failover.look import Look, Numbers  # noqa: E402
 from examples.failover.report import Report, Round  # noqa: E402
 from examples.orders.processes import ProcessFailed, RemoteServices  # noqa: E402
+from lab.postgres import Pair  # noqa: E402
 
 CLIENTS = 3
 SINCE_EACH = 10

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from arriero.store.masking import masked
+from arriero.store.masking import mask_url
 
 from .turns import Life
 
@@ -34,7 +34,7 @@ def next_steps(url: str | None, lives: Mapping[str, Life]) -> Iterator[str]:
 
 def commands(url: str, lives: Mapping[str, Life]) -> Iterator[str]:
     """Lines for a shell, each with what it shows. A password in the URL is masked."""
-    yield f"export ARRIERO_STORE={shlex.quote(masked(url))}"
+    yield f"export ARRIERO_STORE={shlex.quote(mask_url(url))}"
     undone = next((order for order, life in sorted(lives.items()) if life.state == UNDONE), None)
     yield f"{_program()} task list --state {UNDONE}    # which orders were undone, and why"
     if undone is not None:

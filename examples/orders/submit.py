@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from arriero.config import load
+from arriero.config import load_configuration
 
 from .ledger import Kind, LedgerError, Order, read_ledger
 from .orders_table import keep_order, make_table
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         ledger = read_ledger(options.ledger)
-        place = place_of(load().store)
+        place = place_of(load_configuration().store)
     except (LedgerError, UnusablePlace) as error:
         print(error, file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from arriero.cli.main import main
 from arriero.commands import Dispatch, Outcome
 from arriero.core import transitions
 from arriero.model import Instant, StepRow, StepState
-from arriero.runtime import agent_host
+from arriero.runtime import agent_host, attempt_run
 
 LATER_ATTEMPTS_WAIT_SECONDS = 1.9
 LATE_ANSWERS_WAIT_SECONDS = 0.8
@@ -29,7 +29,7 @@ def _unchecked(step: StepRow | None, fence: int, now: Instant) -> str:
     return _checked(step, fence, now)
 
 
-class _TalksOn(agent_host._AttemptRun):
+class _TalksOn(attempt_run.AttemptRun):
     def __init__(self, host: agent_host.AgentHost, dispatch: Dispatch, deadline: float) -> None:
         super().__init__(host, dispatch, deadline + TALKS_ON_SECONDS)
 
@@ -38,14 +38,14 @@ class _TalksOn(agent_host._AttemptRun):
             await asyncio.sleep(LATER_ATTEMPTS_WAIT_SECONDS)
         await super().run()
 
-    async def _tries(self) -> Outcome | None:
-        outcome = await super()._tries()
-        if self._remaining() < TALKS_ON_SECONDS:  # past its time
+    async def _run_tries(self) -> Outcome | None:
+        outcome = await super()._run_tries()
+        if self._remaining_seconds() < TALKS_ON_SECONDS:  # past its time
             await asyncio.sleep(LATE_ANSWERS_WAIT_SECONDS)
         return outcome
 
 
 if __name__ == "__main__":
     transitions.report_verdict = _unchecked
-    agent_host._AttemptRun = _TalksOn  # type: ignore[misc]  # broken on purpose
+    agent_host.AttemptRun = _TalksOn  # type: ignore[attr-defined,assignment]  # broken on purpose
     main()

@@ -1,24 +1,22 @@
 """arriero: a set of distributed actions as one operation, done as a whole or undone as a whole."""
 
-from .app import App
-from .attempt import Attempt, Undo
-from .bulk import Acted, Tasks
-from .calls import StepCall, WorkflowCall
-from .context import convoy_state, keep_convoy_state, now, random, sleep, start, uuid
-from .convoy import Convoy, ConvoyView
-from .core.alerts import Alert
-from .definitions import (
-    Agent,
-    AsyncStep,
-    CompensationDecorator,
-    Resource,
-    Step,
-    StepDecorator,
-    SyncStep,
-    Workflow,
-    WorkflowDecorator,
-    workflow,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .client.acting import Acted
+from .client.app import App
+from .client.convoy import Convoy, ConvoyView
+from .client.external_transaction import connect, transaction
+from .client.ledger import Entry, Ledger
+from .client.replies import Status
+from .client.task import Task, start
+from .client.task_view import FailureView, StepView, TaskView
+from .client.tasks import Tasks
+from .declare.attempt import Attempt, Undo
+from .declare.context import convoy_state, keep_convoy_state, now, random, sleep, uuid
+from .declare.resources import Resource
+from .declare.steps import Agent, AsyncStep, CompensationDecorator, Step, StepCall, StepDecorator, SyncStep
+from .declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, workflow
 from .errors import (
     AppCollision,
     ArrieroError,
@@ -41,15 +39,27 @@ from .errors import (
     UnreadableRow,
     VerbRefused,
 )
-from .joining import connect, transaction
-from .later import ConvoyState
-from .ledger import Entry, Ledger
 from .model import Json, ProcessState
 from .policies import ConvoyPolicy, Duration, Retry, Supervision
-from .replies import Status
-from .sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
-from .task import Task
-from .task_view import FailureView, StepView, TaskView
+
+if TYPE_CHECKING:
+    from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
+    from .core.alerts import Alert
+else:
+    _LOADED_WHEN_USED = {
+        "Alert": "core.alerts",
+        "SyncApp": "client.sync",
+        "SyncConvoy": "client.sync",
+        "SyncTask": "client.sync",
+        "SyncTasks": "client.sync",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Load a name that most programs do not use. Type checkers see the imports above instead."""
+        if name not in _LOADED_WHEN_USED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f".{_LOADED_WHEN_USED[name]}", __name__), name)
+
 
 __version__ = "0.4.0"
 
@@ -65,7 +75,6 @@ __all__ = [
     "CompensationDecorator",
     "Convoy",
     "ConvoyPolicy",
-    "ConvoyState",
     "ConvoyView",
     "DefinitionError",
     "Duration",

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from .errors import DefinitionError, InvalidInput, StepError, usable_seconds
+from .errors import DefinitionError, InvalidInput, StepError, parse_retry_after
 
 logger = logging.getLogger("arriero")
 
@@ -24,7 +24,7 @@ ID_LENGTH_MAX = 255
 TEXT_LENGTH_MAX = 4_000  # of an error text: enough to find the cause, small enough for a row of history
 
 
-def with_article(name: str) -> str:
+def add_article(name: str) -> str:
     """``an object``, ``a text``."""
     return f"{'an' if name[:1].lower() in tuple('aeiou') else 'a'} {name}"
 
@@ -35,7 +35,7 @@ def _from_user_type(value: Any) -> Any:
     if dump is not None:
         return dump(value, mode="json")
     raise NotImplementedError(
-        f"{with_article(type(value).__qualname__)} has no JSON form; use a dataclass, msgspec.Struct or pydantic model"
+        f"{add_article(type(value).__qualname__)} has no JSON form; use a dataclass, msgspec.Struct or pydantic model"
     )
 
 
@@ -60,8 +60,12 @@ def encode(value: Any, what: str) -> str:
     if value is None:
         return "null"
     try:
-        data = _encode(value, what)
-        refuse_deep(data, what)
+        try:
+            data = _encoder.encode(value)
+        except TypeError:  # it sorts only mappings whose keys are texts
+            data = _encode_with_text_keys(value, what)
+        if data.count(b"[") + data.count(b"{") > PAYLOAD_DEPTH_MAX:  # else it cannot be so deep
+            refuse_deep(data, what)
         # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
         if b"null" in data or b"\\u0000" in data:
             _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=_from_user_type), what)
@@ -77,7 +81,7 @@ def encode(value: Any, what: str) -> str:
             f"{what} is nested too deep, or holds itself; the limit is {PAYLOAD_DEPTH_MAX} levels: {_FLATTEN}"
         ) from error
     except (TypeError, NotImplementedError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{what} cannot be recorded: {_text_of(error)}") from error
+        raise InvalidInput(f"{what} cannot be recorded: {_read_text(error)}") from error
     except BaseException as error:  # raised by the value's own type, as it was asked for its fields
         _reraise_interrupt(error)
         raise InvalidInput(f"{what} cannot be recorded: {error_text(error)}") from error
@@ -92,22 +96,20 @@ def _reraise_interrupt(error: BaseException) -> None:
         raise error
 
 
-def _encode(value: Any, what: str) -> bytes:
-    try:
-        return _encoder.encode(value)
-    except TypeError:  # it sorts only mappings whose keys are texts: numbers, enums, UUIDs become texts first
-        plain = msgspec.to_builtins(value, enc_hook=_from_user_type)
-        _refuse_what_stores_refuse(plain, what)
-        with_texts = msgspec.to_builtins(plain, str_keys=True)
-        if _key_count(plain) != _key_count(with_texts):
-            raise InvalidInput(f"{what} has a mapping with two keys that are the same text in JSON") from None
-        return _encoder.encode(with_texts)
+def _encode_with_text_keys(value: Any, what: str) -> bytes:
+    """Numbers, enums and UUIDs that are keys of mappings become texts."""
+    plain = msgspec.to_builtins(value, enc_hook=_from_user_type)
+    _refuse_what_stores_refuse(plain, what)
+    with_texts = msgspec.to_builtins(plain, str_keys=True)
+    if _count_keys(plain) != _count_keys(with_texts):
+        raise InvalidInput(f"{what} has a mapping with two keys that are the same text in JSON") from None
+    return _encoder.encode(with_texts)
 
 
-def _key_count(value: Any) -> int:
+def _count_keys(value: Any) -> int:
     if isinstance(value, dict):
-        return len(value) + sum(map(_key_count, value.values()))
-    return sum(map(_key_count, value)) if isinstance(value, list | tuple) else 0
+        return len(value) + sum(map(_count_keys, value.values()))
+    return sum(map(_count_keys, value)) if isinstance(value, list | tuple) else 0
 
 
 def _check_size(size: int, what: str) -> None:
@@ -124,8 +126,8 @@ _DEEPER = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _FLATTEN = "flatten it, or keep it elsewhere and pass its address"
 
 
-def depth_of(data: bytes) -> int:
-    """How many lists and objects stand in one another at most in a JSON text; found without recursion.
+def measure_depth(data: bytes) -> int:
+    """Nesting depth of the lists and objects in a JSON text; computed without recursion.
 
     0: it is a single number, text, true, false or null. What is no JSON has some depth, too; its reader tells.
     """
@@ -135,9 +137,7 @@ def depth_of(data: bytes) -> int:
 
 def refuse_deep(data: bytes, what: str) -> None:
     """The one limit for every payload, at every door. Raises InvalidInput - the JSON text is nested too deep."""
-    if data.count(b"[") + data.count(b"{") <= PAYLOAD_DEPTH_MAX:
-        return
-    depth = depth_of(data)
+    depth = measure_depth(data)
     if depth > PAYLOAD_DEPTH_MAX:
         raise InvalidInput(f"{what} is nested {depth} levels deep; the limit is {PAYLOAD_DEPTH_MAX}: {_FLATTEN}")
 
@@ -168,7 +168,7 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
     """
     try:
         decode = msgspec.json.Decoder(of, dec_hook=_to_user_type).decode
-        unreadable = _unreadable(msgspec.inspect.type_info(of), set())
+        unreadable = _find_unreadable(msgspec.inspect.type_info(of), set())
     except (TypeError, ValueError, RuntimeError) as error:
         raise DefinitionError(
             f"{what} has the type {of!r}, which cannot be read back from JSON: {error}. Give the alternatives a tag "
@@ -185,7 +185,7 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
         try:
             return decode(text)
         except (msgspec.MsgspecError, ValueError, TypeError, NotImplementedError) as error:
-            raise InvalidInput(f"{what}: {_text_of(error)}") from error
+            raise InvalidInput(f"{what}: {_read_text(error)}") from error
         except BaseException as error:  # raised by a type's own __post_init__ or validator
             _reraise_interrupt(error)
             raise InvalidInput(f"{what}: {error_text(error)}") from error
@@ -193,7 +193,7 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
     return read
 
 
-def _unreadable(info: Any, seen: set[int]) -> Any:
+def _find_unreadable(info: Any, seen: set[int]) -> Any:
     """The type in it, however deep, that ``_to_user_type`` can make nothing of; None: there is none."""
     if id(info) in seen:  # a type that holds itself
         return None
@@ -203,14 +203,14 @@ def _unreadable(info: Any, seen: set[int]) -> Any:
     parts = info if isinstance(info, tuple) else msgspec.structs.asdict(info).values()
     for part in parts:
         if isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field | tuple):
-            found = _unreadable(part, seen)
+            found = _find_unreadable(part, seen)
             if found is not None:
                 return found
     return None
 
 
-def checked_id(value: object, what: str) -> str:
-    """An id of the user's: 1 to 255 characters, no control characters, no lone surrogates. Raises InvalidInput."""
+def check_id(value: object, what: str) -> str:
+    """Check an id of the user's: 1 to 255 characters, no control characters, no lone surrogates. Raises InvalidInput."""
     if not isinstance(value, str):
         raise InvalidInput(f"{what} is {value!r}; it must be a text of 1 to {ID_LENGTH_MAX} characters")
     if not 1 <= len(value) <= ID_LENGTH_MAX:
@@ -224,7 +224,7 @@ def checked_id(value: object, what: str) -> str:
 def recordable_text(text: str) -> str:
     """An error text in a form every store takes: lone surrogates and NULs are shown as escapes, a long one is cut.
 
-    An error must never be lost because of how its text is spelled, so this one door mends instead of refusing, visibly.
+    An error must never be lost because of how its text is spelled, so this one function repairs it visibly instead of refusing it.
     """
     shown = text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     if len(shown) <= TEXT_LENGTH_MAX:
@@ -235,11 +235,11 @@ def recordable_text(text: str) -> str:
 
 def error_text(error: BaseException) -> str:
     """An exception as recordable text: its type, and what it says if it says anything."""
-    text = _text_of(error)
+    text = _read_text(error)
     return recordable_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-def _text_of(error: BaseException) -> str:
+def _read_text(error: BaseException) -> str:
     try:
         return str(error)
     except BaseException as broken:
@@ -248,7 +248,7 @@ def _text_of(error: BaseException) -> str:
 
 
 class StepErrorFields(msgspec.Struct, frozen=True):
-    """What a Transient or Permanent says, in recordable form. ``retry_after``: seconds; None: it asks for none."""
+    """The fields of a Transient or Permanent, in recordable form. ``retry_after``: seconds; None: it asks for none."""
 
     message: str
     code: str
@@ -279,12 +279,12 @@ def _field(error: StepError, name: str) -> Any:
 
 def _text_field(error: StepError, name: str) -> str:
     value = _field(error, name)
-    return "" if value is None else value if type(value) is str else _shown(value)
+    return "" if value is None else value if type(value) is str else _show_value(value)
 
 
 def _retry_after(error: StepError) -> float | None:
     try:
-        return usable_seconds(_field(error, "retry_after"))
+        return parse_retry_after(_field(error, "retry_after"))
     except BaseException as broken:  # no number: the policy's own delay holds
         _reraise_interrupt(broken)
         return None
@@ -297,12 +297,12 @@ def recordable_details(details: Any) -> Any:
     try:
         return msgspec.json.decode(encode(details, "details"))
     except (InvalidInput, msgspec.MsgspecError) as refusal:  # a msgspec.Raw may hold what is no JSON
-        return {"unrecordable": _shown(details), "why": recordable_text(str(refusal))}
+        return {"unrecordable": _show_value(details), "why": recordable_text(str(refusal))}
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     try:
         return recordable_text(repr(value))
     except BaseException as broken:  # also of a number with more digits than Python shows
         _reraise_interrupt(broken)
-        return with_article(type(value).__qualname__)
+        return add_article(type(value).__qualname__)

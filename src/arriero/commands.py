@@ -1,4 +1,4 @@
-"""What a decision may be. A command is one whole transition of one task: all of it or nothing.
+"""Commands: the decisions that a store writes. A command is one transition of one task: all of it or nothing.
 
 Every command names what it was decided from (fence, revision, state); the store refuses it when that has moved on.
 """
@@ -54,7 +54,7 @@ Outcome = Succeeded | RetryAsked | GaveUp
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False):
-    """What became of an attempt: of step ``step_no`` under the step's ``fence``, after so many tries.
+    """The outcome of an attempt of step ``step_no`` under the step's ``fence``, after so many tries.
 
     ``attempt``, ``complete_by``: as the attempt was dispatched; a report that no longer counts is kept with them.
     """
@@ -119,7 +119,7 @@ class Process(msgspec.Struct, frozen=True, gc=False):
 
 
 class BeginUndo(msgspec.Struct, frozen=True, gc=False):
-    """From now on only undo: requests not taken are withdrawn, taken attempts are waited for."""
+    """Begin to undo the task: requests not taken are withdrawn, taken attempts are waited for."""
 
     failure: TaskFailure
 
@@ -219,7 +219,7 @@ class Take(Command, frozen=True, gc=False, kw_only=True):
 
 
 class Ahead(msgspec.Struct, frozen=True, gc=False):
-    """What a task asks for first, found by running its code before its turn: ``task_no`` as it stood at ``link``.
+    """The first requests of a task, found by running its code before its turn: ``task_no`` as it stood at ``link``.
 
     It counts only if the task still stands so, and its key has the ``convoy_state`` that the code was run with.
     """

@@ -10,9 +10,23 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
-from . import config_values as kinds
 from .config_trust import refuse_untrusted
-from .config_values import Kind, Unfit, shown, shown_wrong
+from .config_values import (
+    APP,
+    COUNT,
+    FLAG,
+    LOSSES,
+    PROGRAM,
+    ROLE_NAMES,
+    SECONDS,
+    STORE,
+    WEBHOOK_SECRET,
+    WEBHOOK_URL,
+    UnfitValue,
+    ValueKind,
+    format_refused_value,
+    mask_value,
+)
 from .errors import InvalidInput
 from .runtime import crash_points
 from .runtime.settings import ROLES, Settings
@@ -28,8 +42,8 @@ NODE = Settings()
 DAY = 86_400.0
 
 
-class About(msgspec.Struct, frozen=True):
-    """What is declared of a setting beside its name, its type and its default.
+class SettingInfo(msgspec.Struct, frozen=True):
+    """The declaration of a setting, beside its name, its type and its default.
 
     Args:
         kind: how its values are read and checked.
@@ -38,24 +52,24 @@ class About(msgspec.Struct, frozen=True):
         unit: of its numbers.
     """
 
-    kind: Kind
+    kind: ValueKind
     help: str
     table: str = ""
     unit: str = ""
 
 
-def _seconds(table: str, text: str) -> About:
-    return About(kinds.SECONDS, text, table, "seconds")
+def _seconds(table: str, text: str) -> SettingInfo:
+    return SettingInfo(SECONDS, text, table, "seconds")
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """All settings as they hold, and where each came from. ``load`` makes one."""
 
-    store: Annotated[str, About(kinds.STORE, "The state store; in the file, a relative path starts at its folder.")] = (
+    store: Annotated[str, SettingInfo(STORE, "The state store; in the file, a relative path starts at its folder.")] = (
         DEFAULT_STORE
     )
-    app: Annotated[str, About(kinds.APP, "The App that commands load when they need its code.")] = ""
-    roles: Annotated[tuple[str, ...], About(kinds.ROLE_NAMES, "What a process that runs an App does.")] = ROLES
+    app: Annotated[str, SettingInfo(APP, "The App that commands load when they need its code.")] = ""
+    roles: Annotated[tuple[str, ...], SettingInfo(ROLE_NAMES, "What a process that runs an App does.")] = ROLES
 
     lease_seconds: Annotated[float, _seconds("node", "After so long without renewal a process counts as lost.")] = (
         NODE.lease_seconds
@@ -74,14 +88,14 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         NODE.hang_seconds
     )
     linger_seconds: Annotated[float, _seconds("node", "How long an idle task is kept in memory.")] = NODE.linger_seconds
-    tasks_max: Annotated[int, About(kinds.COUNT, "Tasks that a process holds at once.", "node", "tasks")] = (
+    tasks_max: Annotated[int, SettingInfo(COUNT, "Tasks that a process holds at once.", "node", "tasks")] = (
         NODE.tasks_max
     )
-    batch_max: Annotated[int, About(kinds.COUNT, "Rows in one claim, take or pass.", "node", "rows")] = NODE.batch_max
+    batch_max: Annotated[int, SettingInfo(COUNT, "Rows in one claim, take or pass.", "node", "rows")] = NODE.batch_max
     lost_processes_max: Annotated[
         int,
-        About(
-            kinds.LOSSES,
+        SettingInfo(
+            LOSSES,
             "A task is held once so many processes died with it, without progress between. Whoever frees it decides by its own"
             " setting: give all processes of a store the same.",
             "node",
@@ -96,14 +110,15 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         float, _seconds("purge", "A task that ended more recently is not purged: its id would be accepted as new.")
     ] = 7 * DAY
 
-    alerts_log: Annotated[bool, About(kinds.FLAG, "Write alerts to the log.", "alerts")] = True
+    alerts_log: Annotated[bool, SettingInfo(FLAG, "Write alerts to the log.", "alerts")] = True
     alerts_command: Annotated[
-        tuple[str, ...], About(kinds.PROGRAM, "The program started for each alert, without a shell.", "alerts")
+        tuple[str, ...],
+        SettingInfo(PROGRAM, "The program started for each alert, without a shell.", "alerts"),
     ] = ()
     alerts_command_timeout_seconds: Annotated[float, _seconds("alerts", "The program may take so long.")] = 30.0
-    alerts_webhook_url: Annotated[str, About(kinds.WEBHOOK_URL, "Where alerts are sent to, signed.", "alerts")] = ""
+    alerts_webhook_url: Annotated[str, SettingInfo(WEBHOOK_URL, "Where alerts are sent to, signed.", "alerts")] = ""
     alerts_webhook_secret: Annotated[
-        str, About(kinds.WEBHOOK_SECRET, "Signs what is sent, as in Standard Webhooks.", "alerts")
+        str, SettingInfo(WEBHOOK_SECRET, "Signs what is sent, as in Standard Webhooks.", "alerts")
     ] = ""
     alerts_webhook_timeout_seconds: Annotated[float, _seconds("alerts", "The receiver may take so long.")] = 15.0
     alerts_retry_seconds: Annotated[
@@ -115,11 +130,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     origins: dict[str, str] = {}  # of what is not default
 
     def origin(self, name: str) -> str:
-        """Where the setting of this name (``alerts_log``) came from: a place, a file, a variable or a flag."""
+        """Return where the setting of this name (``alerts_log``) came from: a place, a file, a variable or a flag."""
         return self.origins.get(name, DEFAULT)
 
     def node_settings(self) -> Settings:
-        """What a node runs by."""
+        """Return the settings of a node."""
         return Settings(**{name: getattr(self, name) for name in Settings.__struct_fields__})
 
     def __repr__(self) -> str:  # without values: one of them is a secret
@@ -131,7 +146,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     name: str  # in Configuration
     default: Any
-    about: About
+    about: SettingInfo
 
     @property
     def key(self) -> str:
@@ -140,7 +155,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """As people name it: ``replies.keep_seconds``."""
+        """The name with its table: ``replies.keep_seconds``."""
         return f"{self.about.table}.{self.key}" if self.about.table else self.key
 
     @property
@@ -154,7 +169,7 @@ class Setting(msgspec.Struct, frozen=True):
         return f"--{self.name.replace('_', '-')}"
 
 
-def _declared() -> tuple[Setting, ...]:
+def _collect_settings() -> tuple[Setting, ...]:
     hints = get_type_hints(Configuration, include_extras=True)
     return tuple(
         Setting(field.name, field.default, hints[field.name].__metadata__[0])
@@ -163,10 +178,10 @@ def _declared() -> tuple[Setting, ...]:
     )
 
 
-SETTINGS = _declared()  # in the order of their declaration; they are read, printed and documented from here
+SETTINGS = _collect_settings()  # in the order of their declaration; they are read, printed and documented from here
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundSetting(msgspec.Struct, frozen=True):
     """A value that one of the places gives."""
 
     setting: Setting
@@ -174,7 +189,7 @@ class Found(msgspec.Struct, frozen=True):
     origin: str
 
 
-def load(
+def load_configuration(
     *,
     app_store: str | None = None,
     flags: Mapping[str, Any] = {},
@@ -195,10 +210,10 @@ def load(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for place in (
-        _of_app(app_store),
-        () if file is None else _of_file(file),
-        _of_environment(os.environ if environment is None else environment),
-        _of_flags(flags),
+        _read_app_store(app_store),
+        () if file is None else _read_file(file),
+        _read_environment(os.environ if environment is None else environment),
+        _read_flags(flags),
     ):
         for found in place:
             values[found.setting.name] = found.value
@@ -213,11 +228,11 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
     known = {setting.variable.removeprefix(PREFIX) for setting in SETTINGS}
     names = os.environ if environment is None else environment
     strange = sorted(set(names) - {PREFIX + name for name in known} - set(NOT_SETTINGS))
-    return [_strange(name, known) for name in strange if name.startswith(PREFIX)]
+    return [_describe_unknown_variable(name, known) for name in strange if name.startswith(PREFIX)]
 
 
-def _strange(variable: str, known: Iterable[str]) -> str:
-    nearest = _nearest(variable.removeprefix(PREFIX), known)
+def _describe_unknown_variable(variable: str, known: Iterable[str]) -> str:
+    nearest = _find_nearest(variable.removeprefix(PREFIX), known)
     meant = "unset it" if nearest is None else f"did you mean {PREFIX}{nearest}?"
     return f"{variable} is no setting and changes nothing; {meant}"
 
@@ -238,19 +253,19 @@ def _current_folder() -> Path:
 
 
 # --- the places
-def _of_app(store: str | None) -> Iterator[Found]:
+def _read_app_store(store: str | None) -> Iterator[FoundSetting]:
     if store is not None:
-        yield _found(_by_name("store"), store, OF_APP, OF_APP)
+        yield _check_setting(_find_setting("store"), store, OF_APP, OF_APP)
 
 
-def _of_flags(flags: Mapping[str, Any]) -> Iterator[Found]:
+def _read_flags(flags: Mapping[str, Any]) -> Iterator[FoundSetting]:
     for name, value in flags.items():
         if value is not None:
-            setting = _by_name(name)
-            yield _found(setting, value, setting.flag, setting.flag)
+            setting = _find_setting(name)
+            yield _check_setting(setting, value, setting.flag, setting.flag)
 
 
-def _of_environment(environment: Mapping[str, str]) -> Iterator[Found]:
+def _read_environment(environment: Mapping[str, str]) -> Iterator[FoundSetting]:
     for setting in SETTINGS:
         text = environment.get(setting.variable)
         if text is None:
@@ -260,23 +275,23 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[Found]:
         try:
             value = setting.about.kind.parsed(text)
         except ValueError as error:
-            raise _refused(setting, text, setting.variable, error) from error
-        yield _found(setting, value, setting.variable, setting.variable)
+            raise _refusal(setting, text, setting.variable, error) from error
+        yield _check_setting(setting, value, setting.variable, setting.variable)
 
 
-def _of_file(file: Path) -> Iterator[Found]:
+def _read_file(file: Path) -> Iterator[FoundSetting]:
     tables = {setting.about.table for setting in SETTINGS} - {""}
-    for key, value in _read(file).items():
+    for key, value in _parse_file(file).items():
         if key not in tables:
-            yield _in_file(file, "", key, value)
+            yield _check_file_setting(file, "", key, value)
         elif not isinstance(value, dict):
             raise InvalidInput(f"{file}: {key} must be a table; write its keys below [{key}]")
         else:
             for inner, inner_value in value.items():
-                yield _in_file(file, key, inner, inner_value)
+                yield _check_file_setting(file, key, inner, inner_value)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _parse_file(file: Path) -> dict[str, Any]:
     import tomllib  # only who has a file pays for it
 
     try:
@@ -293,46 +308,46 @@ def _read(file: Path) -> dict[str, Any]:
         raise InvalidInput(f"{file}: it is no TOML: {error}; correct it there") from error
 
 
-def _in_file(file: Path, table: str, key: str, value: Any) -> Found:
+def _check_file_setting(file: Path, table: str, key: str, value: Any) -> FoundSetting:
     for setting in SETTINGS:
         if (setting.about.table, setting.key) == (table, key):
-            found = _found(setting, value, str(file), f"{file}: {setting.path}")
+            found = _check_setting(setting, value, str(file), f"{file}: {setting.path}")
             if setting.name != "store":
                 return found
-            return Found(setting, _seen_from(file.parent, found.value), found.origin)
+            return FoundSetting(setting, _resolve_store_path(file.parent, found.value), found.origin)
     path = f"{table}.{key}" if table else key
     what = f"the table [{path}]" if isinstance(value, dict) else path
     known = [setting.path for setting in SETTINGS]
-    nearest = _nearest(path, known)
+    nearest = _find_nearest(path, known)
     meant = f"settings are {', '.join(known)}" if nearest is None else f"did you mean {nearest}?"
     raise InvalidInput(f"{file}: {what} is not known; {meant}")
 
 
-def _seen_from(folder: Path, url: str) -> str:
+def _resolve_store_path(folder: Path, url: str) -> str:
     """The same store from every folder: a relative path in a file starts where the file is."""
     path = url.removeprefix(SQLITE)
     return url if path in ("", url) else f"{SQLITE}{folder / path}"
 
 
-def _found(setting: Setting, value: object, origin: str, named: str) -> Found:
+def _check_setting(setting: Setting, value: object, origin: str, named: str) -> FoundSetting:
     try:
-        return Found(setting, setting.about.kind.checked(value), origin)
+        return FoundSetting(setting, setting.about.kind.checked(value), origin)
     except ValueError as error:
-        raise _refused(setting, value, named, error) from error
+        raise _refusal(setting, value, named, error) from error
 
 
-def _refused(setting: Setting, value: object, named: str, error: ValueError) -> InvalidInput:
+def _refusal(setting: Setting, value: object, named: str, error: ValueError) -> InvalidInput:
     kind = setting.about.kind
-    remedy = str(error) if isinstance(error, Unfit) and str(error) else f"it must be {kind.must_be}"
-    return InvalidInput(f"{named} is {shown_wrong(value, kind)}; {remedy}")
+    remedy = str(error) if isinstance(error, UnfitValue) and str(error) else f"it must be {kind.must_be}"
+    return InvalidInput(f"{named} is {format_refused_value(value, kind)}; {remedy}")
 
 
-def _by_name(name: str) -> Setting:
+def _find_setting(name: str) -> Setting:
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     return setting
 
 
-def _nearest(given: str, known: Iterable[str]) -> str | None:
+def _find_nearest(given: str, known: Iterable[str]) -> str | None:
     """The name that was likely meant: the same in another table, or one spelled alike."""
     from difflib import get_close_matches  # only for a refusal
 
@@ -390,18 +405,18 @@ CONFLICTS = (
 def _refuse_impossible(configuration: Configuration) -> None:
     for conflict in CONFLICTS:
         if conflict.is_there(configuration):
-            both = [_told(configuration, _by_name(name)) for name in (conflict.one, conflict.other)]
+            both = [_format_with_origin(configuration, _find_setting(name)) for name in (conflict.one, conflict.other)]
             raise InvalidInput(f"{' and '.join(both)} cannot work together: {conflict.why}")
 
 
-def _told(configuration: Configuration, setting: Setting) -> str:
-    value = written(setting, getattr(configuration, setting.name))
+def _format_with_origin(configuration: Configuration, setting: Setting) -> str:
+    value = format_setting(setting, getattr(configuration, setting.name))
     return f"{setting.path} {value} ({configuration.origin(setting.name)})"
 
 
-def written(setting: Setting, value: Any) -> str:
+def format_setting(setting: Setting, value: Any) -> str:
     """A value as a person would write it; secrets masked, nothing as two quotation marks."""
-    value = shown(value, setting.about.kind)
+    value = mask_value(value, setting.about.kind)
     if isinstance(value, str):
         return value or '""'
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Whose ``arriero.toml`` is believed: its settings start programs, so only this user's or root's is read."""
+"""Checks who owns ``arriero.toml``: its settings start programs, so only this user's or root's is read."""
 
 import os
 import stat
@@ -33,7 +33,7 @@ def refuse_untrusted(file: Path) -> None:
 
 
 def _untrusted(found: os.stat_result) -> str:
-    """Why others decide what stands there; empty if they do not."""
+    """Return why another user decides its content; empty if none does."""
     if found.st_uid not in (ROOT, os.geteuid()):
         return f"belongs to {_name_of_user(found.st_uid)}"
     if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
@@ -52,7 +52,7 @@ def _remedy(why: str, path: Path) -> str:
 
 
 def _is_private(group: int) -> bool:
-    """Whether a group has no member but root or this user, as where each user has a group of the same name."""
+    """Returns True if a group has no member but root or this user, as where each user has a group of the same name."""
     if group == ROOT:
         return True
     import grp

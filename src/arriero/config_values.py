@@ -1,6 +1,6 @@
 """Kinds of values that settings have: how each is read, checked and shown.
 
-A check that refuses raises Unfit, without the value: who calls it names the setting, where the value came from and what
+A check that refuses raises UnfitValue, without the value: who calls it names the setting, where the value came from and what
 it must be, and hides it when it is a secret.
 """
 
@@ -12,8 +12,8 @@ import msgspec
 from .core.lease import PROBATION_FROM
 from .errors import InvalidInput
 from .policies import SECONDS_MAX
-from .runtime.settings import ROLES, checked_roles
-from .store.masking import masked, masked_webhook
+from .runtime.settings import ROLES, check_roles
+from .store.masking import mask_url, mask_webhook
 
 COUNT_MAX = 1_000_000  # more than any process holds, and than one transaction should touch
 TEXT_SHOWN_MAX = 200
@@ -22,16 +22,16 @@ LOCAL_NAME = "localhost"
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-class Unfit(ValueError):
+class UnfitValue(ValueError):
     """The value is not of its kind; a text, if any, says more than ``Kind.must_be``."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ValueKind(msgspec.Struct, frozen=True):
     """One kind of value.
 
     Args:
         must_be: completes "it must be", for errors and the reference.
-        checked: the value of an API, a flag or a file in its own type. Raises Unfit.
+        checked: the value of an API, a flag or a file in its own type. Raises UnfitValue.
         parsed: what the text of an environment variable stands for, before it is checked. Raises ValueError.
         is_secret: it is never shown.
         masked: a text of it as people may see it.
@@ -41,24 +41,24 @@ class Kind(msgspec.Struct, frozen=True):
     checked: Callable[[object], Any]
     parsed: Callable[[str], object] = str
     is_secret: bool = False
-    masked: Callable[[str], str] = masked
+    mask: Callable[[str], str] = mask_url
 
 
-def shown(value: object, kind: Kind) -> Any:
+def mask_value(value: object, kind: ValueKind) -> Any:
     """A value of the kind as people and programs may see it: no secret, and nobody's name and password in a URL."""
     if kind.is_secret:
         return SECRET_MASKED if value else value
     if isinstance(value, str):
-        return kind.masked(value)
-    return type(value)(shown(item, kind) for item in value) if isinstance(value, tuple | list) else value
+        return kind.mask(value)
+    return type(value)(mask_value(item, kind) for item in value) if isinstance(value, tuple | list) else value
 
 
-def shown_wrong(value: object, kind: Kind) -> str:
+def format_refused_value(value: object, kind: ValueKind) -> str:
     """A refused value, for an error."""
     if kind.is_secret:
         return "not shown here"
     try:
-        text = repr(shown(value, kind))
+        text = repr(mask_value(value, kind))
     except ValueError:  # Python writes no number of so many digits
         return "a number too long to show"
     return text if len(text) <= TEXT_SHOWN_MAX else f"{text[:TEXT_SHOWN_MAX]}..."
@@ -67,31 +67,31 @@ def shown_wrong(value: object, kind: Kind) -> str:
 def _seconds(value: object) -> float:
     # The bounds come before float(): a file may hold a whole number that no float can. NaN fails them too.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= SECONDS_MAX:
-        raise Unfit
+        raise UnfitValue
     return float(value)
 
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= COUNT_MAX:
-        raise Unfit
+        raise UnfitValue
     return value
 
 
 def _losses(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not PROBATION_FROM < value <= COUNT_MAX:
-        raise Unfit
+        raise UnfitValue
     return value
 
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise Unfit
+        raise UnfitValue
     return value
 
 
 def _flag_of(text: str) -> bool:
     if text.lower() not in FLAGS:
-        raise Unfit
+        raise UnfitValue
     return FLAGS[text.lower()]
 
 
@@ -101,27 +101,27 @@ def _is_text(value: object) -> bool:
 
 def _store(value: object) -> str:
     if not isinstance(value, str) or not _is_text(value) or not value:
-        raise Unfit
+        raise UnfitValue
     return value
 
 
 def _app(value: object) -> str:
     if not isinstance(value, str) or not _is_text(value):
-        raise Unfit
+        raise UnfitValue
     module, _, attribute = value.partition(":")
     if value and not (module and attribute):
-        raise Unfit
+        raise UnfitValue
     return value
 
 
 def _role_names(value: object) -> tuple[str, ...]:
     names = _listed(value)
     if names is None or not all(map(_is_text, names)):
-        raise Unfit
+        raise UnfitValue
     try:
-        chosen = checked_roles(names)
+        chosen = check_roles(names)
     except InvalidInput as error:
-        raise Unfit(str(error)) from error
+        raise UnfitValue(str(error)) from error
     return tuple(role for role in ROLES if role in chosen)
 
 
@@ -132,7 +132,7 @@ def _role_names_of(text: str) -> list[str]:
 def _program(value: object) -> tuple[str, ...]:
     words = _listed(value)
     if words is None or not all(map(_is_text, words)) or (words and not words[0]):
-        raise Unfit
+        raise UnfitValue
     return words
 
 
@@ -140,7 +140,7 @@ def _program_of(text: str) -> object:
     try:
         return msgspec.json.decode(text)
     except RecursionError as error:
-        raise Unfit from error
+        raise UnfitValue from error
 
 
 def _listed(value: object) -> tuple[Any, ...] | None:
@@ -152,7 +152,7 @@ def _listed(value: object) -> tuple[Any, ...] | None:
 
 def _webhook_url(value: object) -> str:
     if not isinstance(value, str) or (value and not _is_safe_url(value)):
-        raise Unfit
+        raise UnfitValue
     return value
 
 
@@ -183,39 +183,39 @@ def _is_loopback(host: str) -> bool:
 
 def _webhook_secret(value: object) -> str:
     if not isinstance(value, str) or (value and not _is_secret(value)):
-        raise Unfit
+        raise UnfitValue
     return value
 
 
 def _is_secret(text: str) -> bool:
-    from .core.alerts import signing_key  # only who sends alerts pays for it
+    from .core.alerts import parse_signing_key  # only who sends alerts pays for it
 
     try:
-        signing_key(text)
+        parse_signing_key(text)
     except InvalidInput:
         return False
     return True
 
 
-SECONDS = Kind("a number of seconds above 0, a century at most", _seconds, float)
-COUNT = Kind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
-LOSSES = Kind(
+SECONDS = ValueKind("a number of seconds above 0, a century at most", _seconds, float)
+COUNT = ValueKind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
+LOSSES = ValueKind(
     f"a whole number from {PROBATION_FROM + 1} to {COUNT_MAX:,}; from loss {PROBATION_FROM} on a task is handled alone, and only"
     " then is a loss surely its own",
     _losses,
     int,
 )
-FLAG = Kind("true or false", _flag, _flag_of)
-STORE = Kind(
+FLAG = ValueKind("true or false", _flag, _flag_of)
+STORE = ValueKind(
     "the URL of a state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE",
     _store,
 )
-APP = Kind("MODULE:APP, like shop:app", _app)
-ROLE_NAMES = Kind(f"a list of some of {', '.join(ROLES)}", _role_names, _role_names_of)
-PROGRAM = Kind('a list of texts, a program and its arguments, like ["notify", "--urgent"]', _program, _program_of)
-WEBHOOK_URL = Kind(
+APP = ValueKind("MODULE:APP, like shop:app", _app)
+ROLE_NAMES = ValueKind(f"a list of some of {', '.join(ROLES)}", _role_names, _role_names_of)
+PROGRAM = ValueKind('a list of texts, a program and its arguments, like ["notify", "--urgent"]', _program, _program_of)
+WEBHOOK_URL = ValueKind(
     "an https:// URL without user and password, or an http:// one of this machine (localhost, 127.0.0.1, [::1])",
     _webhook_url,
-    masked=masked_webhook,
+    mask=mask_webhook,
 )
-WEBHOOK_SECRET = Kind("whsec_ and the base64 of 24 to 64 random bytes", _webhook_secret, is_secret=True)
+WEBHOOK_SECRET = ValueKind("whsec_ and the base64 of 24 to 64 random bytes", _webhook_secret, is_secret=True)

@@ -166,10 +166,10 @@ class Transient(StepError):
         self, message: str = "", *, code: str = "", details: Any = None, retry_after: float | timedelta | None = None
     ) -> None:
         super().__init__(message, code=code, details=details)
-        self.retry_after = usable_seconds(retry_after)
+        self.retry_after = parse_retry_after(retry_after)
 
 
-def usable_seconds(retry_after: float | timedelta | None) -> float | None:
+def parse_retry_after(retry_after: float | timedelta | None) -> float | None:
     """Seconds of a ``retry_after``: at most a year, None for none. Raises InvalidInput: it is no number."""
     seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
     if seconds is None:
@@ -208,7 +208,7 @@ class StepFailed(ArrieroError):
 class TaskFailed(ArrieroError):
     """The task ended in error and waits for a person.
 
-    ``at``: the line of code to mend or by which its failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``; empty:
+    ``at``: the line of code to fix or by which its failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``; empty:
     no line of yours is known. A traceback of this exception ends with it.
     """
 

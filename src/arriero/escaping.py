@@ -15,7 +15,7 @@ _UNSEEN = re.compile(
 _JSON_DELETE = "\x7f"  # the only ASCII control character that JSON lets stand
 
 
-def escaped(text: str, keep: str = "") -> str:
+def escape_text(text: str, keep: str = "") -> str:
     """The text with every character escaped that cannot be seen as itself; those of ``keep`` stay."""
     if text.isprintable() and (text.isascii() or not _UNSEEN.search(text)):
         return text
@@ -24,10 +24,10 @@ def escaped(text: str, keep: str = "") -> str:
 
 def one_line(text: str) -> str:
     """A text as one line that moves no cursor and every terminal can write."""
-    return escaped(text.strip().replace("\n", " ").replace("\t", " "))
+    return escape_text(text.strip().replace("\n", " ").replace("\t", " "))
 
 
-def escaped_json(encoded: str) -> str:
+def escape_json(encoded: str) -> str:
     """JSON of the same value, in which characters that cannot be seen as themselves are escaped as \\uXXXX."""
     if encoded.isascii() and _JSON_DELETE not in encoded:
         return encoded

@@ -1,15 +1,17 @@
-"""Loops that must not end: their names, and what keeps an exception of one turn from ending one.
+"""Loops that must not end: their names, and a guard that keeps them going after an exception.
 
 A loop that dies of an exception leaves a process that looks alive and does not work. So each turn of a loop runs under a
 ``LoopGuard``: what it raises is told to the log, now and again, and the next turn begins anew. Every loop has its name in
 ``Loop``; ``tests/runtime/test_loops.py`` raises in every one of them.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from types import TracebackType
+from typing import Any
 
 from .errors import StoreError
 
@@ -38,8 +40,8 @@ class Loop(StrEnum):
     LOOP_WATCH = "loop watch"  # looks whether the event loop goes on, in a thread
 
 
-class Seldom:
-    """One kind of trouble that may last: it is logged once, and then now and again. ``monotonic``: seconds."""
+class WarningThrottle:
+    """Rate limit for the log of one kind of trouble that may last. ``monotonic``: seconds."""
 
     def __init__(self, logger: logging.Logger, monotonic: Callable[[], float]) -> None:
         self._logger = logger
@@ -59,8 +61,8 @@ class Seldom:
             level = logging.ERROR if unexpected else logging.WARNING
             self._logger.log(level, message, error, exc_info=error if unexpected else None)
 
-    def over(self) -> None:
-        """It is over; the next one is told at once."""
+    def reset(self) -> None:
+        """Note that the trouble is over: the next one is logged at once."""
         self._next_at = float("-inf")
 
 
@@ -76,7 +78,8 @@ class LoopGuard:
     def __init__(self, loop: Loop, monotonic: Callable[[], float], *, unanswered: str = "") -> None:
         self._message = f"the loop {loop} goes on after an unexpected error in one turn of it: %r"
         self._unanswered = unanswered
-        self._troubles = Seldom(logger, monotonic), Seldom(logger, monotonic)
+        self._troubles = WarningThrottle(logger, monotonic), WarningThrottle(logger, monotonic)
+        self._is_troubled = False  # whether something was logged since the last turn that raised nothing
         self.failed = False  # whether the last turn raised
 
     def __enter__(self) -> None:
@@ -87,9 +90,10 @@ class LoopGuard:
     ) -> bool:
         self.failed = isinstance(error, Exception)
         if not isinstance(error, Exception):
-            if error is None:
+            if error is None and self._is_troubled:
+                self._is_troubled = False
                 for trouble in self._troubles:
-                    trouble.over()
+                    trouble.reset()
             return False
         with suppress(Exception):  # what cannot be told must not end the loop either
             self.tell(error)
@@ -97,8 +101,14 @@ class LoopGuard:
 
     def tell(self, error: Exception) -> None:
         """Log what a turn raised, unless that was done a moment ago."""
+        self._is_troubled = True
         unanswered, unexpected = self._troubles
         if isinstance(error, StoreError) and self._unanswered:
             unanswered.warn(self._unanswered, error)
         else:
             unexpected.warn(self._message, error, unexpected=True)
+
+
+def drop_silently(task: "asyncio.Task[Any]") -> None:
+    """Let a task that has not ended be collected without asyncio's log line. asyncio has no public way to say so."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -52,7 +52,7 @@ class StepState(StrEnum):
 
 
 class StepKind(StrEnum):
-    """What a row of the step table stands for."""
+    """The kinds of rows in the step table."""
 
     STEP = "step"
     COMPENSATION = "compensation"
@@ -60,7 +60,7 @@ class StepKind(StrEnum):
 
 
 class Verb(StrEnum):
-    """What a person may ask of a task; what each does stands in ``core.verbs``."""
+    """The verbs of a person on a task; ``verb_rules`` says which state allows them, ``core.verbs`` what they do."""
 
     RESUBMIT = "resubmit"
     COMPENSATE = "compensate"
@@ -72,7 +72,7 @@ class Verb(StrEnum):
 
 
 class Turn(StrEnum):
-    """Where a task of a convoy stands in it."""
+    """The place of a task in its convoy."""
 
     WAITING = "waiting"  # its turn has not come: nobody claims it
     OPEN = "open"  # it is its turn, until it has ended; in error: the key stands still on it
@@ -81,7 +81,7 @@ class Turn(StrEnum):
 
 
 class ConvoyState(StrEnum):
-    """What a convoy is doing; a person or a policy may have parked it besides."""
+    """The state of a convoy; a person or a policy may have parked it, too."""
 
     IDLE = "idle"  # nothing is open; when something arrives it is its turn
     OPEN = "open"  # a task has its turn
@@ -90,7 +90,7 @@ class ConvoyState(StrEnum):
 
 
 class ConvoyVerb(StrEnum):
-    """What a person may ask of a convoy; what each does stands in ``core.convoy_verbs``."""
+    """The verbs of a person on a convoy; their effects are in ``core.convoy_verbs``."""
 
     SET = "set"
     RELEASE = "release"
@@ -135,7 +135,7 @@ class TracedError(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ``error``: the name of its type. ``relation``: ``raised``; of those behind it ``cause`` (``raise ... from``),
     ``context`` (it was being handled) or ``member`` (of an ExceptionGroup). ``left_out``: frames that are not listed.
     ``expected``: a StepError, by which code says what is the matter, or an OSError (a TimeoutError, a ConnectionError), which
-    tells of the world outside: no line of code has to be mended for it.
+    tells of the world outside: no line of code has to be fixed for it.
     """
 
     error: str
@@ -149,7 +149,7 @@ Trace = tuple[TracedError, ...]  # the exception that was raised, then those beh
 
 
 class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why an attempt, or at last the step, has no result. ``trace``: where in the code that was."""
+    """The failure of an attempt, or at last of the step. ``trace``: its place in the code."""
 
     cause: Literal["permanent", "transient", "unknown", "expired"]
     message: str = ""
@@ -159,7 +159,7 @@ class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why a task is undone or waits for a person.
+    """The reason why a task is undone or waits for a person.
 
     ``kind``: ``step`` a step failed; ``refused`` the workflow raised Permanent; ``limit`` the task's own time passed;
     ``bug`` any other exception of workflow code; ``replay`` code and record disagree; ``unawaited`` a call value was
@@ -183,7 +183,7 @@ class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class UndoContext(msgspec.Struct, frozen=True, gc=False):
-    """What a compensation is told of the step it undoes. ``result`` is JSON text, None when unknown."""
+    """The facts about a step that its compensation gets. ``result`` is JSON text, None when unknown."""
 
     outcome: Literal["completed", "unknown"]
     forward_key: str
@@ -239,7 +239,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a key is doing. Who changes it changes whose turn it is; whoever only adds a task locks ``TailRow``."""
+    """The state of a key. It is locked to change whose turn it is; to add a task, ``TailRow`` is locked."""
 
     convoy_no: int
     key: str
@@ -266,7 +266,7 @@ class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """Its state in one word, as people see it."""
+        """Its state in the word that people see."""
         return "parked" if self.parked_at is not None else str(self.state)
 
 
@@ -283,7 +283,7 @@ class TailRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class LedgerState(StrEnum):
-    """How far a ledger is."""
+    """The state of a ledger."""
 
     WRITING = "writing"  # nothing of it is visible; who submits it again goes on
     DISCARDING = "discarding"  # what was written of it is being removed
@@ -310,7 +310,7 @@ class LedgerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether its tasks are there for everybody."""
+        """True if its tasks are visible to everybody."""
         return self.opened_at is not None
 
 
@@ -355,7 +355,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def label(self) -> str:
-        """How people see it: the name, with the key where one was given or it occurred again."""
+        """The name that people see, with the key if one was given or the name occurred again."""
         return self.name if self.key == "#1" else f"{self.name}[{self.key}]"
 
 
@@ -370,7 +370,7 @@ class ProcessRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a process start says of itself, so that others can tell what has code somewhere.
+    """The description of a process start, so that others know which code runs somewhere.
 
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
     ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
@@ -408,7 +408,7 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
         return life_of(self.task, self.steps)
 
     def as_begun(self, at: Instant, convoy: ConvoyRow | None) -> "Loaded":
-        """How it will stand when it begins: ``at``, with this state of its key."""
+        """The task as it will be when it begins: ``at``, with this state of its key."""
         task = msgspec.structs.replace(self.task, state=TaskState.PROCESSING, started_at=at)
         return Loaded(task, self.arguments, self.steps, convoy)
 
@@ -440,7 +440,7 @@ class StatusRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class AlertRow(msgspec.Struct, frozen=True, gc=False):
-    """That a task needs a person: opened when it goes into error, closed when it leaves it."""
+    """An alert that a task needs a person: opened when the task goes into error, closed when it leaves it."""
 
     no: int
     task_no: int
@@ -482,7 +482,7 @@ class EditRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class LateAnswerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What an attempt answered when it no longer counted. Kept until the task is purged; nothing else reads it.
+    """The answer of an attempt that came too late to count. Kept until the task is purged; nothing else reads it.
 
     ``answer`` is JSON text: of ``succeeded`` the result, of ``failed`` a StepFailure.
     """
@@ -510,3 +510,14 @@ class HistoryRow(msgspec.Struct, frozen=True, gc=False):
     actor: str
     events: msgspec.Raw
     hash: str
+
+
+def step_number(task_no: int, ordinal: int) -> int:
+    """The key of a step's row."""
+    return task_no << STEP_BITS | ordinal
+
+
+UNDO_PREFIX = "undo:"  # how a compensation is named to a verb
+
+
+NOT_SAID = ""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .errors import DefinitionError
+from .errors import DefinitionError, InvalidInput
 
 Duration = float | timedelta
 Then = Literal["compensate", "hold"]
@@ -26,14 +26,22 @@ def seconds(duration: Duration, what: str, *, at_least: float = 0.0) -> float:
     return float(value)
 
 
-def checked(value: Any, of: type, what: str) -> Any:
+def check_seconds(duration: Duration, what: str, *, at_least: float = 0.0) -> float:
+    """A duration of a call in seconds. Raises InvalidInput naming ``what``."""
+    try:
+        return seconds(duration, what, at_least=at_least)
+    except DefinitionError as error:
+        raise InvalidInput(str(error)) from error
+
+
+def check_type(value: Any, of: type, what: str) -> Any:
     """The value, if it is of the type. Raises DefinitionError naming ``what``."""
     if not isinstance(value, of):
         raise DefinitionError(f"{what} is {value!r}; it must be of the type {of.__name__}")
     return value
 
 
-def _count(value: object, what: str, *, least: int, most: int) -> None:
+def _check_count(value: object, what: str, *, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise DefinitionError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
 
@@ -52,7 +60,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     delay_max: Duration = 5.0
 
     def __post_init__(self) -> None:
-        _count(self.tries, "Retry.tries", least=1, most=100)
+        _check_count(self.tries, "Retry.tries", least=1, most=100)
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 1 <= self.factor <= 100:
             raise DefinitionError(f"Retry.factor is {self.factor!r}; it must lie between 1 and 100")
         _keep_seconds(self, "delay", "Retry.delay")
@@ -66,7 +74,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Supervisor asks for after attempts fail or expire.
+    """Retries by the Supervisor after attempts fail or expire.
 
     Args:
         attempts: attempts in one round, 1 to 1,000.
@@ -80,8 +88,8 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     then: Then = "compensate"
 
     def __post_init__(self) -> None:
-        _count(self.attempts, "Supervision.attempts", least=1, most=1_000)
-        _count(self.rounds, "Supervision.rounds", least=1, most=1_000)
+        _check_count(self.attempts, "Supervision.attempts", least=1, most=1_000)
+        _check_count(self.rounds, "Supervision.rounds", least=1, most=1_000)
         _keep_seconds(self, "cool_off", "Supervision.cool_off")
         if self.then not in ("compensate", "hold"):
             raise DefinitionError(f"Supervision.then is {self.then!r}; it must be 'compensate' or 'hold'")
@@ -93,7 +101,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a convoy does when its head fails for good, and when a sequence number is missing."""
+    """Behaviour of a convoy when its head fails for good, and when a sequence number is missing."""
 
     head: Literal["wait", "skip", "park"] = "wait"
     gap: Literal["wait", "skip", "park"] = "wait"

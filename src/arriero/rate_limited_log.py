@@ -1,4 +1,4 @@
-"""Log lines of which thousands may come alike: the first ones of a kind are written, then one with the number of the rest.
+"""Rate-limited log: the first lines of a kind are written, then one line with the number of the rest.
 
 ``Repeats`` is the rule: a value without clock and logger. ``RateLimitedLog`` writes what it says.
 """
@@ -15,7 +15,7 @@ KINDS_MAX = 1_000  # that are remembered at once
 
 
 class _Window(msgspec.Struct):
-    """What came of one kind since ``began_at``: so many lines were written, and so many left out."""
+    """The counts of one kind since ``began_at``: lines that were written, and lines that were left out."""
 
     began_at: float
     written: int = 0
@@ -31,7 +31,7 @@ class Repeats:
         self._due_at = float("inf")
 
     def offer(self, kind: Hashable, line: str, now: float) -> list[str]:
-        """What is to be written now that this line has come: it, nothing, or a summary before it."""
+        """Returns the lines to write for a new line: the line, nothing, or a summary and the line."""
         lines = self.due(now)
         window = self._windows.get(kind)
         if window is None:

@@ -1,4 +1,4 @@
-"""Where an exception came from: the lines of the user's code that it passed, in a form that may be kept and shown.
+"""Traces of exceptions: the lines of the user's code that one passed, in a form that may be kept and shown.
 
 Kept are file, line, function and the line's text; never a value of a variable. Frames of arriero and of the standard
 library are left out, those of other packages too, except the one that raised.
@@ -46,16 +46,16 @@ _CALLBACK = asyncio.Handle._run.__code__  # the frame under all that an event lo
 _Line = tuple[CodeType, int]
 
 
-def trace_of(error: BaseException) -> Trace:
-    """Where an exception came from, with those behind it. Raises nothing but KeyboardInterrupt: a failure must not get lost.
+def trace_exception(error: BaseException) -> Trace:
+    """Trace an exception and those behind it. Raises nothing but KeyboardInterrupt: a failure must not get lost.
 
     Returns: the exception itself first. At most ``ERRORS_MAX`` with ``FRAMES_MAX`` frames; empty when it cannot be looked at.
     """
     found: list[TracedError] = []
     try:
-        for link, relation in _chain(error):
+        for link, relation in _iterate_chain(error):
             frames_left = FRAMES_MAX - sum(len(one.frames) for one in found)
-            one = _traced(link, relation, min(frames_left, FRAMES_OF_ONE_MAX))
+            one = _build_traced_error(link, relation, min(frames_left, FRAMES_OF_ONE_MAX))
             if one.frames or not found:
                 found.append(one)
             if len(found) == ERRORS_MAX or frames_left <= len(one.frames):
@@ -66,8 +66,8 @@ def trace_of(error: BaseException) -> Trace:
     return tuple(found)
 
 
-def trace_of_stack(frame: FrameType | None, name: str) -> Trace:
-    """Where a thread is now, in the same form; of an event loop what it runs. Raises nothing but KeyboardInterrupt.
+def trace_stack(frame: FrameType | None, name: str) -> Trace:
+    """Trace the place where a thread is now; of an event loop, the callback that it runs. Raises nothing but KeyboardInterrupt.
 
     Args:
         frame: the innermost one of the thread.
@@ -81,13 +81,13 @@ def trace_of_stack(frame: FrameType | None, name: str) -> Trace:
         lines.reverse()
         begins = [at for at, (code, _) in enumerate(lines) if code is _CALLBACK]
         lines = lines[begins[-1] + 1 :] if begins else lines
-        return (TracedError(name, *_chosen(lines, FRAMES_OF_ONE_MAX)),)
+        return (TracedError(name, *_choose_lines(lines, FRAMES_OF_ONE_MAX)),)
     except Exception:  # the frame belongs to a thread that goes on meanwhile
         return ()
 
 
-def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
-    """The exception and those behind it; one that comes again is not looked at again."""
+def _iterate_chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """The exception and those behind it, each once."""
     waiting: list[tuple[BaseException, str]] = [(error, "raised")]
     seen: set[int] = set()
     while waiting:
@@ -104,15 +104,15 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
             waiting.append((link.__context__, "context"))
 
 
-def _traced(error: BaseException, relation: str, frames_max: int) -> TracedError:
-    frames, left_out = _chosen(_lines_of(error.__traceback__), frames_max)
-    if isinstance(error, SyntaxError) and (place := _of_syntax(error)) is not None:
+def _build_traced_error(error: BaseException, relation: str, frames_max: int) -> TracedError:
+    frames, left_out = _choose_lines(_list_lines(error.__traceback__), frames_max)
+    if isinstance(error, SyntaxError) and (place := _find_syntax_frame(error)) is not None:
         frames = (*frames[-frames_max + 1 :], place)
-    name = _cut(type(error).__name__, NAME_LENGTH_MAX)
+    name = _shorten(type(error).__name__, NAME_LENGTH_MAX)
     return TracedError(name, frames, left_out, relation, isinstance(error, StepError | OSError))
 
 
-def _lines_of(traceback: TracebackType | None) -> list[_Line]:
+def _list_lines(traceback: TracebackType | None) -> list[_Line]:
     lines: list[_Line] = []
     while traceback is not None and len(lines) < FRAMES_READ_MAX:
         lines.append((traceback.tb_frame.f_code, traceback.tb_lineno or 0))
@@ -120,32 +120,32 @@ def _lines_of(traceback: TracebackType | None) -> list[_Line]:
     return lines
 
 
-def _of_syntax(error: SyntaxError) -> Frame | None:
-    """The line that cannot be compiled. Of a file only: what else is compiled is data, which must not be shown."""
+def _find_syntax_frame(error: SyntaxError) -> Frame | None:
+    """The line of a file that cannot be compiled; None for compiled data, which must not be shown."""
     name, line = error.filename, error.lineno
     if not isinstance(name, str) or not isinstance(line, int) or not Path(name).is_file():
         return None
-    return Frame(_path(name, _folder()), line, "", _source(name, line))
+    return Frame(_format_path(name, _find_working_folder()), line, "", _read_source_line(name, line))
 
 
 # --- which lines
-def _chosen(lines: list[_Line], frames_max: int) -> tuple[tuple[Frame, ...], int]:
-    """The user's own lines, the innermost of another package behind them if that raised; and how many are left out."""
+def _choose_lines(lines: list[_Line], frames_max: int) -> tuple[tuple[Frame, ...], int]:
+    """Choose the user's own lines, and the innermost line of another package if that raised. Returns the number left out, too."""
     outer = next((code.co_filename for code, _ in lines if not _is_ours_or_standard(code.co_filename)), "")
-    package = _package(outer)
+    package = _find_package(outer)
     own = [line for line in lines if _is_own(line[0].co_filename, package)]
     library = lines[-1:] if lines and _raises_for_the_user(lines[-1][0].co_filename, package) else []
-    kept = _folded(own)
+    kept = _merge_equal_lines(own)
     room = frames_max - len(library)
     if len(kept) > room:
         kept = kept[: min(OUTERMOST_KEPT, room)] + kept[len(kept) - max(room - OUTERMOST_KEPT, 0) :]
-    frames = [_frame(line, times, library=False) for line, times in kept]
-    frames += [_frame(line, 1, library=True) for line in library]
+    frames = [_build_frame(line, times, library=False) for line, times in kept]
+    frames += [_build_frame(line, 1, library=True) for line in library]
     return tuple(frames), len(lines) - sum(frame.times for frame in frames)
 
 
-def _folded(lines: list[_Line]) -> list[tuple[_Line, int]]:
-    """Lines that come again and again in a row, once with their number."""
+def _merge_equal_lines(lines: list[_Line]) -> list[tuple[_Line, int]]:
+    """Merge equal lines in a row into one with their number."""
     folded: list[tuple[_Line, int]] = []
     for line in lines:
         if folded and folded[-1][0] == line:
@@ -162,47 +162,49 @@ def _is_ours_or_standard(filename: str) -> bool:
 
 
 def _is_own(filename: str, package: str) -> bool:
-    """Whether a file is the user's: installed as a package, it is the one that arriero called first."""
-    return not _is_ours_or_standard(filename) and _package(filename) in ("", package)
+    """Returns True if a file is the user's: outside all packages, or in the package that arriero called first."""
+    return not _is_ours_or_standard(filename) and _find_package(filename) in ("", package)
 
 
 def _raises_for_the_user(filename: str, package: str) -> bool:
     return not filename.startswith(_ARRIERO) and not _is_own(filename, package)
 
 
-def _package(filename: str) -> str:
+def _find_package(filename: str) -> str:
     """The installed package that a file belongs to; empty for none."""
     found = _PACKAGES.match(filename)
     return "" if found is None else re.split(r"[\\/]", filename[found.end() :], maxsplit=1)[0]
 
 
 # --- how they are shown
-def _frame(line: _Line, times: int, *, library: bool) -> Frame:
+def _build_frame(line: _Line, times: int, *, library: bool) -> Frame:
     code, number = line
     name = code.co_qualname.rpartition("<locals>.")[2]
-    path = _path(code.co_filename, _folder())
-    return Frame(path, number, _cut(name, NAME_LENGTH_MAX), _source(code.co_filename, number), times, library)
+    path = _format_path(code.co_filename, _find_working_folder())
+    return Frame(
+        path, number, _shorten(name, NAME_LENGTH_MAX), _read_source_line(code.co_filename, number), times, library
+    )
 
 
 @lru_cache(1_024)
-def _path(filename: str, folder: str) -> str:
+def _format_path(filename: str, folder: str) -> str:
     """The file as people find it from the working folder; of one that lies elsewhere, as modules are imported.
 
     The name of somebody's home folder is never in it.
     """
     if filename.startswith("<"):
-        return _cut(filename, NAME_LENGTH_MAX)
+        return _shorten(filename, NAME_LENGTH_MAX)
     if (package := _PACKAGES.match(filename)) is not None:
-        return _cut(filename[package.end() :], FILE_LENGTH_MAX)
+        return _shorten(filename[package.end() :], FILE_LENGTH_MAX)
     absolute = str(Path(filename).absolute())
     roots = sorted(
         (str(Path(root).absolute()) for root in filter(None, (*_STANDARD, *sys.path))), key=len, reverse=True
     )
-    root = next((root for root in (folder, *roots) if root and _shows(root, absolute)), None)
-    return _cut(Path(absolute).name if root is None else absolute[len(root) :].lstrip(os.sep), FILE_LENGTH_MAX)
+    root = next((root for root in (folder, *roots) if root and _may_show(root, absolute)), None)
+    return _shorten(Path(absolute).name if root is None else absolute[len(root) :].lstrip(os.sep), FILE_LENGTH_MAX)
 
 
-def _folder() -> str:
+def _find_working_folder() -> str:
     """The working folder; empty when it is gone."""
     try:
         return str(Path.cwd())
@@ -210,26 +212,26 @@ def _folder() -> str:
         return ""
 
 
-def _shows(root: str, absolute: str) -> bool:
-    """Whether a path may be shown from that folder on."""
-    return absolute.startswith(f"{root.rstrip(os.sep)}{os.sep}") and len(root) >= len(_home_of(absolute))
+def _may_show(root: str, absolute: str) -> bool:
+    """Returns True if a path may be shown from that folder on."""
+    return absolute.startswith(f"{root.rstrip(os.sep)}{os.sep}") and len(root) >= len(_find_home(absolute))
 
 
-def _home_of(absolute: str) -> str:
+def _find_home(absolute: str) -> str:
     found = _HOME.match(absolute)
     return "" if found is None else found.group()
 
 
-def _source(filename: str, number: int) -> str:
+def _read_source_line(filename: str, number: int) -> str:
     """A line of a file without secrets; empty where it is not at hand."""
     try:
         text = linecache.getline(filename, number).strip()
     except Exception:  # whatever a loader of the user's raises
         return ""
-    return _cut(_without_secrets(_URL_USER.sub("***@", text[:LINE_READ_MAX])), SOURCE_LENGTH_MAX)
+    return _shorten(_mask_secrets(_URL_USER.sub("***@", text[:LINE_READ_MAX])), SOURCE_LENGTH_MAX)
 
 
-def _without_secrets(line: str) -> str:
+def _mask_secrets(line: str) -> str:
     """The line with each text masked that may be a secret.
 
     Masked is a text that is longer than ``PLAIN_LENGTH_MAX`` and has a digit, as nearly every password and token has; one that
@@ -250,6 +252,6 @@ def _without_secrets(line: str) -> str:
     return "".join([*shown, line[end:]])
 
 
-def _cut(text: str, length: int) -> str:
+def _shorten(text: str, length: int) -> str:
     shown = recordable_text(text[: length + 1])
     return shown if len(shown) <= length else f"{shown[: length - 3]}..."

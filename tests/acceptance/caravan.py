@@ -221,7 +221,7 @@ async def submit(rounds: int) -> None:
 async def work() -> None:
     """Run until every task has ended."""
     async with caravan.running():
-        tasks = await caravan._store_open().list_tasks(limit=10_000)
+        tasks = await caravan.session.store.list_tasks(limit=10_000)
         await asyncio.gather(*(_told(task.task_id) for task in tasks if task.ended_at is None))
 
 
@@ -235,7 +235,7 @@ async def serve(name: str) -> None:
     """Run until a task that is not there yet has ended."""
     async with caravan.running():
         tell("runs")
-        while await caravan._store_open().find(name) is None:
+        while await caravan.session.store.find(name) is None:
             await asyncio.sleep(0.005)
         await _told(name)
 
@@ -257,7 +257,7 @@ async def consume() -> None:
 @contextlib.contextmanager
 def orders() -> Iterator[sqlite3.Connection]:
     """The caller's own connection and table."""
-    with contextlib.closing(arriero.connect(str(caravan._given_store))) as connection:
+    with contextlib.closing(arriero.connect(str(caravan.session.given_store))) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY)")
         yield connection
 
@@ -306,9 +306,9 @@ def tell(line: str) -> None:
 def main() -> None:
     global folder
     what, folder, given = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
-    caravan._given_store = f"sqlite:///{folder}/store.db"
+    caravan.session.given_store = f"sqlite:///{folder}/store.db"
     if what == "work" and given:
-        caravan._settings = Settings(lease_seconds=float(given[0]), tasks_max=12)
+        caravan.session.settings = Settings(lease_seconds=float(given[0]), tasks_max=12)
     match what:
         case "submit":
             asyncio.run(submit(int(given[0])))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import caravan
 
-from arriero.core.export import export_lines, read_export
-from arriero.core.history import History, convoy_differences, differences
+from arriero.audit.check import History, find_convoy_differences, find_differences
+from arriero.audit.export import encode_export, read_export
 from arriero.runtime.crash_points import VARIABLE
 from arriero.store.sqlite.store import SqliteStore
 
@@ -100,15 +100,15 @@ async def check(store: SqliteStore) -> None:
     """Everything has ended, the exported history is clean, and the tables say the same as its fold."""
     rows = [row async for row in store.history()]
     history = History()
-    for row in read_export(export_lines(rows, store.store_id)):
+    for row in read_export(encode_export(rows, store.store_id)):
         history.add(row)
     assert history.end(complete=True) == []
     for number, fold in history.tasks.items():
         loaded = await store.load(number)
         assert loaded is not None
-        assert differences(fold, loaded) == []
+        assert find_differences(fold, loaded) == []
     for one in (*await store.list_convoys(limit=CONVOYS_MAX), *await store.list_convoys("idle", limit=CONVOYS_MAX)):
-        assert convoy_differences(history, one.convoy) == []
+        assert find_convoy_differences(history, one.convoy) == []
 
 
 async def balance(folder: Path, rounds: int = 1) -> list[str]:

@@ -71,7 +71,7 @@ async def submit(keys: int, each: int) -> None:
 async def work() -> None:
     """Run until every task has ended."""
     async with procession.running():
-        tasks = await procession._store_open().list_tasks(limit=10_000)
+        tasks = await procession.session.store.list_tasks(limit=10_000)
         await asyncio.gather(*(_told(task.task_id) for task in tasks if task.ended_at is None))
 
 
@@ -94,12 +94,12 @@ def steps_in_order(path: Path) -> dict[str, list[tuple[int, str]]]:
 def main() -> None:
     global folder
     what, folder, given = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
-    procession._given_store = f"sqlite:///{folder}/store.db"
+    procession.session.given_store = f"sqlite:///{folder}/store.db"
     if what == "submit":
         asyncio.run(submit(int(given[0]), int(given[1])))
     elif what == "work":
         if given:
-            procession._settings = Settings(lease_seconds=float(given[0]))
+            procession.session.settings = Settings(lease_seconds=float(given[0]))
         asyncio.run(work())
     else:
         sys.exit(f"{what} is nothing that a procession does")

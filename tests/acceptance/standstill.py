@@ -33,7 +33,7 @@ async def stand_still() -> str:
 
 
 app = App("standstill", agents=[mules], workflows=[stand_still])
-app._settings = Settings(lease_seconds=0.4, hang_seconds=0.3)
+app.session.settings = Settings(lease_seconds=0.4, hang_seconds=0.3)
 
 
 async def main() -> None:

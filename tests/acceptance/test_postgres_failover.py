@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_servers import USUAL
 
 from arriero.testing.postgres import installations
-from tests.postgres_servers import USUAL
 
 pytestmark = pytest.mark.acceptance
 RUN = Path(__file__).parents[2] / "examples" / "failover" / "run.py"

@@ -19,13 +19,13 @@ from pathlib import Path
 import caravan
 import procession
 import pytest
+from postgres_servers import USUAL
 from processes import Process, check, check_told, end_of
 from test_convoy_kills import held_in_order
 
 from arriero import App, OutcomeUnknown, StoreError, TaskFailed
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server, installations
-from tests.postgres_servers import USUAL
 
 pytestmark = pytest.mark.acceptance
 NODES = 3

@@ -8,18 +8,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cli_calls
 import pytest
-from cli_calls import Call, Run
+from cli_calls import Call, Run, disk_usage
 from click.testing import CliRunner, Result
 
 from arriero import TaskFailed
 from arriero.cli.main import commands
+from arriero.store.sqlite import inspection
+
+
+@pytest.fixture
+def healthy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with which `arriero doctor` is content, whatever this one is like."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda1 / ext4 rw 0 0\n")
+    monkeypatch.setattr(inspection, "MOUNTS", mounts)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk_usage(total=10**12, free=9 * 10**11))
 
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with the App's module in it."""
-    shutil.copy(Path(__file__).parent / "shopfront.py", tmp_path)
+    shutil.copy(Path(cli_calls.__file__).with_name("shopfront.py"), tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "shopfront", raising=False)

@@ -259,7 +259,7 @@ def test_a_task_explains_what_it_waits_for_in_its_convoy(keyed: Call) -> None:
     assert "only news of a step would wake it" not in waiting
     stopped = keyed("task", "explain", "order-11").stdout
     assert (
-        "- it has the turn in convoy 'customer-7', which stands still until it is mended; to go on without it:"
+        "- it has the turn in convoy 'customer-7', which stands still until it is fixed; to go on without it:"
         " `arriero convoy skip customer-7`\n"
     ) in stopped
     under_way = keyed("task", "explain", "doze-1").stdout
@@ -302,7 +302,7 @@ def test_the_doctor_finds_keys_that_stand_still(keyed: Call) -> None:
     assert says.startswith(
         "1 convoy stands still on a task in error, with 2 tasks waiting; the first is 'customer-7' since"
     )
-    assert remedy.startswith("arriero convoy list --state stopped; mend that task, or set it aside with")
+    assert remedy.startswith("arriero convoy list --state stopped; fix that task, or set it aside with")
     told(keyed, "set", "lane 4", "--gap-within", "0")
     told(keyed, "park", "dozing")
     told(keyed, "park", "done")

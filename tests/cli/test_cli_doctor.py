@@ -5,29 +5,20 @@ import hashlib
 import json
 import shutil
 import sqlite3
-from collections import namedtuple
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import APP, Call, Run, order
+from cli_calls import APP, Call, Run, disk_usage, order
 
 from arriero import __version__
-from arriero.store.sqlite import connection, facts
+from arriero.store.sqlite import connection
+from arriero.store.sqlite import inspection as facts
 from arriero.store.sqlite.store import SqliteStore
 
-DISK = namedtuple("DISK", "total used free")
-
-
-@pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with which all is well, whatever this one is like."""
-    mounts = tmp_path / "mounts"
-    mounts.write_text("/dev/sda1 / ext4 rw 0 0\n")
-    monkeypatch.setattr(facts, "MOUNTS", mounts)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK(10**12, 10**11, 9 * 10**11))
+pytestmark = pytest.mark.usefixtures("healthy_machine")
 
 
 def findings(call: Call, *options: str) -> dict[str, dict[str, Any]]:
@@ -243,7 +234,7 @@ def test_a_network_file_system_and_a_full_disk_need_care(
 ) -> None:
     empty_store(shop / "arriero.db")
     facts.MOUNTS.write_text("server:/x / nfs rw 0 0\n")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: DISK(10**12, 10**12, 10**6))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk_usage(total=10**12, free=10**6))
     told = call("doctor")
     assert told.exit_code == 1
     assert "CARE  the file lies on a network file system (nfs mounted at /)" in told.stdout

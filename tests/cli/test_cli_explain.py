@@ -14,7 +14,7 @@ import pytest
 from cli_calls import APP, Call, Run, json_lines, order
 
 from arriero.errors import TaskFailed
-from arriero.escaping import escaped
+from arriero.escaping import escape_text
 
 
 def explained(call: Call, task_id: str, *options: str) -> dict[str, list[dict[str, str]]]:
@@ -102,7 +102,7 @@ def test_json_escapes_what_moves_a_cursor_and_is_the_same_value(sold: Call) -> N
     assert sold("task", "pause", "later", "--by", "ana", "--reason", reason).exit_code == 0
     told = sold("task", "explain", "later", "--json").stdout
     assert "\\u007f\\u009b2J\\u202egnol \\udb40\\udc41" in told
-    assert escaped(told, keep="\n") == told
+    assert escape_text(told, keep="\n") == told
     assert json.loads(told)["people"][0]["reason"] == reason
 
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from cli_calls import Call, json_lines
 
+from arriero.audit.export import encode_export, read_export
 from arriero.cli import output
-from arriero.core.chain import START, link_hash
-from arriero.core.export import export_lines, read_export
+from arriero.history_chain import START, link_hash
 from arriero.model import HistoryRow
 
 
@@ -112,11 +112,11 @@ def test_a_violation_is_named_and_exits_with_1(sold: Call) -> None:
         heads[row.task_no] = head
         raw = msgspec.Raw(events.encode())
         rows.append(HistoryRow(row.no, row.task_no, row.task_id, row.link, row.at, row.actor, raw, head))
-    checked = sold("check", "-", given=b"".join(export_lines(rows, "store")))
+    checked = sold("check", "-", given=b"".join(encode_export(rows, "store")))
     assert checked.exit_code == 1
     assert "processed:" in checked.stdout
     assert checked.stdout.splitlines()[-1].startswith("not clean: ")
-    assert json.loads(sold("check", "-", "--json", given=b"".join(export_lines(rows, "store"))).stdout)["violations"]
+    assert json.loads(sold("check", "-", "--json", given=b"".join(encode_export(rows, "store"))).stdout)["violations"]
 
 
 def test_an_unreadable_file_exits_with_2(call: Call, shop: Path) -> None:

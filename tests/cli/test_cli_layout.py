@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero import TaskFailed
-from arriero.cli.layout import folded, table, width_of, wrapped
+from arriero.cli.layout import display_width, fold, format_table, wrap
 
 LONG = "order-2026-11-23-01J9ZK3M5Q7R8S9T0V1W2X3Y4Z-customer-000042"
 words = st.lists(st.text("abcÄ日 -", min_size=1, max_size=30), max_size=20).map(" ".join)
@@ -23,20 +23,20 @@ words = st.lists(st.text("abcÄ日 -", min_size=1, max_size=30), max_size=20).ma
 def test_wrapped_lines_fit_unless_they_are_one_word_and_hold_the_same_words(
     text: str, width: int, hanging: int
 ) -> None:
-    lines = wrapped(text, width, hanging=hanging)
+    lines = wrap(text, width, hanging=hanging)
     assert " ".join(lines).split() == text.split()
-    assert all(width_of(line) <= width or len(line.split()) == 1 for line in lines)
+    assert all(display_width(line) <= width or len(line.split()) == 1 for line in lines)
 
 
 @given(words, st.integers(2, 40))
 def test_folded_lines_always_fit(text: str, width: int) -> None:
-    assert all(width_of(line) <= width for line in folded(text, width))
-    assert "".join(folded(text, width)).replace(" ", "") == text.replace(" ", "")
+    assert all(display_width(line) <= width for line in fold(text, width))
+    assert "".join(fold(text, width)).replace(" ", "") == text.replace(" ", "")
 
 
 def test_a_command_is_not_broken() -> None:
     text = "do it: `arriero convoy release customer-7 --reason TEXT`, or start one (arriero run MODULE:APP)"
-    assert wrapped(text, 40) == [
+    assert wrap(text, 40) == [
         "do it:",
         "`arriero convoy release customer-7 --reason TEXT`,",
         "or start one (arriero run MODULE:APP)",
@@ -45,11 +45,11 @@ def test_a_command_is_not_broken() -> None:
 
 def test_a_table_that_fits_is_a_table_and_its_sentences_are_broken_between_words() -> None:
     rows = [("1", "o-1", "2026-11-23 17:47:13Z", "TimeoutError: the bank did not answer")]
-    assert table(("no", "id", "submitted", "reason"), rows, 80) == [
+    assert format_table(("no", "id", "submitted", "reason"), rows, 80) == [
         "no  id   submitted             reason",
         "1   o-1  2026-11-23 17:47:13Z  TimeoutError: the bank did not answer",
     ]
-    assert table(("no", "id", "submitted", "reason"), rows, 57) == [
+    assert format_table(("no", "id", "submitted", "reason"), rows, 57) == [
         "no  id   submitted             reason",
         "1   o-1  2026-11-23 17:47:13Z  TimeoutError: the bank did",
         "                               not answer",
@@ -58,7 +58,7 @@ def test_a_table_that_fits_is_a_table_and_its_sentences_are_broken_between_words
 
 def test_a_table_too_narrow_for_its_ids_becomes_blocks_with_whole_ids() -> None:
     rows = [("1", LONG, "error", "it did not answer"), ("2", "o-2", "processed", "")]
-    assert table(("no", "id", "state", "reason"), rows, 70) == [
+    assert format_table(("no", "id", "state", "reason"), rows, 70) == [
         f"no 1  id {LONG}",
         "  state error  reason it did not answer",
         "no 2  id o-2  state processed",
@@ -126,7 +126,7 @@ def test_at_80_columns_lines_fit_but_for_commands_and_long_words_and_ids_stay_wh
 ) -> None:
     lines = screen(shop, *command)
     assert lines
-    too_long = [line for line in lines if width_of(line) > 80]
+    too_long = [line for line in lines if display_width(line) > 80]
     assert all(line.lstrip().startswith("arriero ") or len(line.split()) <= 3 for line in too_long), too_long
     if command != ("config",):
         assert any("000042" in line for line in lines)

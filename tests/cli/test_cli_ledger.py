@@ -74,7 +74,7 @@ def begun(file: Path) -> None:
             raise StoreError("the process is dead")
 
         async with app:
-            store = app._store_open()
+            store = app.session.store
             store.open_ledger = dead  # type: ignore[method-assign]
             with pytest.raises(StoreError):
                 await app.submit_ledger(file.name, entries(file))

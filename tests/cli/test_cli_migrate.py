@@ -121,14 +121,14 @@ def test_of_two_at_once_one_applies_and_the_other_waits_and_finds_nothing_to_do(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     applying, may_go_on = threading.Event(), threading.Event()
-    parts_of = migrate.parts_of
+    build_parts = migrate.build_parts
 
     def slowly(*arguments: Any) -> Iterator[str]:
         applying.set()
         assert may_go_on.wait(SECONDS_MAX)
-        yield from parts_of(*arguments)
+        yield from build_parts(*arguments)
 
-    monkeypatch.setattr(migrate, "parts_of", slowly)
+    monkeypatch.setattr(migrate, "build_parts", slowly)
     url = f"sqlite:///{shop}/arriero.db"
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(schema_of(url).migrate)

@@ -7,9 +7,9 @@ import pytest
 from cli_calls import Call
 
 from arriero.cli.main import commands
-from arriero.cli.near_misses import KNOWN, NearMissGroup, answer, commands_of
+from arriero.cli.near_misses import KNOWN, NearMissGroup, list_commands, suggest_command
 
-REAL = dict(commands_of(commands))
+REAL = dict(list_commands(commands))
 LEAVES = [path for path, command in REAL.items() if not isinstance(command, click.Group)]
 
 
@@ -95,11 +95,11 @@ def test_two_letters_of_any_command_that_change_places_still_name_it(path: str) 
     group, _, name = path.rpartition(" ")
     mistyped = f"{name[0]}{name[2]}{name[1]}{name[3:]}"
     if mistyped != name:
-        assert f"did you mean `arriero {path}" in answer(commands, group, mistyped, [])
+        assert f"did you mean `arriero {path}" in suggest_command(commands, group, mistyped, [])
 
 
 @pytest.mark.parametrize("path", [path for path in LEAVES if " " in path])
 def test_a_command_whose_group_is_left_out_is_answered_with_a_command_of_that_name(path: str) -> None:
     name = path.rsplit(maxsplit=1)[-1]
     if name not in REAL:
-        assert f" {name}" in answer(commands, "", name, []).partition(";")[2]
+        assert f" {name}" in suggest_command(commands, "", name, []).partition(";")[2]

@@ -41,6 +41,8 @@ async def sell(order: str) -> None:
 app = App("bank", agents=[payments, stock], workflows=[sell], store="sqlite:///arriero.db")
 '''
 
+pytestmark = pytest.mark.usefixtures("healthy_machine")
+
 
 @pytest.fixture
 def bank(call: Call, shop: Path, start: Callable[..., Run]) -> Iterator[Call]:

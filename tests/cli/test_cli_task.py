@@ -7,7 +7,7 @@ import pytest
 from cli_calls import Call, json_lines
 
 from arriero.cli import listing
-from arriero.core import elapsed
+from arriero.explain import elapsed
 from arriero.model import Instant, TaskRow
 
 
@@ -160,9 +160,9 @@ def test_list_does_not_count_the_time_that_a_task_waited_for_a_person(
 ) -> None:
     monkeypatch.setattr(elapsed, "SHORT_SECONDS", 0.0)  # as if they had taken long
 
-    def of_task(self: elapsed.TaskTimes, task: TaskRow, now: Instant) -> elapsed.Elapsed:
+    def measure_task(self: elapsed.TaskTimes, task: TaskRow, now: Instant) -> elapsed.Elapsed:
         return elapsed.Elapsed(2.1, 10_800.0)
 
-    monkeypatch.setattr(elapsed.TaskTimes, "of_task", of_task)
+    monkeypatch.setattr(elapsed.TaskTimes, "measure_task", measure_task)
     lines = sold("task", "list", "--state", "error").stdout.splitlines()
     assert all("2.1 s" in line for line in lines[1:])

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from cli_calls import APP, Call, Run, order
 
-from arriero.escaping import escaped
+from arriero.escaping import escape_text
 from arriero.model import TaskFailure
 
 
@@ -23,10 +23,10 @@ def bug_line() -> str:
 def test_explain_says_which_line_is_to_be_mended(sold: Call) -> None:
     told = sold("task", "explain", "buggy")
     assert told.exit_code == 0
-    assert f"- the line to mend: {bug_line()}" in told.stdout.splitlines()
+    assert f"- the line to fix: {bug_line()}" in told.stdout.splitlines()
     reasons = json.loads(sold("task", "explain", "buggy", "--json").stdout)["reasons"]
     (line,) = [reason for reason in reasons if reason["kind"] == "line"]
-    assert line["says"] == f"the line to mend: {bug_line()}"
+    assert line["says"] == f"the line to fix: {bug_line()}"
     assert line["trace"][0]["frames"][0]["file"] == "shopfront.py"
 
 
@@ -39,7 +39,7 @@ def test_explain_says_where_a_refusal_was_raised(sold: Call) -> None:
 def test_show_prints_the_traceback_and_json_has_it_whole(sold: Call) -> None:
     told = sold("task", "show", "buggy").stdout.splitlines()
     spot, source = bug_line().split(": `")
-    at = told.index(f"where the task failed; the line to mend: {bug_line()}")
+    at = told.index(f"where the task failed; the line to fix: {bug_line()}")
     assert told[at + 1 : at + 4] == ["  ZeroDivisionError", f"    {spot}", f"      {source[:-1]}"]
     shown = json.loads(sold("task", "show", "buggy", "--json").stdout)
     assert msgspec.convert(shown["failure"], TaskFailure).trace[0].frames[0].function == "buggy"
@@ -68,9 +68,9 @@ def test_the_log_of_run_tells_failed_attempts_and_the_bug_with_its_traceback(
     code, _, errors = run.ended()
     assert code == 0
     assert (
-        f"WARNING arriero: task b of buggy is held: ZeroDivisionError: a bug; the line to mend: {bug_line()}" in errors
+        f"WARNING arriero: task b of buggy is held: ZeroDivisionError: a bug; the line to fix: {bug_line()}" in errors
     )
     attempt = "WARNING arriero: step transfer of task w: attempt 1 failed: unknown: TimeoutError: no answer (raised at"
     assert attempt in errors
     assert "; no attempt left of 1" in errors
-    assert escaped(errors, keep="\n") == errors
+    assert escape_text(errors, keep="\n") == errors

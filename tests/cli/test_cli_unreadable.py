@@ -97,7 +97,7 @@ def test_doctor_names_the_task_the_column_and_the_next_command(sold: Call, shop:
 
     async def run_until_told() -> None:
         async with app.running():
-            while all(alert.cause != "unreadable" for alert in await app._store_open().alerts()):
+            while all(alert.cause != "unreadable" for alert in await app.session.store.alerts()):
                 await asyncio.sleep(0.01)
 
     damage(shop, "later", "task", "not_before", 0)

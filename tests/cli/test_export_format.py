@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.chain import START, link_hash
-from arriero.core.export import export_lines, read_export
+from arriero.audit.export import encode_export, read_export
 from arriero.errors import InvalidInput, MutilatedExport
+from arriero.history_chain import START, link_hash
 from arriero.model import HistoryRow, Instant
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -34,13 +34,13 @@ def histories(draw: st.DrawFn) -> list[HistoryRow]:
 
 @given(histories())
 def test_an_export_reads_back_as_it_was(rows: list[HistoryRow]) -> None:
-    assert read_export(export_lines(rows, "store")) == rows
-    assert read_export(line.decode() for line in export_lines(rows, "store")) == rows
+    assert read_export(encode_export(rows, "store")) == rows
+    assert read_export(line.decode() for line in encode_export(rows, "store")) == rows
 
 
 @given(histories())
 def test_each_line_is_json_with_the_events_as_they_were_hashed(rows: list[HistoryRow]) -> None:
-    *lines, trailer = export_lines(rows, "store")
+    *lines, trailer = encode_export(rows, "store")
     for row, line in zip(rows, lines, strict=True):
         found = json.loads(line)
         assert list(found) == ["no", "task_no", "task", "link", "at", "actor", "events", "hash"]
@@ -51,7 +51,7 @@ def test_each_line_is_json_with_the_events_as_they_were_hashed(rows: list[Histor
 
 @given(histories(), st.data())
 def test_a_removed_doubled_or_moved_line_is_convicted(rows: list[HistoryRow], data: st.DataObject) -> None:
-    lines = list(export_lines(rows, "store"))
+    lines = list(encode_export(rows, "store"))
     at = data.draw(st.integers(0, len(lines) - 1))
     to = data.draw(st.integers(0, len(lines) - 1).filter(lambda other: other != at))
     moved = lines[:at] + lines[at + 1 :]
@@ -63,7 +63,7 @@ def test_a_removed_doubled_or_moved_line_is_convicted(rows: list[HistoryRow], da
 
 @given(histories(), st.data())
 def test_a_cut_end_is_convicted(rows: list[HistoryRow], data: st.DataObject) -> None:
-    whole = b"".join(export_lines(rows, "store"))
+    whole = b"".join(encode_export(rows, "store"))
     cut = data.draw(st.integers(0, len(whole) - 2))  # only the last newline may be missing
     with pytest.raises(MutilatedExport):
         read_export(whole[:cut].splitlines(keepends=True))
@@ -71,7 +71,7 @@ def test_a_cut_end_is_convicted(rows: list[HistoryRow], data: st.DataObject) -> 
 
 @given(histories(), st.data())
 def test_a_changed_value_is_convicted(rows: list[HistoryRow], data: st.DataObject) -> None:
-    lines = list(export_lines(rows, "store"))
+    lines = list(encode_export(rows, "store"))
     at = data.draw(st.integers(0, len(lines) - 1))
     line = json.loads(lines[at])
     fields, where = (line, line) if "trailer" not in line else (line["trailer"], line)
@@ -91,7 +91,7 @@ def test_a_task_that_changes_its_name_is_convicted(rows: list[HistoryRow]) -> No
         renamed = [msgspec.structs.replace(row, task_id="another") if row is second else row for row in rows]
         if first.task_no == second.task_no:
             with pytest.raises(MutilatedExport, match=r"(task|convoy) number \d+ is named 'another'"):
-                read_export(export_lines(renamed, "store"))
+                read_export(encode_export(renamed, "store"))
 
 
 def _first_links(name: str, *numbers: int) -> list[HistoryRow]:
@@ -106,12 +106,12 @@ def _first_links(name: str, *numbers: int) -> list[HistoryRow]:
 @pytest.mark.parametrize(("kind", "numbers"), [("task", (1, 2)), ("convoy", (-1, -2))])
 def test_two_tasks_or_convoys_under_one_name_are_convicted(kind: str, numbers: tuple[int, int]) -> None:
     with pytest.raises(MutilatedExport, match=f"{kind} 'same' has the number 2, not 1"):
-        read_export(export_lines(_first_links("same", *numbers), "store"))
+        read_export(encode_export(_first_links("same", *numbers), "store"))
 
 
 def test_convoys_without_their_names_as_release_0_4_0_exported_them_are_told_apart_by_their_numbers() -> None:
     rows = _first_links("", -1, -2, -3)
-    lines = list(export_lines(rows, "store"))
+    lines = list(encode_export(rows, "store"))
     assert read_export(lines) == rows
     with pytest.raises(MutilatedExport):
         read_export([lines[0], *lines[2:]])
@@ -120,7 +120,7 @@ def test_convoys_without_their_names_as_release_0_4_0_exported_them_are_told_apa
 def test_a_task_without_a_name_is_convicted() -> None:
     for rows in (_first_links("", 0, 1), _first_links("", 1)):
         with pytest.raises(MutilatedExport, match="task '' has the number 1, not 0"):
-            read_export(export_lines(rows, "store"))
+            read_export(encode_export(rows, "store"))
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_what_is_no_export_is_convicted_at_its_line(junk: bytes) -> None:
 
 
 def test_an_empty_history_has_a_trailer_and_reads_back() -> None:
-    assert read_export(export_lines([], "store")) == []
+    assert read_export(encode_export([], "store")) == []

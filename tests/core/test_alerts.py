@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.alerts import again_in, alert_of, as_event, one_line, signature, signing_key
+from arriero.core.alerts import (
+    build_alert,
+    compute_alert_delay,
+    encode_alert,
+    format_alert_line,
+    parse_signing_key,
+    sign_message,
+)
 from arriero.errors import InvalidInput
 from arriero.model import AlertRow, Frame, Instant, Trace, TracedError
 
@@ -35,25 +42,25 @@ CLOSED = msgspec.structs.replace(OPEN, closed_at=Instant(1_767_229_200_500_000))
 
 
 def test_the_signature_is_that_of_the_reference_example() -> None:
-    key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    made = signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, b'{"test": 2432232314}')
+    key = parse_signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    made = sign_message(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, b'{"test": 2432232314}')
     assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_whatever_is_changed_the_signature_is_another() -> None:
     made = [
-        signature(KEY, "a-1-open", 100, b"{}"),
-        signature(bytes(24), "a-1-open", 100, b"{}"),
-        signature(KEY, "a-2-open", 100, b"{}"),
-        signature(KEY, "a-1-open", 101, b"{}"),
-        signature(KEY, "a-1-open", 100, b"{ }"),
+        sign_message(KEY, "a-1-open", 100, b"{}"),
+        sign_message(bytes(24), "a-1-open", 100, b"{}"),
+        sign_message(KEY, "a-2-open", 100, b"{}"),
+        sign_message(KEY, "a-1-open", 101, b"{}"),
+        sign_message(KEY, "a-1-open", 100, b"{ }"),
     ]
     assert len(set(made)) == len(made)
 
 
 @given(st.binary(min_size=24, max_size=64))
 def test_a_secret_is_read_back_to_its_key(key: bytes) -> None:
-    assert signing_key("whsec_" + base64.b64encode(key).decode()) == key
+    assert parse_signing_key("whsec_" + base64.b64encode(key).decode()) == key
 
 
 @pytest.mark.parametrize(
@@ -72,35 +79,35 @@ def test_a_secret_is_read_back_to_its_key(key: bytes) -> None:
 )
 def test_a_secret_that_cannot_be_used_is_refused_and_not_repeated(secret: str) -> None:
     with pytest.raises(InvalidInput, match="24 to 64 random bytes") as refusal:
-        signing_key(secret)
+        parse_signing_key(secret)
     assert "MfKQ9r8G" not in str(refusal.value)
     assert "AAAA" not in str(refusal.value)
 
 
 def test_an_alert_keeps_its_id_over_retries_and_has_another_one_when_it_is_closed() -> None:
     retried = msgspec.structs.replace(OPEN, attempts=9, told=("log",), error="refused")
-    assert alert_of(OPEN, "store") == alert_of(retried, "store")
-    assert alert_of(OPEN, "store").id == "store-7-1767225600000000-open"
-    assert alert_of(CLOSED, "store").id == "store-7-1767225600000000-closed"
+    assert build_alert(OPEN, "store") == build_alert(retried, "store")
+    assert build_alert(OPEN, "store").id == "store-7-1767225600000000-open"
+    assert build_alert(CLOSED, "store").id == "store-7-1767225600000000-closed"
 
 
 def test_an_alert_of_another_store_has_another_id() -> None:
-    assert alert_of(OPEN, "store").id != alert_of(OPEN, "other").id
+    assert build_alert(OPEN, "store").id != build_alert(OPEN, "other").id
 
 
 def test_an_alert_that_got_a_number_once_more_after_a_backup_was_restored_has_another_id() -> None:
     again = msgspec.structs.replace(OPEN, opened_at=Instant(OPEN.opened_at + 1))
-    assert alert_of(OPEN, "store").id != alert_of(again, "store").id
+    assert build_alert(OPEN, "store").id != build_alert(again, "store").id
 
 
 def test_an_alert_tells_in_which_state_the_row_is_and_since_when() -> None:
-    opened, closed = alert_of(OPEN, "store"), alert_of(CLOSED, "store")
+    opened, closed = build_alert(OPEN, "store"), build_alert(CLOSED, "store")
     assert (opened.state, opened.opened_at, opened.closed_at) == ("open", datetime(2026, 1, 1, tzinfo=UTC), None)
     assert (closed.state, closed.closed_at) == ("closed", datetime(2026, 1, 1, 1, 0, 0, 500_000, UTC))
 
 
 def test_the_event_of_an_open_alert_says_everything() -> None:
-    assert msgspec.json.decode(as_event(alert_of(OPEN, "store"))) == {
+    assert msgspec.json.decode(encode_alert(build_alert(OPEN, "store"))) == {
         "type": "task.alert.opened",
         "timestamp": "2026-01-01T00:00:00Z",
         "data": {
@@ -122,30 +129,30 @@ def test_the_event_of_an_open_alert_says_everything() -> None:
 
 
 def test_the_event_of_a_closed_alert_is_of_the_instant_of_closing() -> None:
-    event = msgspec.json.decode(as_event(alert_of(CLOSED, "store")))
+    event = msgspec.json.decode(encode_alert(build_alert(CLOSED, "store")))
     assert (event["type"], event["timestamp"]) == ("task.alert.closed", "2026-01-01T01:00:00.500000Z")
     assert event["data"]["closed_at"] == event["timestamp"]
 
 
 def test_a_line_names_the_task_and_all_that_is_known_of_the_cause() -> None:
-    assert one_line(alert_of(OPEN, "store")) == (
+    assert format_alert_line(build_alert(OPEN, "store")) == (
         "task order-1 of orders needs a person: charge: card declined (cause step, step charge, code declined,"
         " alert store-7-1767225600000000-open); see: arriero task explain order-1"
     )
 
 
 def test_a_line_leaves_out_a_step_and_a_code_that_there_are_not() -> None:
-    line = one_line(alert_of(msgspec.structs.replace(OPEN, step="", code="", cause="bug"), "store"))
+    line = format_alert_line(build_alert(msgspec.structs.replace(OPEN, step="", code="", cause="bug"), "store"))
     assert "(cause bug, alert " in line
 
 
 def test_the_line_of_a_closed_alert_cannot_be_taken_for_an_open_one() -> None:
-    assert "needs nobody any more" in one_line(alert_of(CLOSED, "store"))
+    assert "needs nobody any more" in format_alert_line(build_alert(CLOSED, "store"))
 
 
 @given(st.text(), st.text())
 def test_a_line_is_one_line_whatever_the_texts_hold(reason: str, task_id: str) -> None:
-    line = one_line(alert_of(msgspec.structs.replace(OPEN, reason=reason, task_id=task_id), "store"))
+    line = format_alert_line(build_alert(msgspec.structs.replace(OPEN, reason=reason, task_id=task_id), "store"))
     assert line.isprintable()
     assert len(line.splitlines()) == 1
 
@@ -155,26 +162,26 @@ jitters = st.floats(0, 1, exclude_max=True)
 
 @given(st.integers(1, 10_000), jitters)
 def test_an_alert_waits_between_half_of_the_first_delay_and_the_longest_one(attempts: int, jitter: float) -> None:
-    assert 2.5 <= again_in(attempts, seconds=5, seconds_max=3_600, jitter=jitter) <= 3_600
+    assert 2.5 <= compute_alert_delay(attempts, seconds=5, seconds_max=3_600, jitter=jitter) <= 3_600
 
 
 @pytest.mark.parametrize(("attempts", "seconds"), [(1, 2.5), (2, 5), (3, 10), (10, 1_280), (11, 1_800), (500, 1_800)])
 def test_the_delay_doubles_up_to_the_longest_one(attempts: int, seconds: float) -> None:
-    assert again_in(attempts, seconds=5, seconds_max=3_600, jitter=0) == seconds
+    assert compute_alert_delay(attempts, seconds=5, seconds_max=3_600, jitter=0) == seconds
 
 
 def test_an_alert_of_code_that_failed_names_the_line_in_its_event_and_in_the_log() -> None:
     trace = (TracedError("KeyError", (LINE,)),)
     row = msgspec.structs.replace(OPEN, trace=msgspec.json.encode(trace).decode())
-    alert = alert_of(row, "store")
+    alert = build_alert(row, "store")
     at = "shop/orders.py:42, in fulfil: `total = prices['nix']`"
-    assert f"charge: card declined, at {at} (cause step" in one_line(alert)
-    told = msgspec.json.decode(as_event(alert))["data"]
+    assert f"charge: card declined, at {at} (cause step" in format_alert_line(alert)
+    told = msgspec.json.decode(encode_alert(alert))["data"]
     assert told["at"] == at
     assert msgspec.convert(told["trace"], Trace) == trace
 
 
 @pytest.mark.parametrize("kept", ["no JSON", "7", '[{"error":7}]'])
 def test_an_alert_whose_trace_cannot_be_read_is_told_all_the_same(kept: str) -> None:
-    alert = alert_of(msgspec.structs.replace(OPEN, trace=kept), "store")
+    alert = build_alert(msgspec.structs.replace(OPEN, trace=kept), "store")
     assert (alert.reason, alert.at, alert.trace) == ("charge: card declined", "", ())

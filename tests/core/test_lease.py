@@ -9,15 +9,21 @@ from hypothesis import strategies as st
 from arriero.core.lease import (
     HELD_FROM,
     PROBATION_FROM,
-    about_of,
-    as_leaving,
+    compute_trusted_until,
+    grant_lease,
+    is_led_by_another,
     is_on_probation,
+    is_retirable,
+    mark_as_leaving,
     may_retire,
+    nobody_frees_until,
     on_process_lost,
     on_stuck,
-    trusted_until,
+    prolong_lease,
+    read_process_about,
+    release_lease,
 )
-from arriero.model import Instant, Loaded, ProcessRow, StepState, TaskState, later
+from arriero.model import Instant, LeaseRow, Loaded, ProcessRow, StepState, TaskState, later
 
 LOST, OTHER = 7, 8
 
@@ -50,7 +56,7 @@ def held_tasks(draw: st.DrawFn) -> list[Loaded]:
 def test_a_lease_is_trusted_for_less_than_its_length_from_before_the_request_left(
     left_at: float, duration: float
 ) -> None:
-    assert left_at <= trusted_until(left_at, duration) < left_at + duration
+    assert left_at <= compute_trusted_until(left_at, duration) < left_at + duration
 
 
 @pytest.mark.parametrize(("lost_count", "alone"), [(0, False), (1, False), (2, True), (3, True)])
@@ -150,8 +156,8 @@ def test_a_task_is_held_at_the_loss_that_the_setting_names(held_from: int, lost_
 
 def test_what_a_process_says_of_itself_stays_when_it_leaves() -> None:
     about = '{"app":"shop","roles":["agents"],"workflows":["fulfil"],"steps":[["bank","charge"]],"policies":{"fulfil":"{}"}}'
-    before = about_of(ProcessRow(1, "a", NOW, False, about))
-    after = about_of(ProcessRow(1, "a", NOW, False, as_leaving(about)))
+    before = read_process_about(ProcessRow(1, "a", NOW, False, about))
+    after = read_process_about(ProcessRow(1, "a", NOW, False, mark_as_leaving(about)))
     assert (before.leaving, after) == (False, msgspec.structs.replace(before, leaving=True))
 
 
@@ -175,3 +181,69 @@ def test_after_a_time_when_nobody_could_write_nobody_is_freed() -> None:
     lapsed, soon = later(NOW, -60), later(NOW, 3)
     assert not may_retire(NOW, lapsed, known_dead=False, nobody_frees_until=soon)
     assert may_retire(soon, lapsed, known_dead=False, nobody_frees_until=soon)
+
+
+# --- what stores ask when they keep leases
+LENGTH = 3.0
+holders = st.sampled_from([None, LOST, OTHER])
+
+
+@st.composite
+def leases(draw: st.DrawFn) -> LeaseRow:
+    return LeaseRow("supervisor", draw(st.integers(0, 5)), draw(holders), draw(instants))
+
+
+@given(leases(), instants)
+def test_a_lease_is_granted_unless_another_process_holds_it_and_it_has_not_lapsed(
+    lease: LeaseRow, now: Instant
+) -> None:
+    granted = grant_lease(lease, OTHER, now, LENGTH)
+    assert (granted is None) is is_led_by_another(lease, OTHER, now) is (lease.holder == LOST and lease.until > now)
+    assert granted is None or (granted.holder, granted.until) == (OTHER, later(now, LENGTH))
+
+
+@given(leases(), instants)
+def test_only_who_still_holds_a_lease_keeps_its_term_and_every_other_grant_begins_the_next(
+    lease: LeaseRow, now: Instant
+) -> None:
+    granted = grant_lease(lease, OTHER, now, LENGTH)
+    if granted is not None:
+        is_still_its_own = lease.holder == OTHER and lease.until > now
+        assert granted.term == lease.term + (0 if is_still_its_own else 1)
+
+
+@given(leases(), st.integers(0, 5), instants)
+def test_a_lease_is_prolonged_for_its_holder_in_its_term_while_it_has_not_lapsed(
+    lease: LeaseRow, term: int, now: Instant
+) -> None:
+    prolonged = prolong_lease(lease, OTHER, term, now, LENGTH)
+    if lease.holder == OTHER and lease.term == term and lease.until > now:
+        assert prolonged == LeaseRow(lease.name, term, OTHER, later(now, LENGTH))
+    else:
+        assert prolonged is None
+
+
+@given(leases(), st.integers(0, 5))
+def test_a_lease_is_given_back_by_its_holder_in_its_term_alone(lease: LeaseRow, term: int) -> None:
+    released = release_lease(lease, OTHER, term)
+    if (lease.holder, lease.term) == (OTHER, term):
+        assert released == LeaseRow(lease.name, term, None, lease.until)
+    else:
+        assert released is None
+
+
+@given(instants, instants, st.booleans(), st.booleans())
+def test_a_process_is_retired_once_and_only_when_its_lease_has_lapsed_or_it_is_dead(
+    until: Instant, now: Instant, retired: bool, dead: bool
+) -> None:
+    process = ProcessRow(LOST, "p", until, retired, "{}")
+    assert is_retirable(process, now, known_dead=dead) is (not retired and (dead or until <= now))
+
+
+@given(instants, instants, instants)
+def test_when_nobody_renewed_for_longer_than_a_lease_all_get_the_time_of_one(
+    known: Instant, last: Instant, now: Instant
+) -> None:
+    until = nobody_frees_until(known, last, now, LENGTH)
+    assert until == (later(now, LENGTH) if now > later(last, LENGTH) else known)
+    assert nobody_frees_until(known, None, now, LENGTH) == known

@@ -14,7 +14,7 @@ import arriero
 from arriero import Agent, Permanent, StepFailed, workflow
 from arriero.core import workflow_loop
 from arriero.core.replay import Execution
-from arriero.definitions import Workflow
+from arriero.declare.workflows import Workflow
 from arriero.model import StepKind, StepState
 
 remote = Agent("remote")

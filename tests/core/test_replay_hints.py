@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arriero.core.replay_hints import hint
+from arriero.core.replay_hints import suggest_source
 
 NOW, LATER = datetime(2026, 11, 20, 14, 15, 31, 5, UTC), datetime(2026, 11, 20, 14, 15, 32, 7, UTC)
 UNIX = 1_795_457_966.9357736
@@ -18,7 +18,7 @@ ONE, OTHER = uuid.UUID(int=2**127 + 5), uuid.UUID(int=2**126 + 7)
 
 
 def hinted(one: Any, other: Any) -> str:
-    return hint(json.dumps(one), json.dumps(other))
+    return suggest_source(json.dumps(one), json.dumps(other))
 
 
 def named(text: str) -> list[str]:
@@ -106,4 +106,4 @@ def test_any_two_values_are_compared_without_an_error(one: Any, other: Any) -> N
 
 
 def test_what_is_no_json_gives_no_hint() -> None:
-    assert hint("{", "{}") == ""
+    assert suggest_source("{", "{}") == ""

@@ -19,8 +19,8 @@ from hypothesis.errors import NoSuchExample
 
 import arriero
 from arriero import Agent, StepFailed, workflow
-from arriero.core.catching_up import results_since
-from arriero.core.replay import Asked, Execution, Raised, Returned, identity_of, replay
+from arriero.core.incremental_replay import find_new_results
+from arriero.core.replay import Execution, Raised, RequestedStep, Returned, identify_step, replay
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskFailure, later
 
 remote = Agent("remote")
@@ -160,7 +160,7 @@ def replays_alike(node: Node, chance: int, by: Replay = replay) -> bool:
 
 def replays_alike_from(run: Run, number: int, rows: list[StepRow], by: Replay) -> bool:
     """The same for a record of ``number`` results and these rows."""
-    recorded = {identity_of(row) for row in rows}
+    recorded = {identify_step(row) for row in rows}
     asked_before = [one for asked in run.opened_by[: number + 1] for one in asked]
     all_asked = [asked_as(one) for asked in run.opened_by for one in asked]
     execution, fresh, why = run.replayed(rows, by=by)
@@ -182,10 +182,10 @@ def goes_on_alike(run: Run, execution: Execution, number: int) -> bool:
         (r for r in run.rows if (r.result_number or 0) > number), key=lambda row: row.result_number or 0
     )
     for row in later_rows:
-        if execution.end is not None or identity_of(row) not in execution.asked:
+        if execution.end is not None or identify_step(row) not in execution.asked:
             return False
         assert row.delivered_at is not None
-        asked = execution.deliver(identity_of(row), result_of(execution, row), row.delivered_at)
+        asked = execution.deliver(identify_step(row), result_of(execution, row), row.delivered_at)
         wanted = run.opened_by[row.result_number or 0]
         if [asked_as(one) for one in asked] != [asked_as(one) for one in wanted]:
             return False
@@ -194,11 +194,11 @@ def goes_on_alike(run: Run, execution: Execution, number: int) -> bool:
 
 def go_on(execution: Execution, known: list[StepRow], now: list[StepRow]) -> None:
     """Deliver the results that are new in a record."""
-    found = results_since(task_row(), {row.step_no: row for row in known}, Loaded(task_row(), "{}", tuple(now)))
+    found = find_new_results(task_row(), {row.step_no: row for row in known}, Loaded(task_row(), "{}", tuple(now)))
     assert found is not None
     for row in found:
         assert row.delivered_at is not None
-        execution.deliver(identity_of(row), result_of(execution, row), row.delivered_at)
+        execution.deliver(identify_step(row), result_of(execution, row), row.delivered_at)
 
 
 def catches_up_alike(node: Node, chance: int, by: CatchUp = go_on) -> bool:
@@ -243,19 +243,19 @@ def stands(execution: Execution) -> tuple[Any, ...]:
 
 def replay_all_at_once(
     execution: Execution, steps: Sequence[StepRow], result_of: Callable[[StepRow], Any]
-) -> tuple[list[Asked], TaskFailure | None]:
+) -> tuple[list[RequestedStep], TaskFailure | None]:
     """What replay must not do: hand over every recorded result before the code runs again."""
     new = execution.begin()
     left = sorted((s for s in steps if s.result_number is not None), key=lambda step: step.result_number or 0)
     run_code = execution._run
-    while ready := [step for step in left if identity_of(step) in execution._waiting and execution.end is None]:
+    while ready := [step for step in left if identify_step(step) in execution._waiting and execution.end is None]:
         execution._run = list  # type: ignore[method-assign]
         for step in ready:
             assert step.delivered_at is not None
-            execution.deliver(identity_of(step), result_of(step), step.delivered_at)
+            execution.deliver(identify_step(step), result_of(step), step.delivered_at)
         new += run_code()
         left = [step for step in left if step not in ready]
-    recorded = {identity_of(step) for step in steps}
+    recorded = {identify_step(step) for step in steps}
     vars(execution).pop("_run", None)  # the class's own again
     return [one for one in new if one.identity not in recorded], None
 
@@ -313,7 +313,7 @@ def test_results_delivered_all_at_once_would_be_convicted() -> None:
 def test_results_delivered_in_another_order_would_be_convicted() -> None:
     def by_opening(
         execution: Execution, steps: Sequence[StepRow], result_of: Callable[[StepRow], Any]
-    ) -> tuple[list[Asked], TaskFailure | None]:
+    ) -> tuple[list[RequestedStep], TaskFailure | None]:
         ended = [step for step in steps if step.result_number is not None]
         number = {step.step_no: i for i, step in enumerate(ended, 1)}
         other = [msgspec.structs.replace(step, result_number=number.get(step.step_no)) for step in steps]

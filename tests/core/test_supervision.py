@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from arriero.commands import BeginUndo, GaveUp, Hold, RetryAsked
 from arriero.core.backoff import DELAY_SECONDS_MAX, attempt_delay
 from arriero.core.supervision import (
+    find_pivot,
     may_have_happened,
     on_attempt_failed,
     on_limit_passed,
     on_overdue,
     on_starved,
     on_task_failed,
-    pivot_of,
-    step_policy,
+    read_step_policy,
 )
 from arriero.model import StepFailure, StepKind, StepRow, StepState, TaskFailure, seconds_between
 
@@ -133,7 +133,7 @@ def test_a_request_nobody_took_fails_and_is_in_doubt_only_if_it_was(in_doubt: bo
 
 
 def test_the_policy_is_read_from_the_row() -> None:
-    assert step_policy(step_row(policy=step_policy_text(attempts=7, cool_off=60))).supervision.attempts == 7
+    assert read_step_policy(step_row(policy=step_policy_text(attempts=7, cool_off=60))).supervision.attempts == 7
 
 
 # --- what may have happened
@@ -165,11 +165,11 @@ def test_the_first_pivot_that_happened_or_may_have_is_found() -> None:
         step_row(4, pivot=True, state=StepState.RUNNING),
         step_row(5, pivot=True, state=StepState.COMPLETED),
     )
-    assert pivot_of(steps) == steps[4]
-    assert pivot_of(steps[:4]) is None  # one that is being attempted bars nothing yet: the undo waits for its end
+    assert find_pivot(steps) == steps[4]
+    assert find_pivot(steps[:4]) is None  # one that is being attempted bars nothing yet: the undo waits for its end
     in_doubt = step_row(4, pivot=True, state=StepState.RUNNING, in_doubt=True)
-    assert pivot_of((*steps[:3], in_doubt)) == in_doubt
-    assert pivot_of((step_row(1, kind=StepKind.COMPENSATION, pivot=True),)) is None
+    assert find_pivot((*steps[:3], in_doubt)) == in_doubt
+    assert find_pivot((step_row(1, kind=StepKind.COMPENSATION, pivot=True),)) is None
 
 
 # --- tasks that cannot go forward

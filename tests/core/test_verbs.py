@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from core_events import as_plain
 from core_rows import (
     NOW,
     OneTask,
@@ -17,10 +18,17 @@ from core_rows import (
 )
 
 from arriero.commands import Operate
-from arriero.core.chain import payload_hash
 from arriero.core.changes import Change, Refused
-from arriero.core.compensation import idempotency_key
-from arriero.core.verbs import VERB_RULES, allowed_verbs, judged, operate, possible_verbs, to_be_redone
+from arriero.core.undo import build_idempotency_key
+from arriero.core.verbs import (
+    VERB_RULES,
+    find_verb_refusal,
+    list_allowed_verbs,
+    list_possible_verbs,
+    list_steps_to_redo,
+    operate,
+)
+from arriero.history_chain import payload_hash
 from arriero.model import (
     Instant,
     Loaded,
@@ -128,7 +136,7 @@ def _command(verb: Verb, of: Loaded, **changes: Any) -> Operate:
 def _operated(verb: Verb, of: Loaded, **changes: Any) -> Change:
     result = operate(_command(verb, of, **changes), OneTask(of), LATER)
     assert isinstance(result, Change), result
-    assert judged(_command(verb, of, **changes), of, LATER) is None
+    assert find_verb_refusal(_command(verb, of, **changes), of, LATER) is None
     return result
 
 
@@ -142,9 +150,9 @@ def _refused(verb: Verb, of: Loaded, **changes: Any) -> str:
     assert (refusal.verdict, refusal.state, refusal.allowed) == (
         "not_allowed",
         of.task.state,
-        allowed_verbs(of.task, of.life),
+        list_allowed_verbs(of.task, of.life),
     )
-    assert judged(command, of, LATER) == refusal
+    assert find_verb_refusal(command, of, LATER) == refusal
     assert repr(of.task.task_id) in refusal.detail
     return refusal.detail
 
@@ -157,7 +165,7 @@ def _after(of: Loaded, change: Change) -> Loaded:
 
 
 def _kinds(change: Change) -> list[str]:
-    return [event["type"] for event in change.events]
+    return [event.type for event in change.events]
 
 
 # --- the table
@@ -174,7 +182,7 @@ def test_a_verb_is_carried_out_exactly_where_the_table_allows_it(verb: Verb, sit
     task = of.task
     fits = (task.paused_at is not None) == (verb is Verb.RESUME) or verb not in (Verb.PAUSE, Verb.RESUME)
     in_table = task.state in TABLE[verb].split()
-    assert (verb in possible_verbs(task)) == (in_table and fits)
+    assert (verb in list_possible_verbs(task)) == (in_table and fits)
     if not (in_table and fits) or (verb, situation) in EXCEPT:
         assert EXCEPT.get((verb, situation), "") in _refused(verb, of)
         return
@@ -185,7 +193,7 @@ def test_a_verb_is_carried_out_exactly_where_the_table_allows_it(verb: Verb, sit
     assert after.revision > task.revision
     opens = task.ended_at is not None and verb in (Verb.RESUBMIT, Verb.COMPENSATE)
     assert after.incarnation == task.incarnation + opens
-    event = change.events[0]
+    event = as_plain(change.events)[0]
     assert {name: event[name] for name in ("type", "verb", "by", "reason", "before", "after", "incarnation")} == {
         "type": "operator.action",
         "verb": verb,
@@ -217,7 +225,7 @@ def test_whoever_saw_another_incarnation_came_too_late_and_is_told_what_the_task
     assert (refusal.verdict, refusal.state, refusal.allowed) == (
         "came_first",
         of.task.state,
-        allowed_verbs(of.task, of.life),
+        list_allowed_verbs(of.task, of.life),
     )
     assert f"is {of.task.state} in incarnation {of.task.incarnation}" in refusal.detail
 
@@ -237,7 +245,7 @@ def test_what_is_allowed_while_paused_leaves_it_paused_unless_it_ends_the_pause(
     if of.task.state.value not in TABLE[Verb.PAUSE].split():
         return
     paused = _after(of, _operated(Verb.PAUSE, of))
-    if verb not in possible_verbs(paused.task) or (verb, situation) in EXCEPT:
+    if verb not in list_possible_verbs(paused.task) or (verb, situation) in EXCEPT:
         _refused(verb, paused)
         return
     after = _operated(verb, paused).task
@@ -271,7 +279,7 @@ def test_a_step_that_nobody_took_in_time_is_set_back_to_the_same_attempt() -> No
 def test_a_failure_that_was_recorded_after_the_end_is_done_again_too() -> None:
     """By the order of the record, not by the clock: both may bear the same instant."""
     of = _in_error(failed(1, result_number=4), failed(2), failed(3), failure=failure_text(redo=(2,), results=3))
-    assert [step.ordinal for step in to_be_redone(of.task, of.life)] == [1, 2]
+    assert [step.ordinal for step in list_steps_to_redo(of.task, of.life)] == [1, 2]
     change = _operated(Verb.RESUBMIT, of)
     assert [step.ordinal for step in change.steps] == [1, 2]
     assert change.task.branched_at == NOW
@@ -288,7 +296,7 @@ def test_of_a_task_held_by_a_release_that_kept_only_name_and_reason_what_fits_bo
         refused(1, "a", "caught"), refused(2, "a", "p A2"), refused(3, "a", "p A3"),
         failure=msgspec.json.encode(TaskFailure("step", "p A2", "a")).decode(),
     )  # fmt: skip
-    assert [step.ordinal for step in to_be_redone(of.task, of.life)] == [2, 3]
+    assert [step.ordinal for step in list_steps_to_redo(of.task, of.life)] == [2, 3]
 
 
 def test_the_earliest_branch_of_all_incarnations_is_kept() -> None:
@@ -307,7 +315,7 @@ def test_nothing_branches_where_nothing_is_done_again() -> None:
 def test_a_resubmitted_task_has_its_whole_limit_again() -> None:
     policy = msgspec.json.encode(TaskPolicy(60.0, Supervision())).decode()
     change = _operated(Verb.RESUBMIT, _in_error(done(1), failed(2), policy=policy, complete_by=NOW))
-    assert change.task.complete_by == later(LATER, 60) == change.events[0]["complete_by"]
+    assert change.task.complete_by == later(LATER, 60) == as_plain(change.events)[0]["complete_by"]
 
 
 def test_doubts_stay_over_a_resubmission() -> None:
@@ -329,10 +337,14 @@ def test_edited_arguments_are_sent_under_a_new_key_and_what_the_code_asks_stays(
     change = _operated(Verb.RESUBMIT, of, step=2, arguments='{"card":"new"}')
     (edited,) = change.steps
     assert (edited.arguments, edited.asked) == ('{"card":"new"}', '{"card":"old"}')
-    of_its_name = idempotency_key("store", 1, 2, StepKind.STEP, "charge", "#1")  # which the code may yet ask for anew
+    of_its_name = build_idempotency_key(
+        "store", 1, 2, StepKind.STEP, "charge", "#1"
+    )  # which the code may yet ask for anew
     assert edited.idempotency_key not in (of.steps[1].idempotency_key, of_its_name)
     assert _operated(Verb.RESUBMIT, of, step=2, arguments='{"card":"new"}').steps == [edited]
-    assert [e["idempotency_key"] for e in change.events if e["type"] == "step.edited"] == [edited.idempotency_key]
+    assert [e["idempotency_key"] for e in as_plain(change.events) if e["type"] == "step.edited"] == [
+        edited.idempotency_key
+    ]
 
 
 def test_arguments_edited_twice_still_remember_what_the_code_asks() -> None:
@@ -417,12 +429,12 @@ def _forms(verb: Verb, of: Loaded) -> list[Operate]:
 def test_what_is_said_to_be_allowed_is_just_what_would_be_carried_out(situation: str) -> None:
     of = SITUATIONS.get(situation, STUCK)
     for verb in Verb:
-        is_carried_out = any(judged(form, of, LATER) is None for form in _forms(verb, of))
-        assert (verb in allowed_verbs(of.task, of.life)) == is_carried_out, verb
+        is_carried_out = any(find_verb_refusal(form, of, LATER) is None for form in _forms(verb, of))
+        assert (verb in list_allowed_verbs(of.task, of.life)) == is_carried_out, verb
 
 
 def test_of_a_stuck_undo_every_verb_says_the_same_remedy() -> None:
-    assert allowed_verbs(STUCK.task, STUCK.life) == (Verb.ANSWER,)
+    assert list_allowed_verbs(STUCK.task, STUCK.life) == (Verb.ANSWER,)
     assert "step2 may have happened and has no compensation: answer it first" in _refused(Verb.RESUBMIT, STUCK)
     assert "answer step2 first" in _refused(Verb.COMPENSATE, STUCK)
     assert "then resubmit goes on with it" in _refused(Verb.COMPENSATE, STUCK)
@@ -431,7 +443,7 @@ def test_of_a_stuck_undo_every_verb_says_the_same_remedy() -> None:
 def test_arguments_of_the_workflow_are_edited_as_long_as_its_code_has_asked_for_no_step() -> None:
     change = _operated(Verb.RESUBMIT, _in_error(), arguments='{"n":2}')
     assert (change.arguments, change.task.state) == ('{"n":2}', TaskState.PENDING)
-    (event,) = (event for event in change.events if event["type"] == "operator.action")
+    (event,) = (event for event in as_plain(change.events) if event["type"] == "operator.action")
     assert event["arguments"] == payload_hash('{"n":2}')
     assert _operated(Verb.RESUBMIT, _in_error()).arguments is None
     assert "only the arguments of a step" in _refused(Verb.RESUBMIT, _in_error(done(1)), arguments='{"n":2}')
@@ -504,7 +516,7 @@ def test_a_limit_only_moves_later(complete_by: Instant | None, said: str) -> Non
 
 def test_a_limit_moves_to_so_long_from_now() -> None:
     change = _operated(Verb.EXTEND, _limited(), within=100.5)
-    assert change.task.complete_by == later(LATER, 100.5) == change.events[0]["complete_by"]
+    assert change.task.complete_by == later(LATER, 100.5) == as_plain(change.events)[0]["complete_by"]
     assert change.steps == []
 
 

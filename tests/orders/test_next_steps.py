@@ -3,7 +3,9 @@
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -44,15 +46,22 @@ def test_they_name_the_program_as_it_was_started(monkeypatch: pytest.MonkeyPatch
     assert ".venv/bin/arriero doctor" in "\n".join(next_steps("sqlite:///x.db", LIVES))
 
 
+@pytest.fixture
+def folder_on_disk() -> Iterator[Path]:
+    """Tests' temporary folders may be in memory, and of a store there `arriero doctor` says that it needs care."""
+    with TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.acceptance
-def test_each_command_works_on_what_the_demo_left(tmp_path: Path) -> None:
+def test_each_command_works_on_what_the_demo_left(folder_on_disk: Path) -> None:
     arriero = Path(sys.executable).parent / "arriero"
     options = ["--orders", "60", "--kills", "0", "--keep", "kept"]
-    done = subprocess.run([arriero, "demo", *options], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run([arriero, "demo", *options], cwd=folder_on_disk, capture_output=True, text=True, check=True)
     named = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ") and "    # " in line]
     export = next(line.strip() for line in done.stdout.splitlines() if line.strip().startswith("export "))
     assert len(named) >= 2
     for line in named:
         shell = f"{export}; {line}"
-        told = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False)
+        told = subprocess.run(["bash", "-c", shell], cwd=folder_on_disk, capture_output=True, text=True, check=False)
         assert (told.returncode, told.stderr) == (0, ""), shlex.join([line, told.stdout, told.stderr])

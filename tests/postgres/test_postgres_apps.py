@@ -5,12 +5,12 @@ import asyncio
 import msgspec
 import psycopg
 import pytest
+from postgres_servers import database, emptied
+from store_world import submission
 
 from arriero.errors import AppCollision
 from arriero.model import ProcessAbout
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import database, emptied
-from tests.store.store_world import submission
 
 PATIENCE = 30.0
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0 AND datname = current_database()"

@@ -12,21 +12,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import cli_calls
 import psycopg
 import pytest
+from cli_calls import Run, arriero, json_lines, order
 from click.testing import CliRunner, Result
+from postgres_servers import as_role, pooled, server, without_password, worker
 
 from arriero import TaskFailed
 from arriero.cli.main import commands
-from arriero.core import server_diagnosis
+from arriero.explain import doctor_server as server_diagnosis
 from arriero.store import schema_of
 from arriero.store.migrate import Grant
-from arriero.store.postgres import facts, migrating
+from arriero.store.postgres import inspection as facts
+from arriero.store.postgres import migrating
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server
-from tests.cli import cli_calls
-from tests.cli.cli_calls import Run, arriero, json_lines, order
-from tests.postgres_servers import as_role, pooled, server, without_password, worker
 
 Call = Callable[..., Result]
 APP = cli_calls.APP
@@ -140,7 +141,10 @@ def test_commands_change_a_store_on_a_server(sold: Call, url: str) -> None:
     assert json.loads(submitted.stdout) == {"id": "one", "workflow": "later", "state": "pending"}
     assert sold("task", "pause", "one", "--reason", "wait").exit_code == 0
     assert sold("replies", QUEUE).exit_code == 0
-    done(url, f"UPDATE arriero.task SET submitted_at = submitted_at - {10 * DAY}, ended_at = ended_at - {10 * DAY}")
+    done(
+        url,
+        f"UPDATE arriero.task SET submitted_at = submitted_at - {10 * DAY}, ended_at = ended_at - {10 * DAY}",
+    )
     (removed,) = json_lines(sold("purge", "--older-than", "8d", "--yes", "--json").stdout)
     assert removed["removed"] == 2
     assert [task["id"] for task in json_lines(sold("task", "list", "--json").stdout)] == ["one", "later", "buggy"]

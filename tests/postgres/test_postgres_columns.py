@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from postgres_servers import database, emptied
 
 from arriero.errors import InvalidInput
 from arriero.model import Turn
 from arriero.store.postgres import columns
-from arriero.store.postgres.session import Limits, Session, Statements
+from arriero.store.postgres.session import Limits, PostgresSession, Statements
 from arriero.store.postgres.target import target_of
-from tests.postgres_servers import database, emptied
 
 NAMES = ("task_no", "output", "turn", "not_before", "priority", "taken", "gap_within", "told")
 INSERT = columns.insert_rows("alike", NAMES)
@@ -60,21 +60,21 @@ def stranger(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
-def session(url: str, stranger: psycopg.Connection[Any]) -> Iterator[Session]:
+def session(url: str, stranger: psycopg.Connection[Any]) -> Iterator[PostgresSession]:
     target = target_of(url)
-    made = Session(target, Statements(target.schema), limits=Limits(lock=1.0, statement=10.0))
+    made = PostgresSession(target, Statements(target.schema), limits=Limits(lock=1.0, statement=10.0))
     yield made
     made.close()
 
 
-def write(session: Session, statement: columns.Write, rows: Sequence[Any], *, in_turn: bool) -> None:
+def write(session: PostgresSession, statement: columns.Write, rows: Sequence[Any], *, in_turn: bool) -> None:
     """All at once, or one after the other."""
     for some in [[row] for row in rows] if in_turn else [rows]:
         session.transact(lambda transaction, some=some: transaction.write(statement, some))  # type: ignore[misc]
 
 
 def kept(stranger: psycopg.Connection[Any]) -> list[Kept]:
-    found = stranger.execute(f"SELECT {columns.listed(NAMES)} FROM arriero.alike ORDER BY task_no").fetchall()
+    found = stranger.execute(f"SELECT {columns.list_columns(NAMES)} FROM arriero.alike ORDER BY task_no").fetchall()
     read = msgspec.json.Decoder(tuple[str, ...]).decode
     return [
         Kept(*row[:2], row[2] and Turn(row[2]), *row[3:-1], None if row[-1] is None else read(row[-1])) for row in found
@@ -88,7 +88,7 @@ def kept(stranger: psycopg.Connection[Any]) -> list[Kept]:
     ids=["structs", "dicts"],
 )
 def test_rows_are_kept_as_they_are_however_many_travel_together(
-    session: Session,
+    session: PostgresSession,
     stranger: psycopg.Connection[Any],
     statement: columns.Write,
     rows: Sequence[Any],
@@ -100,7 +100,7 @@ def test_rows_are_kept_as_they_are_however_many_travel_together(
 
 @pytest.mark.parametrize("in_turn", [True, False], ids=["one", "many"])
 def test_rows_are_changed_by_their_keys_however_many_travel_together(
-    session: Session, stranger: psycopg.Connection[Any], in_turn: bool
+    session: PostgresSession, stranger: psycopg.Connection[Any], in_turn: bool
 ) -> None:
     """Each row gets what the next one had, so that every value becomes null once and stops being it once."""
     before = (*ROWS, Kept(7, "it stays"))
@@ -116,7 +116,7 @@ def test_rows_are_changed_by_their_keys_however_many_travel_together(
 @pytest.mark.parametrize("others", [0, 1], ids=["one", "many"])
 @pytest.mark.parametrize("text", ["be\0fore", "\0", "\ud800"])
 def test_a_text_that_cannot_be_kept_is_refused_and_nothing_is_kept(
-    session: Session, stranger: psycopg.Connection[Any], text: str, others: int
+    session: PostgresSession, stranger: psycopg.Connection[Any], text: str, others: int
 ) -> None:
     rows = [Kept(1, text), Kept(2)][: 1 + others]
     with pytest.raises(InvalidInput):
@@ -126,8 +126,8 @@ def test_a_text_that_cannot_be_kept_is_refused_and_nothing_is_kept(
     assert len(kept(stranger)) == len(ROWS)
 
 
-def test_a_statement_for_one_row_is_prepared_once_whatever_the_values(session: Session) -> None:
+def test_a_statement_for_one_row_is_prepared_once_whatever_the_values(session: PostgresSession) -> None:
     """A driver that told the types of integers by their sizes would have it prepared for each."""
     write(session, INSERT, ROWS, in_turn=True)
     prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'INSERT %'"
-    assert session.connected().execute(prepared).fetchone() == (1,)
+    assert session.get_connection().execute(prepared).fetchone() == (1,)

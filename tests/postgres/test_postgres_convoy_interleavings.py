@@ -16,6 +16,9 @@ import msgspec
 import psycopg
 import pytest
 from interleaving import Operation, Pair, Ran, is_write, replace_statement
+from postgres_servers import emptied, server, worker
+from store_checks import broken_links, disagreements, history_violations
+from store_world import FAILED, NOON, TestClock, submission
 from test_postgres_interleavings import FIRST, HOLDER, Asked, applied, claim_of, prepared
 
 from arriero.commands import (
@@ -36,14 +39,11 @@ from arriero.commands import (
 )
 from arriero.model import ConvoyVerb, Instant, TaskRow, TaskState, Verb, later
 from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
-from arriero.store.base import Busy, StateStore
+from arriero.store.contract import Busy, StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import submitting
-from arriero.store.postgres.session import Session
+from arriero.store.postgres.session import PostgresSession
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import emptied, server, worker
-from tests.store.store_checks import broken_links, disagreements, history_violations
-from tests.store.store_world import FAILED, NOON, TestClock, submission
 
 Scene = Callable[[StateStore, TestClock, str], Awaitable[tuple[Asked, Asked]]]
 # All there are take ten minutes: they are for `make torture`; each commit runs some of them.
@@ -68,7 +68,7 @@ BESIDE_VERBS = {("lock_next_waiting", "seal_drained"), ("seal_drained", "select_
 
 # --- what is asked
 def submits(at: Instant, *commands: Submit) -> Asked:
-    def in_session(session: Session) -> Any:
+    def in_session(session: PostgresSession) -> Any:
         while True:
             try:
                 answers_of, _ = session.transact(lambda t: submitting.submit(t, commands, at, frozenset()))

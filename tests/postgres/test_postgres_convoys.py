@@ -10,7 +10,10 @@ import msgspec
 import psycopg
 import pytest
 from interleaving import replace_statement
+from postgres_servers import database, emptied, server, worker
 from psycopg.rows import scalar_row
+from store_checks import broken_links, disagreements, history_violations
+from store_world import FAILED, KNOWN, NOON, OTHERWISE, TestClock, World, submission
 from test_postgres_plans import Explaining, faults
 
 from arriero import Agent, App, Attempt, InvalidInput, TransactionConflict, workflow
@@ -29,14 +32,11 @@ from arriero.commands import (
     Submitted,
 )
 from arriero.core import transitions
-from arriero.core.placing import Spot, first_convoy, first_tail, needs_convoy
+from arriero.core.placement import Spot, build_first_convoy, build_first_tail, needs_convoy
 from arriero.model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, StatusRow, TailRow, TaskRow, Verb
 from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
-from arriero.store.base import Busy, ConvoyLoaded
+from arriero.store.contract import Busy, ConvoyLoaded
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import database, emptied, server, worker
-from tests.store.store_checks import broken_links, disagreements, history_violations
-from tests.store.store_world import FAILED, KNOWN, NOON, OTHERWISE, TestClock, World, submission
 
 PATIENCE = 30.0
 KEY = "customer-7"
@@ -81,7 +81,7 @@ async def app(url: str) -> AsyncIterator[App]:
         pass
     async with shop(url) as opened:
         yield opened
-        await is_sound(opened._store_open())
+        await is_sound(opened.session.store)
 
 
 async def is_sound(store: Any) -> None:
@@ -182,7 +182,7 @@ async def test_whoever_has_waited_for_a_key_up_to_the_lock_timeout_is_told_to_ru
             with pytest.raises(error, match="lock timeout"):
                 await submits(app, other, "b")
             await other.rollback()
-        (answer,) = await app._store_open().submit([submission("b", convoy=KEY)])
+        (answer,) = await app.session.store.submit([submission("b", convoy=KEY)])
         assert isinstance(answer, Busy)
         assert KEY in str(answer)
     await by_python_alone(app, "b")
@@ -493,8 +493,8 @@ def spot_of(
     before: ConvoyLoaded | None, command: Submit, convoy_no: int, now: Instant
 ) -> tuple[TailRow, ConvoyRow, Spot]:
     if before is None:
-        tail = first_tail(convoy_no, command)
-        row = first_convoy(tail, now)
+        tail = build_first_tail(convoy_no, command)
+        row = build_first_convoy(tail, now)
     else:
         tail, row = before.tail, before.convoy
     return tail, row, Spot(tail, row if needs_convoy(command, tail, row.expected) else None)
@@ -520,7 +520,7 @@ async def test_rows_and_events_are_those_that_core_makes(
         assert command.sequence < tail.last_rank
         assert (after.tail, after.convoy) == (tail, row)
         return
-    expected = transitions.new_task(command, answer.task_no, world.clock(), spot)
+    expected = transitions.build_new_task(command, answer.task_no, world.clock(), spot)
     assert expected.convoy is not None
     assert (after.tail, after.convoy) == (expected.convoy.tail, expected.convoy.convoy or row)
     (link,) = [found async for found in world.store.history(answer.task_no)]

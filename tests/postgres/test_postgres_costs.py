@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from postgres_servers import server, worker
 
 from arriero import Agent, App, Attempt, workflow
-from tests.postgres_servers import server, worker
 
 TASKS = 20
 TABLES = ("task", "body", "step")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
-from tests.postgres_servers import as_role, server, worker
+from postgres_servers import as_role, server, worker
 
 pytestmark = pytest.mark.acceptance
 

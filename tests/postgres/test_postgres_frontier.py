@@ -5,16 +5,16 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_servers import server, worker
 
 from arriero.commands import Claim, Claimed
 from arriero.model import Instant, later
 from arriero.store.postgres import frontier
 from arriero.store.postgres.frontier import DEAD_A_LOOK, DEAD_FEW, LOOKS_MAX, SLACK, Frontier
-from arriero.store.postgres.pipeline import Asked
+from arriero.store.postgres.pipeline import PendingAnswer
 from arriero.store.postgres.session import Transaction
 from arriero.store.postgres.store import PostgresStore
 from bench.growth import AGENT, WORKFLOW, submission
-from tests.postgres_servers import server, worker
 
 ENDED = 6_000
 PAGES_MAX = 100  # of one statement: some indexes, and the tasks that it finds
@@ -98,7 +98,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     counted: dict[str, int] = {}
     ask = Transaction.ask
 
-    def counting(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> Asked:
+    def counting(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> PendingAnswer:
         transaction.plain("SAVEPOINT counted")
         sql = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + transaction._statements(name)
         row = transaction._pipeline.ask(sql, parameters).fetchone()

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from postgres_servers import server, worker
 
 from arriero.commands import Applied, Claim, Claimed, Submitted, Take, Taken
 from arriero.model import Instant, StepState, TaskState
-from arriero.store.base import SUPERVISOR_LEASE, Busy, Purge
+from arriero.store.contract import SUPERVISOR_LEASE, Busy, Purge
 from arriero.store.postgres import tables
 from arriero.store.postgres.session import Statements
 from arriero.store.postgres.store import PostgresStore
 from bench.growth import AGENT, NAMES, WORKFLOW, Life, new_step, submission, untimed
-from tests.postgres_servers import server, worker
 
 ANSWER_SECONDS_MAX = 4.0  # less than the longest wait for a lock: whoever waits for the lock itself comes later
 ENDED = 20_000
@@ -210,7 +210,7 @@ async def test_room_is_left_in_the_page_of_a_task_which_changes_without_its_inde
             ("step", tables.UPDATE_STEPS, taken),
             ("step", tables.UPDATE_STEPS, done),
         ):
-            connection.execute(statements.filled(write.of_one).encode(), msgspec.structs.asdict(row))
+            connection.execute(statements.fill(write.of_one).encode(), msgspec.structs.asdict(row))
             counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relid = %s::regclass"
             updates.append((table, connection.execute(counted.encode(), [f"arriero.{table}"]).fetchone()))
         connection.rollback()

@@ -6,18 +6,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied
+from store_world import TestClock, World, step, submission
 
 from arriero.commands import Applied, Claim, Claimed, Refusal, Submitted
 from arriero.errors import ArrieroError, InvalidInput
 from arriero.model import MICROSECONDS
 from arriero.store import committer
-from arriero.store.base import Busy
-from arriero.store.postgres import store as store_module
-from arriero.store.postgres.session import Limits, Session, Statements
+from arriero.store.contract import Busy
+from arriero.store.postgres import lanes
+from arriero.store.postgres.session import Limits, PostgresSession, Statements
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
-from tests.postgres_servers import database, emptied
-from tests.store.store_world import TestClock, World, step, submission
 
 WITHIN_SECONDS = 20.0
 QUICK = Limits(lock=0.2, statement=10.0, idle=5.0)
@@ -31,7 +31,7 @@ def url() -> str:
 @pytest.fixture
 async def store(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
     for name in ("ENGINE", "OTHERS", "RENEWALS"):
-        monkeypatch.setattr(store_module, name, QUICK)
+        monkeypatch.setattr(lanes, name, QUICK)
     made = PostgresStore(f"{url}?listen=off", clock=TestClock())
     await made.open()
     yield made
@@ -133,7 +133,7 @@ async def test_a_submission_that_is_unfit_beside_a_locked_one_costs_the_others_n
 # --- epochs
 async def test_a_registration_under_way_does_not_slip_past_a_new_epoch(url: str, store: PostgresStore) -> None:
     target = target_of(url)
-    session = Session(target, Statements(target.schema), limits=QUICK)
+    session = PostgresSession(target, Statements(target.schema), limits=QUICK)
     with _stranger(url) as slow:
         slow.execute(session._statements("insert_process"), {"instance": "slow", "lease_until": 2**60, "about": "{}"})
         opening = asyncio.ensure_future(store.new_epoch("operator"))

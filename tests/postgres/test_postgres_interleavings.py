@@ -15,6 +15,21 @@ import msgspec
 import psycopg
 import pytest
 from interleaving import STEPS_MAX, Operation, Pair, Ran
+from postgres_servers import emptied, server, worker
+from store_checks import broken_links, disagreements, history_violations
+from store_world import (
+    ALL,
+    COMPLETE_WITHIN,
+    DONE,
+    FAILED,
+    LEASE,
+    NOON,
+    TestClock,
+    gave_up,
+    retry_at,
+    step,
+    submission,
+)
 
 from arriero.commands import (
     Advance,
@@ -38,29 +53,15 @@ from arriero.commands import (
     Taken,
 )
 from arriero.model import AlertRow, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepRow, TaskRow, Verb, later
-from arriero.store.apart import SetApart
-from arriero.store.base import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
+from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
+from arriero.store.engine import processes
 from arriero.store.memory import MemoryStore
-from arriero.store.postgres import processes, reading, submitting
-from arriero.store.postgres.applying import Applying
-from arriero.store.postgres.frontier import Frontiers
-from arriero.store.postgres.session import Session, Transaction
+from arriero.store.postgres import submitting
+from arriero.store.postgres.batch_transaction import Applying
+from arriero.store.postgres.context import StoreContext
+from arriero.store.postgres.session import PostgresSession, Transaction
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import emptied, server, worker
-from tests.store.store_checks import broken_links, disagreements, history_violations
-from tests.store.store_world import (
-    ALL,
-    COMPLETE_WITHIN,
-    DONE,
-    FAILED,
-    LEASE,
-    NOON,
-    TestClock,
-    gave_up,
-    retry_at,
-    step,
-    submission,
-)
+from arriero.store.postgres.store_tables import PostgresRows
 
 FIRST, SECOND, HOLDER = 1, 2, 3  # numbers of processes
 CHUNK = 100  # schedules whose rows are made at once
@@ -84,14 +85,14 @@ Scene = Callable[[StateStore, Sequence[str]], Awaitable[list[Two]]]  # rows for 
 
 
 def _applying(transaction: Transaction, at: Instant) -> Applying:
-    return Applying(transaction, at, Frontiers(), SetApart(lambda: at))
+    return Applying(transaction, StoreContext(lambda: at))
 
 
 def applied(command: AnyCommand, at: Instant = Instant(NOON)) -> Asked:
     async def in_memory(store: MemoryStore) -> Any:
         return (await store.apply([command]))[0]
 
-    def in_session(session: Session) -> Any:
+    def in_session(session: PostgresSession) -> Any:
         answers = session.transact(lambda transaction: _applying(transaction, at).run([command], None))
         assert answers is not None
         return answers[0]
@@ -102,7 +103,7 @@ def applied(command: AnyCommand, at: Instant = Instant(NOON)) -> Asked:
 
 
 def submitted(*commands: Submit) -> Asked:
-    def in_session(session: Session) -> Any:
+    def in_session(session: PostgresSession) -> Any:
         answers: list[Any] = [None]
         while None in answers:  # as the store does: what another brought meanwhile is there to be looked at now
             answers_of, _ = session.transact(lambda t: submitting.submit(t, commands, Instant(NOON), frozenset()))
@@ -112,8 +113,14 @@ def submitted(*commands: Submit) -> Asked:
     return Asked(lambda store: store.submit(commands), in_session, Instant(NOON))
 
 
-def asked(in_memory: Callable[[StateStore], Awaitable[Any]], work: Callable[[Transaction], Any], at: Instant) -> Asked:
-    return Asked(in_memory, lambda session: session.transact(work), at)
+def asked(in_memory: Callable[[StateStore], Awaitable[Any]], work: Callable[[PostgresRows], Any], at: Instant) -> Asked:
+    def in_transaction(transaction: Transaction) -> Any:
+        rows = PostgresRows(transaction, StoreContext(lambda: at))
+        result = work(rows)
+        rows.flush()
+        return result
+
+    return Asked(in_memory, lambda session: session.transact(in_transaction), at)
 
 
 # --- scenes
@@ -285,12 +292,12 @@ async def renew_and_steal(store: StateStore, names: Sequence[str]) -> list[Two]:
         (
             asked(
                 lambda s, n=name: s.renew_lease(n, FIRST, 1, LEASE),  # type: ignore[misc]
-                lambda t, n=name: processes.renew_lease(t, n, FIRST, 1, LEASE, in_time),  # type: ignore[misc]
+                lambda rows, n=name: processes.renew_lease(rows, n, FIRST, 1, LEASE),  # type: ignore[misc]
                 in_time,
             ),
             asked(
                 lambda s, n=name: s.acquire_lease(n, SECOND, "b", LEASE),  # type: ignore[misc]
-                lambda t, n=name: processes.acquire(t, n, SECOND, "b", LEASE, LAPSED),  # type: ignore[misc]
+                lambda rows, n=name: processes.acquire_lease(rows, n, SECOND, "b", LEASE),  # type: ignore[misc]
                 LAPSED,
             ),
         )
@@ -302,7 +309,7 @@ def acquiring(name: str, process_no: int) -> Asked:
     at = Instant(NOON)
     return asked(
         lambda s: s.acquire_lease(name, process_no, "p", LEASE),
-        lambda t: processes.acquire(t, name, process_no, "p", LEASE, at),
+        lambda rows: processes.acquire_lease(rows, name, process_no, "p", LEASE),
         at,
     )
 
@@ -329,12 +336,12 @@ async def renew_and_retire(store: StateStore, names: Sequence[str]) -> list[Two]
 
         renewing = asked(
             renewed,
-            lambda t, n=number: processes.renew(t, n, 1, LEASE, in_time).renewed,  # type: ignore[misc]
+            lambda rows, n=number: processes.renew(rows, n, LEASE).renewed,  # type: ignore[misc]
             in_time,
         )
         retiring = asked(
             lambda s, n=number: s.retire(n, by="b", known_dead=False),  # type: ignore[misc]
-            lambda t, n=number: processes.retire(t, n, "b", False, LAPSED)[0],  # type: ignore[misc]
+            lambda rows, n=number: processes.retire(rows, n, "b", False)[0],  # type: ignore[misc]
             LAPSED,
         )
         made.append((renewing, retiring))
@@ -349,7 +356,7 @@ async def claim_and_retire(store: StateStore, names: Sequence[str]) -> list[Two]
         number = await store.register(name, LEASE)
         retiring = asked(
             lambda s, n=number: s.retire(n, by="b", known_dead=True),  # type: ignore[misc]
-            lambda t, n=number: processes.retire(t, n, "b", True, Instant(NOON))[0],  # type: ignore[misc]
+            lambda rows, n=number: processes.retire(rows, n, "b", True)[0],  # type: ignore[misc]
             Instant(NOON),
         )
         made.append((applied(claim_of(name, number)), retiring))
@@ -425,12 +432,12 @@ class World:
 async def of_memory(store: MemoryStore) -> World:
     leases = {lease.name: (lease.term, lease.holder, lease.until) for lease in store.leases.values()}
     lost_processes = {process.instance: process.retired for process in store.processes.values()}
-    return World([store.loaded(number) for number in store.tasks], store.log, leases, lost_processes, store)
+    return World([store.load_as_is(number) for number in store.tasks], store.log, leases, lost_processes, store)
 
 
 async def of_postgres(store: PostgresStore, pair: Pair, url: str) -> World:
     numbers = [task.task_no for task in await store.list_tasks(limit=100_000)]
-    loaded = pair.sides[0].alone(lambda s: s.transact(lambda transaction: reading.load(transaction, numbers)))
+    loaded = pair.sides[0].alone(lambda s: s.transact(lambda t: PostgresRows(t, StoreContext()).select_tasks(numbers)))
     with psycopg.connect(url) as connection:
         leases = {name: tuple(row) for name, *row in connection.execute("SELECT * FROM arriero.lease")}
         lost_processes = dict(connection.execute("SELECT instance, retired FROM arriero.process").fetchall())

@@ -6,13 +6,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied
 from psycopg.rows import scalar_row
+from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, Entry, InvalidInput, Ledger, workflow
 from arriero.model import LedgerState
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import database, emptied
-from tests.store.store_checks import broken_links, disagreements, history_violations
 
 SECONDS_MAX = 60.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -57,7 +57,7 @@ async def url(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arriero.ledger.BATCH", 7)
+    monkeypatch.setattr("arriero.client.ledger.BATCH", 7)
 
 
 class Unopened:
@@ -105,7 +105,7 @@ async def test_several_that_submit_the_same_at_once_bring_it_once_while_others_s
 async def test_what_an_unopened_ledger_keeps_is_refused_to_sql_and_to_joined_submissions(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arriero.ledger.BATCH", 1)
+    monkeypatch.setattr("arriero.client.ledger.BATCH", 1)
     app = caravan(url)
     async with app.running():  # so that the store knows its workflows
         pass
@@ -124,7 +124,7 @@ async def test_what_an_unopened_ledger_keeps_is_refused_to_sql_and_to_joined_sub
                 with pytest.raises(psycopg.errors.UniqueViolation, match="belongs to a ledger that is not complete"):
                     connection.execute(statement)  # type: ignore[call-overload]  # a text of ours
                 connection.rollback()
-        assert await app._store_open().list_tasks() == []
+        assert await app.session.store.list_tasks() == []
 
 
 async def test_a_task_submitted_by_sql_is_a_duplicate_if_it_is_the_same(url: str) -> None:
@@ -162,7 +162,7 @@ async def test_an_id_that_a_stranger_is_just_submitting_is_a_duplicate_once_he_c
 async def test_a_ledger_is_let_go_by_one_at_a_time(url: str, small_batches: None) -> None:
     app = caravan(url)
     async with app:
-        store: Any = app._store_open()
+        store: Any = app.session.store
         ledger = await store.begin_ledger("may")
         await Unopened(app, "may", lines(13)).written()
         found = await store.find_ledger("may")

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from postgres_servers import database, emptied
+from store_checks import broken_links, disagreements, history_violations
+from store_world import ALL, TASK_POLICY, step, submission
 
 from arriero.commands import Advance, Applied, Claim, Claimed, PutDown, Take, Taken
 from arriero.model import Instant, Loaded, TaskState
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import database, emptied
-from tests.store.store_checks import broken_links, disagreements, history_violations
-from tests.store.store_world import ALL, TASK_POLICY, step, submission
 
 PROCESSES = 4
 TASKS = 200

@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_servers import USUAL, as_role, password_of, server, without_password, worker
 
 from arriero.errors import SchemaOutdated, StoreError
 from arriero.store import existing_store, open_store, schema_of
@@ -19,7 +20,6 @@ from arriero.store.postgres import migrating
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres.binaries import binaries_of
-from tests.postgres_servers import USUAL, as_role, password_of, server, without_password, worker
 
 RELEASED = [migration.name for migration in migrating.known_migrations()]
 LATEST = migrating.known_migrations()[-1]

@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied
 from psycopg.errors import AdminShutdown, InFailedSqlTransaction, LockNotAvailable, UniqueViolation
 
-from arriero.store.postgres.pipeline import Pipeline, statement_of
+from arriero.store.postgres.pipeline import Pipeline, parse_statement
 from arriero.store.postgres.session import hang_up
 from arriero.store.postgres.target import target_of
-from tests.postgres_servers import database, emptied
 
 LARGE = "x" * 30_000_000  # more than any buffer between client and server holds
 NAMED = "SELECT %(number)s::bigint, %(text)s::text, %(number)s::bigint + 1"
@@ -58,7 +58,7 @@ def insert(pipeline: Pipeline, number: object) -> None:
 
 
 def test_a_parameter_that_is_named_twice_has_one_number() -> None:
-    statement = statement_of(NAMED)
+    statement = parse_statement(NAMED)
     assert statement.sql == b"SELECT $1::bigint, $2::text, $1::bigint + 1"
     assert statement.names == ("number", "text")
 

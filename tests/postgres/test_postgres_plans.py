@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from postgres_servers import server, worker
 
 from arriero.commands import HandOver, Process, Refusal, Submitted
 from arriero.model import StepRow, TaskRow
-from arriero.store.postgres import columns, ledgers, submitting, tables
-from arriero.store.postgres.pipeline import Asked, statement_of
+from arriero.store.postgres import columns, ledger_tables, submitting, tables
+from arriero.store.postgres.lanes import ENGINE
+from arriero.store.postgres.pipeline import PendingAnswer, parse_statement
 from arriero.store.postgres.session import Limits, Statements, Transaction
-from arriero.store.postgres.store import ENGINE, PostgresStore
+from arriero.store.postgres.store import PostgresStore
 from bench.growth import AGENT, WORKFLOW, Life, fill, submission, untimed
-from tests.postgres_servers import server, worker
 
 FINISHED = 50_000
 GROWING = {"task", "body", "step", "history"}
@@ -63,7 +64,9 @@ class Explaining:
         self.executed: list[Executed] = []
         ask, write = Transaction.ask, Transaction.write
 
-        def explained_ask(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> Asked:
+        def explained_ask(
+            transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None
+        ) -> PendingAnswer:
             self._explain(
                 transaction,
                 name,
@@ -71,18 +74,18 @@ class Explaining:
             )
             return ask(transaction, name, parameters)
 
-        def explained_write(transaction: Transaction, statement: columns.Write, rows: Sequence[Any]) -> Asked:
+        def explained_write(transaction: Transaction, statement: columns.Write, rows: Sequence[Any]) -> PendingAnswer:
             explained = msgspec.structs.replace(
                 statement, of_one=EXPLAIN + statement.of_one, of_many=EXPLAIN + statement.of_many
             )
-            name = " ".join(transaction._statements.filled(statement.of_one).split()[:3])
+            name = " ".join(transaction._statements.fill(statement.of_one).split()[:3])
             self._explain(transaction, name, lambda: write(transaction, explained, rows))
             return write(transaction, statement, rows)
 
         monkeypatch.setattr(Transaction, "ask", explained_ask)
         monkeypatch.setattr(Transaction, "write", explained_write)
 
-    def _explain(self, transaction: Transaction, name: str, execute: Callable[[], Asked]) -> None:
+    def _explain(self, transaction: Transaction, name: str, execute: Callable[[], PendingAnswer]) -> None:
         transaction.plain("SAVEPOINT explained")
         self.executed.append(Executed(name, _plan_in(execute())))
         transaction.plain("ROLLBACK TO SAVEPOINT explained")
@@ -200,7 +203,7 @@ async def test_what_was_planned_on_an_empty_store_finds_its_rows_by_an_index_for
         await _handle_a_convoy(made.life, f"key-{number}")
     found: list[str] = []
     for lane in ("engine", "submissions"):
-        connection = store._lanes[lane][0].connected()
+        connection = store._lanes[lane][0].get_connection()
         plans = _plans_kept(connection)
         assert len(plans) >= 8
         for statement, plan in plans:
@@ -291,11 +294,11 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
             (columns.TASK, TaskRow, "task", "task_no", (tables.UPDATE_TASKS, tables.REWRITE_TASKS)),
             (columns.STEP, StepRow, "step", "step_no", (tables.UPDATE_STEPS, tables.REWRITE_STEPS)),
         ):
-            last = f"SELECT {columns.listed(names)} FROM arriero.{table} WHERE state <> 'pending' ORDER BY {key} DESC"
+            last = f"SELECT {columns.list_columns(names)} FROM arriero.{table} WHERE state <> 'pending' ORDER BY {key} DESC"
             found = connection.execute(f"{last} LIMIT 1000".encode()).fetchall()
             rows = [kind(*row) for row in found]
             for write in writes:
-                sql = EXPLAIN + statements.filled(write.of_many)
+                sql = EXPLAIN + statements.fill(write.of_many)
                 plan = _plan_in(connection.execute(sql.encode(), {"rows": write.as_json(rows)}))
                 (scan,) = Executed("", plan).scans()
                 assert (scan["Index Name"], scan["Actual Rows"] * scan["Actual Loops"]) == (f"{table}_pkey", 1000)
@@ -306,12 +309,12 @@ def test_one_row_is_written_by_its_key(grown: Grown, when: str) -> None:
     """Planned once for whatever comes, as the engine and submissions have it."""
     grown.statistics_of(when)
     statements = Statements("arriero")
-    modules = (tables, submitting, ledgers)
+    modules = (tables, submitting, ledger_tables)
     writes = {name: w for module in modules for name, w in vars(module).items() if isinstance(w, columns.Write)}
     with psycopg.connect(grown.url) as connection:
         connection.execute(statements("settings"), ENGINE.parameters(local=True))
         for name, write in writes.items():
-            one = statement_of(statements.filled(write.of_one))
+            one = parse_statement(statements.fill(write.of_one))
             connection.execute(b"PREPARE one AS " + one.sql)
             given = ", ".join("NULL" for _ in one.names)
             plan = _plan_in(connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE one ({given})".encode()))

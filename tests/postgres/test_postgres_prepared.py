@@ -2,11 +2,11 @@
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied, pooled
 
 from arriero.errors import StoreError
-from arriero.store.postgres.session import Limits, Session, Statements
+from arriero.store.postgres.session import Limits, PostgresSession, Statements
 from arriero.store.postgres.target import target_of
-from tests.postgres_servers import database, emptied, pooled
 
 LIMITS = Limits(lock=1.0, statement=5.0)
 COUNT = "SELECT count(*) FROM pg_prepared_statements"
@@ -14,11 +14,11 @@ COUNT = "SELECT count(*) FROM pg_prepared_statements"
 
 def _prepared(url: str) -> int:
     target = target_of(url)
-    session = Session(target, Statements(target.schema), limits=LIMITS)
+    session = PostgresSession(target, Statements(target.schema), limits=LIMITS)
     try:
         for _ in range(3):
             session.transact(lambda transaction: transaction.ask("select_now", {"given": None}).fetchone())
-        row = session.connected().execute(COUNT).fetchone()
+        row = session.get_connection().execute(COUNT).fetchone()
         assert row is not None
         return int(row[0])
     finally:
@@ -44,7 +44,7 @@ def test_a_pooler_in_between_is_noticed_and_nothing_is_prepared(url: str) -> Non
 
 def test_a_prepared_statement_survives_a_schema_that_another_release_extends(url: str) -> None:
     target = target_of(url)
-    session = Session(target, Statements(target.schema), limits=LIMITS)
+    session = PostgresSession(target, Statements(target.schema), limits=LIMITS)
 
     def look() -> object:
         return session.transact(lambda transaction: transaction.ask("select_existing", {"task_nos": [1]}).fetchone())
@@ -67,10 +67,10 @@ OURS = ("1s", "pg_catalog, pg_temp")
 def _settings(url: str) -> tuple[object, object]:
     """Inside a transaction of ours, and after it."""
     target = target_of(url)
-    session = Session(target, Statements(target.schema), limits=LIMITS)
+    session = PostgresSession(target, Statements(target.schema), limits=LIMITS)
     try:
         inside = session.transact(lambda transaction: transaction.plain(SHOWN).fetchone())
-        return inside, session.connected().execute(SHOWN).fetchone()
+        return inside, session.get_connection().execute(SHOWN).fetchone()
     finally:
         session.close()
 
@@ -87,7 +87,7 @@ def test_settings_do_not_stay_with_a_pooler_s_connection(url: str) -> None:
 
 def test_settings_outlive_a_transaction_that_failed(url: str) -> None:
     target = target_of(url)
-    session = Session(target, Statements(target.schema), limits=LIMITS)
+    session = PostgresSession(target, Statements(target.schema), limits=LIMITS)
     with pytest.raises(StoreError):
         session.transact(lambda transaction: transaction.plain("SELECT 1 / 0 FROM nothing_of_the_kind").fetchone())
     assert session.transact(lambda transaction: transaction.plain(SHOWN).fetchone()) == OURS

@@ -6,20 +6,19 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied
+from store_checks import broken_links, disagreements, history_violations
+from store_world import TestClock, World, submission
 from test_postgres_convoys import PATIENCE, SOMEBODY_WAITS, until
 
 from arriero import TransactionConflict
 from arriero.commands import Operate, Process, Report, Submitted
-from arriero.model import Instant, Verb
-from arriero.store.apart import SetApart
-from arriero.store.base import Busy, PurgeNamed
-from arriero.store.postgres import purging
-from arriero.store.postgres.session import Transaction
+from arriero.model import Verb
+from arriero.store.contract import Busy, PurgeNamed
+from arriero.store.engine.purging import NamedRows, purge_named
+from arriero.store.engine.transactions import Lane
 from arriero.store.postgres.store import PostgresStore
-from arriero.store.purging import Found
-from tests.postgres_servers import database, emptied
-from tests.store.store_checks import broken_links, disagreements, history_violations
-from tests.store.store_world import TestClock, World, submission
+from arriero.store.postgres.store_tables import PostgresRows
 
 KEY = "customer-7"
 
@@ -46,13 +45,14 @@ class Slowly:
 
     def __init__(self, world: World, task_no: int) -> None:
         self.removed, self._may_commit = threading.Event(), threading.Event()
-        self._found = Found(True, (task_no,), 1)
+        self._found = NamedRows(True, (task_no,), 1)
         self._which = PurgeNamed(what="convoy", name=KEY, ended_before=world.clock())
         assert isinstance(world.store, PostgresStore)
-        self.done = asyncio.create_task(world.store._write_at(self._purge, lane="upkeep"))
+        self.done = asyncio.create_task(world.store._write(self._purge, Lane.UPKEEP))
 
-    def _purge(self, transaction: Transaction, now: Instant) -> None:
-        answer = purging.purge(transaction, now, self._which, self._found, "janitor", 100, SetApart(lambda: now))
+    def _purge(self, rows: PostgresRows) -> None:
+        answer = purge_named(self._which, self._found, rows, rows.read_clock(), "janitor", 100)
+        rows.flush()
         assert answer.is_done
         self.removed.set()
         assert self._may_commit.wait(PATIENCE)
@@ -113,9 +113,9 @@ async def test_a_task_that_comes_between_the_look_and_the_locks_keeps_its_key(wo
     await world.submit("new", convoy=KEY)
     assert isinstance(world.store, PostgresStore)
     which = PurgeNamed(what="convoy", name=KEY, ended_before=world.clock())
-    answer = await world.store._write_at(
-        lambda t, now: purging.purge(t, now, which, Found(True, (task_no,), 1), "janitor", 100, SetApart(lambda: now)),
-        lane="upkeep",
+    found = NamedRows(True, (task_no,), 1)
+    answer = await world.store._write(
+        lambda rows: purge_named(which, found, rows, rows.read_clock(), "janitor", 100), Lane.UPKEEP
     )
     assert answer.kept == f"convoy '{KEY}': a task came to it just now; ask again"
     assert len(await world.store.list_tasks()) == 2

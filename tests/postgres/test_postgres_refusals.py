@@ -12,19 +12,19 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from postgres_servers import as_role
+from store_world import TestClock, World, step, submission
 
 from arriero import Agent, App, ArrieroError, Attempt, InvalidInput, SchemaOutdated, StoreError, workflow
 from arriero.cli.main import commands
 from arriero.commands import Applied, Submitted
 from arriero.store import open_store
-from arriero.store.base import Purge
+from arriero.store.contract import Purge
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres.migrating import known_migrations
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres import Server
-from tests.postgres_servers import as_role
-from tests.store.store_world import TestClock, World, step, submission
 
 SECONDS_MAX = 60.0  # when a test counts as hanging
 PASSWORD = "Tr0ub4dor"
@@ -548,8 +548,8 @@ async def test_a_node_whose_server_is_away_tries_seldom_and_goes_on_when_it_is_b
         async with app.running(store=lonely.create_database("shop")):
             assert await (await app.submit(fulfil("one"), task_id="one")).result() == "one"
             monkeypatch.setattr(session_module.psycopg, "connect", counted)
+            since = time.monotonic()  # the tries count from here, too
             lonely.shut_down("immediate")
-            since = time.monotonic()
             while tries.get("arriero-reads", 0) < 8:  # it is the one who polls
                 await asyncio.sleep(0.02)
                 assert time.monotonic() - since < SECONDS_MAX

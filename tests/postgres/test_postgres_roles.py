@@ -11,12 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_servers import as_role, server, worker
+from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, Entry, Permanent, StoreError, TaskFailed, Undo, workflow
 from arriero.store import schema_of
 from arriero.store.migrate import RIGHTS, Grant
-from tests.postgres_servers import as_role, server, worker
-from tests.store.store_checks import broken_links, disagreements, history_violations
 
 PATIENCE = 30.0
 SECRET = "sesame-payload"
@@ -112,7 +112,7 @@ async def test_a_whole_app_runs_as_run_with_verbs_convoys_replies_and_ledgers_an
         await app.submit(pay("later"), task_id="later", delay=3_600)
         await app.task("later").cancel(by="ana", reason="not wanted")
         assert await app.replies("desk").next_ready() is not None
-        store = app._store_open()
+        store = app.session.store
         assert await history_violations(store) == []
         assert await disagreements(store) == []
         assert await broken_links(store) == []
@@ -177,7 +177,7 @@ async def test_submit_submits_by_sql_and_joined_to_its_own_transaction(place: Pl
     async with shop(place.url("run")).running() as app:
         assert await app.task("by-sql", pay).result(PATIENCE) == "charged sql"
         assert await app.task("joined", pay).result(PATIENCE) == "charged joined"
-        assert await history_violations(app._store_open()) == []
+        assert await history_violations(app.session.store) == []
 
 
 TABLES = (

@@ -6,14 +6,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied
 
 from arriero.errors import StoreError
-from arriero.store.postgres.facts import server_facts
+from arriero.store.postgres.inspection import server_facts
 from arriero.store.postgres.pages import Pages
-from arriero.store.postgres.session import Limits, Session, Statements, Transaction, Undecided
+from arriero.store.postgres.session import Limits, PostgresSession, Statements, Transaction, Undecided
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres import Server
-from tests.postgres_servers import database, emptied
 
 LIMITS = Limits(lock=1.0, statement=10.0, idle=0.2)
 TERMINATIONS = 5
@@ -33,13 +33,13 @@ def stranger(url: str) -> Iterator[psycopg.Connection[Any]]:
         connection.execute("DROP TABLE public.kept")
 
 
-def session_of(url: str) -> Session:
+def session_of(url: str) -> PostgresSession:
     target = target_of(url)
-    return Session(target, Statements(target.schema), limits=LIMITS)
+    return PostgresSession(target, Statements(target.schema), limits=LIMITS)
 
 
 @pytest.fixture
-def session(url: str, stranger: psycopg.Connection[Any]) -> Iterator[Session]:
+def session(url: str, stranger: psycopg.Connection[Any]) -> Iterator[PostgresSession]:
     session = session_of(url)
     yield session
     session.close()
@@ -68,7 +68,7 @@ def test_a_server_that_hangs_up_while_it_commits_leaves_nothing_rolled_back_that
 def _terminated_in_commit(url: str, stranger: psycopg.Connection[Any]) -> None:
     """One transaction whose back end is ended while it commits."""
     session, before = session_of(url), count(stranger)
-    pid = session.connected().info.backend_pid
+    pid = session.get_connection().info.backend_pid
 
     def work(transaction: Transaction) -> None:
         transaction.plain("SET LOCAL commit_delay = 100000")  # a tenth of a second
@@ -95,7 +95,7 @@ def _terminated_in_commit(url: str, stranger: psycopg.Connection[Any]) -> None:
 
 
 def test_a_connection_that_ended_while_nobody_used_it_costs_nothing(
-    session: Session, stranger: psycopg.Connection[Any]
+    session: PostgresSession, stranger: psycopg.Connection[Any]
 ) -> None:
     def work(transaction: Transaction) -> str:
         answer = insert(transaction)
@@ -103,21 +103,21 @@ def test_a_connection_that_ended_while_nobody_used_it_costs_nothing(
         return answer
 
     session.transact(lambda transaction: transaction.plain("SELECT 1").fetchone())
-    stranger.execute("SELECT pg_terminate_backend(%s, 10000)", (session.connected().info.backend_pid,))
+    stranger.execute("SELECT pg_terminate_backend(%s, 10000)", (session.get_connection().info.backend_pid,))
     assert session.transact(work) == "answer"
     assert count(stranger) == 1
 
 
 def test_an_error_at_commit_means_rolled_back_and_the_connection_stays(
-    session: Session, stranger: psycopg.Connection[Any]
+    session: PostgresSession, stranger: psycopg.Connection[Any]
 ) -> None:
     stranger.execute("ALTER TABLE public.kept ADD UNIQUE (number) DEFERRABLE INITIALLY DEFERRED")
     session.transact(insert)
-    pid = session.connected().info.backend_pid
+    pid = session.get_connection().info.backend_pid
     with pytest.raises(StoreError, match="duplicate key"):
         session.transact(insert)
     assert count(stranger) == 1
-    assert session.connected().info.backend_pid == pid
+    assert session.get_connection().info.backend_pid == pid
 
 
 @pytest.mark.parametrize(
@@ -126,22 +126,22 @@ def test_an_error_at_commit_means_rolled_back_and_the_connection_stays(
     ids=["its prepared statements are gone", "a table has changed"],
 )
 def test_a_prepared_statement_that_went_bad_is_prepared_anew(
-    session: Session, stranger: psycopg.Connection[Any], spoil: str
+    session: PostgresSession, stranger: psycopg.Connection[Any], spoil: str
 ) -> None:
     def look() -> object:
         return session.transact(lambda transaction: transaction.plain("SELECT number FROM public.kept").fetchall())
 
     assert look() == []
-    (session.connected() if spoil == "DISCARD ALL" else stranger).execute(spoil.encode())
+    (session.get_connection() if spoil == "DISCARD ALL" else stranger).execute(spoil.encode())
     assert look() == []
 
 
 def test_who_reads_a_history_page_by_page_may_take_its_time(
-    session: Session, stranger: psycopg.Connection[Any]
+    session: PostgresSession, stranger: psycopg.Connection[Any]
 ) -> None:
     pages = Pages(session, Statements("arriero"), None)
     pages.next()
-    idle = session.connected().execute("SELECT current_setting('idle_in_transaction_session_timeout')").fetchone()
+    idle = session.get_connection().execute("SELECT current_setting('idle_in_transaction_session_timeout')").fetchone()
     assert idle == ("0",)
     pages.end()
 
@@ -156,18 +156,20 @@ def test_the_doctor_is_told_what_the_server_is_set_to_not_what_arriero_makes_of_
             connection.execute(f"ALTER DATABASE {name} RESET synchronous_commit".encode())
 
 
-def test_a_connection_s_answers_do_not_stay_in_memory(session: Session, stranger: psycopg.Connection[Any]) -> None:
+def test_a_connection_s_answers_do_not_stay_in_memory(
+    session: PostgresSession, stranger: psycopg.Connection[Any]
+) -> None:
     session.transact(lambda transaction: transaction.plain("SELECT repeat('x', 1000000)").fetchall())
     assert session._pipeline is not None
     assert session._pipeline._transformer.pgresult is None
 
 
 def test_no_more_statements_are_prepared_than_the_server_should_keep(
-    session: Session, stranger: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    session: PostgresSession, stranger: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("arriero.store.postgres.pipeline.PREPARED_MAX", 5)
     for number in range(10):
         found = session.transact(lambda transaction, n=number: transaction.plain(f"SELECT {n}").fetchone())  # type: ignore[misc]
         assert found == (number,)
-    kept = session.connected().execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+    kept = session.get_connection().execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
     assert kept == (5,)

@@ -6,14 +6,14 @@ from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
+from postgres_servers import database, emptied
+from store_checks import broken_links, disagreements, history_violations
 
 import arriero
 from arriero import Agent, App, Attempt, workflow
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import database, emptied
-from tests.store.store_checks import broken_links, disagreements, history_violations
 
-KEYS = 40
+KEYS = 20
 EACH = (
     120  # enough for every process to hear of the others with its first renewal, and to let its keys go several times
 )

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from postgres_servers import USUAL, database, emptied
 from psycopg.rows import scalar_row
 from psycopg.types.json import Jsonb
+from store_checks import broken_links, disagreements, history_violations
 
 from arriero import Agent, App, Attempt, InvalidInput, Supervision, TaskFailed, workflow
 from arriero.policies import SECONDS_MAX, TaskPolicy
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres.binaries import binaries_of
-from tests.postgres_servers import USUAL, database, emptied
-from tests.store.store_checks import broken_links, disagreements, history_violations
 
 PATIENCE = 30.0
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from store_checks import broken_links, disagreements, history_violations
+from store_world import TestClock, World, step, submission
 
 from arriero import Agent, App, Attempt, OutcomeUnknown, StoreError, workflow
 from arriero.commands import Applied, Submitted
-from arriero.store.base import Unanswered
+from arriero.store.contract import Unanswered
+from arriero.store.postgres import lanes
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres import store as store_module
 from arriero.store.postgres.session import Limits
 from arriero.store.postgres.store import PostgresStore
-from arriero.testing.postgres import Pair
-from tests.store.store_checks import broken_links, disagreements, history_violations
-from tests.store.store_world import TestClock, World, step, submission
+from lab.postgres import Pair
 
 SECONDS_MAX = 20.0  # when a test counts as hanging
 
@@ -63,8 +64,8 @@ def _asked(server: Any, query: str) -> Any:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits for what a test keeps from coming are short."""
     for name in ("ENGINE", "SUBMISSIONS", "RENEWALS"):
-        monkeypatch.setattr(store_module, name, Limits(lock=0.2, statement=3.0))
-    monkeypatch.setattr(store_module, "OTHERS", Limits(lock=0.2, statement=3.0))
+        monkeypatch.setattr(lanes, name, Limits(lock=0.2, statement=3.0))
+    monkeypatch.setattr(lanes, "OTHERS", Limits(lock=0.2, statement=3.0))
     monkeypatch.setattr(store_module, "DECIDED_SECONDS", 2.0)
     monkeypatch.setattr(store_module, "AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(session_module, "CONNECT_SECONDS_MAX", 0.0)

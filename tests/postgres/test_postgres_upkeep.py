@@ -4,9 +4,9 @@ import asyncio
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied
 
 from arriero import Agent, App, Attempt, Retry, Supervision, workflow
-from tests.postgres_servers import database, emptied
 
 SECONDS_MAX = 60.0
 slow = Agent("slow")
@@ -29,14 +29,14 @@ async def test_what_expires_is_recovered_while_somebody_has_a_table_of_upkeep_or
     url = emptied(database())
     app = App("slow", agents=[slow], workflows=[once], store=url)
     async with app.running():
-        assert app._node is not None
-        assert app._node.session is not None
+        assert app.session.node is not None
+        assert app.session.node.session is not None
         with psycopg.connect(url) as stranger:
             stranger.execute(f"LOCK TABLE arriero.{table} IN ACCESS EXCLUSIVE MODE".encode())
-            upkeep = app._node.session._upkeep
+            upkeep = app.session.node.session._upkeep
             assert upkeep is not None
             upkeep._due = dict.fromkeys(upkeep._due, 0.0)
-            leader = app._node.session.leader
+            leader = app.session.node.session.leader
             renewed = leader._renewed_at
             task = await app.submit(once())
             assert await asyncio.wait_for(task.result(), SECONDS_MAX) > 1

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 
 import psycopg
 import pytest
+from postgres_servers import database, emptied
+from store_world import submission
 
 from arriero import Agent, App, Attempt, workflow
 from arriero.store.postgres import listening
 from arriero.store.postgres.listening import Listener
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import database, emptied
-from tests.store.store_world import submission
 
 WITHIN_SECONDS = 20.0  # an event that does not come by then never comes
 

@@ -93,7 +93,7 @@ async def test_tasks_that_wait_for_a_full_agent_keep_no_others_out(tmp_path) -> 
         return "gone"
 
     app = App("crowd", agents=[blocked, free])
-    app._settings = arriero.runtime.settings.Settings(tasks_max=5, linger_seconds=0.05, poll_seconds=0.01)
+    app.session.settings = arriero.runtime.settings.Settings(tasks_max=5, linger_seconds=0.05, poll_seconds=0.01)
     async with app.running(store=f"sqlite:///{tmp_path}/crowd.db"):
         waiting = [await app.submit(wait()) for _ in range(20)]
         assert await (await app.submit(go())).result(timeout=30) == "gone"

@@ -11,7 +11,7 @@ import pytest
 import arriero
 from arriero import InvalidInput
 from arriero.runtime import crash_points
-from arriero.runtime.crash_points import CRASH_POINTS, VARIABLE, parsed
+from arriero.runtime.crash_points import CRASH_POINTS, VARIABLE, parse_point
 
 SOURCE = Path(arriero.__file__).parent
 
@@ -31,7 +31,7 @@ def test_each_point_has_a_sentence() -> None:
 
 
 def test_name_and_number_are_read() -> None:
-    assert parsed("before_commit:3") == ("before_commit", 3)
+    assert parse_point("before_commit:3") == ("before_commit", 3)
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,11 @@ def test_name_and_number_are_read() -> None:
 )
 def test_anything_else_is_refused_by_name(told: str) -> None:
     with pytest.raises(InvalidInput, match=VARIABLE):
-        parsed(told)
+        parse_point(told)
 
 
 def test_nothing_is_armed_without_the_variable() -> None:
+    assert not crash_points.is_armed
     assert crash_points._name is None
     for name in CRASH_POINTS:
         crash_points.reach(name)

@@ -40,7 +40,7 @@ async def test_a_drain_waits_for_attempts_records_them_and_puts_the_task_down(ma
     task = await first.submit(carry())
     await until(lambda: began == ["first"])
     leaving = asyncio.create_task(running.__aexit__(None, None, None))
-    await until(lambda: first._node is None)
+    await until(lambda: first.session.node is None)
     assert not leaving.done()
     go.pop("first").set()
     await within(leaving)
@@ -63,7 +63,7 @@ async def test_while_one_drains_another_takes_over_at_once(machine: Machine) -> 
     await until(lambda: began == ["first"])
     async with second.running():
         leaving = asyncio.create_task(running.__aexit__(None, None, None))
-        await until(lambda: first._node is None)
+        await until(lambda: first.session.node is None)
         assert await within((await second.submit(load("other"))).result()) == "other"
         go.pop("first").set()
         assert await within(second.task(task.id, carry).result()) == ["first", "second"]
@@ -104,7 +104,7 @@ async def test_what_is_submitted_while_it_drains_is_kept_for_the_next(machine: M
         await app.submit(carry())
         await until(lambda: began == ["first"])
         leaving = asyncio.create_task(running.__aexit__(None, None, None))
-        await until(lambda: app._node is None)
+        await until(lambda: app.session.node is None)
         late = await app.submit(load("late"))
         assert (await late.view()).state == "pending"
         go.pop("first").set()

@@ -24,9 +24,10 @@ from arriero import (
     workflow,
 )
 from arriero.codec import encode, step_error_fields
+from arriero.core import drive
+from arriero.core.task_run import TaskRun
 from arriero.errors import InvalidInput
-from arriero.runtime.live import LiveTask
-from arriero.runtime.scheduler import Scheduler
+from arriero.runtime import speculative_start
 
 
 class Invoice(BaseModel):
@@ -248,22 +249,23 @@ async def test_an_error_of_ours_in_driving_a_task_holds_that_task_alone(
 
     def striking(function: Any) -> Any:
         def strike(*args: Any) -> Any:
-            if any(isinstance(one, LiveTask) and one.task.task_id == struck_task for one in args):
+            if any(isinstance(one, TaskRun) and one.task.task_id == struck_task for one in args):
                 raise RuntimeError("our bug")
             return function(*args)
 
         return strike
 
-    owner: Any = Scheduler if broken == "asking" else LiveTask
-    name = "_requests" if broken == "asking" else "_result_of"
-    monkeypatch.setattr(owner, name, striking(getattr(owner, name)))
+    owners: tuple[Any, ...] = (drive, speculative_start) if broken == "asking" else (TaskRun,)
+    name = "build_first_requests" if broken == "asking" else "_read_result"
+    for owner in owners:
+        monkeypatch.setattr(owner, name, striking(getattr(owner, name)))
     async with testing.running(shop.app) as world:
-        scheduler = world.app._node.session.scheduler  # type: ignore[union-attr]  # it runs
+        scheduler = world.app.session.node.session.scheduler  # type: ignore[union-attr]  # it runs
         if broken == "replaying":
             task = await world.app.submit(shop.pay_in_time(), task_id="struck")
             await world.clock.advance(1)
             struck_task = "struck"
-            scheduler._reload_soon(await task._number(), ())
+            scheduler.reload_soon(await task._find_number(), ())
         else:
             struck_task = "struck"
             task = await world.app.submit(shop.pay(), task_id="struck")
@@ -272,4 +274,4 @@ async def test_an_error_of_ours_in_driving_a_task_holds_that_task_alone(
             await task.result()
         assert [await other.result() for other in others] == ["booked"] * 3
         assert "refund" not in shop.calls
-        assert not scheduler._rereading
+        assert not scheduler._reloads

@@ -97,7 +97,7 @@ async def test_a_compensation_that_fails_is_told(lines: list[str]) -> None:
 async def test_a_task_that_is_held_by_a_bug_is_told_with_its_traceback(lines: list[str]) -> None:
     await failed(buggy())
     (line,) = lines
-    assert line.startswith("task t of buggy is held: KeyError: 'nix'; the line to mend: ")
+    assert line.startswith("task t of buggy is held: KeyError: 'nix'; the line to fix: ")
     assert line.splitlines()[-1].strip() == 'raise KeyError("nix")'
 
 
@@ -143,6 +143,6 @@ async def test_a_line_that_cannot_be_made_costs_no_task(monkeypatch: pytest.Monk
     def broken(*_: object) -> None:
         raise RuntimeError("no line")
 
-    monkeypatch.setattr(failure_log, "failed_attempt", broken)
+    monkeypatch.setattr(failure_log, "describe_failed_attempt", broken)
     await failed(charge())
     assert set(lines) == {"what failed of task t could not be told"}

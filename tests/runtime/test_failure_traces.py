@@ -8,7 +8,7 @@ import pytest
 from runtime_world import Machine, within
 
 from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, TaskFailed, Transient, Undo, testing, workflow
-from arriero.core.tracing import line_to_mend, place_told
+from arriero.failure_location import find_frame_to_fix, format_labelled_location
 from arriero.model import StepFailure, StepRow, TaskFailure, TaskRow
 from arriero.store.sqlite.store import SqliteStore
 
@@ -30,7 +30,7 @@ async def charge(attempt: Attempt, how: str) -> int:
 
 
 @shop.step(retry=Retry(tries=1), supervision=ONCE, effect_free=True)
-def in_thread(attempt: Attempt) -> int:
+def run_in_thread(attempt: Attempt) -> int:
     return price_of("in a thread")
 
 
@@ -57,7 +57,7 @@ async def paid(how: str) -> int:
 
 @workflow
 async def threaded() -> int:
-    return await in_thread()
+    return await run_in_thread()
 
 
 @workflow
@@ -90,7 +90,7 @@ async def ended(call: Any) -> tuple[TaskRow, TaskFailure, list[StepRow], list[di
 
 async def test_a_bug_of_a_workflow_keeps_its_line_in_the_task_and_in_the_history() -> None:
     _, failure, _, events = await ended(fulfil("nix"))
-    frame = line_to_mend(failure.trace)
+    frame = find_frame_to_fix(failure.trace)
     assert frame is not None
     assert (frame.function, frame.source) == ("price_of", 'return {"salt": 1}[name]')
     assert [one.function for one in failure.trace[0].frames] == ["fulfil", "price_of"]
@@ -128,8 +128,8 @@ async def test_each_failed_attempt_keeps_its_line_and_the_task_that_failed_by_it
 @pytest.mark.parametrize(("how", "source"), [("transient", "Transient"), ("permanent", "Permanent")])
 async def test_what_a_step_raises_on_purpose_keeps_its_line(how: str, source: str) -> None:
     _, failure, _, _ = await ended(paid(how))
-    assert "raised at" in place_told(failure.trace)
-    assert f"in charge: `raise {source}(" in place_told(failure.trace)
+    assert "raised at" in format_labelled_location(failure.trace)
+    assert f"in charge: `raise {source}(" in format_labelled_location(failure.trace)
 
 
 async def test_a_plain_function_that_runs_in_a_thread_keeps_its_line(machine: Machine) -> None:
@@ -145,7 +145,7 @@ async def test_a_plain_function_that_runs_in_a_thread_keeps_its_line(machine: Ma
     assert found is not None
     assert found.task.failure is not None
     trace = msgspec.json.decode(found.task.failure, type=TaskFailure).trace
-    assert [frame.function for frame in trace[0].frames] == ["in_thread", "price_of"]
+    assert [frame.function for frame in trace[0].frames] == ["run_in_thread", "price_of"]
     await machine.check()
 
 
@@ -154,7 +154,7 @@ async def test_a_compensation_that_fails_keeps_its_line_and_the_refusal_that_beg
     assert failure.kind == "undo"
     assert [frame.function for frame in failure.trace[0].frames] == ["free", "price_of"]
     assert failure.began_by is not None
-    assert "in undone: `raise Permanent(" in place_told(failure.began_by.trace)
+    assert "in undone: `raise Permanent(" in format_labelled_location(failure.began_by.trace)
     (failed,) = [event for event in events if event["type"] == "compensation.failed"]
     assert msgspec.convert(failed["failure"], StepFailure).trace == failure.trace
 
@@ -162,7 +162,7 @@ async def test_a_compensation_that_fails_keeps_its_line_and_the_refusal_that_beg
 async def test_what_workflow_code_must_not_call_is_named_with_its_line() -> None:
     _, failure, _, _ = await ended(forbidden())
     assert failure.code == "forbidden"
-    assert "in forbidden: `await asyncio.sleep(1)`" in place_told(failure.trace)
+    assert "in forbidden: `await asyncio.sleep(1)`" in format_labelled_location(failure.trace)
 
 
 class Unsayable(Exception):
@@ -210,7 +210,7 @@ async def test_whatever_is_raised_its_line_is_kept(how: str, where: str) -> None
         (row,) = world._store.tasks.values()
     assert row.failure is not None
     assert len(row.failure) < 12_000
-    frame = line_to_mend(msgspec.json.decode(row.failure, type=TaskFailure).trace)
+    frame = find_frame_to_fix(msgspec.json.decode(row.failure, type=TaskFailure).trace)
     assert frame is not None
     assert frame.function in ("hostile", "hostile.<locals>.down", "down")
 
@@ -219,7 +219,7 @@ async def test_attempts_that_succeed_are_never_looked_at(monkeypatch: pytest.Mon
     def look(*_: object) -> None:
         raise AssertionError("nothing has failed")
 
-    for module in ("arriero.runtime.agent_host", "arriero.core.replay", "arriero.runtime.live"):
-        monkeypatch.setattr(f"{module}.trace_of", look)
+    for module in ("arriero.runtime.attempt_run", "arriero.core.replay", "arriero.core.task_run"):
+        monkeypatch.setattr(f"{module}.trace_exception", look)
     async with testing.running(App("shop", agents=[shop], workflows=WORKFLOWS)) as world:
         assert await within((await world.app.submit(fulfil("salt"))).result()) == 1

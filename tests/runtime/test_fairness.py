@@ -12,7 +12,7 @@ from arriero import Agent, App, Attempt, InvalidInput, workflow
 from arriero.commands import Submit
 from arriero.runtime.settings import Settings
 from arriero.runtime.submissions import ON_THE_WAY_MAX
-from arriero.store.base import Busy, Unwritten
+from arriero.store.contract import Busy, Unwritten
 
 MANY = 3_000
 HELD = 200
@@ -55,7 +55,7 @@ def mill(machine: Machine) -> Mill:
 
 def commits_of(app: App) -> list[Sequence[Submit]]:
     """What each commit of submissions brings, from here on."""
-    submissions: Any = app._submissions
+    submissions: Any = app.session.submissions
     write, seen = submissions._committer._write, []
 
     async def noting(batch: Sequence[Submit]) -> Any:
@@ -129,7 +129,7 @@ async def test_whoever_never_ceases_to_submit_does_not_keep_an_app_from_closing_
 async def test_submissions_to_a_key_that_a_transaction_has_open_hold_up_no_others(mill: Mill) -> None:
     """Those wait beside the line for that transaction's end."""
     async with mill.app:
-        submissions: Any = mill.app._submissions
+        submissions: Any = mill.app.session.submissions
         write = submissions._committer._write
 
         async def busy_key(batch: Sequence[Submit]) -> Any:

@@ -73,9 +73,9 @@ async def test_steps_in_as_completed_open_alike_in_every_replay(tmp_path: Path) 
     async with testing.running(app) as world:
         tasks = [await world.app.submit(race(8)) for _ in range(10)]
         await world.clock.advance(1)
-        scheduler = world.app._node.session.scheduler  # type: ignore[union-attr]  # it runs
-        for task_no in list(scheduler.live):
-            scheduler._reload_soon(task_no, ())  # as a process does that goes on from the record
+        scheduler = world.app.session.node.session.scheduler  # type: ignore[union-attr]  # it runs
+        for task_no in list(scheduler.drivers):
+            scheduler.reload_soon(task_no, ())  # as a process does that goes on from the record
         await world.clock.advance(1)
         let_go.set()
         assert [await task.result() for task in tasks] == [56] * 10
@@ -177,11 +177,11 @@ async def test_a_lost_answer_to_a_take_costs_no_place_and_gives_none_twice(
                 raise StoreError("and the store stays away for a moment")
             return await load_held(process_no, limit)
 
-        monkeypatch.setattr(world.app._node.session.committer, "_write", losing)  # type: ignore[union-attr]  # it runs
+        monkeypatch.setattr(world.app.session.node.session.committer, "_write", losing)  # type: ignore[union-attr]  # it runs
         monkeypatch.setattr(store, "load_held", away)
         tasks = [await world.app.submit(go()) for _ in range(6)]
         assert [await task.result() for task in tasks] == [1] * 6
         assert (losses, most) == ({"take": 0, "held": 0}, 1)
-        agents = world.app._node.session.agents  # type: ignore[union-attr]  # it runs
+        agents = world.app.session.node.session.agents  # type: ignore[union-attr]  # it runs
         await world.clock.advance(1)
         assert agents._used["one"] == 0

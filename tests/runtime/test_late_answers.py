@@ -29,7 +29,7 @@ async def late_answers(app: App, count: int = 1) -> list[LateAnswerRow]:
     """Wait until so many are kept of the first task."""
 
     async def look() -> list[LateAnswerRow] | None:
-        found = await app._store_open().late_answers(1)
+        found = await app.session.store.late_answers(1)
         return found if len(found) >= count else None
 
     return await eventually(look)
@@ -68,7 +68,7 @@ async def test_a_cancelled_call_that_answers_after_all_is_kept_and_changes_nothi
     async with app.running(roles=["scheduler", "agents"]):  # no Supervisor: the attempt is still the one that counts
         task = await app.submit(ask_once())
         (answer,) = await late_answers(app)
-        loaded = await app._store_open().find(task.id)
+        loaded = await app.session.store.find(task.id)
         assert loaded is not None
         (step,) = loaded.steps
         assert (str(step.state), step.attempt, step.failure_count) == ("running", 1, 0)
@@ -161,11 +161,11 @@ async def test_a_plain_function_that_outlives_its_time_in_its_thread_is_heard_an
         try:
             assert await within(task.result()) == 2
             agents = session_of(app).agents
-            assert agents.leaked_places() == 1  # as long as its function goes on
+            assert agents.count_leaked_places() == 1  # as long as its function goes on
         finally:
             go.set()
         (answer,) = await late_answers(app)
-        await until(lambda: agents.leaked_places() == 0)
+        await until(lambda: agents.count_leaked_places() == 0)
     assert (answer.attempt, answer.outcome) == (1, "succeeded" if outcome == "value" else "failed")
     assert ("busy" in answer.answer) == (outcome == "error")
     assert sorted(await verdicts(machine)) == ["applied", "stale"]
@@ -193,7 +193,7 @@ async def test_a_late_answer_is_offered_once_and_is_lost_with_the_answer_of_its_
         await until(lambda: offered)
         async with machine.app([], []).running(roles=["supervisor"]):
             assert await within(task.result()) == 2
-        assert await app._store_open().late_answers(1) == []
+        assert await app.session.store.late_answers(1) == []
     assert len(offered) == 1
     await machine.check()
 
@@ -204,7 +204,7 @@ async def test_an_attempt_that_is_told_to_be_late_is_still_not_begun_a_second_ti
     async with app.running(roles=["scheduler", "agents"]):
         task = await app.submit(ask_once())
         (answer,) = await late_answers(app)
-        loaded = await app._store_open().find(task.id)
+        loaded = await app.session.store.find(task.id)
         assert loaded is not None
         assert (loaded.steps[0].step_no, answer.fence) in session_of(app).agents.registry
         async with machine.app([], []).running(roles=["supervisor"]):

@@ -11,7 +11,7 @@ import pytest
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Retry, Supervision, TaskFailed, workflow
-from arriero.core.standstills import Standstill
+from arriero.explain.standstills import Standstill
 from arriero.model import Frame, Instant, TracedError, later
 from arriero.runtime.loop_watch import LOOK_SECONDS, NOT_RUN_SECONDS, SEEN_SECONDS, TOLD_SECONDS, Doing, LoopWatch
 
@@ -62,7 +62,7 @@ def test_a_loop_that_answers_is_no_news() -> None:
         bench.look()
         bench.answer()
     assert bench.lines == []
-    assert list(bench.watch.standstills()) == []
+    assert list(bench.watch.list_standstills()) == []
 
 
 def test_a_standstill_is_told_once_and_once_when_it_is_over() -> None:
@@ -88,11 +88,11 @@ def test_a_short_one_is_remembered_and_not_told() -> None:
     bench = Bench()
     bench.look()
     bench.look((SEEN_SECONDS + TOLD_SECONDS) / 2)
-    assert [one.until for one in bench.watch.standstills()] == [Instant(round(bench.at * 1_000_000))]
+    assert [one.until for one in bench.watch.list_standstills()] == [Instant(round(bench.at * 1_000_000))]
     bench.answer()
-    (over,) = bench.watch.standstills()
+    (over,) = bench.watch.list_standstills()
     assert over.doing == "step charge of task t-1"
-    assert bench.watch.standing_still() is None
+    assert bench.watch.find_current() is None
     assert bench.lines == []
 
 
@@ -105,7 +105,7 @@ def test_the_first_line_of_the_users_that_is_seen_stays() -> None:
     bench.look()
     bench.frame, bench.doing = None, Doing()
     bench.look(1.0)
-    seen = bench.watch.standing_still()
+    seen = bench.watch.find_current()
     assert isinstance(seen, Standstill)
     assert seen.doing == "step charge of task t-1"
 
@@ -119,7 +119,7 @@ def test_a_machine_that_slept_is_no_standstill_of_the_loop() -> None:
     bench.look()
     bench.answer()
     assert bench.lines == []
-    assert list(bench.watch.standstills()) == []
+    assert list(bench.watch.list_standstills()) == []
 
 
 def test_a_loop_that_has_ended_is_no_trouble() -> None:
@@ -221,7 +221,7 @@ async def test_a_supervisor_elsewhere_learns_from_the_process_s_row_that_its_loo
         now = session._store.now()
         frame = Frame("shop/steps.py", 12, "waits", "time.sleep(5)")
         seen = Standstill(now, later(now, 1.0), "step waits of task t", trace=(TracedError("stood still", (frame,)),))
-        session._loop_watch.standing_still = lambda: seen  # type: ignore[method-assign]  # as the thread would find
+        session._loop_watch.find_current = lambda: seen  # type: ignore[method-assign]  # as the thread would find
         task = await works.submit(waits(), task_id="t")
         with pytest.raises(TaskFailed) as failed:
             await within(task.result())

@@ -13,11 +13,14 @@ import pytest
 from runtime_world import Machine, session_of, until, within
 
 import arriero
-from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
-from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, Seldom
-from arriero.runtime import node, rereading, upkeep
+from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
+from arriero.client.assembly import run_node
+from arriero.config import Configuration
+from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, WarningThrottle
+from arriero.runtime import node, upkeep
+from arriero.runtime import reload as rereading
 from arriero.runtime.loop_watch import LoopWatch
-from arriero.runtime.settings import checked_roles
+from arriero.runtime.settings import check_roles
 from arriero.store.postgres import listening, watchdog
 from arriero.store.postgres.target import target_of
 from arriero.store.sqlite.store import SqliteStore
@@ -29,15 +32,15 @@ SRC = Path(arriero.__file__).parent
 
 def test_trouble_that_lasts_is_told_now_and_again_and_new_trouble_at_once(caplog: pytest.LogCaptureFixture) -> None:
     at = 100.0
-    seldom = Seldom(logger, lambda: at)
+    throttle = WarningThrottle(logger, lambda: at)
     for _ in range(5):
-        seldom.warn("away: %s", ValueError("one"))
+        throttle.warn("away: %s", ValueError("one"))
     assert caplog.messages == ["away: one"]
     at += EVERY_SECONDS
-    seldom.warn("away: %s", ValueError("two"))
+    throttle.warn("away: %s", ValueError("two"))
     assert caplog.messages == ["away: one", "away: two"]
-    seldom.over()
-    seldom.warn("away: %s", ValueError("three"))
+    throttle.reset()
+    throttle.warn("away: %s", ValueError("three"))
     assert caplog.messages[-1] == "away: three"
 
 
@@ -126,8 +129,8 @@ class Case:
         self.app = machine.app([mules], [carry])
         self.other = machine.app([mules], [carry])
 
-    def running(self) -> AbstractAsyncContextManager[App]:
-        return self.app._running(self.store, checked_roles(None), self.app.agents)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return run_node(self.app.session, self.store, check_roles(None), self.app.agents, Configuration())
 
     async def goes_on(self, method: str) -> None:
         """While it runs, the method raises once; it is asked again by the same process start."""
@@ -135,14 +138,14 @@ class Case:
             session = session_of(self.app)
             self.store.break_once(method)
             await until(lambda: self.store.went_on(method))
-            assert all(session.loops_alive().values())
+            assert all(session.list_loop_liveness().values())
             assert session_of(self.app) is session
             assert await within((await self.app.submit(carry("first"))).result()) == ["first", "second"]
 
 
 async def lease(case: Case) -> None:
     await case.goes_on("renew")
-    assert case.app._node is None
+    assert case.app.session.node is None
 
 
 async def poll(case: Case) -> None:
@@ -191,7 +194,7 @@ async def committer(case: Case) -> None:
 
 
 async def reread(case: Case) -> None:
-    turn, turns = rereading._turn, 0
+    turn, turns = rereading._yield_to_event_loop, 0
 
     async def break_in_the_second() -> None:
         nonlocal turns
@@ -200,14 +203,14 @@ async def reread(case: Case) -> None:
             raise MemoryError
         await turn()
 
-    case.patch.setattr(rereading, "_turn", break_in_the_second)
+    case.patch.setattr(rereading, "_yield_to_event_loop", break_in_the_second)
     hold["first"] = asyncio.Event()
     async with case.running():
         tasks = [await case.app.submit(carry("first")) for _ in range(3)]
         scheduler = session_of(case.app).scheduler
-        await until(lambda: len(scheduler.live) == 3)
-        for task_no in list(scheduler.live):
-            scheduler._reload_soon(task_no, ())
+        await until(lambda: len(scheduler.drivers) == 3)
+        for task_no in list(scheduler.drivers):
+            scheduler.reload_soon(task_no, ())
         await until(lambda: turns > 2)
         hold.pop("first").set()
         for task in tasks:
@@ -235,8 +238,8 @@ async def freeing(case: Case) -> None:
 async def begin_again(case: Case) -> None:
     async with case.running():
         lost = session_of(case.app)
-        assert case.app._node is not None
-        make = case.app._node._make_session
+        assert case.app.session.node is not None
+        make = case.app.session.node._make_session
         failures = [MemoryError(), MemoryError()]
 
         def break_once() -> Any:
@@ -245,20 +248,20 @@ async def begin_again(case: Case) -> None:
             return make()
 
         case.patch.setattr(node, "BEGIN_AGAIN_SECONDS", 0.01)
-        case.patch.setattr(case.app._node, "_make_session", break_once)
+        case.patch.setattr(case.app.session.node, "_make_session", break_once)
         lost.lost.set()
-        await until(lambda: case.app._node is not None and case.app._node.session not in (None, lost))
+        await until(lambda: case.app.session.node is not None and case.app.session.node.session not in (None, lost))
         assert failures == []
         assert await within((await case.app.submit(load("mule"))).result()) == "mule"
 
 
 async def waiting(case: Case) -> None:
     async with case.machine.app([mules], [carry]).running():
-        await case.other._open(case.store)  # a client, whose store breaks
+        await case.other.session.open(case.store)  # a client, whose store breaks
         case.store.break_once("ended")
         assert await within((await case.other.submit(load("mule"))).result()) == "mule"
         assert "ended" in case.store.raised
-        await case.other._close()
+        await case.other.session.close()
 
 
 class Nothing:
@@ -332,7 +335,7 @@ async def watch_loop(case: Case) -> None:
     async with case.running():
         for _ in range(3):
             assert await asyncio.to_thread(looks.acquire, timeout=20)
-        assert session_of(case.app).loops_alive()[Loop.LOOP_WATCH]
+        assert session_of(case.app).list_loop_liveness()[Loop.LOOP_WATCH]
 
 
 CASES: dict[Loop, Callable[[Case], Awaitable[None]]] = {
@@ -365,28 +368,28 @@ async def test_a_loop_goes_on_after_an_unexpected_exception_in_one_turn(
 # --- where loops begin
 STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.agent_host", "AgentHost.dispatch"): "one attempt: it ends by itself, and its end is handled",
-    ("runtime.alerting", "Alerting._handle"): "tells one alert, awaited at once",
-    ("runtime.ending", "finish"): "one ending, awaited at once",
+    ("runtime.alerts", "Alerting._handle"): "tells one alert, awaited at once",
+    ("runtime.shutdown", "finish"): "one ending, awaited at once",
     ("runtime.membership", "Membership._free_if_lost"): Loop.FREEING,
     ("runtime.node", "Node._begin_again"): "leaves one lost session, awaited at once",
     ("runtime.node", "Node.start"): Loop.NODE,
-    ("runtime.node", "Session._create_task"): "what the others here begin with",
-    ("runtime.node", "Session._begin"): "the loops of a session",
-    ("runtime.node", "Session._put_down_all"): "tells the other processes once",
-    ("runtime.node", "Session._spawn"): "what membership and scheduler begin",
+    ("runtime.node", "NodeSession._create_task"): "what the others here begin with",
+    ("runtime.node", "NodeSession._begin"): "the loops of a session",
+    ("runtime.node", "NodeSession._put_down_all"): "tells the other processes once",
+    ("runtime.node", "NodeSession._spawn"): "what membership and scheduler begin",
     ("runtime.ports", "ThreadKeeper.__init__"): Loop.LEASE,
     ("runtime.ports", "ThreadKeeper._run.main"): Loop.LEASE,
     ("runtime.ports", "ThreadWatch.__init__"): Loop.LOOP_WATCH,
-    ("runtime.rereading", "Rereading.ask"): Loop.REREADING,
-    ("runtime.waiting", "Waiting.until_ended"): Loop.WAITING,
+    ("runtime.reload", "ReloadQueue.ask"): Loop.REREADING,
+    ("runtime.result_waiters", "ResultWaiters.wait_until_ended"): Loop.WAITING,
     ("store.committer", "Committer._put_again"): "puts one command again",
     ("store.committer", "Committer.start"): Loop.COMMITTER,
     ("store.postgres.listening", "Listener.__init__"): Loop.LISTENER,
-    ("store.postgres.store", "PostgresStore._tell"): "tells the other processes once",
+    ("store.postgres.lanes", "PostgresLanes._tell"): "tells the other processes once",
     ("store.postgres.watchdog", "Watchdog.watch"): Loop.WATCHDOG,
     ("store.threads", "ConnectionThread.__init__"): Loop.STORE_THREAD,
-    ("sync", "_Background.__init__"): "runs the event loop of app.sync, whose tasks are those above",
-    ("sync", "_Background.begin"): "one call of app.sync, awaited by its caller",
+    ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
+    ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }
 BEGUN_IN_SESSION = {Loop.POLL, Loop.LEADER, Loop.RECOVERY, Loop.UPKEEP, Loop.ALERTS}
 STARTING = ("create_task", "_create_task", "ensure_future", "run_coroutine_threadsafe", "Thread", "_spawn")
@@ -431,14 +434,14 @@ async def test_a_process_whose_loop_has_ended_begins_again_and_works(machine: Ma
     app = machine.app([mules], [carry])
     async with app.running():
         broken = session_of(app)
-        assert set(broken.loops_alive()) == BEGUN_IN_SESSION | {
+        assert set(broken.list_loop_liveness()) == BEGUN_IN_SESSION | {
             Loop.LEASE,
             Loop.COMMITTER,
             Loop.REREADING,
             Loop.LOOP_WATCH,
         }
         broken._loops[Loop.POLL].cancel()
-        await until(lambda: app._node is not None and app._node.session not in (None, broken))
+        await until(lambda: app.session.node is not None and app.session.node.session not in (None, broken))
         assert await within((await app.submit(carry("first"))).result()) == ["first", "second"]
 
 
@@ -454,7 +457,9 @@ async def test_a_process_whose_renewals_have_ended_begins_again_and_works(machin
         async with case.running():
             broken = session_of(case.app)
             case.store.break_once("renew", Ended())
-            await until(lambda: case.app._node is not None and case.app._node.session not in (None, broken))
+            await until(
+                lambda: case.app.session.node is not None and case.app.session.node.session not in (None, broken)
+            )
             assert not broken.membership.is_trusted()
             assert await within((await case.app.submit(carry("first"))).result()) == ["first", "second"]
     finally:

@@ -8,8 +8,8 @@ import pytest
 from runtime_world import QUICK, Machine, eventually, session_of, until, within
 
 from arriero import Agent, App, Attempt, InvalidInput, StoreError, TaskFailed, workflow
-from arriero.core.lease import about_of
-from arriero.runtime.node import Session
+from arriero.core.lease import read_process_about
+from arriero.runtime.node import NodeSession
 from arriero.runtime.settings import Settings
 
 
@@ -44,7 +44,7 @@ class Road:
         self.walk, self.rest, self.journey = walk, rest, journey
 
 
-async def declare_lost(session: Session) -> None:
+async def declare_lost(session: NodeSession) -> None:
     """As another process would that believes it dead."""
     await session._store.retire(session.membership.process_no, by="test", known_dead=True)
 
@@ -60,8 +60,8 @@ async def cut_off(app: App) -> None:
 
 def mend(app: App) -> None:
     """It is reached again."""
-    assert app._store is not None
-    del app._store.renew  # the instance's own: the class's method shows again
+    assert app.session._store is not None
+    del app.session._store.renew  # the instance's own: the class's method shows again
 
 
 async def test_it_drops_everything_begins_again_under_a_new_name_and_the_task_ends_once(machine: Machine) -> None:
@@ -106,7 +106,7 @@ async def test_a_process_that_is_cut_off_loses_its_tasks_to_another_and_its_late
         road.stop.set()  # only now its own attempt answers
         await machine.event("step.report", verdict="stale")
         mend(slow)
-        await until(lambda: slow._node is not None and slow._node.session not in (None, before))
+        await until(lambda: slow.session.node is not None and slow.session.node.session not in (None, before))
         assert await within((await slow.submit(road.rest())).result()) == "rested"
     assert [e["verdict"] for e in await machine.events("step.report") if e["task"] == task.id] == [
         "applied",
@@ -158,7 +158,7 @@ async def test_an_attempt_whose_process_lost_its_trust_before_the_call_is_not_be
     async with app.running():
         session = session_of(app)
         trusts = iter([True])  # when the place is reserved, and never again
-        session.agents._is_trusted = lambda: next(trusts, False)
+        session.agents.is_trusted = lambda: next(trusts, False)
         task = await app.submit(road.walk())
         await machine.event("step.dispatched", task=task.id)
         await until(lambda: bool(session.agents.in_flight))
@@ -174,7 +174,7 @@ async def test_an_attempt_begun_while_the_lease_is_late_is_carried_out_once_it_i
     async with app.running():
         session = session_of(app)
         trusts = iter([True, False, False, False])  # when the place is reserved, and after three looks again
-        session.agents._is_trusted = lambda: next(trusts, True)
+        session.agents.is_trusted = lambda: next(trusts, True)
         task = await app.submit(road.walk())
         assert await within(task.result()) == 1
     (dispatched,) = await machine.events("step.dispatched")
@@ -190,8 +190,8 @@ async def test_what_begins_again_waits_for_a_store_that_is_away(
     async with app.running():
         task = await app.submit(road.journey())
         await until(lambda: len(road.calls) == 1)
-        assert app._store is not None
-        register, refused = app._store.register, 0
+        assert app.session._store is not None
+        register, refused = app.session._store.register, 0
 
         async def away_once(*args: Any) -> int:
             nonlocal refused
@@ -200,7 +200,7 @@ async def test_what_begins_again_waits_for_a_store_that_is_away(
                 raise StoreError("store: away")
             return await register(*args)
 
-        monkeypatch.setattr(app._store, "register", away_once)
+        monkeypatch.setattr(app.session._store, "register", away_once)
         await declare_lost(session_of(app))
         assert await within(task.result()) == [2, "rested"]
     assert refused == 2
@@ -215,13 +215,13 @@ async def test_an_app_can_be_left_while_it_begins_again(machine: Machine, monkey
         task = await app.submit(road.journey())
         await until(lambda: len(road.calls) == 1)
         asked = asyncio.Event()
-        assert app._store is not None
+        assert app.session._store is not None
 
         async def away(*_args: Any) -> int:
             asked.set()
             raise StoreError("store: away")
 
-        monkeypatch.setattr(app._store, "register", away)
+        monkeypatch.setattr(app.session._store, "register", away)
         await declare_lost(session_of(app))
         await within(asked.wait())
     assert asyncio.all_tasks() == tasks
@@ -281,7 +281,7 @@ async def test_a_process_killed_while_it_drains_charges_nobody(machine: Machine)
 
     async def is_told() -> bool:
         _, processes = await session._store.known_processes()
-        return any(about_of(process).leaving for process in processes)
+        return any(read_process_about(process).leaving for process in processes)
 
     await eventually(is_told)
     await declare_lost(session)
@@ -318,7 +318,7 @@ async def test_a_task_cannot_be_held_before_it_was_alone(machine: Machine, losse
 
 
 def session_settings(app: App, losses: int) -> int:
-    return app._configuration(lost_processes_max=losses).node_settings().lost_processes_max
+    return app.session.configure(lost_processes_max=losses).node_settings().lost_processes_max
 
 
 async def test_a_recorded_step_ends_the_probation(machine: Machine) -> None:
@@ -359,8 +359,8 @@ async def test_a_lost_process_that_held_nothing_harms_nobody(machine: Machine) -
             session = session_of(app)
             await declare_lost(session)
 
-            async def begun_again(old: Session = session) -> Session | None:
-                node = app._node
+            async def begun_again(old: NodeSession = session) -> NodeSession | None:
+                node = app.session.node
                 return node.session if node is not None and node.session not in (None, old) else None
 
             await eventually(begun_again)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from core_rows import loaded, task_row
 from runtime_world import QUICK, until
 
 from arriero import StoreError
@@ -11,8 +12,7 @@ from arriero.commands import AnyCommand, Applied, FreeTask
 from arriero.core.lease import MARGIN_SHARE
 from arriero.model import Instant, Loaded, ProcessRow
 from arriero.runtime.membership import Membership
-from arriero.store.base import Renewal
-from tests.core.core_rows import loaded, task_row
+from arriero.store.contract import Renewal
 
 OURS, OTHERS = 1, 2
 

@@ -34,14 +34,14 @@ class Desk:
         self.app = machine.app([agent], [inquire])
 
     async def row(self, task_id: str, ordinal: int = 1) -> StepRow:
-        loaded = await self.app._store_open().find(task_id)
+        loaded = await self.app.session.store.find(task_id)
         assert loaded is not None
         return loaded.steps[ordinal - 1]
 
 
 def forged(app: App, step: StepRow, *, fence: int) -> Reported:
     """A report as a network or a forgotten process might bring it."""
-    return Reported(step.step_no, fence, Succeeded('"forged"'), app._store_open().now())
+    return Reported(step.step_no, fence, Succeeded('"forged"'), app.session.store.now())
 
 
 async def verdicts(machine: Machine) -> list[str]:
@@ -55,8 +55,9 @@ async def test_a_report_that_comes_twice_counts_once(machine: Machine) -> None:
         await until(lambda: desk.numbers == [1])
         session, step = session_of(desk.app), await desk.row(task.id)
         first, again = forged(desk.app, step, fence=step.fence), forged(desk.app, step, fence=step.fence)
-        assert session.scheduler.offer(step, first)
-        assert session.scheduler.offer(step, again)
+        for report in (first, again):
+            assert step.task_no in session.scheduler.drivers
+            session.scheduler.offer(step, report)
         await machine.event("step.report", verdict="duplicate")
         desk.go.set()
         assert await within(task.result()) == ["forged", "attempt 1"]
@@ -148,7 +149,7 @@ async def test_a_report_of_a_step_that_does_not_exist_is_dropped(machine: Machin
         task = await desk.app.submit(desk.inquire())
         await until(lambda: desk.numbers == [1])
         session, step = session_of(desk.app), await desk.row(task.id)
-        session.scheduler.report_alone(Reported(step.step_no + 77, 1, Succeeded("1"), desk.app._store_open().now()))
+        session.scheduler.report_alone(Reported(step.step_no + 77, 1, Succeeded("1"), desk.app.session.store.now()))
         desk.go.set()
         assert await within(task.result()) == ["attempt 1", "attempt 1"]
     assert await verdicts(machine) == ["applied", "applied"]

@@ -78,7 +78,7 @@ async def test_they_are_closed_only_after_the_last_attempt_has_ended(machine: Ma
     await app.submit(bank.ask())
     await until(lambda: "ask" in bank.log)
     closing = asyncio.create_task(running.__aexit__(None, None, None))
-    await until(lambda: app._node is None)
+    await until(lambda: app.session.node is None)
     assert "client closes" not in bank.log
     bank.go.set()
     await within(closing)
@@ -120,7 +120,7 @@ async def test_a_resource_that_cannot_be_opened_stops_the_start_and_leaves_nothi
             raise AssertionError("never reached")
     assert bank.log == ["client opens", "ledger opens", "ledger closes", "client closes"]
     assert asyncio.all_tasks() == before
-    assert app._store is None
+    assert app.session._store is None
     bank.agent.resources.pop()
     bank.go.set()
     async with app.running():

@@ -91,7 +91,7 @@ async def test_a_holder_that_lives_but_does_not_advance_its_task_loses_it_to_ano
     stuck, other = machine.app([mules], [], settings=settings), machine.app([mules], [], settings=settings)
     async with stuck.running():
         scheduler = session_of(stuck).scheduler
-        scheduler._claimed = lambda _room, _answer: setattr(scheduler, "_claiming", False)  # type: ignore[method-assign]  # it forgets what it claims
+        scheduler._process_claim_answer = lambda _room, _answer: setattr(scheduler, "_claiming", False)  # type: ignore[method-assign]  # it forgets what it claims
         scheduler.look_for_news = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
         task = await stuck.submit(load())
         await machine.event("task.claimed", task=task.id)
@@ -100,5 +100,5 @@ async def test_a_holder_that_lives_but_does_not_advance_its_task_loses_it_to_ano
             assert await within(other.task(task.id).result()) == "salt"
         released = await machine.events("task.released")
         assert [event["why"] for event in released] == ["stuck"]
-        await until(lambda: not scheduler.live)
+        await until(lambda: not scheduler.drivers)
     await machine.check()

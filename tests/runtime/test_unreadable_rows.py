@@ -13,7 +13,7 @@ from runtime_world import Machine, eventually, session_of, until, within
 from arriero import Agent, Attempt, UnreadableRow, workflow
 from arriero.core.alerts import Alert
 from arriero.runtime import upkeep
-from arriero.store import apart
+from arriero.store import quarantine as apart
 
 one = Agent("one", max_in_flight=3)
 
@@ -62,7 +62,7 @@ async def test_a_step_that_cannot_be_read_keeps_no_request_waiting_and_no_place_
         new = await app.submit(flow(), task_id="new")
         assert await within(new.result()) == "done"
         await until(lambda: not session_of(app).agents._used.total())
-        (alert,) = await app._store_open().alerts()
+        (alert,) = await app.session.store.alerts()
         assert (alert.task_id, alert.cause, alert.code) == ("t0", "unreadable", "step.policy")
 
 
@@ -80,7 +80,7 @@ async def test_a_task_goes_on_once_a_person_has_corrected_its_row_and_its_alert_
         assert [await within(app.task(f"t{n}").result()) for n in (1, 2)] == ["done"] * 2
 
         async def is_told() -> bool | None:
-            return bool(await app._store_open().alerts()) or None
+            return bool(await app.session.store.alerts()) or None
 
         await eventually(is_told)
         view = await app.task("t0").view()
@@ -92,7 +92,7 @@ async def test_a_task_goes_on_once_a_person_has_corrected_its_row_and_its_alert_
         assert await within(app.task("t0").result()) == "done"
 
         async def is_closed() -> bool | None:
-            return None if await app._store_open().alerts() else True
+            return None if await app.session.store.alerts() else True
 
         await eventually(is_closed)
     said = [record.message for record in caplog.records if "set apart" in record.message]
@@ -109,7 +109,7 @@ async def test_a_row_that_cannot_be_read_is_no_busy_loop(machine: Machine, monke
         await app.submit(flow(), task_id="t0")
     change(machine, "UPDATE arriero_task SET policy = '{}'")
     async with app.running():
-        store = app._store_open()
+        store = app.session.store
 
         async def is_told() -> bool | None:
             return bool(await store.alerts()) or None
@@ -117,7 +117,7 @@ async def test_a_row_that_cannot_be_read_is_no_busy_loop(machine: Machine, monke
         await eventually(is_told)
         due = await store.due(("flow",), ("one",))
         assert (due.tasks, due.steps, due.next_at) == (False, False, None)
-        assert session_of(app).scheduler.live == {}
+        assert session_of(app).scheduler.drivers == {}
 
 
 async def test_what_a_lost_process_held_is_freed_though_one_row_of_it_cannot_be_read(machine: Machine) -> None:
@@ -131,7 +131,7 @@ async def test_what_a_lost_process_held_is_freed_though_one_row_of_it_cannot_be_
 
         await eventually(asked_for)
         session = session_of(first)
-        await first._store_open().retire(session.membership.process_no, by="test", known_dead=True)
+        await first.session.store.retire(session.membership.process_no, by="test", known_dead=True)
         change(machine, "UPDATE arriero_task SET locked_by = ?, not_before = NULL", session.membership.process_no)
         change(machine, "UPDATE arriero_task SET policy = '?' WHERE task_id = 't0'")
         other = machine.app([one], [flow])

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from arriero.testing.simulation.faults import KINDS, Faults
-from arriero.testing.simulation.keys import HAPPENING
-from arriero.testing.simulation.world import World, run_seed
+from lab.simulation.faults import KINDS, Faults
+from lab.simulation.keys import HAPPENING
+from lab.simulation.world import World, run_seed
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parents[1] / "src" / "arriero"
+ROOT = HERE.parents[1]
+SOURCE = ROOT / "src" / "arriero"
 BREAKAGES = sorted((HERE / "breakages").glob("*.patch"))
-SEEDS = 1_500
+SEEDS = 250  # make torture runs twenty thousand
 CHUNK = 125
 SEEDS_TO_CONVICT = 400  # four times and more what the slowest breakage needed when it was added
 # Each found a fault of arriero once, in worlds without people.
@@ -31,19 +32,19 @@ def test_every_seed_is_clean(first: int) -> None:
         fired |= result.fired.keys()
         happened |= result.happened.keys()
         assert not result.violations, (
-            f"{result.violations[:5]}; repeat it with: python -m arriero.testing.simulation --seeds {seed}"
+            f"{result.violations[:5]}; repeat it with: python -m lab.simulation --seeds {seed}"
         )
     assert fired == set(KINDS), "a fault that never fires shows nothing"
     assert happened == HAPPENING, "neither does what never happens to a key"
 
 
 def test_in_some_seeds_a_key_is_purged() -> None:
-    purged = 0
     for seed in range(100):
         world = World(seed, tasks=4, keys=True)
         assert not world.run().violations
-        purged += sum(bytes(row.events).count(b'"convoys.purged"') for row in world.store.log if row.task_no == 0)
-    assert purged
+        if any(b'"convoys.purged"' in bytes(row.events) for row in world.store.log if row.task_no == 0):
+            return
+    raise AssertionError("no key was purged, so nothing was shown about it")
 
 
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
@@ -71,13 +72,16 @@ def test_without_faults_every_key_handles_its_tasks_in_their_order() -> None:
         assert {task.turn for task in world.store.tasks.values() if task.turn is not None} <= {"ended", "set_aside"}
 
 
-@pytest.mark.parametrize("seed", range(0, SEEDS, 100))
-def test_a_seed_gives_the_same_trace_in_every_process(seed: int) -> None:
+@pytest.mark.parametrize("hash_seed", [1, 2])
+def test_a_seed_gives_the_same_trace_in_every_process(hash_seed: int) -> None:
     """Also under another hash seed: no decision hangs on the order of a set."""
-    program = f"from arriero.testing.simulation.world import run_seed; print(run_seed({seed}).trace)"
-    environment = {**os.environ, "PYTHONHASHSEED": str(seed + 1)}
-    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == run_seed(seed).trace
+    seeds = range(0, 1_500, 100)
+    program = f"from lab.simulation.world import run_seed; print(*(run_seed(seed).trace for seed in {seeds}))"
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    other = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert other.stdout.split() == [run_seed(seed).trace for seed in seeds]
 
 
 @pytest.mark.parametrize("patch", BREAKAGES, ids=lambda path: path.stem)
@@ -87,15 +91,15 @@ def test_a_broken_rule_is_convicted(patch: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "arriero.testing.simulation",
+        "lab.simulation",
         "--seeds",
         f"0:{SEEDS_TO_CONVICT}",
         "--stop-at-first",
     ]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 1, f"{patch.stem} went unnoticed: {told.stdout}{told.stderr}"
-    assert "repeat it with: python -m arriero.testing.simulation --seeds" in told.stdout
+    assert "repeat it with: python -m lab.simulation --seeds" in told.stdout
 
 
 def test_the_breakages_that_must_be_convicted_are_there() -> None:

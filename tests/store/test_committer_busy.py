@@ -8,9 +8,9 @@ from store_world import World, step
 
 from arriero.commands import Answer, AnyCommand, Applied, Refusal
 from arriero.errors import StoreError
-from arriero.store.base import Busy, Unanswered
+from arriero.store.busy_retry import apply_patiently
 from arriero.store.committer import BUSY_SECONDS, BUSY_SECONDS_MAX, Committer
-from arriero.store.patience import apply_patiently
+from arriero.store.contract import Busy, Unanswered
 
 Answered = dict[str, str | BaseException]
 

@@ -14,15 +14,15 @@ import msgspec
 import psycopg
 import pytest
 import test_against_oracle
+from postgres_servers import database, emptied
 from store_checks import disagreements
 from store_world import LEASE
 from test_against_oracle import Refuted, SqliteAgainstMemory, _answer, _difference
 
 from arriero.commands import AnyCommand, Claim, Operate, OperateConvoy
 from arriero.model import STEP_BITS, TASK_FORWARD, ConvoyVerb, TaskRow, Verb
-from arriero.store.base import SUPERVISOR_LEASE, StateStore
+from arriero.store.contract import SUPERVISOR_LEASE, StateStore
 from arriero.store.postgres.store import PostgresStore
-from tests.postgres_servers import database, emptied
 
 T = TypeVar("T")
 SEED = int(os.environ.get("ARRIERO_DIFFERENTIAL_SEED", "1"))

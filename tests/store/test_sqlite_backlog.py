@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from store_world import TestClock, World, step, submission
 
+from arriero.store.engine.transactions import Lane
 from arriero.store.sqlite.store import SqliteStore
 
 FOREIGN = 3_000  # tasks or requests
@@ -107,10 +108,12 @@ async def test_undos_and_requests_of_another_app_cost_a_look_a_claim_and_a_take_
     await world.store._write(  # type: ignore[attr-defined]  # what a hundred commands each would do
         lambda tables: tables.connection.execute(
             "UPDATE arriero_task SET state = 'compensating' WHERE locked_by IS NULL"
-        )
+        ),
+        Lane.UPKEEP,
     )
     for ask, steps in zip(asks, before, strict=True):
         assert await cost(world, ask) <= steps + MORE_MAX
     await world.store._write(  # type: ignore[attr-defined]  # as its history says
-        lambda tables: tables.connection.execute("UPDATE arriero_task SET state = 'pending' WHERE locked_by IS NULL")
+        lambda tables: tables.connection.execute("UPDATE arriero_task SET state = 'pending' WHERE locked_by IS NULL"),
+        Lane.UPKEEP,
     )

@@ -13,7 +13,7 @@ from store_world import TestClock, submission
 from arriero.commands import Submitted
 from arriero.errors import UnreadableRow
 from arriero.model import AlertRow, Instant
-from arriero.store.sqlite.facts import file_facts
+from arriero.store.sqlite.inspection import file_facts
 from arriero.store.sqlite.store import SqliteStore
 
 LEASE = 3.0

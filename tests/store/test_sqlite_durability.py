@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from arriero.store.sqlite import connection as sqlite_connection
 from arriero.store.sqlite import store as sqlite_store
 from arriero.store.sqlite.connection import connect
 from arriero.store.sqlite.store import SqliteStore
+from arriero.store.sqlite.tables import query
+from arriero.store.statement_files import load_statements
 
 Connections = list[sqlite3.Connection]
 
@@ -237,8 +238,7 @@ READS_ALL |= {"count_unsaid"}  # of a process that starts beside another App wit
 
 
 def _queries() -> list[str]:
-    files = resources.files("arriero.store.sqlite").joinpath("queries").iterdir()
-    return sorted(file.name.removesuffix(".sql") for file in files)
+    return sorted(load_statements("arriero.store.sqlite"))
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def explain(sqlite: SqliteStore) -> Iterator[Callable[[str], list[str]]]:
     connection = connect(sqlite.path)
 
     def plan(name: str) -> list[str]:
-        sql = f"EXPLAIN QUERY PLAN {sqlite_store.query(name)}"
+        sql = f"EXPLAIN QUERY PLAN {query(name)}"
         return [row[3] for row in connection.execute(sql, _AnyParameter())]
 
     yield plan
@@ -272,8 +272,3 @@ async def test_what_runs_all_the_time_uses_its_index_and_sorts_nothing(
     sorts = [line for line in plan if "TEMP B-TREE FOR ORDER BY" in line]
     # Held by one process: few, and of two tables. Claimable: the oldest of each workflow, at most as many as are asked for.
     assert not sorts or name in {"select_held", "select_claimable"}, plan
-
-
-async def test_each_statement_names_itself_in_its_first_line() -> None:
-    for name in _queries():
-        assert sqlite_store.query(name).startswith(f"-- {name}: ")

@@ -19,8 +19,8 @@ from test_store_purging_by_name import NEVER, fill, on_key, purge
 from arriero import connect
 from arriero.commands import Process
 from arriero.model import ConvoyVerb, TaskState
-from arriero.store.base import Purge
-from arriero.store.sqlite.facts import file_facts
+from arriero.store.contract import Purge
+from arriero.store.sqlite.inspection import file_facts
 from arriero.store.sqlite.store import SqliteStore
 
 SECRET = "4012-8888-8888-1881"
@@ -120,12 +120,12 @@ async def test_the_log_is_not_emptied_under_a_reader_and_that_is_said(world: Wor
 KILLED = """
 import asyncio, os, signal, sys
 from arriero.model import Instant
-from arriero.store.base import PurgeNamed
-from arriero.store.sqlite import purging
+from arriero.store.contract import PurgeNamed
+from arriero.store.sqlite import store as sqlite_store
 from arriero.store.sqlite.store import SqliteStore
 
 left = int(sys.argv[2])
-class Dies(purging.PurgeTables):
+class Dies(sqlite_store.SqliteRows):
     def _run(self, name, asked=()):
         global left
         if name.startswith(("purge_", "delete_", "erase_")):
@@ -133,7 +133,7 @@ class Dies(purging.PurgeTables):
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
         return super()._run(name, asked)
-purging.PurgeTables = Dies
+sqlite_store.SqliteRows = Dies
 
 async def main():
     store = SqliteStore(sys.argv[1], clock=lambda: Instant(int(sys.argv[3])))

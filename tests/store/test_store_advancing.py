@@ -30,7 +30,7 @@ from arriero.commands import (
     Succeeded,
 )
 from arriero.core import transitions
-from arriero.core.compensation import open_compensations
+from arriero.core.undo import list_open_compensations
 from arriero.model import Instant, StepState, TaskFailure, TaskRow, TaskState
 
 
@@ -344,7 +344,7 @@ async def test_compensations_follow_one_another_and_the_last_one_ends_the_undo(w
     answer = await world.advance(await world.task(1), [world.reported(dispatch.step, Succeeded("null"))])
     ended = (await world.advance(answer.task, ending=Compensate(FAILED))).task
     assert (ended.state, ended.locked_by, ended.ended_at) == (TaskState.COMPENSATED, None, clock.at)
-    assert open_compensations((await world.load(1)).steps) == ()
+    assert list_open_compensations((await world.load(1)).steps) == ()
 
 
 async def test_the_next_compensation_may_be_begun_at_once(world: World) -> None:

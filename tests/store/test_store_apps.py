@@ -11,7 +11,7 @@ from test_store_ledgers import Ledgers, entry
 from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown, Refusal, Submitted
 from arriero.errors import AppCollision
 from arriero.model import ProcessAbout, TaskState, Turn
-from arriero.store.base import StateStore, TaskFilter
+from arriero.store.contract import StateStore, TaskFilter
 
 SHOP, TRAVEL = 1, 2  # numbers of the processes
 

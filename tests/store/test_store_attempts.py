@@ -3,7 +3,7 @@
 import msgspec
 from store_world import DECLINED, NOON, UNSURE, TestClock, World, gave_up, retry_at, step
 
-from arriero.core.attempts import UNREADABLE, AttemptEnd, Requests, Retrying, failure_in, recorded_ends
+from arriero.inspection.attempts import UNREADABLE, AttemptEnd, Requests, Retrying, read_attempt_ends, read_failure
 from arriero.model import Instant
 
 MINUTE = 60_000_000
@@ -100,7 +100,7 @@ async def test_of_each_agent_those_whose_time_comes_last_are_looked_at(world: Wo
 
 
 def test_what_cannot_be_read_is_told_as_that_and_no_error() -> None:
-    assert failure_in('{"cause":"of a later release"}') == failure_in("") == failure_in(None) == UNREADABLE
+    assert read_failure('{"cause":"of a later release"}') == read_failure("") == read_failure(None) == UNREADABLE
     odd = '[{"type":"recover.applied","step":1,"failure":{"cause":7}},{"type":"undo.begun","step":"charge"}]'
-    (end,) = recorded_ends([(1, Instant(5), "no JSON"), (2, Instant(6), odd)])
+    (end,) = read_attempt_ends([(1, Instant(5), "no JSON"), (2, Instant(6), odd)])
     assert (end.task_no, end.step_no, end.failure) == (2, 2 << 20 | 1, UNREADABLE)

@@ -27,8 +27,8 @@ from arriero.commands import (
     Submitted,
 )
 from arriero.core import transitions
-from arriero.core.compensation import next_undo
 from arriero.core.lease import is_on_probation, on_process_lost
+from arriero.core.undo import decide_next_undo
 from arriero.model import (
     ConvoyOverrides,
     ConvoyState,
@@ -42,7 +42,7 @@ from arriero.model import (
     Verb,
 )
 from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
-from arriero.store.base import ConvoyLoaded, Purge
+from arriero.store.contract import ConvoyLoaded, Purge
 
 HERE = HandOver(("fulfil",))
 KEY = "customer-7"
@@ -109,12 +109,12 @@ async def refused_on_key(world: World, verb: ConvoyVerb, verdict: str = "not_all
 @contextmanager
 def without_convoys() -> Iterator[None]:
     """Commands are applied as a release before convoys did it."""
-    settle = transitions.settle
-    transitions.settle = lambda *_args, **_kwargs: None  # type: ignore[assignment]  # put back below
+    settle = transitions.settle_convoy
+    transitions.settle_convoy = lambda *_args, **_kwargs: None  # type: ignore[assignment]  # put back below
     try:
         yield
     finally:
-        transitions.settle = settle
+        transitions.settle_convoy = settle
 
 
 async def ids_in_order(world: World, count: int = 10) -> list[str]:
@@ -280,7 +280,7 @@ async def test_a_waiting_task_that_has_done_something_is_undone_when_it_is_cance
     await done(world, second.task)
     (loaded,) = await world.claim()
     assert loaded.task.task_id == "a"
-    ending = next_undo(loaded, "store")
+    ending = decide_next_undo(loaded, "store")
     assert isinstance(ending, PlanUndo)
     assert [(new.name, new.undoes) for new in ending.planned] == [("charge", charge.step_no)]
 

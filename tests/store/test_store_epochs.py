@@ -3,7 +3,7 @@
 from store_world import World, step, submission
 
 from arriero.commands import Applied, Refusal, Submitted
-from arriero.core.epoch import first_number
+from arriero.epoch import compute_first_number
 
 
 async def test_what_a_process_of_an_earlier_epoch_sends_is_refused_and_changes_nothing(world: World) -> None:
@@ -40,8 +40,8 @@ async def test_numbers_that_may_have_been_given_in_the_lost_time_are_not_given_a
         assert await world.store.new_epoch("operator") == epoch
         (answer,) = await world.store.submit([submission(f"order-{epoch}")])
         assert isinstance(answer, Submitted)
-        assert answer.task_no >= first_number(epoch)
-        assert await world.store.register(f"of epoch {epoch}", 3.0) >= first_number(epoch) > old
+        assert answer.task_no >= compute_first_number(epoch)
+        assert await world.store.register(f"of epoch {epoch}", 3.0) >= compute_first_number(epoch) > old
 
 
 async def test_who_never_registered_goes_on_submitting(world: World) -> None:

@@ -6,9 +6,9 @@ import pytest
 from store_world import KNOWN, NOON, OTHERWISE, World, submission
 
 from arriero.commands import Operate, Refusal, Submitted
-from arriero.core.ledgers import LedgerBatch, LedgerEntry, LedgerWritten, digest_after
+from arriero.core.ledgers import LedgerBatch, LedgerEntry, LedgerWritten, extend_digest
 from arriero.model import LedgerRow, LedgerState, TaskRow, TaskState, Turn, Verb
-from arriero.store.base import Purge, TaskFilter
+from arriero.store.contract import Purge, TaskFilter
 
 ACTOR = "client"
 
@@ -227,7 +227,7 @@ async def test_one_bad_entry_refuses_all_of_it_and_names_its_line(world: World, 
 async def test_too_many_bad_entries_refuse_it_also_where_they_are_set_aside(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arriero.store.ledgers.ASIDE_MAX", 2)
+    monkeypatch.setattr("arriero.store.engine.ledgers.ASIDE_MAX", 2)
     ledger = await ledgers.written(*(entry(line, bad="no") for line in (1, 2)))
     assert ledger.aside == 2
     answer = await ledgers.write(ledger, entry(3), entry(4, bad="no number"))
@@ -357,7 +357,7 @@ async def test_ledgers_are_listed_by_state_in_the_order_of_their_beginning(world
 
 def test_a_digest_tells_every_field_and_all_that_came_before() -> None:
     said: dict[str, Any] = {"workflow": "w", "arguments": "{}", "convoy": "a", "sequence": 1, "task_id": "t", "bad": ""}
-    digests = {digest_after("", **said), digest_after("x", **said)}
+    digests = {extend_digest("", **said), extend_digest("x", **said)}
     for name in said:
-        digests.add(digest_after("", **said | {name: 2 if name == "sequence" else "other"}))
+        digests.add(extend_digest("", **said | {name: 2 if name == "sequence" else "other"}))
     assert len(digests) == 8

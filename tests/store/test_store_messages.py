@@ -22,11 +22,11 @@ from arriero.commands import (
 )
 from arriero.core import transitions
 from arriero.core.changes import Change
-from arriero.core.placing import Spot
+from arriero.core.placement import Spot
 from arriero.errors import ArrieroError
 from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskFailure, TaskRow, Verb
-from arriero.store.base import StateStore
-from arriero.store.batch import UPKEEP
+from arriero.store.contract import StateStore
+from arriero.store.engine.batch import UPKEEP
 
 WEB = "web-1"
 DONE_WITH = '{"parcels":[1,2]}'
@@ -332,14 +332,14 @@ async def test_of_a_batch_of_submissions_that_fails_nothing_is_told(
     await world.submit("before", reply_to=WEB)
     before = await everything(world)
 
-    make = transitions.new_task
+    make = transitions.build_new_task
 
     def fails_at_b(command: Submit, task_no: int, now: Instant, spot: Spot | None = None) -> Change:
         if command.task_id == "b":
             raise ZeroDivisionError
         return make(command, task_no, now, spot)
 
-    monkeypatch.setattr(transitions, "new_task", fails_at_b)
+    monkeypatch.setattr(transitions, "build_new_task", fails_at_b)
     with pytest.raises(ZeroDivisionError):
         await world.store.submit([submission(task_id, reply_to=WEB) for task_id in "abc"])
     monkeypatch.undo()

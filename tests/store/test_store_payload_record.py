@@ -9,10 +9,10 @@ from typing import Any, Literal
 import pytest
 from store_world import COMPLETE_WITHIN, DONE, NOON, TestClock, World, gave_up, step, undo_of
 
+from arriero.audit.payload_record import find_first_dispatches, list_argument_versions
 from arriero.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process, Report, Succeeded
-from arriero.core.payload_record import sent_under, versions
 from arriero.model import Instant, StepRow, TaskFailure, TaskRow, Verb
-from arriero.store.base import Purge, PurgeNamed
+from arriero.store.contract import Purge, PurgeNamed
 from arriero.store.sqlite.store import SqliteStore
 
 REFUSED = TaskFailure("step", "charge: declined", "charge", "declined", redo=(1,))
@@ -78,7 +78,9 @@ async def test_each_life_of_a_steps_arguments_is_kept_with_who_edited_it_when_an
 async def test_which_of_them_were_sent_and_when_is_known_from_the_history(world: World, clock: TestClock) -> None:
     task = await twice_edited(world, clock)
     history = [row async for row in world.store.history(task.task_no)]
-    found = versions(await world.load(task.task_no), await world.store.edits(task.task_no), sent_under(history))
+    found = list_argument_versions(
+        await world.load(task.task_no), await world.store.edits(task.task_no), find_first_dispatches(history)
+    )
     told = [(one.arguments, one.edited_by, None if one.sent is None else one.sent.attempt) for one in found]
     assert told == [('{"card":"4111"}', "", 1), ('{"card":"4222"}', "ann", 2), ('{"card":"4333"}', "bob", None)]
 

@@ -10,7 +10,7 @@ from store_world import FAILED, NOON, TestClock, World, gave_up, kinds, retry_at
 
 from arriero.commands import Applied, BeginUndo, Compensate, Hold, Operate, PlanUndo, Process, Refusal, Submitted
 from arriero.model import AlertRow, Instant, StepRow, TaskRow, TaskState, Verb, later
-from arriero.store.base import Purge, Purged, StateStore
+from arriero.store.contract import Purge, Purged, StateStore
 
 ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
 NEVER = Instant(NOON + 10**15)

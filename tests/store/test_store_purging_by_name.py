@@ -9,12 +9,13 @@ from store_checks import broken_links, disagreements, history_violations
 from store_world import FAILED, NOON, TestClock, World, kinds
 from test_store_ledgers import Ledgers, entry
 
+from arriero.audit.export import encode_export, read_export
 from arriero.commands import ConvoyApplied, Hold, Operate, OperateConvoy, Process, Refusal
-from arriero.core.export import export_lines, read_export
-from arriero.core.purging import ERASED, Named
+from arriero.core.purging import Named
 from arriero.errors import MutilatedExport
+from arriero.events import ERASED
 from arriero.model import ConvoyVerb, Instant, Verb
-from arriero.store.base import PurgedNamed, PurgeNamed, StateStore
+from arriero.store.contract import PurgedNamed, PurgeNamed, StateStore
 
 NEVER = Instant(NOON + 10**15)
 SECRET = "Miss Marple"
@@ -63,7 +64,7 @@ async def on_key(world: World, key: str, verb: ConvoyVerb, **changes: Any) -> No
 async def said(world: World) -> str:
     """All that an export of the history says."""
     rows = [row async for row in world.store.history()]
-    return b"".join(export_lines(rows, world.store.store_id)).decode()
+    return b"".join(encode_export(rows, world.store.store_id)).decode()
 
 
 # --- a task
@@ -249,7 +250,7 @@ async def test_an_erased_row_of_which_no_later_row_tells_is_convicted(world: Wor
     await ledgers.open(await ledgers.begun("may"))
     assert (await purge(world, "ledger", "may")).is_done
     rows = [row async for row in world.store.history()]
-    assert read_export(export_lines(rows, "store")) == rows
+    assert read_export(encode_export(rows, "store")) == rows
     at = next(at for at, row in enumerate(rows) if bytes(row.events).decode() == ERASED)
     telling = next(row for row in rows if b"ledger.purged" in bytes(row.events))
     for changed in (
@@ -258,11 +259,11 @@ async def test_an_erased_row_of_which_no_later_row_tells_is_convicted(world: Wor
         [msgspec.structs.replace(row, events=msgspec.Raw(ERASED.encode())) for row in rows],
     ):
         with pytest.raises(MutilatedExport):
-            read_export(export_lines(changed, "store"))
+            read_export(encode_export(changed, "store"))
 
 
 async def test_a_row_of_a_task_that_claims_to_be_erased_is_convicted(world: World) -> None:
     await world.submit("a")
     rows = [msgspec.structs.replace(row, events=msgspec.Raw(ERASED.encode())) async for row in world.store.history()]
     with pytest.raises(MutilatedExport, match="does not have the hash it names"):
-        read_export(export_lines(rows, "store"))
+        read_export(encode_export(rows, "store"))

@@ -4,7 +4,7 @@ from store_world import FAILED, NOON, TestClock, World, kinds, retry_at, step, t
 
 from arriero.commands import BeginUndo, Compensate, Hold, Process, PutDown
 from arriero.model import Instant, TaskState
-from arriero.store.base import Due, TaskFilter
+from arriero.store.contract import Due, TaskFilter
 
 HERE = (("fulfil",), ("payments",))
 

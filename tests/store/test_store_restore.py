@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import psycopg
 import pytest
+from postgres_servers import server, worker
 from psycopg import sql
 from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World, step
 
 from arriero.commands import Refusal, Reported
-from arriero.core.epoch import first_number
+from arriero.epoch import compute_first_number
 from arriero.model import StepState
-from arriero.store.base import StateStore
+from arriero.store.contract import StateStore
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore
-from tests.postgres_servers import server, worker
 
 
 class Kept(NamedTuple):
@@ -118,7 +118,7 @@ async def test_what_was_dispatched_after_the_backup_cannot_be_applied_after_the_
     restored = World(await opened(), clock)  # type: ignore[misc]
     assert await restored.store.new_epoch("operator") == 2
     new = await restored.store.register("of the new epoch", 3600.0)
-    assert new >= first_number(2)
+    assert new >= compute_first_number(2)
     (again,) = await restored.claim(new)
     same_task, (same_charge,) = await restored.running(again.task, "charge")
     assert (same_task.task_no, same_charge.step_no, same_charge.fence) == (task.task_no, charge.step_no, charge.fence)

@@ -6,7 +6,7 @@ import pytest
 from store_world import COMPLETE_WITHIN, DONE, World, kinds, step, submission, timer
 
 from arriero.commands import Advance, NewStep, Process, Start, Submitted
-from arriero.core.compensation import idempotency_key
+from arriero.core.undo import build_idempotency_key
 from arriero.model import Instant, StepKind, StepState, TaskState, later
 
 REQUEST = step(take=True)
@@ -51,7 +51,7 @@ async def test_its_keys_are_those_that_its_first_advance_would_have_made(world: 
     assert answer.begun is not None
     keys = [one.idempotency_key for one in answer.begun.task.steps]
     expected = [
-        idempotency_key(world.store.store_id, answer.task_no, 1, StepKind.STEP, name, "#1")
+        build_idempotency_key(world.store.store_id, answer.task_no, 1, StepKind.STEP, name, "#1")
         for name in ("charge", "ship")
     ]
     assert keys == [*expected, ""]

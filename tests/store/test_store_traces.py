@@ -4,9 +4,9 @@ import msgspec
 from store_world import NOON, World
 
 from arriero.commands import Compensate, GaveUp, Hold, RetryAsked
-from arriero.core.alerts import alert_of
+from arriero.core.alerts import build_alert
 from arriero.model import Frame, Instant, StepFailure, TaskFailure, TracedError
-from arriero.store.base import PurgeNamed
+from arriero.store.contract import PurgeNamed
 
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")
 TRACE = (TracedError("OrderError", (LINE,)), TracedError("KeyError", (LINE, LINE), 3, "cause"))
@@ -37,7 +37,7 @@ async def test_an_alert_tells_the_line_while_it_is_open_and_when_it_is_closed(wo
     (listed,) = await world.store.alerts()
     (taken,) = await world.store.take_alerts(10, 60.0)
     for row in (listed, taken):
-        alert = alert_of(row, "store")
+        alert = build_alert(row, "store")
         assert alert.trace == TRACE
         assert alert.at == "shop/orders.py:42, in fulfil: `total = prices['nix']`"
     assert held.failure is not None
@@ -48,7 +48,7 @@ async def test_an_alert_without_a_line_has_none(world: World) -> None:
     await world.advance(await world.held(), ending=Hold(TaskFailure("bug", "stuck")))
     (row,) = await world.store.take_alerts(10, 60.0)
     assert row.trace is None
-    assert (alert_of(row, "store").at, alert_of(row, "store").trace) == ("", ())
+    assert (build_alert(row, "store").at, build_alert(row, "store").trace) == ("", ())
 
 
 async def test_a_purge_removes_it_with_the_task(world: World) -> None:

@@ -14,7 +14,7 @@ from arriero.commands import Applied, Claimed, HandOver, Operate, OperateConvoy,
 from arriero.core.convoys import LOOK_AT_UNREADABLE_SECONDS
 from arriero.errors import UnreadableRow
 from arriero.model import AlertRow, ConvoyVerb, TaskState, Verb
-from arriero.store.apart import APART_SECONDS
+from arriero.store.quarantine import APART_SECONDS
 from arriero.store.sqlite.store import SqliteStore
 
 OF_A_TASK = [("state", "archived"), ("policy", NO_POLICY), ("failure", "?"), ("turn", "next")]

@@ -127,6 +127,6 @@ def test_the_types_of_the_order_program_are_those_it_was_designed_with(cache: Pa
         "shop.Label",
         "shop.Label",
         "list[str]",
-        "arriero.task.Task[shop.Receipt]",
-        "arriero.task.Task[list[str]]",
+        "arriero.client.task.Task[shop.Receipt]",
+        "arriero.client.task.Task[list[str]]",
     ]

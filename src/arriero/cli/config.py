@@ -5,14 +5,16 @@ from typing import Any
 import click
 import msgspec
 
-from ..config import SETTINGS, Configuration, Setting, unknown_variables, written
-from ..config_values import shown
-from .output import one_line, print_json, print_table
-from .stores import configured, json_option, store_option
+from ..config import SETTINGS, Configuration, Setting, format_setting, unknown_variables
+from ..config_values import mask_value
+from ..escaping import one_line
+from .options import json_option, store_option
+from .output import print_json, print_table
+from .stores import load_store_configuration
 
 
 class ShownSetting(msgspec.Struct, frozen=True):
-    """What ``config --json`` prints of a setting."""
+    """One setting in the output of ``config --json``."""
 
     name: str
     value: Any
@@ -30,27 +32,29 @@ def config(store: str | None, as_json: bool) -> None:
     """
     for line in unknown_variables():
         click.echo(f"arriero: {one_line(line)}", err=True)
-    configuration = configured(store)
+    configuration = load_store_configuration(store)
     if as_json:
         for setting in SETTINGS:
-            print_json(_shown(setting, configuration))
+            print_json(_build_shown_setting(setting, configuration))
     else:
-        print_table(("name", "value", "origin"), [_cells(setting, configuration) for setting in SETTINGS])
+        print_table(("name", "value", "origin"), [_format_cells(setting, configuration) for setting in SETTINGS])
 
 
-def _shown(setting: Setting, configuration: Configuration) -> ShownSetting:
-    value = shown(getattr(configuration, setting.name), setting.about.kind)
-    return ShownSetting(setting.path, _encodable(value), _encodable(configuration.origin(setting.name)))
+def _build_shown_setting(setting: Setting, configuration: Configuration) -> ShownSetting:
+    value = mask_value(getattr(configuration, setting.name), setting.about.kind)
+    return ShownSetting(
+        setting.path, _escape_undecodable(value), _escape_undecodable(configuration.origin(setting.name))
+    )
 
 
-def _encodable(value: Any) -> Any:
+def _escape_undecodable(value: Any) -> Any:
     """Names of files may hold bytes that are no text; JSON cannot."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
-def _cells(setting: Setting, configuration: Configuration) -> tuple[str, ...]:
+def _format_cells(setting: Setting, configuration: Configuration) -> tuple[str, ...]:
     return (
         setting.path,
-        written(setting, getattr(configuration, setting.name)),
+        format_setting(setting, getattr(configuration, setting.name)),
         configuration.origin(setting.name),
     )

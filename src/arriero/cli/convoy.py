@@ -8,27 +8,33 @@ import click
 import msgspec
 
 from .. import codec
-from .. import operating as verbs
-from ..convoy import NAMED, NAMED_MAX, SHOWN, WORDS, Convoy, ConvoyView, convoy_view, convoy_views
-from ..core.convoy_verbs import CONVOY_VERB_RULES
-from ..core.convoy_words import ranges, typed
+from ..client.convoy import NAMED, NAMED_MAX, SHOWN, WORDS, Convoy, ConvoyView, build_convoy_view, list_convoy_views
+from ..client.verb_commands import check_signature
 from ..errors import InvalidInput, VerbRefused
+from ..explain.convoys import format_convoy_command, format_ranges
 from ..model import ConvoyVerb
-from .durations import duration, shown_seconds
+from ..verb_rules import CONVOY_VERB_RULES
 from .near_misses import NearMissGroup
-from .operators import login_name, note_nobody_runs, operating
-from .output import print_json, print_table, print_text, shown_time
-from .stores import json_option, reading, store_option
+from .options import (
+    Option,
+    declare_verb,
+    format_refusal,
+    format_seconds,
+    json_option,
+    parse_duration,
+    signature_options,
+    store_option,
+)
+from .output import format_time, print_json, print_table, print_text, truncate
+from .prompts import print_nobody_runs
+from .stores import open_operator, open_store_to_read
 
-TEXT_SHOWN_MAX = 300
 NUMBER_MAX = 2**63 - 1
 WORKFLOW = "workflow"  # what stands for: no policy of its own
 
-Option = Callable[[Callable[..., None]], Callable[..., None]]
 
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What a verb prints with ``--json``; ``convoy``: as it stands now."""
+class ConvoyVerbOutcome(msgspec.Struct, frozen=True):
+    """The output of a verb with ``--json``; ``convoy``: as it stands now."""
 
     key: str
     verb: str
@@ -57,31 +63,31 @@ def convoy(context: click.Context) -> None:
 @json_option
 def list_convoys(state: str | None, limit: int, after: int, store: str | None, as_json: bool) -> None:
     """List the keys that are not idle, or those in one state, in the order of their first submission."""
-    found = asyncio.run(_list(store, state, after, limit + 1))
+    found = asyncio.run(_load_views(store, state, after, limit + 1))
     views = found[:limit]
     if as_json:
         for view in views:
             print_json(view)
     else:
         columns = ("no", "key", "state", "since", "waiting", "set aside", "waits for")
-        print_table(columns, list(map(_cells, views)))
+        print_table(columns, list(map(_format_cells, views)))
     if len(found) > limit:
         click.echo(f"arriero: there are more: --after {views[-1].no}", err=True)
 
 
-async def _list(store: str | None, state: str | None, after: int, limit: int) -> list[ConvoyView]:
+async def _load_views(store: str | None, state: str | None, after: int, limit: int) -> list[ConvoyView]:
     found: list[ConvoyView] = []
-    async with reading(store) as opened:
-        async for view in convoy_views(opened, state, after=after):
+    async with open_store_to_read(store) as opened:
+        async for view in list_convoy_views(opened, state, after=after):
             found.append(view)
             if len(found) == limit:
                 break
     return found
 
 
-def _cells(view: ConvoyView) -> tuple[str, ...]:
+def _format_cells(view: ConvoyView) -> tuple[str, ...]:
     counts = (f"{view.waiting:,}", f"{view.set_aside:,}")
-    return (str(view.no), view.key, view.state, shown_time(view.since), *counts, _cut(view.waiting_for))
+    return (str(view.no), view.key, view.state, format_time(view.since), *counts, truncate(view.waiting_for))
 
 
 @convoy.command("show", short_help="Show one key: what it does, what it waits for, and who comes next.")
@@ -98,68 +104,62 @@ def _cells(view: ConvoyView) -> tuple[str, ...]:
 @json_option
 def show_convoy(key: str, limit: int, store: str | None, as_json: bool) -> None:
     """Show one key: what it does, what it waits for, who comes next, what is missing and what was set aside."""
-    view = asyncio.run(_show(key, limit, store))
+    view = asyncio.run(_load_view(key, limit, store))
     if as_json:
         print_json(view)
     else:
-        _print(view)
+        _print_view(view)
 
 
-async def _show(key: str, limit: int, store: str | None) -> ConvoyView:
-    async with reading(store) as opened:
-        loaded = await opened.find_convoy(codec.checked_id(key, "convoy"), limit)
+async def _load_view(key: str, limit: int, store: str | None) -> ConvoyView:
+    async with open_store_to_read(store) as opened:
+        loaded = await opened.find_convoy(codec.check_id(key, "convoy"), limit)
         if loaded is None:
             raise InvalidInput(f"there is no convoy {key!r} in the store {opened.url}; see `arriero convoy list`")
-        return convoy_view(loaded, opened.now())
+        return build_convoy_view(loaded, opened.now())
 
 
-def _print(view: ConvoyView) -> None:
+def _print_view(view: ConvoyView) -> None:
     lines = {
         "convoy": f"{view.key} (number {view.no}), ordered by {view.ordering}",
         "state": view.state,
-        "since": shown_time(view.since),
+        "since": format_time(view.since),
         "waits for": view.waiting_for,
         "head": view.open_task or "",
-        "next": _next(view),
-        "missing": f"sequence {ranges(view.missing)}" if view.missing else "",
-        "gap until": shown_time(view.gap_until),
+        "next": _format_next_tasks(view),
+        "missing": f"sequence {format_ranges(view.missing)}" if view.missing else "",
+        "gap until": format_time(view.gap_until),
         "set aside": f"{view.set_aside:,}" if view.set_aside else "",
-        "policy": _policy(view),
-        "value": "" if view.value is None else _cut(msgspec.json.encode(view.value).decode()),
+        "policy": _format_policy(view),
+        "value": "" if view.value is None else truncate(msgspec.json.encode(view.value).decode()),
     }
     for name, value in lines.items():
         if value:
             print_text(value, first=f"{name + ':':17}", hanging=17)
     if view.set_aside_tasks:
         click.echo()
-        print_table(("set aside", "reason"), [(task_id, _cut(reason)) for task_id, reason in view.set_aside_tasks])
+        print_table(("set aside", "reason"), [(task_id, truncate(reason)) for task_id, reason in view.set_aside_tasks])
 
 
-def _next(view: ConvoyView) -> str:
+def _format_next_tasks(view: ConvoyView) -> str:
     more = view.waiting - len(view.next_tasks)
     return ", ".join(view.next_tasks) + (f" and {more:,} more" if view.next_tasks and more > 0 else "")
 
 
-def _policy(view: ConvoyView) -> str:
+def _format_policy(view: ConvoyView) -> str:
     policy = view.policy
     force = {} if policy is None else {"head": policy.head, "gap": policy.gap, "gap_within": policy.gap_within}
     told: list[str] = []
     for name, value in {**force, **view.own_policy}.items():
-        shown = shown_seconds(value) if isinstance(value, float) else str(value)
+        shown = format_seconds(value) if isinstance(value, float) else str(value)
         own = " (its own)" if name in view.own_policy else ""
         told.append(f"{name.replace('_', ' ')} {shown}{own}")
     return "; ".join([*told, *(["else that of the workflow of each task"] if policy is None else [])])
 
 
-def _cut(text: str) -> str:
-    if len(text) <= TEXT_SHOWN_MAX:
-        return text
-    return f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
-
-
 # --- acting
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks for: a verb, of one key."""
+class ConvoyVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A verb that a person asks for, on one key."""
 
     verb: ConvoyVerb
     key: str
@@ -172,41 +172,28 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 Send = Callable[[Convoy, dict[str, Any]], Any]
 Says = Callable[[ConvoyView, ConvoyView], str]
 
-_KEY: Option = click.argument("key", metavar="KEY")
-_OF_EVERY_VERB: tuple[Option, ...] = (
-    click.option("--by", metavar="NAME", help="Who asks for it; your login name by default."),
-    click.option("--reason", metavar="TEXT", required=True, help="Why; kept in the convoy's history."),
-    store_option,
-    json_option,
-)
+
+def _verb_command(verb: ConvoyVerb, short_help: str, *own: Option) -> Callable[[Callable[..., None]], click.Command]:
+    key: Option = click.argument("key", metavar="KEY")
+    options: tuple[Option, ...] = (key, *own, signature_options("the convoy's history"), store_option, json_option)
+    declare = declare_verb(verb, ConvoyVerbRequest, CONVOY_VERB_RULES, "convoys", short_help, options)
+
+    def add(function: Callable[..., None]) -> click.Command:
+        command = declare(function)
+        convoy.add_command(command)
+        return command
+
+    return add
 
 
-def _verb(verb: ConvoyVerb, short_help: str, *own: Option) -> Callable[[Callable[..., None]], click.Command]:
-    """Declare a verb's command: its function gets an ``Ask``, and the values of the verb's own options."""
-
-    def declare(function: Callable[..., None]) -> click.Command:
-        def gathered(key: str, by: str | None, **given: Any) -> None:
-            every = {name: given.pop(name) for name in ("reason", "store", "as_json")}
-            function(Ask(verb=verb, key=key, by=login_name() if by is None else by, **every), **given)
-
-        command: Callable[..., None] = gathered
-        for option in reversed((_KEY, *own, *_OF_EVERY_VERB)):
-            command = option(command)
-        states = ", ".join(state for of, state in CONVOY_VERB_RULES if of is verb)
-        name, epilog = str(verb).replace("_", "-"), f"For convoys that are: {states}."
-        return convoy.command(name, short_help=short_help, help=function.__doc__, epilog=epilog)(command)
-
-    return declare
-
-
-@_verb(
+@_verb_command(
     ConvoyVerb.SET,
     "Give a key a policy of its own.",
     click.option("--head", type=click.Choice((*WORDS, WORKFLOW)), help="When its head is in error."),
     click.option("--gap", type=click.Choice((*WORDS, WORKFLOW)), help="When a number has not come in time."),
     click.option("--gap-within", metavar="DURATION", help="How long a number is waited for: 90, 15m, 2h; or workflow."),
 )
-def set_policy(ask: Ask, head: str | None, gap: str | None, gap_within: str | None) -> None:
+def set_policy(request: ConvoyVerbRequest, head: str | None, gap: str | None, gap_within: str | None) -> None:
     """Give a key a policy of its own, also for what it waits for now.
 
     What is not named stays as it is; workflow: that part is again the one of each task's workflow.
@@ -216,35 +203,35 @@ def set_policy(ask: Ask, head: str | None, gap: str | None, gap_within: str | No
         if word is not None:
             given[name] = None if word == WORKFLOW else word
     if gap_within is not None:
-        given["gap_within"] = None if gap_within == WORKFLOW else _seconds(gap_within)
+        given["gap_within"] = None if gap_within == WORKFLOW else _parse_gap_within(gap_within)
     if not given:
         raise InvalidInput("set what? Give at least one of --head, --gap and --gap-within")
 
     def says(before: ConvoyView, now: ConvoyView) -> str:
-        goes_on = f"; {_goes_on(now)}" if before.waiting_for != now.waiting_for else ""
-        return f"convoy {now.key!r} has the policy {_policy(now)}{goes_on}"
+        goes_on = f"; {_format_next(now)}" if before.waiting_for != now.waiting_for else ""
+        return f"convoy {now.key!r} has the policy {_format_policy(now)}{goes_on}"
 
-    _act(ask, lambda convoy, who: convoy.set(**who, **given), says)
+    _execute(request, lambda convoy, who: convoy.set(**who, **given), says)
 
 
-def _seconds(text: str) -> float:
+def _parse_gap_within(text: str) -> float:
     try:
-        return duration(text)
+        return parse_duration(text)
     except click.BadParameter as error:
         raise InvalidInput(f"--gap-within: {error.message}") from error
 
 
-@_verb(ConvoyVerb.RELEASE, "Let a parked key go on.")
-def release(ask: Ask) -> None:
+@_verb_command(ConvoyVerb.RELEASE, "Let a parked key go on.")
+def release(request: ConvoyVerbRequest) -> None:
     """Let a parked key go on; if its head is still in error it waits for that."""
-    _act(
-        ask,
+    _execute(
+        request,
         lambda convoy, who: convoy.release(**who),
-        lambda _, now: f"convoy {now.key!r} is released; {_goes_on(now)}",
+        lambda _, now: f"convoy {now.key!r} is released; {_format_next(now)}",
     )
 
 
-@_verb(
+@_verb_command(
     ConvoyVerb.SKIP,
     "Pass over the task in error, or what is missing.",
     click.option(
@@ -253,7 +240,7 @@ def release(ask: Ask) -> None:
         help="The task in error, or the first missing number, as you saw it: no other is skipped.",
     ),
 )
-def skip(ask: Ask, seen: str | None) -> None:
+def skip(request: ConvoyVerbRequest, seen: str | None) -> None:
     """Pass over what a key stands still on: the task in error is set aside, or what is missing is not waited for.
 
     What was passed over comes back only by a person: `arriero task resubmit`.
@@ -264,29 +251,29 @@ def skip(ask: Ask, seen: str | None) -> None:
             passed = f"task {before.open_task} is set aside"
         else:
             gone = [one for one in before.missing if one not in now.missing]
-            passed = f"sequence {ranges(gone)} is skipped" if gone else "what was missing is skipped"
-        return f"convoy {now.key!r}: {passed}; {_goes_on(now)}"
+            passed = f"sequence {format_ranges(gone)} is skipped" if gone else "what was missing is skipped"
+        return f"convoy {now.key!r}: {passed}; {_format_next(now)}"
 
-    _act(ask, lambda convoy, who: convoy.skip(**who, seen=seen), says)
+    _execute(request, lambda convoy, who: convoy.skip(**who, seen=seen), says)
 
 
-@_verb(ConvoyVerb.PARK, "Begin nothing more of a key until it is released.")
-def park(ask: Ask) -> None:
+@_verb_command(ConvoyVerb.PARK, "Begin nothing more of a key until it is released.")
+def park(request: ConvoyVerbRequest) -> None:
     """Begin nothing more of a key until it is released; a task that is under way goes to its end."""
 
     def says(before: ConvoyView, now: ConvoyView) -> str:
         ends = f"task {before.open_task} goes to its end, and " if before.state == "open" else ""
-        return f"convoy {now.key!r} is parked; {ends}nothing more begins until {typed(ConvoyVerb.RELEASE, now.key)}"
+        return f"convoy {now.key!r} is parked; {ends}nothing more begins until {format_convoy_command(ConvoyVerb.RELEASE, now.key)}"
 
-    _act(ask, lambda convoy, who: convoy.park(**who), says)
+    _execute(request, lambda convoy, who: convoy.park(**who), says)
 
 
-@_verb(
+@_verb_command(
     ConvoyVerb.MOVE_TO_HEAD,
     "Let a task that waits come before all others that wait.",
     click.argument("task_id", metavar="ID"),
 )
-def move_to_head(ask: Ask, task_id: str) -> None:
+def move_to_head(request: ConvoyVerbRequest, task_id: str) -> None:
     """Let a task that waits come before all others of its key that wait; not where a sequence is the order."""
 
     def says(before: ConvoyView, now: ConvoyView) -> str:
@@ -294,16 +281,16 @@ def move_to_head(ask: Ask, task_id: str) -> None:
             return f"convoy {now.key!r}: task {task_id} has its turn"
         return f"convoy {now.key!r}: task {task_id} comes before all others that wait; it waits for {now.waiting_for}"
 
-    _act(ask, lambda convoy, who: convoy.move_to_head(task_id, **who), says)
+    _execute(request, lambda convoy, who: convoy.move_to_head(task_id, **who), says)
 
 
-def _goes_on(view: ConvoyView) -> str:
-    """How a key goes on after a verb."""
+def _format_next(view: ConvoyView) -> str:
+    """Describe how a key goes on after a verb."""
     match view.state:
         case "open":
             return f"it goes on with task {view.open_task}"
         case "parked":
-            return f"it stays parked until {typed(ConvoyVerb.RELEASE, view.key)}"
+            return f"it stays parked until {format_convoy_command(ConvoyVerb.RELEASE, view.key)}"
         case "idle" if not view.waiting:
             return "nothing waits in it"
         case "idle":
@@ -312,33 +299,25 @@ def _goes_on(view: ConvoyView) -> str:
             return f"it still waits for {view.waiting_for}"
 
 
-def _act(ask: Ask, send: Send, says: Says) -> None:
+def _execute(request: ConvoyVerbRequest, send: Send, says: Says) -> None:
     """Carry the verb out and tell what came of it. Raises: InvalidInput - a refusal; StoreError."""
-    verbs.signed(ask.by, ask.reason)
-    before, now, nobody = asyncio.run(_acted(ask, send))
-    if ask.as_json:
-        print_json(Outcome(now.key, ask.verb, "done", now))
+    check_signature(request.by, request.reason)
+    before, now, nobody = asyncio.run(_execute_between_views(request, send))
+    if request.as_json:
+        print_json(ConvoyVerbOutcome(now.key, request.verb, "done", now))
     else:
         print_text(says(before, now), hanging=2)
-    note_nobody_runs(nobody)
+    print_nobody_runs(nobody)
 
 
-async def _acted(ask: Ask, send: Send) -> tuple[ConvoyView, ConvoyView, str]:
+async def _execute_between_views(request: ConvoyVerbRequest, send: Send) -> tuple[ConvoyView, ConvoyView, str]:
     """The convoy before and after, and that nobody runs it, if so."""
-    async with operating(None, ask.store) as app:
-        handle = app.convoy(ask.key)
+    async with open_operator(None, request.store) as app:
+        handle = app.convoy(request.key)
         before = await handle.view()
         try:
-            await send(handle, {"by": ask.by, "reason": ask.reason})
+            await send(handle, {"by": request.by, "reason": request.reason})
         except VerbRefused as refused:
-            raise InvalidInput(_with_what_is_allowed(refused)) from refused
-        return before, await handle.view(), await app._nobody_runs()
-
-
-def _with_what_is_allowed(refused: VerbRefused) -> str:
-    """The refusal in the words of the command line, and what else the convoy allows, unless it says so itself."""
-    text = str(refused)
-    others = [verb for verb in refused.allowed if verb != refused.verb]
-    if "allowed:" not in text and others:
-        text = f"{text}; also allowed: {', '.join(others)}"
-    return text.replace(ConvoyVerb.MOVE_TO_HEAD, "move-to-head")
+            text = format_refusal(refused).replace(ConvoyVerb.MOVE_TO_HEAD, "move-to-head")  # as it is typed
+            raise InvalidInput(text) from refused
+        return before, await handle.view(), await app.session.describe_missing_scheduler()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .stores import json_option
+from .options import json_option
 
 EXTRAS = ("httpx2", "starlette", "uvicorn")
 PACKAGE = Path(__file__).resolve().parents[1]

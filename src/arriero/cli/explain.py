@@ -8,21 +8,22 @@ from datetime import datetime
 import click
 import msgspec
 
-from ..attempt import as_datetime
-from ..core.explain import Act, Explanation, Reason, explain
-from ..core.moves import Move
-from ..core.readable import legible_task
-from ..core.wording import relative, told
-from ..escaping import shell_word
+from ..client.task_view import load_tasks_ahead
+from ..declare.attempt import as_datetime
+from ..escaping import one_line, shell_word
+from ..explain.available_actions import AvailableAction
+from ..explain.format import format_instant_and_age, format_relative
+from ..explain.task import Explanation, explain
+from ..explain.task_situation import PersonAct
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState, Trace
-from ..store.base import StateStore
+from ..store.contract import StateStore
 from ..store.masking import holds_password
-from ..task_view import asked_ahead
-from .output import cut, one_line, print_json, print_text, time_of
+from ..store.readable import legible_task
+from .options import json_option, store_option
+from .output import build_output, print_json, print_text, print_trace, truncate
 from .payload_record import ShownRecord, print_record, read_record
-from .stores import configured, json_option, reading, store_option
+from .stores import load_store_configuration, open_store_to_read
 from .task import find_task
-from .tracebacks import print_trace
 
 ALERTS_PAGE = 1_000
 RESULTS_SHOWN_MAX = 10  # the last ones
@@ -52,7 +53,7 @@ class ShownResult(msgspec.Struct, frozen=True):
 
 
 class ShownAct(msgspec.Struct, frozen=True):
-    """What a person did."""
+    """An action of a person."""
 
     at: datetime
     verb: str
@@ -62,7 +63,7 @@ class ShownAct(msgspec.Struct, frozen=True):
     after: str
 
 
-class ShownMove(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShownAction(msgspec.Struct, frozen=True, omit_defaults=True):
     """A verb: what it would do and how it is typed, or why it would be refused."""
 
     verb: str
@@ -73,7 +74,7 @@ class ShownMove(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ShownExplanation(msgspec.Struct, frozen=True):
-    """What ``task explain --json`` prints."""
+    """The output of ``task explain --json``."""
 
     no: int
     id: str
@@ -83,7 +84,7 @@ class ShownExplanation(msgspec.Struct, frozen=True):
     now: datetime
     reasons: tuple[ShownReason, ...]
     people: tuple[ShownAct, ...]
-    verbs: tuple[ShownMove, ...]
+    verbs: tuple[ShownAction, ...]
     note: str = ""
     results: tuple[ShownResult, ...] = ()
     output: msgspec.Raw | None = None
@@ -97,26 +98,26 @@ class ShownExplanation(msgspec.Struct, frozen=True):
 def explain_task(task_id: str, store: str | None, as_json: bool) -> None:
     """Say in plain words why a task is where it is, what it waits for, and which verbs would move it."""
     loaded, explanation, now, record = asyncio.run(_explain(task_id, store))
-    typed = Typed(task_id, store)
+    typed = VerbCommandFormatter(task_id, store)
     if as_json:
-        print_json(_shown(loaded, explanation, now, typed, record))
+        print_json(_build_shown_explanation(loaded, explanation, now, typed, record))
     else:
-        _print(loaded, explanation, now, typed, record)
+        _print_explanation(loaded, explanation, now, typed, record)
 
 
 async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation, Instant, ShownRecord]:
-    async with reading(given) as store:
+    async with open_store_to_read(given) as store:
         loaded = await find_task(task_id, store)
         task_no = loaded.task.task_no
         rows = [row async for row in store.history(task_no)]
-        alert = await _alert_of(task_no, store) if loaded.task.state is TaskState.ERROR else None
+        alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.ERROR else None
         now, processes = await store.known_processes()
-        ahead = await asked_ahead(loaded, store)
+        ahead = await load_tasks_ahead(loaded, store)
         explanation = explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead)
         return legible_task(loaded)[0], explanation, now, await read_record(loaded, store, rows)
 
 
-async def _alert_of(task_no: int, store: StateStore) -> AlertRow | None:
+async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
     after = 0
     while page := await store.alerts(open_only=True, after=after, limit=ALERTS_PAGE):
         for alert in page:
@@ -126,16 +127,16 @@ async def _alert_of(task_no: int, store: StateStore) -> AlertRow | None:
     return None
 
 
-class Typed:
-    """How a verb is typed, with the store and the App where they have to be named."""
+class VerbCommandFormatter:
+    """Formats the command of a verb, with the store and the App where they must be named."""
 
     def __init__(self, task_id: str, store: str | None) -> None:
         self._task_id = task_id
         self._store = store
         self._is_secret = store is not None and holds_password(store)
-        self._has_app = bool(configured(store).app)
+        self._has_app = bool(load_store_configuration(store).app)
 
-    def command(self, move: Move) -> str:
+    def command(self, move: AvailableAction) -> str:
         """The command; words in capitals are to be filled in."""
         names = [self._task_id, move.step] if move.step else [self._task_id]
         options = [*move.options, "--reason", "TEXT"]
@@ -147,7 +148,7 @@ class Typed:
         return f"arriero task {move.verb} {' '.join(words)}"
 
     def note(self) -> str:
-        """What has to be set before a command is typed; empty for nothing."""
+        """Return what must be set before a command is typed; empty for nothing."""
         if not self._is_secret or self._store == os.environ.get(STORE_VARIABLE):
             return ""
         return f"set {STORE_VARIABLE} to the URL that you gave with --store; it is not shown, as a password is in it"
@@ -159,58 +160,48 @@ class Typed:
         return ["--store", f'"${STORE_VARIABLE}"' if self._is_secret else shell_word(self._store)]
 
 
-def _shown(
-    loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed, record: ShownRecord
+def _build_shown_explanation(
+    loaded: Loaded, explanation: Explanation, now: Instant, typed: VerbCommandFormatter, record: ShownRecord
 ) -> ShownExplanation:
     task = loaded.task
-    return ShownExplanation(
+    return build_output(
+        ShownExplanation,
+        task,
         no=task.task_no,
         id=task.task_id,
-        workflow=task.workflow,
-        state=str(task.state),
-        incarnation=task.incarnation,
         now=as_datetime(now),
-        reasons=tuple(map(_shown_reason, explanation.reasons)),
-        people=tuple(map(_shown_act, explanation.acts)),
-        verbs=tuple(_shown_move(move, typed) for move in explanation.moves),
+        reasons=tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
+        people=tuple(build_output(ShownAct, act) for act in explanation.acts),
+        verbs=tuple(_build_shown_action(move, typed) for move in explanation.actions),
         note=typed.note(),
-        results=tuple(_results(loaded)),
-        output=None if task.output is None else msgspec.Raw(task.output.encode()),
+        results=tuple(_list_results(loaded)),
         record=record,
     )
 
 
-def _results(loaded: Loaded) -> Iterator[ShownResult]:
+def _list_results(loaded: Loaded) -> Iterator[ShownResult]:
     for step in loaded.life:
         if step.kind is StepKind.STEP and step.result is not None and step.result != "null":
             yield ShownResult(step.ordinal, step.label, msgspec.Raw(step.result.encode()))
 
 
-def _shown_reason(reason: Reason) -> ShownReason:
-    since, until = time_of(reason.since), time_of(reason.until)
-    return ShownReason(reason.kind, reason.says, reason.step, since, until, reason.idempotency_key, reason.trace)
+def _build_shown_action(action: AvailableAction, formatter: VerbCommandFormatter) -> ShownAction:
+    return build_output(ShownAction, action, command="" if action.refused else formatter.command(action))
 
 
-def _shown_act(act: Act) -> ShownAct:
-    return ShownAct(as_datetime(act.at), act.verb, act.by, act.reason, act.before, act.after)
-
-
-def _shown_move(move: Move, typed: Typed) -> ShownMove:
-    command = "" if move.refused else typed.command(move)
-    return ShownMove(str(move.verb), move.does, move.step, command, move.refused)
-
-
-def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed, record: ShownRecord) -> None:
+def _print_explanation(
+    loaded: Loaded, explanation: Explanation, now: Instant, typed: VerbCommandFormatter, record: ShownRecord
+) -> None:
     task = loaded.task
     paused = ", paused" if task.paused_at is not None else ""
     again = f", incarnation {task.incarnation}" if task.incarnation > 1 else ""
-    submitted = f"submitted {relative(task.submitted_at, now)}"
-    _say(
+    submitted = f"submitted {format_relative(task.submitted_at, now)}"
+    _print_sentence(
         f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}: {task.state}{paused}{again}, {submitted}"
     )
     click.echo()
     for reason in explanation.reasons:
-        _say(f"- {reason.says}")
+        _print_sentence(f"- {reason.says}")
         if len(reason.trace) > 1 or sum(len(one.frames) for one in reason.trace) > 1:  # else it was just said
             print_trace(reason.trace, indent=4)
         if reason.idempotency_key and reason.idempotency_key not in reason.says:
@@ -218,41 +209,45 @@ def _print(loaded: Loaded, explanation: Explanation, now: Instant, typed: Typed,
     _print_results(loaded)
     _print_acts(explanation.acts, now)
     print_record(record)
-    allowed = [move for move in explanation.moves if not move.refused]
+    allowed = [move for move in explanation.actions if not move.refused]
     click.echo("\nwhat you can do:" if allowed else "\nno verb would move it")
     if allowed and (note := typed.note()):
-        _say(f"  ({note})")
+        _print_sentence(f"  ({note})")
     for move in allowed:
-        _say(f"- {move.verb}: {move.does}")
+        _print_sentence(f"- {move.verb}: {move.does}")
         click.echo(f"    {one_line(typed.command(move))}")
-    for move in explanation.moves:
+    for move in explanation.actions:
         if move.refused:
-            _say(f"- {move.verb} would be refused: {move.refused}")
+            _print_sentence(f"- {move.verb} would be refused: {move.refused}")
 
 
 def _print_results(loaded: Loaded) -> None:
-    results = list(_results(loaded))
+    results = list(_list_results(loaded))
     if not results and loaded.task.output is None:
         return
     click.echo("\nwhat is recorded:")
     for one in results[-RESULTS_SHOWN_MAX:]:
-        _say(f"- result of {one.step}: {cut(bytes(one.result).decode())}")
+        _print_sentence(f"- result of {one.step}: {truncate(bytes(one.result).decode())}")
     if len(results) > RESULTS_SHOWN_MAX:
-        _say(f"  and {len(results) - RESULTS_SHOWN_MAX:,} results before; `arriero task show` tells them all")
+        _print_sentence(
+            f"  and {len(results) - RESULTS_SHOWN_MAX:,} results before; `arriero task show` tells them all"
+        )
     if loaded.task.output is not None:
-        _say(f"- output: {cut(loaded.task.output)}")
+        _print_sentence(f"- output: {truncate(loaded.task.output)}")
 
 
-def _print_acts(acts: Sequence[Act], now: Instant) -> None:
+def _print_acts(acts: Sequence[PersonAct], now: Instant) -> None:
     if not acts:
         return
     click.echo("\nwhat people did:")
     for act in acts[-ACTS_SHOWN_MAX:]:
         changed = f", and it went from {act.before} to {act.after}" if act.before != act.after else ""
-        _say(f'- {told(act.at, now)} {act.by} asked for {act.verb}{changed}: "{act.reason}"')
+        _print_sentence(
+            f'- {format_instant_and_age(act.at, now)} {act.by} asked for {act.verb}{changed}: "{act.reason}"'
+        )
     if len(acts) > ACTS_SHOWN_MAX:
         click.echo(f"  and {len(acts) - ACTS_SHOWN_MAX:,} times before; `arriero history` tells them all")
 
 
-def _say(text: str) -> None:
+def _print_sentence(text: str) -> None:
     print_text(text, first="  " if text.startswith("  ") else "", hanging=2)

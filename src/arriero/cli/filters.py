@@ -9,17 +9,17 @@ import click
 import msgspec
 
 from .. import codec
-from ..bulk import submitted_since
+from ..client.tasks import compute_since
 from ..errors import InvalidInput
 from ..model import Instant, TaskState, later
-from ..store.base import TaskFilter
-from .durations import duration, duration_or_instant, shown_seconds
+from ..store.contract import TaskFilter
+from .options import format_seconds, parse_duration, parse_duration_or_instant
 
 _NAMES = ("workflow", "agent", "step")  # checked as ids
 
 
-class Which(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks a person means; None: any.
+class TaskSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks that a person selects; None: any.
 
     ``older_than``: seconds since their submission at least. ``since``: seconds at most, or when at the earliest.
     """
@@ -34,43 +34,41 @@ class Which(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     paused: bool | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse an empty name, which an unset variable of a shell gives: it would select any task."""
+        for name in _NAMES:
+            if (value := getattr(self, name)) is not None:
+                codec.check_id(value, name)
+        for name in ("code", "text"):
+            if getattr(self, name) == "":
+                raise InvalidInput(f"--{name} is empty; leave it out, or say what to look for")
+
     def __str__(self) -> str:
         """The options that were given; empty for none."""
         paused = {None: None, True: "--paused", False: "--not-paused"}[self.paused]
-        older_than = None if self.older_than is None else f"--older-than {shown_seconds(self.older_than)}"
-        since = None if self.since is None else f"--since {_shown_since(self.since)}"
+        older_than = None if self.older_than is None else f"--older-than {format_seconds(self.older_than)}"
+        since = None if self.since is None else f"--since {_format_since(self.since)}"
         names = ("state", "workflow", "agent", "step", "code", "text")
         texts = [f"--{name} {value}" for name in names if (value := getattr(self, name)) is not None]
         return " ".join([*texts, *filter(None, (older_than, since, paused))])
 
     def filter(self, now: Instant) -> TaskFilter:
-        """What the store is asked for, by its clock."""
+        """Build the filter that the store gets, by its clock."""
         return TaskFilter(
             state=None if self.state is None else TaskState(self.state),
             workflow=self.workflow,
             agent=self.agent,
             step=self.step,
             submitted_before=None if self.older_than is None else later(now, -self.older_than),
-            submitted_since=submitted_since(self.since, now),
+            submitted_since=compute_since(self.since, now),
             code=self.code,
             text=self.text,
             paused=self.paused,
         )
 
 
-def _shown_since(since: float | datetime) -> str:
-    return f"{since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if isinstance(since, datetime) else shown_seconds(since)
-
-
-def _checked(which: Which) -> Which:
-    """An empty name, as an unset variable of a shell gives, would mean any task. Raises InvalidInput."""
-    for name in _NAMES:
-        if (value := getattr(which, name)) is not None:
-            codec.checked_id(value, name)
-    for name in ("code", "text"):
-        if getattr(which, name) == "":
-            raise InvalidInput(f"--{name} is empty; leave it out, or say what to look for")
-    return which
+def _format_since(since: float | datetime) -> str:
+    return f"{since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if isinstance(since, datetime) else format_seconds(since)
 
 
 _OPTIONS = (
@@ -78,11 +76,13 @@ _OPTIONS = (
     click.option("--workflow", metavar="NAME", help="Only tasks of this workflow; step:NAME for tasks of one step."),
     click.option("--agent", metavar="NAME", help="Only tasks that stand at a step of this Agent, or failed by one."),
     click.option("--step", metavar="NAME", help="Only tasks that stand at this step, or failed by it."),
-    click.option("--older-than", metavar="DURATION", type=duration, help="Only tasks submitted so long ago, like 2h."),
+    click.option(
+        "--older-than", metavar="DURATION", type=parse_duration, help="Only tasks submitted so long ago, like 2h."
+    ),
     click.option(
         "--since",
         metavar="WHEN",
-        type=duration_or_instant,
+        type=parse_duration_or_instant,
         help="Only tasks submitted since then: a duration like 2h, or an instant like 2026-11-20T14:15Z.",
     ),
     click.option("--code", metavar="CODE", help="Only tasks whose failure has exactly this code."),
@@ -92,13 +92,13 @@ _OPTIONS = (
 
 
 def filter_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of a filter; the function gets them as one ``which``."""
+    """Add the options that select tasks; the function gets them as one ``which``."""
 
     @functools.wraps(function)
-    def gathered(*arguments: Any, **given: Any) -> None:
-        which = _checked(Which(**{name: given.pop(name) for name in Which.__struct_fields__}))
+    def run(*arguments: Any, **given: Any) -> None:
+        which = TaskSelection(**{name: given.pop(name) for name in TaskSelection.__struct_fields__})
         function(*arguments, which=which, **given)
 
     for option in reversed(_OPTIONS):
-        gathered = option(gathered)
-    return gathered
+        run = option(run)
+    return run

@@ -8,16 +8,26 @@ from typing import IO, Any
 import click
 import msgspec
 
-from ..core.export import Summed, export_line, read_export, trailer_line
-from ..core.stored_events import events_of
-from ..core.story import Section, Story
-from ..core.wording import span, when
+from ..audit.export import TrailerSum, encode_row, encode_trailer, read_export
 from ..errors import MutilatedExport
+from ..escaping import one_line
+from ..events import decode_event_fields
+from ..explain.format import format_duration, format_instant
+from ..explain.timeline import IncarnationStart, Timeline
 from ..model import HistoryRow, Instant, TaskRow
-from ..store.base import StateStore
-from .layout import wrapped
-from .output import Progress, data_output, for_reader, one_line, print_json, print_text, shown_exactly, terminal_width
-from .stores import json_option, reading, store_option
+from ..store.contract import StateStore
+from .layout import wrap
+from .options import json_option, store_option
+from .output import (
+    Progress,
+    escape_for_terminal,
+    format_exact_instant,
+    open_data_output,
+    print_json,
+    print_text,
+    terminal_width,
+)
+from .stores import open_store_to_read
 from .task import find_task
 
 VIOLATED = 1
@@ -36,66 +46,66 @@ def history(task: str | None, raw: bool, store: str | None, as_json: bool) -> No
     Times are UTC by the store's clock; beside each stands how long after the beginning of its incarnation it was. With
     --json, the rows as `arriero export` writes them, whole but without its trailer.
     """
-    asyncio.run(_history(task, store, raw, as_json))
+    asyncio.run(_print_history(task, store, raw, as_json))
 
 
-async def _history(task_id: str | None, store: str | None, raw: bool, as_json: bool) -> None:
-    output = data_output()
-    async with reading(store) as opened:
+async def _print_history(task_id: str | None, store: str | None, raw: bool, as_json: bool) -> None:
+    output = open_data_output()
+    async with open_store_to_read(store) as opened:
         task = None if task_id is None else (await find_task(task_id, opened)).task
-        lines = _as_json if as_json else _events if raw or task is None else _told(task)
+        lines = _encode_row if as_json else _format_events if raw or task is None else _make_timeline_formatter(task)
         async for row in opened.history(None if task is None else task.task_no):
             for line in lines(row):
-                output.write(for_reader(output, line) if as_json else line)
+                output.write(escape_for_terminal(output, line) if as_json else line)
     output.flush()
 
 
-def _as_json(row: HistoryRow) -> Iterator[bytes]:
-    yield export_line(row)
+def _encode_row(row: HistoryRow) -> Iterator[bytes]:
+    yield encode_row(row)
 
 
-def _events(row: HistoryRow) -> Iterator[bytes]:
-    for event in events_of(row):
-        fields = [f"{name}={_value(name, value)}" for name, value in event.items() if name not in _NOT_SHOWN]
+def _format_events(row: HistoryRow) -> Iterator[bytes]:
+    for event in decode_event_fields(row):
+        fields = [f"{name}={_format_field(name, value)}" for name, value in event.items() if name not in _NOT_SHOWN]
         name = row.task_id if row.task_no > 0 else f"convoy:{row.task_id}" if row.task_no < 0 else "-"
-        head = [shown_exactly(row.at), name, event["type"]]
-        yield _line(" ".join([*head, *fields, "by", row.actor]))
+        head = [format_exact_instant(row.at), name, event["type"]]
+        yield _encode_line(" ".join([*head, *fields, "by", row.actor]))
 
 
-def _told(task: TaskRow) -> Callable[[HistoryRow], Iterator[bytes]]:
-    story = Story()
+def _make_timeline_formatter(task: TaskRow) -> Callable[[HistoryRow], Iterator[bytes]]:
+    timeline = Timeline()
 
     def lines(row: HistoryRow) -> Iterator[bytes]:
-        for told in story.told(row):
-            if isinstance(told, Section):
+        for told in timeline.list_entries(row):
+            if isinstance(told, IncarnationStart):
                 if told.incarnation == 1:
                     head = f"task {task.task_id} (number {task.task_no}) of workflow {task.workflow}, now {task.state}"
-                    yield _wrapped_line(head, hanging=2)
+                    yield _encode_wrapped(head, hanging=2)
                 yield b"\n"
-                yield _line(f"incarnation {told.incarnation}, from {shown_exactly(told.at)}")
+                yield _encode_line(f"incarnation {told.incarnation}, from {format_exact_instant(told.at)}")
             else:
-                after = f"+{span(told.after)}"
-                first = f"{when(told.at)}  {after:>12}  "
-                yield _wrapped_line(told.says, first=first, hanging=len(first))
+                after = f"+{format_duration(told.after)}"
+                first = f"{format_instant(told.at)}  {after:>12}  "
+                yield _encode_wrapped(told.says, first=first, hanging=len(first))
 
     return lines
 
 
-def _line(text: str) -> bytes:
+def _encode_line(text: str) -> bytes:
     return one_line(text).encode() + b"\n"
 
 
-def _wrapped_line(text: str, *, first: str = "", hanging: int) -> bytes:
+def _encode_wrapped(text: str, *, first: str = "", hanging: int) -> bytes:
     """A line, on a terminal broken between words."""
     width = terminal_width()
     if width is None:
-        return _line(first + text)
-    return "".join(f"{line}\n" for line in wrapped(one_line(text), width, first=first, hanging=hanging)).encode()
+        return _encode_line(first + text)
+    return "".join(f"{line}\n" for line in wrap(one_line(text), width, first=first, hanging=hanging)).encode()
 
 
-def _value(name: str, value: Any) -> str:
+def _format_field(name: str, value: Any) -> str:
     if name in _INSTANTS and isinstance(value, int):
-        return shown_exactly(Instant(value))
+        return format_exact_instant(Instant(value))
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -107,29 +117,29 @@ def export(store: str | None, as_json: bool) -> None:
 
     It is a complete state of the history, as of its beginning, also while Apps run on the store.
     """
-    asyncio.run(_export(store))
+    asyncio.run(_write_export(store))
 
 
-async def _export(store: str | None) -> None:
-    output = data_output()
-    async with reading(store) as opened:
+async def _write_export(store: str | None) -> None:
+    output = open_data_output()
+    async with open_store_to_read(store) as opened:
         with Progress("export") as progress:
-            async for line in _lines(opened):
-                output.write(for_reader(output, line))
+            async for line in _encode_export(opened):
+                output.write(escape_for_terminal(output, line))
                 progress.advance()
     output.flush()
 
 
-async def _lines(store: StateStore) -> AsyncIterator[bytes]:
-    summed = Summed()
+async def _encode_export(store: StateStore) -> AsyncIterator[bytes]:
+    summed = TrailerSum()
     async for row in store.history():
         summed.add(row)
-        yield export_line(row)
-    yield trailer_line(summed.trailer(store.store_id))
+        yield encode_row(row)
+    yield encode_trailer(summed.trailer(store.store_id))
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What ``check --json`` prints."""
+    """The output of ``check --json``."""
 
     clean: bool
     rows: int
@@ -146,41 +156,41 @@ def check(file: str, as_json: bool) -> None:
 
     Exits with 0 when it is clean, with 1 when it is not, with 2 when the file cannot be read.
     """
-    verdict = _checked(file)
+    verdict = _check_file(file)
     if as_json:
         print_json(verdict)
     else:
-        _print(verdict)
+        _print_verdict(verdict)
     if not verdict.clean:
         sys.exit(VIOLATED)
 
 
-def _checked(file: str) -> Verdict:
-    from ..core.history import check as check_history
+def _check_file(file: str) -> Verdict:
+    from ..audit.check import check as check_history
 
     try:
-        rows = _rows(file)
+        rows = _read_rows(file)
     except MutilatedExport as error:
         return Verdict(False, 0, 0, mutilated=str(error))
     violations = check_history(rows)
     return Verdict(not violations, len(rows), len({row.task_no for row in rows if row.task_no > 0}), tuple(violations))
 
 
-def _rows(file: str) -> list[HistoryRow]:
+def _read_rows(file: str) -> list[HistoryRow]:
     try:
         with click.open_file(file, "rb") as stream, Progress("check") as progress:
-            return read_export(_counted(stream, progress))
+            return read_export(_count_lines(stream, progress))
     except OSError as error:
         raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _counted(stream: IO[Any], progress: Progress) -> Iterable[bytes]:
+def _count_lines(stream: IO[Any], progress: Progress) -> Iterable[bytes]:
     for line in stream:
         progress.advance()
         yield line
 
 
-def _print(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     if verdict.clean:
         click.echo(f"clean: {verdict.rows:,} rows of {verdict.tasks:,} tasks keep every invariant")
     if verdict.mutilated:

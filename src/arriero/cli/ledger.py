@@ -13,18 +13,19 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from .. import ledger as ledgers
-from .. import operating
-from ..app import App
+from ..client.app import App
+from ..client.ledger import BATCH, Entry, Ledger, LedgerSubmission
+from ..client.verb_commands import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput
-from ..ledger import Entry, Ledger, LedgerSubmission
+from ..escaping import one_line
 from ..model import LedgerRow, LedgerState
-from ..store.base import StateStore
-from .loading import _import, _where, load_app
+from ..store.contract import StateStore
+from .loading import format_error_location, import_module, load_app
 from .near_misses import NearMissGroup
-from .operators import _is_terminal, confirm, login_name, note
-from .output import Progress, one_line, print_json, print_table, print_text, shown_time, time_of
-from .stores import client, json_option, reading, store_option
+from .options import json_option, signature_options, store_option, yes_option
+from .output import Progress, build_output, format_time, print_json, print_table, print_text, to_datetime
+from .prompts import confirm, is_terminal, print_note
+from .stores import open_client, open_store_to_read
 
 SET_ASIDE = 1  # the exit code when entries were set aside
 TOLD_EVERY_SECONDS = 10.0  # where no terminal shows progress
@@ -33,8 +34,8 @@ UNFINISHED = (LedgerState.WRITING, LedgerState.DISCARDING, LedgerState.OPENED)
 Splitter = Callable[[Path], Iterable[Entry] | AsyncIterable[Entry]]
 
 
-class Submission(msgspec.Struct, frozen=True):
-    """What ``ledger submit --json`` prints."""
+class SubmittedLedger(msgspec.Struct, frozen=True):
+    """The output of ``ledger submit --json``."""
 
     ledger: str
     accepted: int
@@ -42,8 +43,8 @@ class Submission(msgspec.Struct, frozen=True):
     set_aside: list[str]
 
 
-class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What ``ledger list --json`` and ``ledger show --json`` print; ``set_aside`` only the latter."""
+class ShownLedger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ledger in the output of ``ledger list --json`` and ``ledger show --json``; ``set_aside`` only in the latter."""
 
     ledger: str
     state: str
@@ -95,11 +96,11 @@ def submit(
     goes on where it stood. Exits with 1 when entries were set aside.
     """
     loaded = load_app(app)
-    entries = _entries(splitter, file)
+    entries = _split_file(splitter, file)
     named = file.name if ledger_id is None else ledger_id
     result = asyncio.run(_submit(loaded, named, entries, store, bad))
     if as_json:
-        print_json(Submission(named, result.accepted, result.duplicates, result.set_aside))
+        print_json(SubmittedLedger(named, result.accepted, result.duplicates, result.set_aside))
     else:
         aside = f", {len(result.set_aside):,} set aside" if result.set_aside else ""
         told = f"ledger {named}: {result.accepted:,} accepted, {result.duplicates:,} duplicates{aside}"
@@ -117,13 +118,13 @@ async def _submit(
     store: str | None,
     bad: Literal["refuse", "set_aside"],
 ) -> Ledger:
-    async with client(app, store):
-        with _Told() as told:
-            return await LedgerSubmission(app, ledger_id, bad=bad, told=told).run(entries)
+    async with open_client(app, store):
+        with _SubmissionProgress() as told:
+            return await LedgerSubmission(app.session, ledger_id, bad=bad, told=told).run(entries)
 
 
-class _Told(AbstractContextManager["_Told"]):
-    """Says how far it is: on a terminal as it goes, else in a line now and then."""
+class _SubmissionProgress(AbstractContextManager["_SubmissionProgress"]):
+    """Reports progress: continuously on a terminal, else in a line now and then."""
 
     def __init__(self) -> None:
         self._what = ""
@@ -139,7 +140,7 @@ class _Told(AbstractContextManager["_Told"]):
             self._progress.reached(count)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + TOLD_EVERY_SECONDS
-            note(f"{what}: {count:,} entries")
+            print_note(f"{what}: {count:,} entries")
 
     def _end(self) -> None:
         if self._progress is not None:
@@ -152,25 +153,25 @@ class _Told(AbstractContextManager["_Told"]):
         self._end()
 
 
-def _entries(target: str, file: Path) -> Iterable[Entry] | AsyncIterable[Entry]:
-    """What the splitter makes of the file. Raises InvalidInput: there is no such function, or it failed."""
-    splitter = _splitter(target)
+def _split_file(target: str, file: Path) -> Iterable[Entry] | AsyncIterable[Entry]:
+    """Split the file into entries. Raises InvalidInput: there is no such splitter, or it failed."""
+    splitter = _load_splitter(target)
     try:
         entries = splitter(file)
     except Exception as error:
-        raise _failed(target, 0, error) from error
+        raise _splitter_error(target, 0, error) from error
     if isinstance(entries, AsyncIterable):
-        return _each_awaited(target, entries)
+        return _iterate_entries_async(target, entries)
     if isinstance(entries, Iterable):
-        return _each(target, entries)
+        return _iterate_entries(target, entries)
     raise InvalidInput(f"splitter {target} answered with {entries!r}; it must answer with an iterable of Entry")
 
 
-def _splitter(target: str) -> Splitter:
+def _load_splitter(target: str) -> Splitter:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise InvalidInput(f"{target!r} does not name a splitter; write MODULE:FUNCTION, like shop:entries")
-    found: Any = _import(module_name)
+    found: Any = import_module(module_name)
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not callable(found):
@@ -179,30 +180,30 @@ def _splitter(target: str) -> Splitter:
     return splitter
 
 
-def _each(target: str, entries: Iterable[Entry]) -> Iterator[Entry]:
+def _iterate_entries(target: str, entries: Iterable[Entry]) -> Iterator[Entry]:
     count = 0
     try:
         for entry in entries:
             yield entry
             count += 1
     except Exception as error:
-        raise _failed(target, count, error) from error
+        raise _splitter_error(target, count, error) from error
 
 
-async def _each_awaited(target: str, entries: AsyncIterable[Entry]) -> AsyncIterator[Entry]:
+async def _iterate_entries_async(target: str, entries: AsyncIterable[Entry]) -> AsyncIterator[Entry]:
     count = 0
     try:
         async for entry in entries:
             yield entry
             count += 1
     except Exception as error:
-        raise _failed(target, count, error) from error
+        raise _splitter_error(target, count, error) from error
 
 
-def _failed(target: str, count: int, error: Exception) -> InvalidInput:
+def _splitter_error(target: str, count: int, error: Exception) -> InvalidInput:
     what = str(error) if isinstance(error, ArrieroError) else f"{type(error).__name__}: {error}"
     return InvalidInput(
-        f"splitter {target} failed after entry {count:,}: {what}{_where(error)}; nothing of the ledger is visible. Answer"
+        f"splitter {target} failed after entry {count:,}: {what}{format_error_location(error)}; nothing of the ledger is visible. Answer"
         " with Entry.bad(reason) for a line that cannot be read"
     )
 
@@ -214,46 +215,35 @@ def _failed(target: str, count: int, error: Exception) -> InvalidInput:
 @json_option
 def list_ledgers(all_: bool, store: str | None, as_json: bool) -> None:
     """List ledgers that somebody began and nobody finished, in the order in which they were begun."""
-    rows = asyncio.run(_listed(store, tuple(LedgerState) if all_ else UNFINISHED))
+    rows = asyncio.run(_load_ledgers(store, tuple(LedgerState) if all_ else UNFINISHED))
     if as_json:
         for row in rows:
-            print_json(_shown(row))
+            print_json(_build_shown_ledger(row))
         return
     if not rows:
-        note("there are no ledgers" if all_ else "no ledger is unfinished; --all shows the others")
+        print_note("there are no ledgers" if all_ else "no ledger is unfinished; --all shows the others")
         return
     columns = ("LEDGER", "STATE", "WRITTEN", "ACCEPTED", "DUPLICATES", "ASIDE", "LET GO", "BEGUN", "OPENED")
-    print_table(columns, [_cells(row) for row in rows])
+    print_table(columns, [_format_cells(row) for row in rows])
 
 
-async def _listed(given: str | None, states: tuple[LedgerState, ...]) -> list[LedgerRow]:
+async def _load_ledgers(given: str | None, states: tuple[LedgerState, ...]) -> list[LedgerRow]:
     rows: list[LedgerRow] = []
-    async with reading(given) as store:
+    async with open_store_to_read(given) as store:
         while page := await store.list_ledgers(states, after=rows[-1].ledger_no if rows else 0, limit=PAGE):
             rows += page
     return rows
 
 
-def _cells(row: LedgerRow) -> tuple[str, ...]:
+def _format_cells(row: LedgerRow) -> tuple[str, ...]:
     counts = (row.written, row.accepted, row.duplicates, row.aside, row.let_go)
-    times = (shown_time(time_of(row.created_at)), shown_time(time_of(row.opened_at)))
+    times = (format_time(to_datetime(row.created_at)), format_time(to_datetime(row.opened_at)))
     return (row.ledger_id, str(row.state), *map(str, counts), *times)
 
 
-def _shown(row: LedgerRow, aside: list[str] | msgspec.UnsetType = msgspec.UNSET) -> Shown:
-    return Shown(
-        ledger=row.ledger_id,
-        state=str(row.state),
-        written=row.written,
-        accepted=row.accepted,
-        duplicates=row.duplicates,
-        aside=row.aside,
-        let_go=row.let_go,
-        begun_at=time_of(row.created_at),
-        written_at=time_of(row.written_at),
-        opened_at=time_of(row.opened_at),
-        set_aside=aside,
-    )
+def _build_shown_ledger(row: LedgerRow, aside: list[str] | msgspec.UnsetType = msgspec.UNSET) -> ShownLedger:
+    begun_at = to_datetime(row.created_at)
+    return build_output(ShownLedger, row, ledger=row.ledger_id, begun_at=begun_at, set_aside=aside)
 
 
 @ledger.command(short_help="What became of a ledger.")
@@ -262,22 +252,22 @@ def _shown(row: LedgerRow, aside: list[str] | msgspec.UnsetType = msgspec.UNSET)
 @json_option
 def show(ledger_id: str, store: str | None, as_json: bool) -> None:
     """Show how far a ledger is, and which of its entries were set aside."""
-    row, aside = asyncio.run(_found(store, ledger_id))
+    row, aside = asyncio.run(_load_ledger(store, ledger_id))
     if as_json:
-        print_json(_shown(row, aside))
+        print_json(_build_shown_ledger(row, aside))
         return
-    print_text(f"ledger {row.ledger_id} is {row.state}{_meaning(row)}", hanging=2)
+    print_text(f"ledger {row.ledger_id} is {row.state}{_describe_state(row)}", hanging=2)
     click.echo(
         f"  {row.written:,} entries: {row.accepted:,} accepted, {row.duplicates:,} duplicates, {row.aside:,} set aside"
     )
     for name, at in (("begun", row.created_at), ("last written", row.written_at), ("opened", row.opened_at)):
         if at is not None:
-            click.echo(f"  {name} {shown_time(time_of(at))}")
+            click.echo(f"  {name} {format_time(to_datetime(at))}")
     for line in aside:
         print_text(line, hanging=2)
 
 
-def _meaning(row: LedgerRow) -> str:
+def _describe_state(row: LedgerRow) -> str:
     return {
         LedgerState.WRITING: ": nothing of it is visible; submit it again to go on, or discard it",
         LedgerState.DISCARDING: ": nothing of it is visible; the Supervisors' leader removes the rest",
@@ -286,14 +276,14 @@ def _meaning(row: LedgerRow) -> str:
     }[row.state]
 
 
-async def _found(given: str | None, ledger_id: str) -> tuple[LedgerRow, list[str]]:
-    async with reading(given) as store:
-        row = await _ledger(store, ledger_id)
+async def _load_ledger(given: str | None, ledger_id: str) -> tuple[LedgerRow, list[str]]:
+    async with open_store_to_read(given) as store:
+        row = await _find_ledger(store, ledger_id)
         lines = await store.ledger_aside(row.ledger_no) if row.aside else []
         return row, [f"line {line}: {reason}" for line, reason in lines]
 
 
-async def _ledger(store: StateStore, ledger_id: str) -> LedgerRow:
+async def _find_ledger(store: StateStore, ledger_id: str) -> LedgerRow:
     row = await store.find_ledger(ledger_id)
     if row is None:
         raise InvalidInput(
@@ -305,20 +295,19 @@ async def _ledger(store: StateStore, ledger_id: str) -> LedgerRow:
 # --- discarding
 @ledger.command(short_help="Remove what was written of a ledger that nobody finishes.")
 @click.argument("ledger_id", metavar="LEDGER_ID")
-@click.option("--by", metavar="NAME", help="Who asks for it; your login name by default.")
-@click.option("--reason", metavar="TEXT", required=True, help="Why; kept in the store's history.")
-@click.option("--yes", is_flag=True, help="Do not ask before it is removed.")
+@signature_options("the store's history")
+@yes_option("Do not ask before it is removed.")
 @store_option
 @json_option
-def discard(ledger_id: str, by: str | None, reason: str, yes: bool, store: str | None, as_json: bool) -> None:
+def discard(ledger_id: str, by: str, reason: str, yes: bool, store: str | None, as_json: bool) -> None:
     """Remove what was written of a ledger that is not opened: none of its tasks was ever visible."""
-    who, why = operating.signed(login_name() if by is None else by, reason)
-    if not yes and not _is_terminal():
+    who, why = check_signature(by, reason)
+    if not yes and not is_terminal():
         raise InvalidInput("ledger discard: nobody can be asked here; add --yes to do it")
-    row, _ = asyncio.run(_found(store, ledger_id))
+    row, _ = asyncio.run(_load_ledger(store, ledger_id))
     _refuse_opened(row)
     confirm(f"discard the ledger {one_line(ledger_id)}, of which {row.written:,} entries are written", yes=yes)
-    asyncio.run(_discard(store, row, f"{operating.ACTOR} {who}", why))
+    asyncio.run(_discard(store, row, f"{ACTOR} {who}", why))
     if as_json:
         print_json({"ledger": ledger_id, "discarded": row.written})
     else:
@@ -331,13 +320,13 @@ def _refuse_opened(row: LedgerRow) -> None:
 
 
 async def _discard(given: str | None, row: LedgerRow, actor: str, reason: str) -> None:
-    async with reading(given) as store:
+    async with open_store_to_read(given) as store:
         with Progress("discard", "tasks", beside_data=False) as progress:
             left: LedgerRow | None = row
             removed = 0
             while left is not None and not left.is_open:
-                left = await store.discard_ledger(row.ledger_no, ledgers.BATCH, actor, reason)
-                removed += ledgers.BATCH
+                left = await store.discard_ledger(row.ledger_no, BATCH, actor, reason)
+                removed += BATCH
                 progress.reached(min(removed, row.accepted))
         if left is not None:
             _refuse_opened(left)

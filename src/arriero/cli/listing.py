@@ -5,17 +5,18 @@ import asyncio
 import click
 import msgspec
 
-from ..core.attempts import Retrying
-from ..core.elapsed import may_have_waited
-from ..core.outages import next_attempt, shown_reason
-from ..core.wording import span
+from ..client.task_view import read_times
+from ..explain.elapsed import may_have_waited
+from ..explain.format import format_duration
+from ..explain.outages import format_next_attempt, format_short_failure
+from ..inspection.attempts import Retrying
 from ..model import TASK_OPEN, Instant, TaskRow
-from ..store.base import StateStore, TaskFilter
-from ..task_view import read_times
-from .filters import Which, filter_options
-from .output import cut, print_json, print_table, shown_span, shown_time
-from .shapes import ListedTask, listed, told_apart
-from .stores import json_option, reading, store_option
+from ..store.contract import StateStore, TaskFilter
+from .filters import TaskSelection, filter_options
+from .options import json_option, store_option
+from .output import format_time, format_time_between, print_json, print_table, truncate
+from .shapes import ListedTask, build_listed_task, name_apps
+from .stores import open_store_to_read
 
 NUMBER_MAX = 2**63 - 1
 PAGE = 1_000
@@ -23,8 +24,8 @@ COUNTED_MAX = 100_000  # of the tasks that are not shown
 _NUMBER = click.IntRange(0, NUMBER_MAX)
 
 
-class Page(msgspec.Struct, frozen=True):
-    """Which part of the tasks is shown: between two numbers, ``limit`` of them (0: all).
+class PageRequest(msgspec.Struct, frozen=True):
+    """The part of the tasks that is shown: between two numbers, ``limit`` of them (0: all).
 
     The newest come first. With ``after`` they come in the order of submission: whoever reads all page by page goes on
     after the last number that was shown.
@@ -39,8 +40,8 @@ class Page(msgspec.Struct, frozen=True):
         return self.after is None
 
 
-class Listed(msgspec.Struct, frozen=True):
-    """What is shown, at an instant, and how many more there are; counted up to ``COUNTED_MAX``.
+class TaskPage(msgspec.Struct, frozen=True):
+    """The tasks that are shown, at an instant, and the count of further ones, up to ``COUNTED_MAX``.
 
     ``took``: seconds of tasks whose rows alone do not tell how long they took.
     """
@@ -67,55 +68,55 @@ class Listed(msgspec.Struct, frozen=True):
 @store_option
 @json_option
 def list_tasks(
-    which: Which, limit: int, before: int | None, after: int | None, store: str | None, as_json: bool
+    which: TaskSelection, limit: int, before: int | None, after: int | None, store: str | None, as_json: bool
 ) -> None:
     """List tasks, the newest first, with the last failure of what is tried again.
 
     Standard error says how many more there are. With --after they come in the order of submission: --after 0 begins
     with the oldest.
     """
-    page = Page(after, before, limit)
-    found = asyncio.run(_list(store, which, page, with_times=not as_json))
-    tasks = [listed(row, found.retrying.get(row.task_no)) for row in found.rows]
+    page = PageRequest(after, before, limit)
+    found = asyncio.run(_load_page(store, which, page, with_times=not as_json))
+    tasks = [build_listed_task(row, found.retrying.get(row.task_no)) for row in found.rows]
     if as_json:
         for task in tasks:
             print_json(task)
     else:
         print_table(
             ("no", "id", "workflow", "state", "failed", "submitted", "took", "reason"),
-            [_cells(task, found) for task in told_apart(tasks)],
+            [_format_cells(task, found) for task in name_apps(tasks)],
         )
     if found.more:
-        click.echo(f"arriero: {_more(found, page)}", err=True)
+        click.echo(f"arriero: {_format_more(found, page)}", err=True)
 
 
-async def _list(url: str | None, which: Which, page: Page, *, with_times: bool) -> Listed:
-    async with reading(url) as store:
+async def _load_page(url: str | None, which: TaskSelection, page: PageRequest, *, with_times: bool) -> TaskPage:
+    async with open_store_to_read(url) as store:
         now = store.now()
         meant = which.filter(now)
-        rows = await _rows(store, meant, page)
+        rows = await _load_rows(store, meant, page)
         retrying = await store.retrying_steps(
             [row.task_no for row in rows if row.state in TASK_OPEN and row.failure_count]
         )
         more = 0
         if rows and len(rows) == page.limit:
-            after, before = _rest(rows, page)
+            after, before = _remaining_range(rows, page)
             more = await store.count_listed(meant, after=after, before=before, limit=COUNTED_MAX)
-        took = await _took(store, rows, now) if with_times else {}
-        return Listed(now, rows, {step.task_no: step for step in retrying}, took, more)
+        took = await _measure_durations(store, rows, now) if with_times else {}
+        return TaskPage(now, rows, {step.task_no: step for step in retrying}, took, more)
 
 
-async def _took(store: StateStore, rows: list[TaskRow], now: Instant) -> dict[int, float]:
+async def _measure_durations(store: StateStore, rows: list[TaskRow], now: Instant) -> dict[int, float]:
     """Only tasks for which somebody may have waited need a look at their history."""
     waited = [row for row in rows if may_have_waited(row)]
-    return {row.task_no: (await read_times(store, row.task_no)).of_task(row, now).took or 0.0 for row in waited}
+    return {row.task_no: (await read_times(store, row.task_no)).measure_task(row, now).took or 0.0 for row in waited}
 
 
-async def _rows(store: StateStore, meant: TaskFilter, page: Page) -> list[TaskRow]:
+async def _load_rows(store: StateStore, meant: TaskFilter, page: PageRequest) -> list[TaskRow]:
     rows: list[TaskRow] = []
     while not page.limit or len(rows) < page.limit:
         limit = min(PAGE, page.limit - len(rows)) if page.limit else PAGE
-        after, before = _rest(rows, page)
+        after, before = _remaining_range(rows, page)
         found = await store.list_tasks(meant, after=after, before=before, newest_first=page.newest_first, limit=limit)
         rows += found
         if len(found) < limit:
@@ -123,36 +124,38 @@ async def _rows(store: StateStore, meant: TaskFilter, page: Page) -> list[TaskRo
     return rows
 
 
-def _rest(rows: list[TaskRow], page: Page) -> tuple[int, int | None]:
-    """Between which numbers the tasks lie that come behind those."""
+def _remaining_range(rows: list[TaskRow], page: PageRequest) -> tuple[int, int | None]:
+    """Return the numbers between which the tasks after those lie."""
     if not rows:
         return page.after or 0, page.before
     last = rows[-1].task_no
     return (page.after or 0, last) if page.newest_first else (last, page.before)
 
 
-def _more(found: Listed, page: Page) -> str:
+def _format_more(found: TaskPage, page: PageRequest) -> str:
     count = f"{'at least ' if found.more >= COUNTED_MAX else ''}{found.more:,}"
-    after, before = _rest(found.rows, page)
+    after, before = _remaining_range(found.rows, page)
     return f"and {count} more; --limit 0 shows all, {f'--before {before}' if page.newest_first else f'--after {after}'} the next"
 
 
-def _cells(task: ListedTask, found: Listed) -> tuple[str, ...]:
+def _format_cells(task: ListedTask, found: TaskPage) -> tuple[str, ...]:
     return (
         str(task.no),
         task.id,
         task.workflow,
         f"{task.state}, paused" if task.paused else task.state,
         str(task.failure_count),
-        shown_time(task.submitted_at),
-        span(found.took[task.no]) if task.no in found.took else shown_span(task.submitted_at, task.ended_at),
-        _reason(task, found),
+        format_time(task.submitted_at),
+        format_duration(found.took[task.no])
+        if task.no in found.took
+        else format_time_between(task.submitted_at, task.ended_at),
+        _format_reason(task, found),
     )
 
 
-def _reason(task: ListedTask, found: Listed) -> str:
-    """Why it ended as it did; of a task that is under way what is tried again, when, and why."""
+def _format_reason(task: ListedTask, found: TaskPage) -> str:
+    """Format why a task ended as it did; of a task under way the step that is tried again, when, and why."""
     step = found.retrying.get(task.no)
     if step is None:
-        return cut(task.reason)
-    return f"{step.step}, {next_attempt(step, found.now)}: {shown_reason(step.failure)}"
+        return truncate(task.reason)
+    return f"{step.step}, {format_next_attempt(step, found.now)}: {format_short_failure(step.failure)}"

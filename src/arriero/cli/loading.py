@@ -7,8 +7,9 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from ..app import App
-from ..definitions import Step, Workflow
+from ..client.app import App
+from ..declare.steps import Step
+from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
 from ..runtime.code import STEP_PREFIX
 
@@ -21,17 +22,17 @@ def load_app(target: str) -> App:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise InvalidInput(f"{target!r} does not name an App; write MODULE:APP, like shop:app")
-    module = _import(module_name)
+    module = import_module(module_name)
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, App):
         what = f"there is no {target}" if found is None else f"{target} is no App, its type is {type(found).__name__}"
-        raise InvalidInput(f"{what}; Apps in {module_name}: {_apps_in(module)}")
+        raise InvalidInput(f"{what}; Apps in {module_name}: {_list_apps(module)}")
     return found
 
 
-def _import(name: str) -> ModuleType:
+def import_module(name: str) -> ModuleType:
     sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109  # as the shell names it
     try:
         return importlib.import_module(name)
@@ -40,22 +41,22 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InvalidInput(f"there is no module {name!r}, looked for from {os.getcwd()}") from error  # noqa: PTH109
-        raise InvalidInput(f"module {name} cannot be imported: {error}{_where(error)}") from error
+        raise InvalidInput(f"module {name} cannot be imported: {error}{format_error_location(error)}") from error
     except (Exception, SystemExit) as error:
         raise InvalidInput(
-            f"module {name} cannot be imported: {type(error).__name__}: {error}{_where(error)}"
+            f"module {name} cannot be imported: {type(error).__name__}: {error}{format_error_location(error)}"
         ) from error
 
 
-def _where(error: BaseException) -> str:
-    """Where in the user's code it was raised; the error's own text says it for a syntax error."""
+def format_error_location(error: BaseException) -> str:
+    """Format the line of the user's code that raised an error; empty for a syntax error, whose text has it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     if isinstance(error, SyntaxError) or not frames or frames[-1].filename == __file__:
         return ""
     return f" ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
-def _apps_in(module: ModuleType) -> str:
+def _list_apps(module: ModuleType) -> str:
     return ", ".join(sorted(name for name, value in vars(module).items() if isinstance(value, App))) or "none"
 
 

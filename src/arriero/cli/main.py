@@ -10,6 +10,7 @@ import click
 
 from .. import __version__
 from ..errors import ArrieroError
+from ..escaping import one_line
 from .config import config
 from .convoy import convoy
 from .demo import demo
@@ -19,7 +20,7 @@ from .history import check, export, history
 from .ledger import ledger
 from .migrate import migrate
 from .near_misses import NearMissGroup
-from .output import one_line, write_no_more
+from .output import discard_output
 from .purge import purge
 from .replies import replies
 from .run import run
@@ -29,42 +30,44 @@ from .task import task
 
 BAD_INPUT = 2
 PATH_OPTIONS = ("--store", "--keep")
-NO_TEXT = "the argument {} is not UTF-8; write it in UTF-8, or look at the language settings of the terminal (locale)"
+UNDECODABLE = (
+    "the argument {} is not UTF-8; write it in UTF-8, or look at the language settings of the terminal (locale)"
+)
 INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
 
 
-class Commands(NearMissGroup):
+class ArrieroGroup(NearMissGroup):
     """A group whose every refusal is one line on standard error and exit code 2, never a traceback."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
         given = sys.argv[1:] if args is None else list(args)
-        _refuse_no_text(given)
+        _refuse_undecodable(given)
         try:
             # Its own way to end when the reader of our output is gone is quiet.
             code = super().main(given, *others, **options)
         except click.exceptions.Abort:
             sys.exit(INTERRUPTED)
         except click.NoSuchOption as error:
-            _refuse(_misplaced(self, error.option_name, given) or error.format_message(), error.ctx)
+            _refuse(_explain_misplaced(self, error.option_name, given) or error.format_message(), error.ctx)
         except click.ClickException as error:
             _refuse(error.format_message(), error.ctx if isinstance(error, click.UsageError) else None)
         except ArrieroError as error:
             _refuse(str(error))
         except UnicodeEncodeError:
-            if not (unfit := [word for word in given if _is_no_text(word)]):
+            if not (unfit := [word for word in given if _is_undecodable(word)]):
                 raise
-            _refuse(NO_TEXT.format(unfit[0]))
+            _refuse(UNDECODABLE.format(unfit[0]))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            write_no_more()
+            discard_output()
             _refuse("standard output cannot be written: no space is left; what was written is not complete")
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _misplaced(group: click.Group, option: str, given: Sequence[str]) -> str:
-    """That an option belongs behind the command that follows it; empty: that command does not know it either."""
+def _explain_misplaced(group: click.Group, option: str, given: Sequence[str]) -> str:
+    """Explain that an option belongs behind the command; empty: that command does not know it either."""
     words: list[str] = []
     found: click.Command = group
     for word in given:
@@ -76,15 +79,15 @@ def _misplaced(group: click.Group, option: str, given: Sequence[str]) -> str:
     return f"{option} stands behind the command: arriero {' '.join(words)} ... {option} ..."
 
 
-def _refuse_no_text(words: Sequence[str]) -> None:
+def _refuse_undecodable(words: Sequence[str]) -> None:
     """Refuse what is not UTF-8: ids, names and reasons are texts. Paths may be any bytes."""
     for before, word in zip(["", *words], words, strict=False):
         is_path = before in PATH_OPTIONS or word.startswith(tuple(f"{option}=" for option in PATH_OPTIONS))
-        if _is_no_text(word) and not is_path and not os.path.lexists(word):
-            _refuse(NO_TEXT.format(word))
+        if _is_undecodable(word) and not is_path and not os.path.lexists(word):
+            _refuse(UNDECODABLE.format(word))
 
 
-def _is_no_text(word: str) -> bool:
+def _is_undecodable(word: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in word)  # how the system's bytes come that are no text
 
 
@@ -94,7 +97,7 @@ def _refuse(message: str, context: click.Context | None = None) -> NoReturn:
     sys.exit(BAD_INPUT)
 
 
-@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ArrieroGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="arriero", message="%(prog)s %(version)s")
 @click.pass_context
 def commands(context: click.Context) -> None:

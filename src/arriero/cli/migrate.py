@@ -7,24 +7,26 @@ import click
 import msgspec
 
 from ..errors import InvalidInput
+from ..escaping import one_line
 from ..store import schema_of
 from ..store.migrate import RIGHTS, Grant, Schema, SchemaState
-from .output import one_line, print_json
-from .stores import _shared, configured, json_option, store_option
+from .options import json_option, store_option
+from .output import print_json
+from .stores import load_store_configuration, refuse_memory_store
 
 NOT_CURRENT = 1
 
 
-class Migrated(msgspec.Struct, frozen=True):
-    """What ``migrate --json`` prints: ``applied`` by name, and as which number the schema stands now."""
+class MigrateOutput(msgspec.Struct, frozen=True):
+    """The output of ``migrate --json``: names of the migrations that were applied, and the schema's number now."""
 
     store: str
     number: int
     applied: list[str]
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What ``migrate --check --json`` prints: ``number`` null where there is no schema; ``missing`` by name."""
+class MigrateCheckOutput(msgspec.Struct, frozen=True):
+    """The output of ``migrate --check --json``: ``number`` null where there is no schema; ``missing`` by name."""
 
     store: str
     number: int | None
@@ -32,8 +34,8 @@ class Checked(msgspec.Struct, frozen=True):
     missing: list[str]
 
 
-class Script(msgspec.Struct, frozen=True):
-    """What ``migrate --sql --json`` prints."""
+class MigrateScriptOutput(msgspec.Struct, frozen=True):
+    """The output of ``migrate --sql --json``."""
 
     store: str
     sql: str
@@ -61,14 +63,14 @@ def migrate(sql: bool, checks: bool, grants: tuple[tuple[str, str], ...], store:
     """
     if checks and (sql or grants):
         raise InvalidInput("--check only looks: leave out --sql and --role")
-    schema = schema_of(_shared(configured(store).store))
+    schema = schema_of(refuse_memory_store(load_store_configuration(store).store))
     wanted = [Grant(*grant) for grant in grants]
     if checks:
         _check(schema, as_json)
     elif sql:
         text = schema.script(wanted)
         if as_json:
-            print_json(Script(schema.url, text))
+            print_json(MigrateScriptOutput(schema.url, text))
         else:
             click.echo(text, nl=False)
     else:
@@ -79,7 +81,7 @@ def _migrate(schema: Schema, grants: Sequence[Grant], as_json: bool) -> None:
     applied = schema.migrate(grants)
     number = schema.state().number or 0
     if as_json:
-        print_json(Migrated(schema.url, number, applied))
+        print_json(MigrateOutput(schema.url, number, applied))
         return
     for name in applied:
         click.echo(f"applied {name}")
@@ -93,16 +95,16 @@ def _check(schema: Schema, as_json: bool) -> None:
     state = schema.state()
     missing = [migration.name for migration in state.missing]
     if as_json:
-        print_json(Checked(schema.url, state.number, state.known[-1].number, missing))
+        print_json(MigrateCheckOutput(schema.url, state.number, state.known[-1].number, missing))
     else:
-        click.echo(one_line(f"store {schema.url}: {_standing(state)}"))
+        click.echo(one_line(f"store {schema.url}: {_describe_schema(state)}"))
         for name in missing:
             click.echo(f"missing {name}")
     if missing:
         sys.exit(NOT_CURRENT)
 
 
-def _standing(state: SchemaState) -> str:
+def _describe_schema(state: SchemaState) -> str:
     known = state.known[-1].number
     if state.number is None:
         return f"there is no schema yet; arriero migrate makes it, number {known}"

@@ -1,4 +1,4 @@
-"""What a person most likely meant by a command that is not there: the right one, said in the refusal.
+"""Suggests the command that a person most likely meant by one that does not exist.
 
 Nothing is carried out under a wrong name: scripts would come to rest on names that no page tells.
 """
@@ -17,7 +17,7 @@ PROGRAM = "arriero"
 SIMILARITY_MIN = 0.6  # of two words, as difflib measures it: below it a guess misleads more than it helps
 
 
-class Meant(msgspec.Struct, frozen=True):
+class MeantCommand(msgspec.Struct, frozen=True):
     """The command that was meant, as it is typed behind ``arriero``; ``of_one``: that where something is named with it."""
 
     command: str
@@ -25,82 +25,43 @@ class Meant(msgspec.Struct, frozen=True):
 
 
 # Words that people bring from other tools, or from the names of other commands: behind `arriero`, then behind its groups.
-KNOWN: Mapping[str, Meant] = {
-    "list": Meant("task list"),
-    "ls": Meant("task list"),
-    "ps": Meant("task list"),
-    "tasks": Meant("task list", "task show"),
-    "jobs": Meant("task list", "task show"),
-    "errors": Meant("task list --state error"),
-    "failed": Meant("task list --state error"),
-    "show": Meant("task show"),
-    "get": Meant("task show"),
-    "view": Meant("task show"),
-    "inspect": Meant("task show"),
-    "status": Meant("doctor", "task show"),
-    "health": Meant("doctor"),
-    "info": Meant("doctor", "task show"),
-    "why": Meant("task explain"),
-    "retry": Meant("task resubmit"),
-    "redo": Meant("task resubmit"),
-    "undo": Meant("task compensate"),
-    "rollback": Meant("task compensate"),
-    "stop": Meant("task cancel"),
-    "kill": Meant("task cancel"),
-    "abort": Meant("task cancel"),
-    "log": Meant("history"),
-    "logs": Meant("history"),
-    "events": Meant("history"),
-    "start": Meant("run"),
-    "serve": Meant("run"),
-    "worker": Meant("run"),
-    "up": Meant("run"),
-    "init": Meant("migrate"),
-    "upgrade": Meant("migrate"),
-    "verify": Meant("check"),
-    "clean": Meant("purge"),
-    "prune": Meant("purge"),
-    "settings": Meant("config"),
-    "convoys": Meant("convoy list", "convoy show"),
-    "ledgers": Meant("ledger list", "ledger show"),
-    "queue": Meant("replies"),
-    "version": Meant("--version"),
-    "help": Meant("--help"),
-    "task ls": Meant("task list"),
-    "task get": Meant("task show"),
-    "task view": Meant("task show"),
-    "task status": Meant("task show"),
-    "task inspect": Meant("task show"),
-    "task info": Meant("task show"),
-    "task steps": Meant("task show"),
-    "task why": Meant("task explain"),
-    "task retry": Meant("task resubmit"),
-    "task redo": Meant("task resubmit"),
-    "task undo": Meant("task compensate"),
-    "task rollback": Meant("task compensate"),
-    "task stop": Meant("task cancel"),
-    "task kill": Meant("task cancel"),
-    "task abort": Meant("task cancel"),
-    "task purge": Meant("purge", "purge --task"),
-    "convoy purge": Meant("purge", "purge --convoy"),
-    "ledger purge": Meant("purge", "purge --ledger"),
-    "task delete": Meant("purge", "purge --task"),
-    "task rm": Meant("purge", "purge --task"),
-    "task log": Meant("history"),
-    "task logs": Meant("history"),
-    "task events": Meant("history"),
-    "task start": Meant("submit"),
-    "task continue": Meant("task resume"),
-    "task unpause": Meant("task resume"),
-    "convoy ls": Meant("convoy list"),
-    "convoy explain": Meant("convoy show"),
-    "convoy status": Meant("convoy show"),
-    "convoy pause": Meant("convoy park"),
-    "convoy resume": Meant("convoy release"),
-    "convoy unpark": Meant("convoy release"),
-    "ledger ls": Meant("ledger list"),
-    "ledger status": Meant("ledger show"),
+_KNOWN: Mapping[MeantCommand, str] = {
+    MeantCommand("task list"): "list, ls, ps, task ls",
+    MeantCommand("task list", "task show"): "tasks, jobs",
+    MeantCommand("task list --state error"): "errors, failed",
+    MeantCommand(
+        "task show"
+    ): "show, get, view, inspect, task get, task view, task status, task inspect, task info, task steps",
+    MeantCommand("doctor", "task show"): "status, info",
+    MeantCommand("doctor"): "health",
+    MeantCommand("task explain"): "why, task why",
+    MeantCommand("task resubmit"): "retry, redo, task retry, task redo",
+    MeantCommand("task compensate"): "undo, rollback, task undo, task rollback",
+    MeantCommand("task cancel"): "stop, kill, abort, task stop, task kill, task abort",
+    MeantCommand("history"): "log, logs, events, task log, task logs, task events",
+    MeantCommand("run"): "start, serve, worker, up",
+    MeantCommand("migrate"): "init, upgrade",
+    MeantCommand("check"): "verify",
+    MeantCommand("purge"): "clean, prune",
+    MeantCommand("config"): "settings",
+    MeantCommand("convoy list", "convoy show"): "convoys",
+    MeantCommand("ledger list", "ledger show"): "ledgers",
+    MeantCommand("replies"): "queue",
+    MeantCommand("--version"): "version",
+    MeantCommand("--help"): "help",
+    MeantCommand("purge", "purge --task"): "task purge, task delete, task rm",
+    MeantCommand("purge", "purge --convoy"): "convoy purge",
+    MeantCommand("purge", "purge --ledger"): "ledger purge",
+    MeantCommand("submit"): "task start",
+    MeantCommand("task resume"): "task continue, task unpause",
+    MeantCommand("convoy list"): "convoy ls",
+    MeantCommand("convoy show"): "convoy explain, convoy status",
+    MeantCommand("convoy park"): "convoy pause",
+    MeantCommand("convoy release"): "convoy resume, convoy unpark",
+    MeantCommand("ledger list"): "ledger ls",
+    MeantCommand("ledger show"): "ledger status",
 }
+KNOWN = {word: meant for meant, words in _KNOWN.items() for word in words.split(", ")}
 
 
 class NearMissGroup(click.Group):
@@ -114,12 +75,12 @@ class NearMissGroup(click.Group):
             first = ctx.find_root()
             assert isinstance(first.command, click.Group)
             group = ctx.command_path.removeprefix(first.command_path).strip()
-            raise click.ClickException(answer(first.command, group, name, args[1:]))
+            raise click.ClickException(suggest_command(first.command, group, name, args[1:]))
         return super().resolve_command(ctx, args)
 
 
-def answer(root: click.Group, group: str, name: str, rest: Sequence[str]) -> str:
-    """What is said of a command that is not there.
+def suggest_command(root: click.Group, group: str, name: str, rest: Sequence[str]) -> str:
+    """Build the refusal of a command that does not exist.
 
     Args:
         root: the group of all commands.
@@ -127,44 +88,44 @@ def answer(root: click.Group, group: str, name: str, rest: Sequence[str]) -> str
         name: the word that is no command, and what followed it.
     """
     typed = " ".join(filter(None, (PROGRAM, group, name)))
-    candidates = _candidates(root, group)
+    candidates = _list_candidates(root, group)
     if name in candidates:
-        return f"there is no `{typed}`; `{_typed(root, candidates[name], rest)}` is it"
+        return f"there is no `{typed}`; `{_format_command(root, candidates[name], rest)}` is it"
     if close := difflib.get_close_matches(name, candidates, 1, SIMILARITY_MIN):
-        return f"there is no `{typed}`; did you mean `{_typed(root, candidates[close[0]], rest)}`?"
+        return f"there is no `{typed}`; did you mean `{_format_command(root, candidates[close[0]], rest)}`?"
     return f"there is no `{typed}`; `{' '.join(filter(None, (PROGRAM, group)))} --help` lists what there is"
 
 
-def _candidates(root: click.Group, group: str) -> dict[str, Meant]:
-    """What each word may mean behind these words. A group's own commands come first: so close ones win."""
-    real = dict(commands_of(root))
-    inside = {path.split()[-1]: Meant(path) for path in real if path.rpartition(" ")[0] == group}
+def _list_candidates(root: click.Group, group: str) -> dict[str, MeantCommand]:
+    """List what each word may mean behind these words. A group's own commands come first, so that they win."""
+    real = dict(list_commands(root))
+    inside = {path.split()[-1]: MeantCommand(path) for path in real if path.rpartition(" ")[0] == group}
     known = {words.split()[-1]: meant for words, meant in KNOWN.items() if words.rpartition(" ")[0] == group}
     outside = [path for path in real if path.rpartition(" ")[0] == ""] if group else list(real)
-    elsewhere = {path.split()[-1]: Meant(path) for path in outside if not isinstance(real[path], click.Group)}
+    elsewhere = {path.split()[-1]: MeantCommand(path) for path in outside if not isinstance(real[path], click.Group)}
     return {**inside, **known, **{word: meant for word, meant in elsewhere.items() if word not in inside | known}}
 
 
-def commands_of(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+def list_commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
     """All commands and groups below a group, each as it is typed behind ``arriero``."""
     for name, command in group.commands.items():
         path = f"{before} {name}".strip()
         yield path, command
         if isinstance(command, click.Group):
-            yield from commands_of(command, path)
+            yield from list_commands(command, path)
 
 
-def _typed(root: click.Group, meant: Meant, rest: Sequence[str]) -> str:
+def _format_command(root: click.Group, meant: MeantCommand, rest: Sequence[str]) -> str:
     """The command with what was given; where nothing was, or something secret, with the names of what it needs."""
     if meant.command.startswith("-"):
         return f"{PROGRAM} {meant.command}"
     names_one = bool(rest) and not rest[0].startswith("-")
     command = meant.of_one if meant.of_one and names_one else meant.command
     given = [] if any(map(holds_password, rest)) else [*map(shell_word, rest)]
-    return " ".join((PROGRAM, command, *(given or _needed(root, command))))
+    return " ".join((PROGRAM, command, *(given or _list_arguments(root, command))))
 
 
-def _needed(root: click.Group, command: str) -> list[str]:
+def _list_arguments(root: click.Group, command: str) -> list[str]:
     found: Any = root
     for word in command.split():
         if word.startswith("-"):

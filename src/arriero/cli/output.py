@@ -1,5 +1,6 @@
-"""What commands print: one line per thing, a table on a terminal, JSON lines for programs, progress for people."""
+"""Output of commands: a line for each thing, tables on a terminal, JSON lines for programs, progress for people."""
 
+import functools
 import logging
 import os
 import shutil
@@ -8,71 +9,54 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
 
-from ..attempt import as_datetime
-from ..core.wording import span
-from ..escaping import escaped, escaped_json, one_line
-from ..model import Instant
+from ..declare.attempt import as_datetime
+from ..escaping import escape_json, escape_text, one_line
+from ..explain.format import format_duration
+from ..failure_location import format_traceback
+from ..model import Instant, Trace
 from . import layout
 
 PROGRESS_AFTER_SECONDS = 1.0
 TEXT_SHOWN_MAX = 300
 PROGRESS_EVERY_SECONDS = 0.2
-
-__all__ = [
-    "PlainFormatter",
-    "Progress",
-    "cut",
-    "data_output",
-    "for_reader",
-    "json_line",
-    "one_line",
-    "print_json",
-    "print_table",
-    "print_text",
-    "shown_exactly",
-    "shown_span",
-    "shown_time",
-    "terminal_width",
-    "time_of",
-    "write_no_more",
-]
+S = TypeVar("S", bound=msgspec.Struct)
 
 
-def write_no_more() -> None:
+def discard_output() -> None:
     """Point standard output at nothing, after it failed: else the interpreter tries to write the rest as it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
-def time_of(instant: Instant | None) -> datetime | None:
+def to_datetime(instant: Instant | None) -> datetime | None:
     """An instant for JSON."""
     return None if instant is None else as_datetime(instant)
 
 
-def shown_time(when: datetime | None) -> str:
+def format_time(when: datetime | None) -> str:
     """A time for people, in UTC; empty for none."""
     return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S}Z"
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     """A text for people, at most so long; the whole of it is in the JSON."""
     if len(text) <= TEXT_SHOWN_MAX:
         return text
     return f"{text[:TEXT_SHOWN_MAX]}... [{len(text):,} characters; whole with --json]"
 
 
-def shown_span(start: datetime | None, end: datetime | None) -> str:
+def format_time_between(start: datetime | None, end: datetime | None) -> str:
     """The length of the time between two times; empty while one is missing."""
-    return "" if start is None or end is None else span((end - start).total_seconds())
+    return "" if start is None or end is None else format_duration((end - start).total_seconds())
 
 
-def shown_exactly(instant: Instant) -> str:
+def format_exact_instant(instant: Instant) -> str:
     """An instant with its microseconds; one that no calendar has, as a damaged row may hold it, as its number."""
     try:
         return as_datetime(instant).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -80,7 +64,7 @@ def shown_exactly(instant: Instant) -> str:
         return f"instant {instant!r}"
 
 
-def data_output() -> BinaryIO:
+def open_data_output() -> BinaryIO:
     """Standard output for many bytes. Raises ClickException: it is closed."""
     if sys.stdout is None:
         raise click.ClickException("standard output is closed; send it to a file or a pipe")
@@ -92,21 +76,48 @@ def print_json(value: Any) -> None:
     click.echo(json_line(value))
 
 
+def build_output(output_type: type[S], row: object, **computed: Any) -> S:
+    """Build a value that ``--json`` prints from a row.
+
+    Fields that are not ``computed`` are copied from the row's attributes of the same name: instants as datetimes,
+    payloads as raw JSON, words as plain texts.
+    """
+    for name, declared in _field_types(output_type).items():
+        if name not in computed and hasattr(row, name):
+            computed[name] = _convert(getattr(row, name), declared)
+    return output_type(**computed)
+
+
+@functools.cache
+def _field_types(output_type: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(output_type)}
+
+
+def _convert(value: Any, declared: Any) -> Any:
+    if value is None:
+        return None
+    if declared in (datetime, datetime | None):
+        return as_datetime(value)
+    if declared in (msgspec.Raw, msgspec.Raw | None):
+        return msgspec.Raw(value.encode())
+    return str(value) if declared is str else value
+
+
 def json_line(value: Any) -> str:
     """A value as JSON in which nothing moves a cursor: what cannot be seen is escaped, which changes no value."""
-    return escaped_json(msgspec.json.encode(value).decode())
+    return escape_json(msgspec.json.encode(value).decode())
 
 
-def for_reader(output: BinaryIO, line: bytes) -> bytes:
+def escape_for_terminal(output: BinaryIO, line: bytes) -> bytes:
     """A line of JSON whose very bytes are hashed: as it is for files and programs, escaped for a terminal."""
-    return escaped_json(line.decode()).encode() if output.isatty() else line
+    return escape_json(line.decode()).encode() if output.isatty() else line
 
 
 class PlainFormatter(logging.Formatter):
     """Log records whose texts, tracebacks included, move no cursor."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return escaped(super().format(record), keep="\n\t")
+        return escape_text(super().format(record), keep="\n\t")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -114,7 +125,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     cells = [[one_line(cell) for cell in row] for row in rows]
     width = terminal_width()
     if width is not None:
-        click.echo("\n".join(layout.table(columns, cells, width)))
+        click.echo("\n".join(layout.format_table(columns, cells, width)))
         return
     widths = [max(len(row[at]) for row in (columns, *cells)) for at in range(len(columns))]
     for row in (columns, *cells):
@@ -129,7 +140,7 @@ def print_text(text: str, *, first: str = "", hanging: int = 0) -> None:
         hanging: how far its later lines are indented.
     """
     line, width = one_line(text), terminal_width()
-    click.echo(first + line if width is None else "\n".join(layout.wrapped(line, width, first=first, hanging=hanging)))
+    click.echo(first + line if width is None else "\n".join(layout.wrap(line, width, first=first, hanging=hanging)))
 
 
 def terminal_width() -> int | None:
@@ -167,7 +178,7 @@ class Progress:
         self.reached(self._count + 1)
 
     def reached(self, count: int) -> None:
-        """So many are done."""
+        """Set the count of what is done."""
         self._count = count
         if self._is_shown and time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_EVERY_SECONDS
@@ -179,3 +190,10 @@ class Progress:
     ) -> None:
         if self._wrote:
             click.echo(f"\r{self._what}: {self._count:,} {self._unit}", err=True)
+
+
+def print_trace(trace: Trace, *, indent: int) -> None:
+    """The lines that an exception passed; nothing for an empty one."""
+    for line in format_traceback(trace):
+        depth = len(line) - len(line.lstrip())
+        print_text(line.strip(), first=" " * (indent + depth), hanging=indent + depth + 2)

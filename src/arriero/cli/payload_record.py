@@ -1,4 +1,4 @@
-"""What is kept of a task's payloads beside its rows, as ``task show`` and ``task explain`` show it."""
+"""Payloads kept beside a task's rows (edits, answers by hand, late answers), for ``task show`` and ``task explain``."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,13 +6,20 @@ from datetime import datetime
 import click
 import msgspec
 
-from ..attempt import as_datetime
-from ..core.payload_record import PayloadRecord, Version, label_of, sent_under, versions
-from ..core.readable import legible_task
-from ..core.wording import answered_late, failed
+from ..audit.payload_record import (
+    PayloadRecord,
+    Version,
+    find_first_dispatches,
+    find_step_label,
+    list_argument_versions,
+)
+from ..declare.attempt import as_datetime
+from ..escaping import one_line
+from ..explain.format import format_failure_with_line, format_late_answer
 from ..model import EditRow, HistoryRow, LateAnswerRow, Loaded, StepFailure, seconds_between
-from ..store.base import StateStore
-from .output import cut, one_line, shown_time, time_of
+from ..store.contract import StateStore
+from ..store.readable import legible_task
+from .output import build_output, format_time, to_datetime, truncate
 
 _read_failure = msgspec.json.Decoder(StepFailure).decode
 
@@ -50,7 +57,7 @@ class ShownByHand(msgspec.Struct, frozen=True):
 
 
 class ShownLateAnswer(msgspec.Struct, frozen=True):
-    """What an attempt answered when it no longer counted. ``late_seconds`` below 0: its time was not over."""
+    """The answer of an attempt that no longer counted. ``late_seconds`` below 0: its time was not over."""
 
     ordinal: int
     step: str
@@ -73,66 +80,49 @@ class ShownRecord(msgspec.Struct, frozen=True):
 
 
 async def read_record(loaded: Loaded, store: StateStore, history: Sequence[HistoryRow] | None = None) -> ShownRecord:
-    """What is kept of a task beside its rows. ``history``: of the task, where it was read already. Raises StoreError."""
+    """Read what is kept of a task beside its rows. ``history``: of the task, if it was read already. Raises StoreError."""
     task_no = loaded.task.task_no
     record = PayloadRecord(tuple(await store.edits(task_no)), tuple(await store.late_answers(task_no)))
     legible, _ = legible_task(loaded)
     has_versions = bool(record.edits) or any(step.asked is not None for step in legible.steps)
     if history is None:  # only the dispatches of edited steps are looked for
         history = [row async for row in store.history(task_no)] if has_versions else []
-    return _shown(record, legible, history)
+    return _build_record(record, legible, history)
 
 
-def _shown(record: PayloadRecord, loaded: Loaded, history: Sequence[HistoryRow]) -> ShownRecord:
+def _build_record(record: PayloadRecord, loaded: Loaded, history: Sequence[HistoryRow]) -> ShownRecord:
     return ShownRecord(
-        tuple(map(_version, versions(loaded, record.edits, sent_under(history)))),
-        tuple(_by_hand(edit, loaded) for edit in record.edits if edit.what != "arguments"),
-        tuple(_late_answer(answer, loaded) for answer in record.late_answers),
+        tuple(map(_build_version, list_argument_versions(loaded, record.edits, find_first_dispatches(history)))),
+        tuple(_build_by_hand(edit, loaded) for edit in record.edits if edit.what != "arguments"),
+        tuple(_build_late_answer(answer, loaded) for answer in record.late_answers),
     )
 
 
-def _version(version: Version) -> ShownVersion:
-    return ShownVersion(
-        ordinal=version.ordinal,
+def _build_version(version: Version) -> ShownVersion:
+    return build_output(
+        ShownVersion,
+        version,
         step=version.label,
-        arguments=msgspec.Raw(version.arguments.encode()),
         idempotency_key=version.key,
-        attempt=version.attempt,
-        incarnation=version.incarnation,
-        edited_at=time_of(version.at),
-        edited_by=version.edited_by,
-        reason=version.reason,
+        edited_at=to_datetime(version.at),
         sent_at=None if version.sent is None else as_datetime(version.sent.at),
         sent_attempt=None if version.sent is None else version.sent.attempt,
     )
 
 
-def _by_hand(edit: EditRow, loaded: Loaded) -> ShownByHand:
+def _build_by_hand(edit: EditRow, loaded: Loaded) -> ShownByHand:
     value = edit.after if edit.what == "result" else edit.before
-    return ShownByHand(
-        what=edit.what,
-        ordinal=edit.ordinal,
-        step=label_of(edit.ordinal, loaded.steps),
-        value=msgspec.Raw((value or "null").encode()),
-        incarnation=edit.incarnation,
-        at=as_datetime(edit.at),
-        by=edit.edited_by,
-        reason=edit.reason,
-    )
+    step = find_step_label(edit.ordinal, loaded.steps)
+    return build_output(ShownByHand, edit, step=step, value=msgspec.Raw((value or "null").encode()), by=edit.edited_by)
 
 
-def _late_answer(answer: LateAnswerRow, loaded: Loaded) -> ShownLateAnswer:
-    return ShownLateAnswer(
-        ordinal=answer.ordinal,
-        step=label_of(answer.ordinal, loaded.steps),
-        attempt=answer.attempt,
-        verdict=answer.verdict,
-        outcome=answer.outcome,
-        answer=msgspec.Raw(answer.answer.encode()),
-        answered_at=as_datetime(answer.answered_at),
-        complete_by=as_datetime(answer.complete_by),
+def _build_late_answer(answer: LateAnswerRow, loaded: Loaded) -> ShownLateAnswer:
+    return build_output(
+        ShownLateAnswer,
+        answer,
+        step=find_step_label(answer.ordinal, loaded.steps),
         late_seconds=seconds_between(answer.complete_by, answer.answered_at),
-        says=answered_late(answer.attempt, answer.answered_at, answer.complete_by),
+        says=format_late_answer(answer.attempt, answer.answered_at, answer.complete_by),
     )
 
 
@@ -143,13 +133,13 @@ def print_record(record: ShownRecord) -> None:
     if record.by_hand:
         click.echo("\nby hand:")
     for one in record.by_hand:
-        _say(f'{_what(one)} {shown_time(one.at)} by {one.by}: "{one.reason}"', 2)
-        _say(_payload(one.value), 4)
+        _print_indented(f'{_format_subject(one)} {format_time(one.at)} by {one.by}: "{one.reason}"', 2)
+        _print_indented(_format_payload(one.value), 4)
     if record.late_answers:
         click.echo("\nlate answers:")
     for answer in record.late_answers:
-        _say(f"step {answer.step}: {answer.says}", 2)
-        _say(_answer(answer), 4)
+        _print_indented(f"step {answer.step}: {answer.says}", 2)
+        _print_indented(_format_answer(answer), 4)
 
 
 def _print_versions(shown: Sequence[ShownVersion]) -> None:
@@ -158,40 +148,49 @@ def _print_versions(shown: Sequence[ShownVersion]) -> None:
         if version.ordinal != before:
             what = f"step {version.step}" if version.ordinal else "the task"
             click.echo(f"\nedited arguments of {one_line(what)}:")
-        _say(_payload(version.arguments) if version.ordinal != before else f"-> {_payload(version.arguments)}", 2)
+        _print_indented(
+            _format_payload(version.arguments)
+            if version.ordinal != before
+            else f"-> {_format_payload(version.arguments)}",
+            2,
+        )
         before = version.ordinal
-        _say(_origin(version), 5)
+        _print_indented(_format_origin(version), 5)
         if version.ordinal:
-            _say(_sent(version), 5)
+            _print_indented(_format_sent(version), 5)
 
 
-def _origin(version: ShownVersion) -> str:
+def _format_origin(version: ShownVersion) -> str:
     if not version.edited_by:
         return "asked by the code" if version.ordinal else "as submitted"
-    at = "" if version.edited_at is None else f" {shown_time(version.edited_at)}"
+    at = "" if version.edited_at is None else f" {format_time(version.edited_at)}"
     why = f': "{version.reason}"' if version.reason else ""
     return f"edited{at} by {version.edited_by}{why}"
 
 
-def _sent(version: ShownVersion) -> str:
+def _format_sent(version: ShownVersion) -> str:
     if not version.idempotency_key:
         return "under which key it was sent is not known"
     if version.sent_at is None:
         return f"not sent; key {version.idempotency_key}"
-    return f"sent {shown_time(version.sent_at)}, from attempt {version.sent_attempt} on, key {version.idempotency_key}"
+    return f"sent {format_time(version.sent_at)}, from attempt {version.sent_attempt} on, key {version.idempotency_key}"
 
 
-def _answer(answer: ShownLateAnswer) -> str:
-    return _payload(answer.answer) if answer.outcome == "succeeded" else failed(_read_failure(answer.answer))
+def _format_answer(answer: ShownLateAnswer) -> str:
+    return (
+        _format_payload(answer.answer)
+        if answer.outcome == "succeeded"
+        else format_failure_with_line(_read_failure(answer.answer))
+    )
 
 
-def _payload(payload: msgspec.Raw) -> str:
-    return cut(bytes(payload).decode())
+def _format_payload(payload: msgspec.Raw) -> str:
+    return truncate(bytes(payload).decode())
 
 
-def _what(one: ShownByHand) -> str:
+def _format_subject(one: ShownByHand) -> str:
     return f"the result of step {one.step}, given" if one.what == "result" else "the task's output, until it was undone"
 
 
-def _say(text: str, indent: int) -> None:
+def _print_indented(text: str, indent: int) -> None:
     click.echo(" " * indent + one_line(text))

@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 
 from ..codec import refuse_deep
+from ..declare.signature import Signature
 from ..errors import InvalidInput
-from ..signature import Signature
 
 
-class _Doubled(Exception):
+class _DuplicateKey(Exception):
     """A key stands twice in one object."""
 
 
-def _without_doubled_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise _Doubled(next(name for name in names if names.count(name) > 1))
+        raise _DuplicateKey(next(name for name in names if names.count(name) > 1))
     return found
 
 
-def given_or_read(given: str, option: str) -> str:
+def read_option(given: str, option: str) -> str:
     """The value of an option; ``-`` stands for all of standard input. Raises InvalidInput: that cannot be read."""
     if given != "-":
         return given
@@ -36,7 +36,7 @@ def given_or_read(given: str, option: str) -> str:
         raise InvalidInput(f"{option} is no JSON: byte {error.start} of standard input is not UTF-8") from error
 
 
-def checked_json(text: str, option: str) -> Any:
+def check_json(text: str, option: str) -> Any:
     """Any JSON value. Which of two values under one key was meant nobody can tell, so a doubled key is refused.
 
     Raises: InvalidInput - it is no JSON, is nested too deep, or a key stands twice in one object.
@@ -45,29 +45,29 @@ def checked_json(text: str, option: str) -> Any:
         refuse_deep(text.encode(), option)
         value = msgspec.json.decode(text)
         # Only this reader tells doubled keys; what numbers and texts mean was settled above.
-        json.loads(text, object_pairs_hook=_without_doubled_keys, parse_int=str, parse_float=str)
-    except _Doubled as error:
+        json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_int=str, parse_float=str)
+    except _DuplicateKey as error:
         raise InvalidInput(f"{option} has the key {error.args[0]!r} twice; leave one of them out") from None
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{option} is no JSON: {error}") from error
     return value
 
 
-def checked_object(text: str, option: str) -> str:
+def check_object(text: str, option: str) -> str:
     """The text of a JSON object without doubled keys. Raises InvalidInput."""
-    if not isinstance(checked_json(text, option), dict):
+    if not isinstance(check_json(text, option), dict):
         raise InvalidInput(f"{option} must be a JSON object, by parameter name, like '{{\"amount\": 5}}'")
     return text
 
 
-def typed_arguments(signature: Signature, text: str) -> dict[str, Any]:
+def decode_arguments(signature: Signature, text: str) -> dict[str, Any]:
     """The arguments that a JSON object names, each as its parameter's type. Raises InvalidInput when one does not fit."""
     typed = signature.some_arguments(text)
     _fill_in_defaults(list(typed.values()))
     return typed
 
 
-def typed_result(signature: Signature, text: str) -> Any:
+def decode_result(signature: Signature, text: str) -> Any:
     """A JSON value as the type of the result. Raises InvalidInput when it does not fit."""
     value = signature.result(text)
     _fill_in_defaults(value)

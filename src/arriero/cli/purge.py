@@ -6,16 +6,17 @@ from datetime import datetime
 import click
 import msgspec
 
-from ..attempt import as_datetime
+from ..client.verb_commands import ACTOR
 from ..core.purging import Named
+from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
+from ..escaping import one_line
 from ..model import Instant, TaskState, later
-from ..operating import ACTOR
-from ..store.base import Purge, PurgeNamed, StateStore, TaskFilter
-from .durations import duration, shown_seconds
-from .operators import confirm, note, refuse_unless_asked, tasks_counted
-from .output import Progress, one_line, print_json, shown_time
-from .stores import configured, json_option, reading, store_option
+from ..store.contract import Purge, PurgeNamed, StateStore, TaskFilter
+from .options import format_seconds, json_option, parse_duration, store_option, yes_option
+from .output import Progress, format_time, print_json
+from .prompts import confirm, count_tasks, print_note, refuse_without_terminal
+from .stores import load_store_configuration, open_store_to_read
 
 PURGEABLE = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
 BATCH = 200  # tasks removed in one transaction: others write in between
@@ -25,8 +26,8 @@ EMPTY_PAUSE_SECONDS = 0.25
 STILL_IN_LOG = "note: somebody reads an older state of the file, so its -wal may still hold what was removed; run the same again later"
 
 
-class Purging(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What ``purge --json`` prints: how many were removed, or with a dry run, would be at most."""
+class PurgeOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The output of ``purge --json``: the number of removed tasks, or in a dry run, how many would be at most."""
 
     states: tuple[str, ...]
     ended_before: datetime
@@ -34,8 +35,8 @@ class Purging(msgspec.Struct, frozen=True, omit_defaults=True):
     at_most: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class PurgingNamed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What ``purge --json`` prints of what was named: how many tasks were removed, or would be."""
+class PurgeNamedOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The output of ``purge --json`` for one name: how many tasks were removed, or would be."""
 
     what: Named
     name: str
@@ -44,7 +45,7 @@ class PurgingNamed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @click.command(short_help="Remove ended tasks for good, or all that is kept of one task, convoy or ledger.")
-@click.option("--older-than", metavar="DURATION", type=duration, help="Tasks that ended so long ago: 90d, 12h.")
+@click.option("--older-than", metavar="DURATION", type=parse_duration, help="Tasks that ended so long ago: 90d, 12h.")
 @click.option("--task", metavar="ID", help="This task, if it has ended.")
 @click.option(
     "--convoy", metavar="KEY", help="This key with its value and history, and all its tasks, if they have ended."
@@ -61,7 +62,7 @@ class PurgingNamed(msgspec.Struct, frozen=True, omit_defaults=True):
     "--batch", metavar="N", type=click.IntRange(1, 10_000), default=BATCH, show_default=True, help="So many at a time."
 )
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
-@click.option("--yes", is_flag=True, help="Do not ask before tasks are removed.")
+@yes_option("Do not ask before tasks are removed.")
 @store_option
 @json_option
 def purge(
@@ -88,16 +89,16 @@ def purge(
     if len(named) + (older_than is not None) != 1:
         raise InvalidInput("purge: give one of --older-than, --task, --convoy and --ledger")
     if not dry_run:
-        refuse_unless_asked("purge", yes=yes)
+        refuse_without_terminal("purge", yes=yes)
     if older_than is None:
         if states:
             raise InvalidInput("purge: --state goes with --older-than; what is named goes in whatever state it ended")
-        _named(*named[0], batch, dry_run=dry_run, yes=yes, store=store, as_json=as_json)
+        _purge_one(*named[0], batch, dry_run=dry_run, yes=yes, store=store, as_json=as_json)
     else:
-        _aged(older_than, states, batch, dry_run=dry_run, yes=yes, store=store, as_json=as_json)
+        _purge_aged(older_than, states, batch, dry_run=dry_run, yes=yes, store=store, as_json=as_json)
 
 
-def _aged(
+def _purge_aged(
     older_than: float,
     states: tuple[str, ...],
     batch: int,
@@ -109,44 +110,42 @@ def _aged(
 ) -> None:
     _refuse_too_young(older_than, store)
     meant = tuple(dict.fromkeys(map(TaskState, states))) or (TaskState.PROCESSED, TaskState.COMPENSATED)
-    which, count = asyncio.run(_looked_at(store, meant, older_than, counts=dry_run or not yes))
+    which, count = asyncio.run(_count_purgeable(store, meant, older_than, counts=dry_run or not yes))
     removed: int | msgspec.UnsetType = msgspec.UNSET
     if not dry_run:
         if count != 0:
-            confirm(_question(which, count), yes=yes)
-        removed = asyncio.run(_purge(store, which, 0 if count == 0 else batch))
+            confirm(_format_question(which, count), yes=yes)
+        removed = asyncio.run(_remove_aged(store, which, 0 if count == 0 else batch))
     if as_json:
         at_most: int | msgspec.UnsetType = count if dry_run and count is not None else msgspec.UNSET
-        print_json(Purging(tuple(map(str, meant)), as_datetime(which.ended_before), removed, at_most))
+        print_json(PurgeOutput(tuple(map(str, meant)), as_datetime(which.ended_before), removed, at_most))
     else:
-        did = (
-            f"would remove at most {tasks_counted(count or 0)}" if dry_run else f"removed {tasks_counted(removed or 0)}"
-        )
-        click.echo(f"{did} ({_described(which)})")
+        did = f"would remove at most {count_tasks(count or 0)}" if dry_run else f"removed {count_tasks(removed or 0)}"
+        click.echo(f"{did} ({_describe_purge(which)})")
 
 
 def _refuse_too_young(older_than: float, store: str | None) -> None:
-    configuration = configured(store)
+    configuration = load_store_configuration(store)
     keep = configuration.purge_idempotency_keep_seconds
     if older_than < keep:
         raise InvalidInput(
-            f"--older-than {shown_seconds(older_than)} is shorter than purge.idempotency_keep_seconds, {shown_seconds(keep)} "
+            f"--older-than {format_seconds(older_than)} is shorter than purge.idempotency_keep_seconds, {format_seconds(keep)} "
             f"({configuration.origin('purge_idempotency_keep_seconds')}): the id of a younger task must still answer with "
             "that task; give more, or set it lower"
         )
 
 
-async def _looked_at(
+async def _count_purgeable(
     store: str | None, states: tuple[TaskState, ...], older_than: float, *, counts: bool
 ) -> tuple[Purge, int | None]:
-    """What is meant, by the store's clock, and how many these are at most; None: not counted."""
-    async with reading(store) as opened:
+    """Return the selection by the store's clock, and how many tasks it has at most; None: not counted."""
+    async with open_store_to_read(store) as opened:
         which = Purge(states=states, ended_before=later(opened.now(), -older_than))
-        return which, await _at_most(opened, which) if counts else None
+        return which, await _count_at_most(opened, which) if counts else None
 
 
-async def _at_most(store: StateStore, which: Purge) -> int:
-    """How many have ended so; messages and alerts may keep some of them."""
+async def _count_at_most(store: StateStore, which: Purge) -> int:
+    """Count the tasks that have ended so; messages and alerts may keep some of them."""
     count = 0
     with Progress("count", "tasks", beside_data=False) as progress:
         for state in which.states:
@@ -163,10 +162,10 @@ def _has_ended(at: Instant | None, which: Purge) -> bool:
     return at is not None and at <= which.ended_before
 
 
-async def _purge(store: str | None, which: Purge, batch: int) -> int:
-    """How many went. ``batch`` 0: none is to go; what went before may still stand in the log."""
+async def _remove_aged(store: str | None, which: Purge, batch: int) -> int:
+    """Remove tasks and return their number. ``batch`` 0: remove none, only empty the log of earlier ones."""
     removed, after = 0, 0
-    async with reading(store) as opened:
+    async with open_store_to_read(store) as opened:
         with Progress("purge", "tasks", beside_data=False) as progress:
             while batch:
                 purged = await opened.purge(which, actor=ACTOR, limit=batch, after=after)
@@ -184,34 +183,36 @@ async def _empty_log(store: StateStore) -> None:
         if await store.empty_log():
             return
         await asyncio.sleep(EMPTY_PAUSE_SECONDS)
-    note(STILL_IN_LOG)
+    print_note(STILL_IN_LOG)
 
 
-def _named(what: Named, name: str, batch: int, *, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> None:
+def _purge_one(
+    what: Named, name: str, batch: int, *, dry_run: bool, yes: bool, store: str | None, as_json: bool
+) -> None:
     """Remove one task, convoy or ledger. Raises InvalidInput: it is not there, or something is in the way."""
-    keep = configured(store).purge_idempotency_keep_seconds
-    count = asyncio.run(_purge_named(store, what, name, keep, None))
-    shown = one_line(f"{what} {name}" if what == "task" else f"{what} {name} with {tasks_counted(count)}")
+    keep = load_store_configuration(store).purge_idempotency_keep_seconds
+    count = asyncio.run(_remove_named(store, what, name, keep, None))
+    shown = one_line(f"{what} {name}" if what == "task" else f"{what} {name} with {count_tasks(count)}")
     removed: int | msgspec.UnsetType = msgspec.UNSET
     if not dry_run:
         confirm(f"remove {shown} for good", yes=yes)
-        removed = asyncio.run(_purge_named(store, what, name, keep, batch))
+        removed = asyncio.run(_remove_named(store, what, name, keep, batch))
     if as_json:
-        print_json(PurgingNamed(what, name, removed, count if dry_run else msgspec.UNSET))
+        print_json(PurgeNamedOutput(what, name, removed, count if dry_run else msgspec.UNSET))
     else:
         click.echo(f"would remove {shown}" if dry_run else f"removed {shown}")
 
 
-async def _purge_named(store: str | None, what: Named, name: str, keep: float, batch: int | None) -> int:
-    """How many tasks went; ``batch`` None: would go."""
+async def _remove_named(store: str | None, what: Named, name: str, keep: float, batch: int | None) -> int:
+    """Remove what is named and return the number of its tasks; ``batch`` None: only count them."""
     removed = 0
-    async with reading(store) as opened:
+    async with open_store_to_read(store) as opened:
         which = PurgeNamed(what=what, name=name, ended_before=later(opened.now(), -keep))
         with Progress("purge", "tasks", beside_data=False) as progress:
             while True:
                 purged = await opened.purge_named(which, actor=ACTOR, limit=batch)
                 if purged.kept:
-                    done = f"{tasks_counted(removed)} of it were removed" if removed else "nothing was removed"
+                    done = f"{count_tasks(removed)} of it were removed" if removed else "nothing was removed"
                     raise InvalidInput(f"purge: {purged.kept}; {done}")
                 removed += purged.count
                 progress.reached(removed)
@@ -222,14 +223,14 @@ async def _purge_named(store: str | None, what: Named, name: str, keep: float, b
     return removed
 
 
-def _question(which: Purge, count: int | None) -> str:
-    many = "tasks" if count is None else f"at most {tasks_counted(count)}"
-    return f"remove {many} for good ({_described(which)})"
+def _format_question(which: Purge, count: int | None) -> str:
+    many = "tasks" if count is None else f"at most {count_tasks(count)}"
+    return f"remove {many} for good ({_describe_purge(which)})"
 
 
-def _described(which: Purge) -> str:
-    return f"{', '.join(which.states)}; ended before {_before(which)}"
+def _describe_purge(which: Purge) -> str:
+    return f"{', '.join(which.states)}; ended before {_format_ended_before(which)}"
 
 
-def _before(which: Purge) -> str:
-    return shown_time(as_datetime(which.ended_before))
+def _format_ended_before(which: Purge) -> str:
+    return format_time(as_datetime(which.ended_before))

@@ -7,19 +7,21 @@ import click
 import msgspec
 
 from .. import codec
-from ..app import App
+from ..client.app import App
+from ..client.replies import Replies, Status, build_status
 from ..errors import InvalidInput
-from ..replies import Replies, Status, status_of
-from .operators import note, operating
-from .output import data_output, json_line, one_line, shown_time
-from .stores import store_option
+from ..escaping import one_line
+from .options import store_option
+from .output import format_time, json_line, open_data_output
+from .prompts import print_note
+from .stores import open_operator
 
 TEXT_SHOWN_MAX = 300
 PEEK_MAX = 10_000  # messages read at once when none is taken away
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks of a queue; ``limit`` None: all."""
+class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for messages of a queue; ``limit`` None: all."""
 
     queue: str
     follow: bool
@@ -40,60 +42,60 @@ def replies(queue: str, follow: bool, peek: bool, limit: int | None, store: str 
     A message is acknowledged, and so gone from the queue, once it is written to standard output. What could not be
     written is there for the next reader.
     """
-    codec.checked_id(queue, "reply queue")
+    codec.check_id(queue, "reply queue")
     if peek and follow:
         raise InvalidInput("--peek and --follow exclude each other: a queue goes on only by acknowledging; give one")
-    ask = Ask(queue=queue, follow=follow, limit=limit, as_json=as_json)
-    asyncio.run(_peek(ask, store) if peek else _take(ask, store))
+    ask = QueueRequest(queue=queue, follow=follow, limit=limit, as_json=as_json)
+    asyncio.run(_print_unacknowledged(ask, store) if peek else _print_and_acknowledge(ask, store))
 
 
-async def _take(ask: Ask, store: str | None) -> None:
-    output = data_output()
-    async with operating(None, store) as app:
+async def _print_and_acknowledge(ask: QueueRequest, store: str | None) -> None:
+    output = open_data_output()
+    async with open_operator(None, store) as app:
         queue = app.replies(ask.queue)
         count = 0
         # Taking the next message acknowledges the one before: it must have left this process by then.
-        while count != ask.limit and (status := await _next(queue, ask)) is not None:
-            _write(output, status, ask)
+        while count != ask.limit and (status := await _next_status(queue, ask)) is not None:
+            _write_status(output, status, ask)
             count += 1
         queue.acknowledge()
         if not count:
-            await _note_empty(app, ask.queue)
+            await _print_empty_note(app, ask.queue)
 
 
-async def _next(queue: Replies, ask: Ask) -> Status | None:
+async def _next_status(queue: Replies, ask: QueueRequest) -> Status | None:
     return await anext(queue) if ask.follow else await queue.next_ready()
 
 
-async def _peek(ask: Ask, store: str | None) -> None:
-    output = data_output()
+async def _print_unacknowledged(ask: QueueRequest, store: str | None) -> None:
+    output = open_data_output()
     limit = PEEK_MAX if ask.limit is None else ask.limit
-    async with operating(None, store) as app:
-        opened = app._store_open()
+    async with open_operator(None, store) as app:
+        opened = app.session.store
         rows = await opened.load_statuses(ask.queue, limit + 1)
         for row in rows[:limit]:
-            _write(output, status_of(row, opened.store_id), ask)
+            _write_status(output, build_status(row, opened.store_id), ask)
         if len(rows) > limit:
-            note(f"there are more than {limit:,}: --limit N shows more")
+            print_note(f"there are more than {limit:,}: --limit N shows more")
         if not rows:
-            await _note_empty(app, ask.queue)
+            await _print_empty_note(app, ask.queue)
 
 
-def _write(output: BinaryIO, status: Status, ask: Ask) -> None:
-    line = (json_line(status.cloud_event()) if ask.as_json else _readable(status)).encode()
+def _write_status(output: BinaryIO, status: Status, ask: QueueRequest) -> None:
+    line = (json_line(status.cloud_event()) if ask.as_json else _format_status(status)).encode()
     output.write(line + b"\n")
     output.flush()
 
 
-def _readable(status: Status) -> str:
-    says = _says(status)
+def _format_status(status: Status) -> str:
+    says = _describe_status(status)
     if len(says) > TEXT_SHOWN_MAX:
         says = f"{says[:TEXT_SHOWN_MAX]}... [{len(says):,} characters; whole with --json]"
     about = f"{status.task_id} #{status.number} {status.kind}" if status.number else f"- {status.kind}"
-    return one_line(f"{shown_time(status.at)} {about}{says and ': '}{says}")
+    return one_line(f"{format_time(status.at)} {about}{says and ': '}{says}")
 
 
-def _says(status: Status) -> str:
+def _describe_status(status: Status) -> str:
     if status.kind == "dropped":
         return f"{status.dropped:,} messages that nobody took within replies.keep_seconds are gone"
     if status.kind == "completed":
@@ -102,8 +104,8 @@ def _says(status: Status) -> str:
     return f"{status.reason}{code}"
 
 
-async def _note_empty(app: App, queue: str) -> None:
+async def _print_empty_note(app: App, queue: str) -> None:
     """A queue without messages and a name that was mistyped look the same: so say which others there are."""
-    others = [f"{other.queue} ({other.count:,})" for other in (await app._store_open().survey()).queues]
+    others = [f"{other.queue} ({other.count:,})" for other in (await app.session.store.survey()).queues]
     waiting = f"; queues with messages: {', '.join(others)}" if others else ""
-    note(f"no messages in the reply queue {queue!r} now{waiting}")
+    print_note(f"no messages in the reply queue {queue!r} now{waiting}")

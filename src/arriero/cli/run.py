@@ -9,13 +9,15 @@ from types import FrameType
 
 import click
 
-from ..app import App
-from ..config import load
+from ..client.app import App
+from ..config import load_configuration
 from ..errors import InvalidInput
+from ..escaping import one_line
 from ..runtime.settings import ROLES
 from .loading import load_app
-from .output import PlainFormatter, one_line, write_no_more
-from .stores import configured_app, store_option
+from .options import store_option
+from .output import PlainFormatter, discard_output
+from .stores import load_configured_app
 
 LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
 
@@ -31,17 +33,17 @@ def run(app: str | None, store: str | None, roles: str | None, agents: str | Non
     The first signal drains: nothing new is taken, attempts under way end, and the process exits with 0. A second one
     exits at once. Nothing is lost either way.
     """
-    stop = Stop()
+    stop = StopSignal()
     stop.listen()
-    loaded = configured_app(load()) if app is None else load_app(app)
+    loaded = load_configured_app(load_configuration()) if app is None else load_app(app)
     log = logging.StreamHandler()
     log.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[log])
     logging.getLogger("arriero").setLevel(logging.INFO)  # refusals of services, too
-    asyncio.run(_run(loaded, store, _names(roles, "role"), _names(agents, "Agent"), stop))
+    asyncio.run(_run(loaded, store, _parse_names(roles, "role"), _parse_names(agents, "Agent"), stop))
 
 
-def _names(given: str | None, what: str) -> list[str] | None:
+def _parse_names(given: str | None, what: str) -> list[str] | None:
     if given is None:
         return None
     names = [name for part in given.split(",") if (name := part.strip())]
@@ -50,7 +52,7 @@ def _names(given: str | None, what: str) -> list[str] | None:
     return names
 
 
-class Stop:
+class StopSignal:
     """The wish to stop, from SIGTERM or SIGINT; the second wish is carried out on the spot."""
 
     def __init__(self) -> None:
@@ -61,9 +63,9 @@ class Stop:
     def listen(self) -> None:
         """From now on signals come here."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._asked)
+            signal.signal(number, self._receive)
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
             os._exit(128 + number)
         self._signal = number
@@ -79,31 +81,34 @@ class Stop:
         return signal.Signals(self._signal).name
 
 
-async def _run(app: App, store: str | None, roles: list[str] | None, agents: list[str] | None, stop: Stop) -> None:
+async def _run(
+    app: App, store: str | None, roles: list[str] | None, agents: list[str] | None, stop: StopSignal
+) -> None:
     async with app.running(store=store, roles=roles, agents=agents):
-        running = app._configuration(store=store, roles=roles).roles
-        _say(f"ready: {_described(app, running, agents)}")
+        running = app.session.configure(store=store, roles=roles).roles
+        _print_line(f"ready: {_describe_node(app, running, agents)}")
         name = await stop.wait()
-        _say(f"draining after {name}: nothing new is taken, attempts under way end; another signal exits at once")
-    _say("drained: nothing is held here any more")
+        _print_line(
+            f"draining after {name}: nothing new is taken, attempts under way end; another signal exits at once"
+        )
+    _print_line("drained: nothing is held here any more")
     _exit_soon()
 
 
-def _described(app: App, roles: tuple[str, ...], agents: list[str] | None) -> str:
-    assert app._node is not None
-    assert app._node.session is not None
+def _describe_node(app: App, roles: tuple[str, ...], agents: list[str] | None) -> str:
+    node = app.session.node
+    assert node is not None
+    assert node.session is not None
     hosted = "" if agents is None else f", Agents {' '.join(agents)}"
     running = " ".join(role for role in ROLES if role in roles)
-    return (
-        f"App {app.name}, store {app._store_open().url}, roles {running}{hosted}, process {app._node.session.instance}"
-    )
+    return f"App {app.name}, store {app.store}, roles {running}{hosted}, process {node.session.instance}"
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     try:
         click.echo(f"arriero: {one_line(text)}")
     except OSError:  # nobody reads it any more; the work goes on
-        write_no_more()
+        discard_output()
 
 
 def _exit_soon() -> None:

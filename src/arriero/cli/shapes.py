@@ -4,16 +4,15 @@ from datetime import datetime
 
 import msgspec
 
-from ..attempt import as_datetime
-from ..core.attempts import Retrying
-from ..core.compensation import open_compensations
-from ..core.convoy_words import Ahead
-from ..core.elapsed import TaskTimes
-from ..core.readable import faults_of, faults_told, legible, legible_task
-from ..core.supervision import step_policy
+from ..client.task_view import describe_release_wait, waiting_for
+from ..core.supervision import read_step_policy
+from ..core.undo import list_open_compensations
+from ..explain.convoys import TasksAhead
+from ..explain.elapsed import TaskTimes
+from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
-from ..task_view import waiting_for, waiting_for_release
-from .output import time_of
+from ..store.readable import faults_of, faults_told, legible, legible_task
+from .output import build_output, to_datetime
 from .payload_record import ShownRecord
 
 _read_task_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -21,7 +20,7 @@ _read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 class ListedRetry(msgspec.Struct, frozen=True):
-    """Of a task under way the step with the most failures that is tried again.
+    """The step of a task under way with the most failures that is tried again.
 
     ``attempt``: the number of the one that runs, or of the next one, which begins at ``next_at`` or later (None: one
     runs, or the task is paused). ``failure``: of the last one.
@@ -57,7 +56,7 @@ class ListedTask(msgspec.Struct, frozen=True):
 
 
 class StandingTask(msgspec.Struct, frozen=True):
-    """How a task stands, as a verb on it prints it."""
+    """A task as a verb on it prints it."""
 
     id: str
     workflow: str
@@ -172,16 +171,16 @@ class ShownTask(msgspec.Struct, frozen=True):
     app: str = ""
 
 
-def told_apart(tasks: list[ListedTask]) -> list[ListedTask]:
-    """As they are, or where they are of several Apps, each with its App beside its workflow."""
+def name_apps(tasks: list[ListedTask]) -> list[ListedTask]:
+    """Add to each task its App, beside its workflow, where the tasks are of several Apps."""
     if len({task.app for task in tasks} - {""}) <= 1:
         return tasks
     named = {task.no: f"{task.workflow} ({task.app or 'no App'})" for task in tasks}
     return [msgspec.structs.replace(task, workflow=named[task.no]) for task in tasks]
 
 
-class Beside(msgspec.Struct, frozen=True):
-    """What is read beside a task's own rows: its times, the names of the processes that hold it, the store's clock.
+class TaskContext(msgspec.Struct, frozen=True):
+    """What is read beside a task's own rows: times, names of the processes that hold it, the store's clock.
 
     ``record``: what is kept of its payloads.
     """
@@ -196,149 +195,94 @@ class Beside(msgspec.Struct, frozen=True):
         return None if process_no is None else self.holders.get(process_no, f"process {process_no}")
 
 
-def _listed_retry(step: Retrying) -> ListedRetry:
-    return ListedRetry(
-        step.agent, step.step, step.attempt, step.failure_count, step.failure, step.is_running, time_of(step.next_at)
-    )
-
-
-def listed(as_it_stands: TaskRow, retrying: Retrying | None = None) -> ListedTask:
-    """A task's row as one line; its reason tells what of it cannot be read."""
+def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -> ListedTask:
+    """Build one line of ``task list``; its reason names what of the row cannot be read."""
     task, faults = legible(as_it_stands), faults_of(as_it_stands)
     failure = None if task.failure is None else _read_task_failure(task.failure)
-    return ListedTask(
-        task.task_no,
-        task.task_id,
-        task.workflow,
-        str(task.state),
-        task.priority,
-        task.failure_count,
-        task.lost_count,
-        faults_told(faults) or ("" if failure is None else failure.reason),
-        as_datetime(task.submitted_at),
-        time_of(task.started_at),
-        time_of(task.ended_at),
-        task.incarnation,
-        task.paused_at is not None,
-        None if retrying is None else _listed_retry(retrying),
-        task.app,
+    return build_output(
+        ListedTask,
+        task,
+        no=task.task_no,
+        id=task.task_id,
+        reason=faults_told(faults) or ("" if failure is None else failure.reason),
+        paused=task.paused_at is not None,
+        retry=None if retrying is None else build_output(ListedRetry, retrying, running=retrying.is_running),
     )
 
 
-def standing(as_it_stands: Loaded, ahead: Ahead | None = None) -> StandingTask:
-    """A task's rows as one line. ``ahead``: who comes before it in its convoy, if its turn has not come."""
+def build_standing_task(as_it_stands: Loaded, ahead: TasksAhead | None = None) -> StandingTask:
+    """Build a task as a verb prints it. ``ahead``: the tasks before it in its convoy, if its turn has not come."""
     loaded, faults = legible_task(as_it_stands)
     task = loaded.task
-    return StandingTask(
+    return build_output(
+        StandingTask,
+        task,
         id=task.task_id,
-        workflow=task.workflow,
-        state=str(task.state),
-        failure_count=task.failure_count,
-        lost_count=task.lost_count,
-        priority=task.priority,
-        waiting_for=waiting_for_release(faults) if faults else waiting_for(loaded, ahead),
+        waiting_for=describe_release_wait(faults) if faults else waiting_for(loaded, ahead),
         reason="" if task.failure is None else _read_task_failure(task.failure).reason,
-        submitted_at=as_datetime(task.submitted_at),
-        ended_at=time_of(task.ended_at),
-        incarnation=task.incarnation,
         paused=task.paused_at is not None,
         convoy=None if loaded.convoy is None else loaded.convoy.key,
-        place=task.place,
-        sequence=task.sequence,
     )
 
 
-def shown(as_it_stands: Loaded, beside: Beside, ahead: Ahead | None = None) -> ShownTask:
-    """A task's rows as one value. ``ahead``: who comes before it in its convoy, if its turn has not come."""
+def build_shown_task(as_it_stands: Loaded, context: TaskContext, ahead: TasksAhead | None = None) -> ShownTask:
+    """Build ``task show``. ``ahead``: the tasks before it in its convoy, if its turn has not come."""
     loaded, faults = legible_task(as_it_stands)
     task = loaded.task
-    elapsed = beside.times.of_task(task, beside.now)
-    unread_events = (f"column events of table history (row {number})" for number in beside.times.unreadable)
+    elapsed = context.times.measure_task(task, context.now)
+    unread_events = (f"column events of table history (row {number})" for number in context.times.unreadable)
     without_policy = {fault.number for fault in faults if (fault.table, fault.column) == ("step", "policy")}
     has_policy = all((fault.table, fault.column) != ("task", "policy") for fault in faults)
     failure = None if task.failure is None else _read_task_failure(task.failure)
-    return ShownTask(
+    return build_output(
+        ShownTask,
+        task,
         no=task.task_no,
         id=task.task_id,
-        workflow=task.workflow,
-        state=str(task.state),
-        priority=task.priority,
-        incarnation=task.incarnation,
-        failure_count=task.failure_count,
-        lost_count=task.lost_count,
-        waiting_for=waiting_for_release(faults) if faults else waiting_for(loaded, ahead),
+        waiting_for=describe_release_wait(faults) if faults else waiting_for(loaded, ahead),
         reason="" if failure is None else failure.reason,
         failure=failure,
-        open_compensations=_still_open(loaded),
+        open_compensations=_open_compensations_of(loaded),
         nothing_to_undo=() if failure is None else failure.nothing_to_undo,
         policy=msgspec.Raw(task.policy.encode() if has_policy else b"null"),
         arguments=msgspec.Raw(loaded.arguments.encode()),
-        output=_raw(task.output),
-        submitted_at=as_datetime(task.submitted_at),
-        started_at=time_of(task.started_at),
-        ended_at=time_of(task.ended_at),
-        not_before=time_of(task.not_before),
-        complete_by=time_of(task.complete_by),
-        paused_at=time_of(task.paused_at),
-        reply_to=task.reply_to,
         steps=tuple(
-            _step(step, loaded, beside, has_policy=step.step_no not in without_policy) for step in loaded.steps
+            _build_step(step, loaded, context, has_policy=step.step_no not in without_policy) for step in loaded.steps
         ),
         convoy=None if loaded.convoy is None else loaded.convoy.key,
-        place=task.place,
-        sequence=task.sequence,
         turn=None if task.turn is None else str(task.turn),
         unreadable=(*(fault.says for fault in faults), *unread_events),
         took_seconds=elapsed.took,
         waited_seconds=elapsed.waited,
-        held_by=beside.holder(task.locked_by),
-        record=beside.record,
-        app=task.app,
+        held_by=context.holder(task.locked_by),
+        record=context.record,
     )
 
 
-def _still_open(loaded: Loaded) -> tuple[str, ...]:
+def _open_compensations_of(loaded: Loaded) -> tuple[str, ...]:
     undoing = loaded.task.state in (TaskState.COMPENSATING, TaskState.ERROR)
-    return open_compensations(loaded.steps) if undoing else ()
+    return list_open_compensations(loaded.steps) if undoing else ()
 
 
-def _step(step: StepRow, loaded: Loaded, beside: Beside, *, has_policy: bool) -> ShownStep:
-    elapsed = beside.times.of_step(step, beside.now)
-    return ShownStep(
-        ordinal=step.ordinal,
-        kind=str(step.kind),
-        name=step.name,
-        key=step.key,
-        label=step.label,
-        agent=step.agent,
-        state=str(step.state),
-        attempt=step.attempt,
-        taken=step.taken,
-        failure_count=step.failure_count,
-        lost_count=step.lost_count,
-        in_doubt=step.in_doubt,
-        pivot=step.pivot,
+def _build_step(step: StepRow, loaded: Loaded, context: TaskContext, *, has_policy: bool) -> ShownStep:
+    elapsed = context.times.measure_step(step, context.now)
+    return build_output(
+        ShownStep,
+        step,
         undoes=next((other.ordinal for other in loaded.steps if other.step_no == step.undoes), None),
-        idempotency_key=step.idempotency_key,
-        policy=_policy(step) if has_policy and step.kind is not StepKind.TIMER else None,
+        policy=_build_policy(step) if has_policy and step.kind is not StepKind.TIMER else None,
         failure=None if step.failure is None else _read_step_failure(step.failure),
         past=step.ordinal <= loaded.task.past_count,
-        arguments=_raw(step.arguments or None),
-        asked=_raw(step.asked),
-        result=_raw(step.result),
-        opened_at=as_datetime(step.opened_at),
-        not_before=time_of(step.not_before),
-        complete_by=time_of(step.complete_by),
-        finished_at=time_of(step.finished_at),
-        started_at=time_of(beside.times.began.get(step.ordinal)),
+        arguments=msgspec.Raw(step.arguments.encode()) if step.arguments else None,
+        started_at=to_datetime(context.times.began.get(step.ordinal)),
         took_seconds=elapsed.took,
         waited_seconds=elapsed.waited,
-        held_by=beside.holder(step.locked_by),
+        held_by=context.holder(step.locked_by),
     )
 
 
-def _policy(step: StepRow) -> ShownPolicy:
-    policy = step_policy(step)
+def _build_policy(step: StepRow) -> ShownPolicy:
+    policy = read_step_policy(step)
     supervision = policy.supervision
     return ShownPolicy(
         policy.retry.tries,
@@ -350,7 +294,3 @@ def _policy(step: StepRow) -> ShownPolicy:
         policy.wait_within,
         supervision.then,
     )
-
-
-def _raw(text: str | None) -> msgspec.Raw | None:
-    return None if text is None else msgspec.Raw(text.encode())

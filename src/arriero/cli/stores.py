@@ -1,58 +1,32 @@
-"""Which state store a command works on, by all the places that may name one, and how it is opened."""
+"""Choose the state store of a command by all the places that may name one, and open it."""
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
 
-import click
-
-from ..app import App
-from ..config import DEFAULT, MEMORY, Configuration, load
+from ..client.app import App
+from ..config import DEFAULT, MEMORY, Configuration, load_configuration
 from ..errors import ArrieroError, InvalidInput
 from ..store import existing_store, open_store
-from ..store.base import StateStore
+from ..store.contract import StateStore
 from .loading import load_app
 
-SHARED = "name a file, sqlite:///PATH, or a server, postgresql://USER@HOST/DATABASE"
-F = TypeVar("F", bound=Callable[..., Any])
 
+def load_store_configuration(store: str | None) -> Configuration:
+    """Load the settings for a command that was given no App.
 
-def _given(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value == "":
-        raise click.BadParameter("it is empty; name a store, or leave the option out", context, parameter)
-    return value
-
-
-def store_option(function: F) -> F:
-    """``--store URL``."""
-    text = (
-        "The state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE; else "
-        "ARRIERO_STORE, else arriero.toml, else the App's, else the default. `arriero config` tells which it is."
-    )
-    return click.option("--store", metavar="URL", callback=_given, help=text)(function)
-
-
-def json_option(function: F) -> F:
-    """``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")(function)
-
-
-def configured(store: str | None) -> Configuration:
-    """The settings for a command that was given no App.
-
-    If nothing else names a store, but the settings name an App, the App is loaded, for its own store: else the command
-    would look into another one than the App works on.
+    Where only an App's own code may name the store, the configured App is loaded: else the command would look into
+    another store than the App works on.
     Raises: InvalidInput - settings that cannot be used, or an App that cannot be loaded.
     """
-    configuration = load(flags={"store": store})
+    configuration = load_configuration(flags={"store": store})
     if not configuration.app or configuration.origin("store") != DEFAULT:
         return configuration
-    return load(app_store=configured_app(configuration)._given_store)
+    return load_configured_app(configuration).session.configure()
 
 
-def configured_app(configuration: Configuration) -> App:
-    """The App that the settings name; one that ``arriero.toml`` names is looked for beside the file, too.
+def load_configured_app(configuration: Configuration) -> App:
+    """Load the App that the settings name; one that ``arriero.toml`` names is also looked for beside the file.
 
     Raises: InvalidInput - none is named, or it cannot be loaded.
     """
@@ -68,10 +42,28 @@ def configured_app(configuration: Configuration) -> App:
         raise InvalidInput(f"app {configuration.app} ({origin}) cannot be loaded: {error}; {without}") from error
 
 
+def load_app_with_types(named: str | None, store: str | None, option: str) -> App:
+    """Load the App whose code declares the types that the value of an option is checked against.
+
+    Args:
+        named: ``MODULE:APP``; None: the configured one.
+    Raises: InvalidInput - none is named anywhere, or it cannot be loaded.
+    """
+    if named is not None:
+        return load_app(named)
+    configuration = load_configuration(flags={"store": store})
+    if not configuration.app:
+        raise InvalidInput(
+            f"{option} is checked against the types in your code: name the App with --app MODULE:APP, or set ARRIERO_APP "
+            "or app in arriero.toml"
+        )
+    return load_configured_app(configuration)
+
+
 @asynccontextmanager
-async def reading(given: str | None) -> AsyncIterator[StateStore]:
-    """A store that is there, open. Raises InvalidInput, StoreError: it is not there, or no store."""
-    store = existing_store(_shared(configured(given).store))
+async def open_store_to_read(given: str | None) -> AsyncIterator[StateStore]:
+    """Open a store that exists. Raises InvalidInput, StoreError."""
+    store = existing_store(refuse_memory_store(load_store_configuration(given).store))
     await store.open()
     try:
         yield store
@@ -80,17 +72,40 @@ async def reading(given: str | None) -> AsyncIterator[StateStore]:
 
 
 @asynccontextmanager
-async def client(app: App, given: str | None) -> AsyncIterator[StateStore]:
-    """The App open on its store, to submit and to ask. Raises InvalidInput, StoreError."""
-    store = open_store(_shared(load(app_store=app._given_store, flags={"store": given}).store))
-    await app._open(store)
+async def open_client(app: App, given: str | None) -> AsyncIterator[StateStore]:
+    """Open the App on its store, to submit and to ask. Raises InvalidInput, StoreError."""
+    url = app.session.configure(store=given).store
+    async with _open_app(app, open_store(refuse_memory_store(url))) as store:
+        yield store
+
+
+@asynccontextmanager
+async def open_operator(app: App | None, store: str | None) -> AsyncIterator[App]:
+    """Open an App on a store that exists, to act on its tasks; nothing runs in it.
+
+    ``app``: None: an App without code, which is enough to act on tasks.
+    Raises: InvalidInput, StoreError.
+    """
+    url = load_store_configuration(store).store if app is None else app.session.configure(store=store).store
+    app = App("operator") if app is None else app
+    async with _open_app(app, existing_store(refuse_memory_store(url))):
+        yield app
+
+
+@asynccontextmanager
+async def _open_app(app: App, store: StateStore) -> AsyncIterator[StateStore]:
+    await app.session.open(store)
     try:
         yield store
     finally:
-        await app._close()
+        await app.session.close()
 
 
-def _shared(url: str) -> str:
+def refuse_memory_store(url: str) -> str:
+    """Return the URL of a store that outlives its process. Raises InvalidInput: it does not."""
     if url == MEMORY:
-        raise InvalidInput(f"store {url}: it lives inside one process and dies with it; {SHARED}")
+        raise InvalidInput(
+            f"store {url}: it lives inside one process and dies with it; name a file, sqlite:///PATH, or a server, "
+            "postgresql://USER@HOST/DATABASE"
+        )
     return url

@@ -8,21 +8,26 @@ from typing import Any
 import click
 import msgspec
 
-from ..app import App
-from ..calls import StepCall, WorkflowCall
+from ..client.acting import load_task
+from ..client.app import App
+from ..client.submission import SubmitOptions
+from ..client.task import Task
+from ..declare.steps import StepCall
+from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
-from ..task import Task
+from ..escaping import one_line
 from .loading import find_definition, load_app
-from .operators import note_nobody_runs
-from .output import one_line, print_json
-from .payloads import checked_object, given_or_read, typed_arguments
-from .stores import client, json_option, store_option
+from .options import json_option, store_option
+from .output import print_json
+from .payloads import check_object, decode_arguments, read_option
+from .prompts import print_nobody_runs
+from .stores import open_client
 
 TASK_FAILED = 1
 
 
-class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is printed of a submitted task; the rest only with ``--wait``."""
+class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The output of ``submit --json``; ``output`` and ``failure`` only with ``--wait``."""
 
     id: str
     workflow: str
@@ -69,54 +74,61 @@ def submit(
 ) -> None:
     """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
     loaded = load_app(app)
-    call = _call(loaded, name, given_or_read(arguments, "--arguments"))
-    options = {"task_id": task_id, "priority": priority, "delay": delay, "reply_to": reply_to}
-    options |= {"convoy": convoy, "sequence": sequence, "end_of_sequence": end_of_sequence}
-    submission = asyncio.run(_submit(loaded, call, store, wait=wait, **options))
+    call = _build_call(loaded, name, read_option(arguments, "--arguments"))
+    options = SubmitOptions(
+        task_id=task_id,
+        priority=priority,
+        delay=delay,
+        reply_to=reply_to,
+        convoy=convoy,
+        sequence=sequence,
+        end_of_sequence=end_of_sequence,
+    )
+    submission = asyncio.run(_submit(loaded, call, store, options, wait=wait))
     if as_json:
         print_json(submission)
     else:
-        _print(submission)
+        _print_submitted(submission)
     if wait and submission.output is msgspec.UNSET:
         sys.exit(TASK_FAILED)
 
 
-def _call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[Any]:
+def _build_call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[Any]:
     """The typed call. Raises InvalidInput: an unknown name, or arguments its types refuse."""
     definition = find_definition(app, name)
-    typed = typed_arguments(definition.signature, checked_object(arguments, "--arguments"))
+    typed = decode_arguments(definition.signature, check_object(arguments, "--arguments"))
     call: WorkflowCall[Any] | StepCall[Any] = definition(**typed)
     return call
 
 
 async def _submit(
-    app: App, call: WorkflowCall[Any] | StepCall[Any], store: str | None, *, wait: bool, **options: Any
-) -> Submission:
-    async with client(app, store):
-        task = await app.submit(call, **options)
-        note_nobody_runs(await app._nobody_runs(of=app.name))
+    app: App, call: WorkflowCall[Any] | StepCall[Any], store: str | None, options: SubmitOptions, *, wait: bool
+) -> SubmittedTask:
+    async with open_client(app, store):
+        task = await app.submit(call, **msgspec.structs.asdict(options))
+        print_nobody_runs(await app.session.describe_missing_scheduler(of=app.name))
         if wait:
-            await _ended(task)
-        row = (await task._load()).task
+            await _wait_for_end(task)
+        row = (await load_task(app.session, task.id)).task
         if not wait:
-            return Submission(row.task_id, row.workflow, row.state)
-        return Submission(row.task_id, row.workflow, row.state, _raw(row.output), _raw(row.failure))
+            return SubmittedTask(row.task_id, row.workflow, row.state)
+        return SubmittedTask(row.task_id, row.workflow, row.state, _to_raw(row.output), _to_raw(row.failure))
 
 
-async def _ended(task: Task[Any]) -> None:
+async def _wait_for_end(task: Task[Any]) -> None:
     with suppress(TaskFailed):  # the row tells it
         await task.result()
 
 
-def _raw(text: str | None) -> msgspec.Raw | msgspec.UnsetType:
+def _to_raw(text: str | None) -> msgspec.Raw | msgspec.UnsetType:
     return msgspec.UNSET if text is None else msgspec.Raw(text.encode())
 
 
-def _print(submission: Submission) -> None:
-    click.echo(f"task {one_line(submission.id)} is {submission.state}{_ending(submission)}")
+def _print_submitted(submission: SubmittedTask) -> None:
+    click.echo(f"task {one_line(submission.id)} is {submission.state}{_format_ending(submission)}")
 
 
-def _ending(submission: Submission) -> str:
+def _format_ending(submission: SubmittedTask) -> str:
     if isinstance(submission.output, msgspec.Raw):
         return f": {one_line(bytes(submission.output).decode())}"
     if isinstance(submission.failure, msgspec.Raw):

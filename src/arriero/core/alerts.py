@@ -1,6 +1,6 @@
-"""What people are told when a task needs one of them: the alert, its text, its signed form, and when to try again.
+"""Alerts for people when a task needs one of them: the alert, its text, its signed form, and the delay before a repetition.
 
-The rows are kept by the store; who tells them is ``runtime.alerting``. A sink is told the *state* of an alert, open or
+The rows are kept by the store; who tells them is ``runtime.alerts``. A sink is told the *state* of an alert, open or
 closed, and each state has an id of its own that stays the same over retries: a receiver that sees an id twice has
 seen it once. Nothing promises the order in which two states arrive, so closed is final.
 """
@@ -14,18 +14,18 @@ from typing import Literal
 
 import msgspec
 
-from ..attempt import as_datetime
+from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
-from ..escaping import escaped, shell_word
+from ..escaping import escape_text, shell_word
+from ..failure_location import format_location
 from ..model import AlertRow, Trace
 from .backoff import retry_delay
-from .tracing import place_named
 
 RETRY_SECONDS = 5.0
-RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever mends a receiver need not wait longer to see that it works
+RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever fixes a receiver need not wait longer to see that it works
 RETRY_FACTOR = 2.0
 
-_read_trace = msgspec.json.Decoder(Trace).decode
+_decode_trace = msgspec.json.Decoder(Trace).decode
 
 SECRET_PREFIX = "whsec_"
 SECRET_BYTES_MIN = 24  # both of the Standard Webhooks specification, "Signature scheme"
@@ -42,7 +42,7 @@ class Alert(msgspec.Struct, frozen=True):
             cannot be read, ``code`` names table and column.
         reason: for people.
         step, code: of the step that failed; empty when it was none.
-        at: the line of code to mend or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
+        at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
             empty when there is none.
         trace: all lines that the exception passed; no values of variables.
     """
@@ -70,10 +70,10 @@ class _Event(msgspec.Struct, frozen=True):
     data: Alert
 
 
-def alert_of(row: AlertRow, store_id: str) -> Alert:
-    """The alert as it is to be told, with the state the row is in."""
+def build_alert(row: AlertRow, store_id: str) -> Alert:
+    """Build the alert to send, with the state of its row."""
     state: Literal["open", "closed"] = "open" if row.closed_at is None else "closed"
-    trace = _trace_of(row)
+    trace = _read_trace(row)
     return Alert(
         # With the instant: a store brought back from a backup numbers anew, and what it tells must not look known.
         id=f"{store_id}-{row.no}-{row.opened_at}-{state}",
@@ -87,27 +87,27 @@ def alert_of(row: AlertRow, store_id: str) -> Alert:
         state=state,
         opened_at=as_datetime(row.opened_at),
         closed_at=None if row.closed_at is None else as_datetime(row.closed_at),
-        at=place_named(trace),
+        at=format_location(trace),
         trace=trace,
     )
 
 
-def _trace_of(row: AlertRow) -> Trace:
-    """Empty also where it cannot be read: whatever a row holds there, a person is told of the alert."""
+def _read_trace(row: AlertRow) -> Trace:
+    """Read the trace; empty if it cannot be read, because the alert must reach a person whatever the row holds there."""
     try:
-        return () if row.trace is None else _read_trace(row.trace)
+        return () if row.trace is None else _decode_trace(row.trace)
     except (msgspec.MsgspecError, TypeError):
         return ()
 
 
-def as_event(alert: Alert) -> bytes:
-    """The alert as JSON: ``type``, ``timestamp`` of the opening or closing, ``data``. Always the same bytes."""
+def encode_alert(alert: Alert) -> bytes:
+    """Encode the alert as JSON: ``type``, ``timestamp`` of the opening or closing, ``data``. Always the same bytes."""
     kind = "task.alert.opened" if alert.state == "open" else "task.alert.closed"
     return msgspec.json.encode(_Event(kind, alert.closed_at or alert.opened_at, alert))
 
 
-def one_line(alert: Alert) -> str:
-    """The alert for a log: one line, whatever the texts in it hold."""
+def format_alert_line(alert: Alert) -> str:
+    """Format the alert for a log in one line, whatever its texts hold."""
     what = "needs a person" if alert.state == "open" else "needs nobody any more; it had waited for a person"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
@@ -116,11 +116,11 @@ def one_line(alert: Alert) -> str:
     facts.append(f"alert {alert.id}")
     next_command = f"; see: arriero task explain {shell_word(alert.task_id)}" if alert.state == "open" else ""
     text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){next_command}"
-    return escaped(text)
+    return escape_text(text)
 
 
-def again_in(attempts: int, *, seconds: float, seconds_max: float, jitter: float) -> float:
-    """Seconds until an alert is told again to those who could not be told.
+def compute_alert_delay(attempts: int, *, seconds: float, seconds_max: float, jitter: float) -> float:
+    """Return the seconds until an alert is sent again to those who could not be reached.
 
     Args:
         attempts: how often it was taken to be told, 1 or more.
@@ -130,8 +130,8 @@ def again_in(attempts: int, *, seconds: float, seconds_max: float, jitter: float
     return retry_delay(attempts, delay=seconds, factor=RETRY_FACTOR, delay_max=seconds_max, jitter=jitter)
 
 
-def signing_key(secret: str) -> bytes:
-    """The key in a secret as people exchange it: ``whsec_`` and base64 of 24 to 64 bytes.
+def parse_signing_key(secret: str) -> bytes:
+    """Return the key in a secret as people exchange it: ``whsec_`` and base64 of 24 to 64 bytes.
 
     Raises: InvalidInput - it is none; the message does not repeat it.
     """
@@ -149,8 +149,8 @@ def signing_key(secret: str) -> bytes:
     return key
 
 
-def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
-    """What goes into the header ``webhook-signature``.
+def sign_message(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
+    """Return the value of the header ``webhook-signature``.
 
     Args:
         key: of ``signing_key``.

@@ -1,4 +1,4 @@
-"""Whose a task is: which App may run it, and when two Apps on one store cannot tell their older tasks apart.
+"""Rules about Apps: the tasks that each may run, and the conflict of two Apps that have code of the same name.
 
 A task carries the name of the App that runs it, and so do its steps. A process takes up what carries the name of its own
 App. What was kept by release 0.4.0 or before carries none; any App with the code runs it, as long as only one can be meant.
@@ -7,33 +7,32 @@ App. What was kept by release 0.4.0 or before carries none; any App with the cod
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..model import ProcessAbout
+from ..model import NOT_SAID, ProcessAbout
 
-NOT_SAID = ""
 OLDER_RELEASE = "were kept by a release that did not record their App"
 
 
 def may_run(app: str, of: str) -> bool:
-    """Whether processes of the App ``app`` may run a task or step that carries the name ``of``."""
+    """Returns True if processes of the App ``app`` may run a task or step that carries the name ``of``."""
     return of in (NOT_SAID, app)
 
 
 def apps_run_by(app: str) -> tuple[str, ...]:
-    """The names that a task may carry for a process of the App to run it; what was not said stands first."""
+    """Return the App names of the tasks that a process of the App may run; the empty name comes first."""
     return (NOT_SAID,) if app == NOT_SAID else (NOT_SAID, app)
 
 
 def is_another_app(one: str, other: str) -> bool:
-    """Whether two submissions under one id name two Apps; where one names none, it may be the same."""
+    """Returns True if two submissions under one id name two Apps; one that names none may be of the same."""
     return NOT_SAID not in (one, other) and one != other
 
 
-def why_not_alone(
+def find_name_conflict(
     mine: ProcessAbout,
     known: Iterable[ProcessAbout],
     count_unsaid: Callable[[Sequence[str]], Mapping[str, int]],
 ) -> str | None:
-    """Why a process of an App must not start: another App has code of the same name, and tasks do not say whose they are.
+    """Refuse the start of a process if another App has code of the same name and tasks do not name their App.
 
     Args:
         mine: what the process runs; one that names no App is of nobody, and may start.
@@ -46,11 +45,11 @@ def why_not_alone(
     ours = [about for about in known if about.app == mine.app] + [mine]
     for app in sorted({about.app for about in known} - {mine.app, NOT_SAID}):
         theirs = [about for about in known if about.app == app]
-        if not (shared := _shared(ours, theirs)):
+        if not (shared := _list_shared_code(ours, theirs)):
             continue
         counts = count_unsaid(sorted(_workflows(ours) | _workflows(theirs)))
         if any(counts.values()):
-            return _refusal(mine.app, app, shared, counts)
+            return _describe_conflict(mine.app, app, shared, counts)
     return None
 
 
@@ -62,14 +61,14 @@ def _steps(abouts: Iterable[ProcessAbout]) -> set[tuple[str, str]]:
     return {step for about in abouts for step in about.steps}
 
 
-def _shared(ours: list[ProcessAbout], theirs: list[ProcessAbout]) -> list[str]:
-    """What both have code for, as people call it."""
+def _list_shared_code(ours: list[ProcessAbout], theirs: list[ProcessAbout]) -> list[str]:
+    """List the workflows and steps that both have code for, with the names that people use."""
     workflows = sorted(_workflows(ours) & _workflows(theirs))
     steps = sorted(_steps(ours) & _steps(theirs))
     return [f"a workflow {name!r}" for name in workflows] + [f"a step {agent}.{name}" for agent, name in steps]
 
 
-def _refusal(mine: str, other: str, shared: list[str], counts: Mapping[str, int]) -> str:
+def _describe_conflict(mine: str, other: str, shared: list[str], counts: Mapping[str, int]) -> str:
     open_count = sum(counts.values())
     tasks = f"{open_count} open task{'' if open_count == 1 else 's'}"
     of = ", ".join(f"{name!r}" for name, count in sorted(counts.items()) if count)

@@ -1,4 +1,4 @@
-"""How long to wait before the next try or attempt."""
+"""Delays before the next try or attempt."""
 
 DELAY_SECONDS_MAX = 60.0  # between attempts of one round; longer waits are what rounds and cool_off are for
 ATTEMPT_DELAY_SECONDS = 0.5

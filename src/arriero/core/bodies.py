@@ -1,4 +1,4 @@
-"""Whether two submissions say the same: one rule for every door, however a body is spelled.
+"""Comparison of submitted arguments: one rule for all ways to submit, however the JSON is spelled.
 
 The SQL function ``is_same_body`` is the same rule for who submits by SQL or in a transaction of their own.
 """
@@ -13,19 +13,19 @@ from ..commands import Submit
 EXACT_BELOW = 2**53  # from here on a float may stand for several whole numbers
 
 
-def _number(text: str) -> float | int:
+def _canonicalize_number(text: str) -> float | int:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is beyond what a float holds")
     return int(value) if value.is_integer() and abs(value) < EXACT_BELOW else value
 
 
-_read = msgspec.json.Decoder(float_hook=_number).decode
+_read = msgspec.json.Decoder(float_hook=_canonicalize_number).decode
 _write = msgspec.json.Encoder(order="sorted").encode
 
 
-def canonical(body: str) -> bytes | None:
-    """The one form of all bodies that mean the same; None: it has none, so nothing but itself is the same.
+def canonicalize_body(body: str) -> bytes | None:
+    """Return the one form of all bodies with the same meaning; None: it has none, so it equals only itself.
 
     The order of fields, spaces and escapes mean nothing, and a whole number may be written as a float: 100, 100.0, 1e2.
     """
@@ -36,7 +36,7 @@ def canonical(body: str) -> bytes | None:
 
 
 def is_same_body(body_hash: str, submitted: Callable[[], str | None], command: Submit) -> bool:
-    """Whether a known task was submitted with the arguments of the command.
+    """Returns True if a known task was submitted with the arguments of the command.
 
     Args:
         body_hash: of the known task; those of equal texts are equal, others tell nothing.
@@ -50,5 +50,5 @@ def is_same_body(body_hash: str, submitted: Callable[[], str | None], command: S
         return False
     if known == command.arguments:
         return True
-    form = canonical(command.arguments)
-    return form is not None and form == canonical(known)
+    form = canonicalize_body(command.arguments)
+    return form is not None and form == canonicalize_body(known)

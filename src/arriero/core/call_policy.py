@@ -4,13 +4,13 @@ from functools import lru_cache
 
 import msgspec
 
-from ..calls import StepCall
+from ..declare.steps import StepCall
 from ..policies import StepPolicy, Supervision
 from .supervision import POLICIES_KEPT
 
 
-def policy_of(call: StepCall[object], of_workflow: Supervision) -> StepPolicy:
-    """The policy of one call: its options, else the step's, else (attempts, rounds, cool-off) the workflow's."""
+def resolve_call_policy(call: StepCall[object], of_workflow: Supervision) -> StepPolicy:
+    """Return the policy of one call: its options, else the step's, else (attempts, rounds, cool-off) the workflow's."""
     step, changed = call.step, call.changed
     supervision = changed.supervision or step.supervision or _of_steps(of_workflow)
     return StepPolicy(

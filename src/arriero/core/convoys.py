@@ -1,4 +1,4 @@
-"""Whose turn it is in a convoy: what follows when a task ends, comes back, or when it is time to look again.
+"""Turns in a convoy: the decisions when a task ends or comes back, and when the convoy is to be looked at again.
 
 One row for each key says whose turn it is (``open_task``). It changes only in the commit that ends that task, in one that
 finds nothing open, or by a person's verb, and always under that row's lock: two tasks of one key are never open at once. The
@@ -10,6 +10,19 @@ from msgspec.structs import replace
 
 from ..commands import Ahead, HandOver
 from ..errors import UnreadableRow
+from ..events import Event
+from ..events.convoy import (
+    ConvoyClosed,
+    ConvoyLeft,
+    ConvoyMended,
+    ConvoyParked,
+    ConvoyReturned,
+    ConvoySetAside,
+    ConvoySkipped,
+    ConvoyStopped,
+    ConvoyWaiting,
+)
+from ..events.task import AlertClosed
 from ..model import (
     TASK_OPEN,
     ConvoyRow,
@@ -24,12 +37,12 @@ from ..model import (
 )
 from ..policies import ConvoyPolicy
 from .apps import may_run
-from .changes import Change, ConvoyChange, Rows, Writer, claim
+from .changes import Change, ConvoyChange, Rows
 from .lease import PROBATION_FROM
-from .placing import opened_turn
-from .starting import open_first
-from .supervision import task_policy
-from .telling import Event
+from .placement import open_turn
+from .speculative_start import open_first_steps
+from .supervision import decode_task_policy
+from .writer import Writer, claim
 
 LOOK_AGAIN_SECONDS = 0.05  # while somebody is just adding to the key: then it is known what comes next
 PASSED_OVER_MAX = 100  # tasks set aside in one commit
@@ -56,15 +69,15 @@ class NextUnreadable(Held):
         self.error = error
 
 
-def policy_of(convoy: ConvoyRow, task: TaskRow) -> ConvoyPolicy:
-    """The policy that holds for a task of a convoy: the convoy's own, else that of the task's workflow."""
-    policy = task_policy(task.policy).convoy
+def resolve_convoy_policy(convoy: ConvoyRow, task: TaskRow) -> ConvoyPolicy:
+    """Return the policy for a task of a convoy: the convoy's own, else that of the task's workflow."""
+    policy = decode_task_policy(task.policy).convoy
     given = {"head": convoy.on_head, "gap": convoy.on_gap, "gap_within": convoy.gap_within}
     return replace(policy, **{name: value for name, value in given.items() if value is not None})
 
 
 class Round:
-    """What one commit changes in a convoy: whose turn it is, and of which tasks."""
+    """The changes that one commit makes in a convoy: its turn, and other tasks of it."""
 
     def __init__(self, convoy: ConvoyRow, rows: Rows, now: Instant) -> None:
         self.convoy = convoy
@@ -76,46 +89,47 @@ class Round:
         self.begins = False
 
     def change(self) -> ConvoyChange:
-        """What is to be written."""
+        """Return the changes to write."""
         return ConvoyChange(self.convoy, self.tail, self.follows, self.events, self.begins)
 
     def set(self, **fields: object) -> None:
         self.convoy = replace(self.convoy, **fields)
 
-    def told(self, kind: str, **what: object) -> Event:
-        """The next event of the convoy; it stands in the history of the task that it is about."""
+    def take_number(self) -> tuple[int, int]:
+        """Return the convoy and the number of its next event, which is written to the history of the event's task."""
         self.set(number=self.convoy.number + 1)
-        return {"type": f"convoy.{kind}", "convoy": self.convoy.convoy_no, "number": self.convoy.number, **what}
+        return self.convoy.convoy_no, self.convoy.number
 
     # --- a turn ends
     def close(self, writer: Writer) -> bool:
-        """The task whose turn it was has ended. False: the key stands still on it, in error."""
+        """End the turn of a task that has ended. False: the convoy is stopped on it, because it is in error."""
         task = writer.task
         if task.state is not TaskState.ERROR:
             writer.set(turn=Turn.ENDED)
-            self._closed(writer)
+            self._end_turn(writer)
             return True
-        word = policy_of(self.convoy, task).head
+        word = resolve_convoy_policy(self.convoy, task).head
         if word == "skip":
             self.set_aside(writer, "skip")
             return True
         self.stop(writer, word)
         return False
 
-    def _closed(self, writer: Writer, **what: object) -> None:
+    def _end_turn(self, writer: Writer, why: str | None = None) -> None:
         self.set(state=ConvoyState.IDLE, open_task=None, fence=self.convoy.fence + 1)
-        writer.events.append(self.told("closed", turn=writer.task.turn, fence=self.convoy.fence, **what))
+        assert writer.task.turn is not None
+        writer.events.append(ConvoyClosed(*self.take_number(), writer.task.turn, self.convoy.fence, why))
 
     def set_aside(self, writer: Writer, why: str) -> None:
         """Pass over a task in error; only a person brings it back."""
         writer.set(turn=Turn.SET_ASIDE)
         if self.convoy.open_task == writer.task.task_no:
-            self._closed(writer, why=why)
+            self._end_turn(writer, why)
         else:
-            writer.events.append(self.told("set_aside", why=why))
+            writer.events.append(ConvoySetAside(*self.take_number(), why))
 
     def stop(self, writer: Writer, word: str) -> None:
-        """The key stands still on a task in error: until that is mended, or under ``park`` until it is released."""
+        """Stop the convoy on a task in error until that is repaired, or under ``park`` until a person releases the convoy."""
         task = writer.task
         writer.set(turn=Turn.OPEN)
         assert task.rank is not None
@@ -134,8 +148,8 @@ class Round:
         if word == "park" and self.convoy.parked_at is None:
             self.set(parked_at=self.now, parked_why=f"task {task.task_id} is in error")
         writer.events.append(
-            self.told(
-                "stopped",
+            ConvoyStopped(
+                *self.take_number(),
                 fence=self.convoy.fence,
                 rank=task.rank,
                 expected=self.convoy.expected,
@@ -144,7 +158,7 @@ class Round:
         )
 
     def close_forgotten(self) -> None:
-        """The open task has ended and its turn was not passed on: a process of a release before convoys ended it."""
+        """End the turn of a task that a process of a release before convoys ended, which did not pass the turn on."""
         number = self.convoy.open_task
         task = None if number is None else self.rows.member(number)
         if task is None or task.state in TASK_OPEN:
@@ -157,13 +171,13 @@ class Round:
 
     # --- a task comes back
     def give_back(self, writer: Writer) -> None:
-        """A person has reopened a task: it goes on if the key stood still on it, else it waits for its turn."""
+        """Give a reopened task its turn back if the convoy was stopped on it; else let it wait for its turn."""
         task = writer.task
         assert task.rank is not None
         stood_on_it = self.convoy.open_task == task.task_no
         if stood_on_it and self.convoy.parked_at is None:
             self.set(state=ConvoyState.OPEN, fence=self.convoy.fence + 1)
-            writer.events.append(self.told("mended", fence=self.convoy.fence))
+            writer.events.append(ConvoyMended(*self.take_number(), self.convoy.fence))
             return
         if stood_on_it:
             self.set(state=ConvoyState.IDLE, open_task=None, fence=self.convoy.fence + 1)
@@ -173,18 +187,18 @@ class Round:
         if self.convoy.state in (ConvoyState.IDLE, ConvoyState.GAP) and self.convoy.parked_at is None:
             self.set(look_at=self.now)
         writer.events.append(
-            self.told("returned", rank=task.rank, fence=self.convoy.fence, place_lost=has_lost_its_place)
+            ConvoyReturned(*self.take_number(), task.rank, self.convoy.fence, place_lost=has_lost_its_place)
         )
 
     def tell_of_lost_place(self, writer: Writer) -> None:
-        """A task that failed while it waited waits again. Others may have gone before it meanwhile."""
+        """Record that a task which failed while it waited waits again, and if others have gone before it meanwhile."""
         rank = writer.task.rank
         if rank is not None and self.convoy.reached > rank:
-            writer.events.append(self.told("returned", rank=rank, fence=self.convoy.fence, place_lost=True))
+            writer.events.append(ConvoyReturned(*self.take_number(), rank, self.convoy.fence, place_lost=True))
 
     # --- whose turn is next
     def pass_on(self, hand_over: HandOver | None = None, process_no: int | None = None) -> None:
-        """Open the next task, or say what the key waits for. Nothing is open when this is called."""
+        """Open the next task, or record what the convoy waits for. No task is open when this is called."""
         if self.convoy.parked_at is not None:
             self.set(look_at=None)
             return
@@ -227,7 +241,7 @@ class Round:
         self.set(state=ConvoyState.IDLE, gap_since=None, look_at=None)
 
     def _is_late(self, task: TaskRow) -> bool:
-        """Its number was skipped before it came. What a person brought back is not late: that was asked for."""
+        """Returns True if the task's number was skipped before it came. One that a person brought back is not late."""
         return task.sequence is not None and task.incarnation == 1 and task.sequence < self.convoy.expected
 
     def _refuse_late(self, task: TaskRow) -> None:
@@ -244,9 +258,9 @@ class Round:
         self.follows.append(writer.change())
 
     def _pass_failed(self, task: TaskRow) -> bool:
-        """It failed while it waited, by its own limit. False: the key stands still on it."""
+        """Pass over a task that failed while it waited, by its own limit. False: the convoy is stopped on it."""
         writer = Writer(task, self.rows, self.now, None)
-        word = policy_of(self.convoy, task).head
+        word = resolve_convoy_policy(self.convoy, task).head
         if word == "skip":
             self.set_aside(writer, "skip")
         else:
@@ -256,10 +270,10 @@ class Round:
 
     def _open(self, task: TaskRow, hand_over: HandOver | None, process_no: int | None) -> None:
         alerted = self.convoy.alerted_task == task.task_no
-        task, self.convoy, event = opened_turn(task, self.convoy, self.now)
+        task, self.convoy, event = open_turn(task, self.convoy, self.now)
         change = Change(task, [], [], [event], [], closes_alert=alerted)
         if alerted:
-            change.events.append({"type": "alert.closed"})
+            change.events.append(AlertClosed())
         if self.tail is not None:
             self.tail = replace(self.tail, asks=False)  # who submits now need not look at what the key is doing
         may_go_on = hand_over is not None and process_no is not None and not self.rows.process_is_retired(process_no)
@@ -269,27 +283,27 @@ class Round:
             change.events += claimed.events
             ahead = hand_over.ahead
             if ahead is not None and _still_counts(ahead, task, self.convoy, self.now):
-                open_first(change, ahead.opened, self.rows, self.now, process_no)
+                open_first_steps(change, ahead.opened, self.rows, self.now, process_no)
                 change.task = replace(change.task, unseen_since=None)  # the answer goes to who asked for the end before
                 self.begins = True
         self.follows.append(change)
 
     # --- gaps
     def _misses_some(self, task: TaskRow) -> bool:
-        """Whether numbers before the task's have not come. One that came and has ended since is not missing."""
+        """Returns True if numbers before the task's have not come. One that came and has ended since is not missing."""
         if task.sequence is None or task.sequence <= self.convoy.expected:
             return False
         known = self.rows.count_sequences(self.convoy.convoy_no, self.convoy.expected, task.sequence)
         return known < task.sequence - self.convoy.expected
 
     def _pass_gap(self, task: TaskRow) -> bool:
-        """What is missing before the task: wait for it, and after ``gap_within`` follow the policy. True: it is skipped."""
+        """Wait for the numbers missing before the task; after ``gap_within`` follow the policy. True: they are skipped."""
         assert task.sequence is not None
-        policy = policy_of(self.convoy, task)
+        policy = resolve_convoy_policy(self.convoy, task)
         since = self.convoy.gap_since
         if since is None:
             since = self.now
-            self.events.append(self.told("waiting", expected=self.convoy.expected, before=task.sequence))
+            self.events.append(ConvoyWaiting(*self.take_number(), self.convoy.expected, task.sequence))
         assert isinstance(policy.gap_within, float)
         until = later(since, policy.gap_within)
         if until > self.now:
@@ -310,7 +324,7 @@ class Round:
         self.set(state=ConvoyState.GAP, gap_since=since, look_at=until)
 
     def _tell_of_gap(self, task: TaskRow) -> None:
-        """Once for each gap: a person may have to decide. A task in error has its alert."""
+        """Alert people once for each gap, because one may have to decide. A task in error has its own alert."""
         if self.convoy.alerted_task is not None or task.state is TaskState.ERROR:
             return
         writer = Writer(task, self.rows, self.now, None)
@@ -323,16 +337,16 @@ class Round:
         self.follows.append(writer.change())
 
     def close_alert(self, writer: Writer) -> None:
-        """Take back the alert that told of the gap before a task, if there is one."""
+        """Close the alert about the gap before a task, if there is one."""
         if self.convoy.alerted_task == writer.task.task_no:
             self.set(alerted_task=None)
             writer.closes_alert = True
-            writer.events.insert(0, {"type": "alert.closed"})
+            writer.events.insert(0, AlertClosed())
 
     def skip_gap(self, task: TaskRow, why: str) -> None:
         """Go on with the task; what is missing before it will be set aside if it comes."""
         assert task.sequence is not None
-        self.events.append(self.told("skipped", expected=self.convoy.expected, before=task.sequence, why=why))
+        self.events.append(ConvoySkipped(*self.take_number(), self.convoy.expected, task.sequence, why))
         self.set(expected=task.sequence, gap_since=None)
 
     def park(self, why: str) -> None:
@@ -340,11 +354,11 @@ class Round:
         self.set(parked_at=self.now, parked_why=why, look_at=None)
         if self.tail is not None:
             self.tail = replace(self.tail, asks=False)
-        self.events.append(self.told("parked", why=why))
+        self.events.append(ConvoyParked(*self.take_number(), why))
 
 
 def _fits(task: TaskRow, hand_over: HandOver, now: Instant) -> bool:
-    """Whether the process that ended the task before may go on with this one at once."""
+    """Returns True if the process that ended the task before may go on with this one at once."""
     return (
         task.paused_at is None
         and task.lost_count < PROBATION_FROM
@@ -356,7 +370,7 @@ def _fits(task: TaskRow, hand_over: HandOver, now: Instant) -> bool:
 
 
 def _still_counts(ahead: Ahead, task: TaskRow, convoy: ConvoyRow, now: Instant) -> bool:
-    """Whether what a task's code asked for ahead of its turn is what it would ask for now."""
+    """Returns True if the code would ask now for the same as it did when it ran ahead of its turn."""
     return (
         (task.task_no, task.link, convoy.value) == (ahead.task_no, ahead.link, ahead.convoy_state)
         and task.state is TaskState.PENDING
@@ -365,10 +379,10 @@ def _still_counts(ahead: Ahead, task: TaskRow, convoy: ConvoyRow, now: Instant) 
     )
 
 
-def settle(
+def settle_convoy(
     writer: Writer, before: TaskRow, *, hand_over: HandOver | None = None, convoy_state: str | None = None
 ) -> None:
-    """What a task's end or return means for its convoy. Called last: ``writer`` holds all that became of the task.
+    """Decide the effect of a task's end or return on its convoy. Called last, when ``writer`` holds the task's changes.
 
     Raises: Held, before anything is written.
     """
@@ -380,7 +394,7 @@ def settle(
         return
     round_ = Round(writer.rows.convoy(before.convoy_no), writer.rows, writer.now)
     if before.turn is Turn.WAITING:
-        _leave(round_, writer)
+        _leave_convoy(round_, writer)
     elif was_open:
         if round_.close(writer):
             if convoy_state is not None and task.state is TaskState.PROCESSED:
@@ -391,8 +405,8 @@ def settle(
     writer.convoy = round_.change()
 
 
-def _leave(round_: Round, writer: Writer) -> None:
-    """A task that waits has ended before its turn, with nothing done. One in error waits on: its turn decides what follows."""
+def _leave_convoy(round_: Round, writer: Writer) -> None:
+    """End the wait of a task that ended before its turn, with nothing done. One in error waits on until its turn."""
     task = writer.task
     if task.state in TASK_OPEN:
         round_.tell_of_lost_place(writer)
@@ -401,12 +415,12 @@ def _leave(round_: Round, writer: Writer) -> None:
     if task.state is TaskState.ERROR:
         return
     writer.set(turn=Turn.ENDED)
-    writer.events.append(round_.told("left"))
+    writer.events.append(ConvoyLeft(*round_.take_number()))
     if round_.convoy.state is ConvoyState.GAP and round_.convoy.parked_at is None:
         round_.set(look_at=writer.now)
 
 
-def look(convoy: ConvoyRow, rows: Rows, now: Instant) -> ConvoyChange:
+def find_next_turn(convoy: ConvoyRow, rows: Rows, now: Instant) -> ConvoyChange:
     """Decide anew whose turn it is in a convoy where nothing is open."""
     round_ = Round(convoy, rows, now)
     if convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):

@@ -6,42 +6,42 @@ Such an answer changes nothing. A person may want to know it all the same: the a
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ..commands import Reported, Succeeded
+from ..events.step import StepReport
+from ..history_chain import payload_hash
 from ..model import LateAnswerRow, StepRow
-from .chain import payload_hash
-from .telling import Event
 
 
-def report_event(step: StepRow, report: Reported, verdict: str) -> Event:
-    """What the history says of a report; its payload only as a hash."""
+def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepReport:
+    """Build the event of a report; its payload only as a hash."""
     outcome = report.outcome
-    return {
-        "type": "step.report",
-        "step": step.ordinal,
-        "fence": report.fence,
-        "verdict": verdict,
-        "outcome": _outcome(report),
-        "tries": report.tries,
-        "result": payload_hash(outcome.result if isinstance(outcome, Succeeded) else outcome.failure.message),
-    }
+    return StepReport(
+        step=step.ordinal,
+        fence=report.fence,
+        verdict=verdict,
+        outcome=_outcome(report),
+        tries=report.tries,
+        result=payload_hash(outcome.result if isinstance(outcome, Succeeded) else outcome.failure.message),
+    )
 
 
-def refused_report_event(step: StepRow, report: Reported, verdict: str, *, is_kept: bool) -> Event:
-    """The same of a report that changes nothing, with what tells how late it was.
+def build_refused_report_event(step: StepRow, report: Reported, verdict: str, *, is_kept: bool) -> StepReport:
+    """Build the event of a report that changes nothing, with the times that show how late it was.
 
     ``is_kept``: its answer is kept beside the history; the event then has the hash of just that payload.
     """
-    event = report_event(step, report, verdict)
+    event = build_report_event(step, report, verdict)
     if report.complete_by is not None:
-        event |= {"attempt": report.attempt, "answered_at": report.delivered_at, "complete_by": report.complete_by}
+        event = replace(event, attempt=report.attempt, answered_at=report.delivered_at, complete_by=report.complete_by)
     if is_kept:
-        event |= {"kept": True, "result": payload_hash(_answer(report))}
+        event = replace(event, kept=True, result=payload_hash(_answer(report)))
     return event
 
 
-def late_answer(step: StepRow, report: Reported, verdict: str, *, late: bool) -> LateAnswerRow | None:
-    """What is kept of a refused report; None: nothing is to be kept.
+def build_late_answer(step: StepRow, report: Reported, verdict: str, *, late: bool) -> LateAnswerRow | None:
+    """Build the row that keeps a refused report; None: nothing is kept.
 
     A report that counted is sent again when the answer of its commit was lost. Then it is a duplicate, or, if it was a
     failure, perhaps stale. So a stale failure is kept only of an Agent that knew it to be late.

@@ -1,4 +1,4 @@
-"""Who may trust a lease, and who may free what another held."""
+"""Rules of leases: how long a holder may trust one, and who may free what another process held."""
 
 from collections.abc import Iterable
 
@@ -8,6 +8,7 @@ from ..commands import FreeTask
 from ..model import (
     TASK_OPEN,
     Instant,
+    LeaseRow,
     Loaded,
     ProcessAbout,
     ProcessRow,
@@ -15,6 +16,7 @@ from ..model import (
     StepState,
     TaskFailure,
     TaskRow,
+    later,
 )
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
@@ -25,8 +27,8 @@ UNCHARGED_LOSSES_MAX = 3  # of one step with processes that were asked to end; r
 MARGIN_SHARE = 0.2  # of a lease's length: what clocks may drift and a request may take
 
 
-def trusted_until(request_left_at: float, duration: float) -> float:
-    """Until when a holder may believe in its lease, on its own monotonic clock.
+def compute_trusted_until(request_left_at: float, duration: float) -> float:
+    """Return the time until which a holder may trust its lease, on its own monotonic clock.
 
     Args:
         request_left_at: monotonic seconds just before the successful renewal's request left.
@@ -36,22 +38,22 @@ def trusted_until(request_left_at: float, duration: float) -> float:
 
 
 def is_alive(process: ProcessRow, role: str, now: Instant) -> bool:
-    """Whether a process runs a role, as far as its lease tells."""
-    return not process.retired and process.lease_until > now and role in about_of(process).roles
+    """Returns True if a process runs a role, as far as its lease shows."""
+    return not process.retired and process.lease_until > now and role in read_process_about(process).roles
 
 
-def about_of(process: ProcessRow) -> ProcessAbout:
-    """What a process said that it runs; nothing, when an older release wrote it."""
+def read_process_about(process: ProcessRow) -> ProcessAbout:
+    """Read what a process reports that it runs; empty if an older release wrote it."""
     return _read_about(process.about)
 
 
 def is_on_probation(task: TaskRow) -> bool:
-    """Processes died with it so often that it must be handled alone."""
+    """Returns True if processes died with the task so often that it must be handled alone."""
     return task.lost_count >= PROBATION_FROM
 
 
 def may_retire(now: Instant, lease_until: Instant, *, known_dead: bool, nobody_frees_until: Instant) -> bool:
-    """Whether a process may be declared lost.
+    """Returns True if a process may be declared lost.
 
     Args:
         now: the store's clock.
@@ -62,8 +64,60 @@ def may_retire(now: Instant, lease_until: Instant, *, known_dead: bool, nobody_f
     return known_dead or (lease_until <= now and now >= nobody_frees_until)
 
 
-def as_leaving(about: str) -> str:
-    """What a process says of itself once it was asked to end."""
+def is_retirable(process: ProcessRow, now: Instant, *, known_dead: bool) -> bool:
+    """Returns True if a process may still be declared lost: not retired, and its lease lapsed or it is known to be dead."""
+    return not process.retired and (known_dead or process.lease_until <= now)
+
+
+def nobody_frees_until(known: Instant, last_renewal_at: Instant | None, now: Instant, lease_seconds: float) -> Instant:
+    """Return the time until which nobody may free what others hold, after a renewal.
+
+    When no process renewed for longer than a lease, nobody could reach the store: all leases look lapsed, and their holders
+    live. Each of them gets the time of one lease to renew.
+
+    Args:
+        known: what was kept before.
+        last_renewal_at: when any process renewed last; None: nobody ever did.
+        now: the store's clock.
+    """
+    if last_renewal_at is not None and now > later(last_renewal_at, lease_seconds):
+        return later(now, lease_seconds)
+    return known
+
+
+def is_led_by_another(lease: LeaseRow, process_no: int, now: Instant) -> bool:
+    """Returns True if another process holds a lease that has not lapsed."""
+    return lease.holder not in (None, process_no) and lease.until > now
+
+
+def grant_lease(lease: LeaseRow, process_no: int, now: Instant, seconds: float) -> LeaseRow | None:
+    """The lease as it stands once a process has asked for it; None: another process holds it.
+
+    Whoever holds it already keeps its term. For everybody else the term grows, so that writes of the leader before are told
+    from its own; so it does for a holder whose lease has lapsed, since others may have led meanwhile.
+    """
+    if is_led_by_another(lease, process_no, now):
+        return None
+    is_prolonged = lease.holder == process_no and lease.until > now
+    return LeaseRow(lease.name, lease.term if is_prolonged else lease.term + 1, process_no, later(now, seconds))
+
+
+def prolong_lease(lease: LeaseRow, process_no: int, term: int, now: Instant, seconds: float) -> LeaseRow | None:
+    """The lease prolonged for its holder in its term; None: it is another's, or has lapsed."""
+    if (lease.holder, lease.term) != (process_no, term) or lease.until <= now:
+        return None
+    return msgspec.structs.replace(lease, until=later(now, seconds))
+
+
+def release_lease(lease: LeaseRow, process_no: int, term: int) -> LeaseRow | None:
+    """The lease without its holder; None: it is another's by now."""
+    if (lease.holder, lease.term) != (process_no, term):
+        return None
+    return msgspec.structs.replace(lease, holder=None)
+
+
+def mark_as_leaving(about: str) -> str:
+    """Return the report of a process about itself after it was asked to end."""
     return msgspec.json.encode(msgspec.structs.replace(_read_about(about), leaving=True)).decode()
 
 

@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from ..commands import Submit
+from ..events.convoy import ConvoyPlaced
 from ..model import ConvoyRow, Instant, LedgerRow, TailRow, TaskFailure, TaskRow
-from .changes import Change, ConvoyChange, Rows, Writer
+from .changes import Change, ConvoyChange, Rows
 from .convoys import Round
-from .placing import Spot, first_tail
-from .supervision import task_policy
-from .telling import Event
-from .transitions import new_task
+from .placement import Spot, build_first_tail
+from .supervision import decode_task_policy
+from .transitions import build_new_task
+from .writer import Writer
 
 ASIDE_MAX = 10_000  # entries set aside; a ledger with more is refused: it is not what its splitter takes it for
 
@@ -65,12 +66,12 @@ class LedgerOpened(msgspec.Struct, frozen=True):
     opened: bool = False
 
 
-def first_digest(app: str) -> str:
-    """What the digest of an App's ledger begins with: the same lines under the same id are another ledger in another App."""
+def start_digest(app: str) -> str:
+    """Return the start of the digest of an App's ledger: equal lines under one id are two ledgers in two Apps."""
     return f"App {app}"
 
 
-def digest_after(
+def extend_digest(
     before: str,
     *,
     workflow: str = "",
@@ -80,14 +81,14 @@ def digest_after(
     task_id: str | None = None,
     bad: str = "",
 ) -> str:
-    """The digest over the entries before and this one: what tells whether a ledger is the same as another time."""
+    """Return the digest over the entries before and this one, by which a repeated ledger is recognized."""
     text = msgspec.json.encode((before, workflow, arguments, convoy, sequence, task_id, bad))
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-def kept_task(command: Submit, task_no: int, ledger: LedgerRow, tail: TailRow | None, now: Instant) -> TaskRow:
-    """The row of an entry until it is let go. ``tail``: of its convoy."""
-    task = new_task(command, task_no, now).task
+def build_kept_task(command: Submit, task_no: int, ledger: LedgerRow, tail: TailRow | None, now: Instant) -> TaskRow:
+    """Build the row that keeps an entry until it is let go. ``tail``: of its convoy."""
+    task = build_new_task(command, task_no, now).task
     return replace(
         task,
         not_before=None,
@@ -98,8 +99,8 @@ def kept_task(command: Submit, task_no: int, ledger: LedgerRow, tail: TailRow | 
     )
 
 
-def command_of(task: TaskRow, tail: TailRow | None, actor: str) -> Submit:
-    """The submission that a kept task stands for."""
+def restore_submission(task: TaskRow, tail: TailRow | None, actor: str) -> Submit:
+    """Return the submission that a kept task stands for."""
     return Submit(
         actor=actor,
         task_id=task.task_id,
@@ -109,7 +110,7 @@ def command_of(task: TaskRow, tail: TailRow | None, actor: str) -> Submit:
         policy=task.policy,
         priority=task.priority,
         delay=0.0,
-        complete_within=task_policy(task.policy).complete_within,
+        complete_within=decode_task_policy(task.policy).complete_within,
         seed=task.seed,
         convoy=None if tail is None else tail.key,
         sequence=task.sequence,
@@ -117,23 +118,19 @@ def command_of(task: TaskRow, tail: TailRow | None, actor: str) -> Submit:
     )
 
 
-def ordered_as(command: Submit, tail: TailRow) -> TailRow:
-    """The tail of a key that no task was placed in yet, ordered as the command wants it."""
-    return replace(tail, ordering=first_tail(tail.convoy_no, command).ordering)
+def order_tail(command: Submit, tail: TailRow) -> TailRow:
+    """Return the tail of a convoy without tasks, with the ordering of the command."""
+    return replace(tail, ordering=build_first_tail(tail.convoy_no, command).ordering)
 
 
-def let_go(command: Submit, task: TaskRow, ledger: LedgerRow, spot: Spot | None, now: Instant) -> Change:
-    """The task is submitted now, as any other. ``spot``: its convoy, which has been found to take it."""
-    return _of_ledger(new_task(command, task.task_no, now, spot), ledger)
-
-
-def _of_ledger(change: Change, ledger: LedgerRow) -> Change:
-    change.events[0]["ledger"] = ledger.ledger_id
+def release_kept_task(command: Submit, task: TaskRow, ledger: LedgerRow, spot: Spot | None, now: Instant) -> Change:
+    """Submit a kept task as any other. ``spot``: its convoy, which was found to take it."""
+    change = build_new_task(command, task.task_no, now, spot, ledger.ledger_id)
     change.rewrites = True
     return change
 
 
-def passed_over(
+def set_aside_kept_task(
     command: Submit,
     task: TaskRow,
     ledger: LedgerRow,
@@ -143,13 +140,11 @@ def passed_over(
     now: Instant,
     why: str,
 ) -> Change:
-    """The convoy takes no such task any more: it stands at its end, set aside in error, until a person decides."""
-    change = _of_ledger(new_task(command, task.task_no, now), ledger)
+    """Set a kept task aside in error at the end of its convoy, which takes no such task any more; a person decides."""
+    change = build_new_task(command, task.task_no, now, ledger=ledger.ledger_id)
     place = tail.placed + 1
-    event: Event = {"type": "convoy.placed", "convoy": tail.convoy_no, "key": tail.key, "place": place, "rank": place}
-    event["refused"] = True
-    if task.sequence is not None:
-        event["numbered"] = task.sequence  # told, and not kept: it counts for nothing in the convoy's sequence
+    # The sequence is told, and not kept: it counts for nothing in the convoy's order.
+    event = ConvoyPlaced(tail.convoy_no, tail.key, place, place, refused=True, numbered=task.sequence)
     new = replace(change.task, convoy_no=tail.convoy_no, place=place, sequence=None, rank=place, not_before=None)
     writer = Writer(new, rows, now, None)
     writer.rewrites = True

@@ -1,4 +1,4 @@
-"""What a person has removed for good by its name: a task, a convoy or a ledger. Why it must stay, and what remains in the history.
+"""Removal of a named task, convoy or ledger: the reasons why it must stay, and the events that remain of it.
 
 A task goes with its whole history. A convoy goes with its key, its value, its own history and all its tasks; a ledger with its
 name, its entries set aside and all its tasks. The store's own history is one chain, so of a row in it that names a ledger the
@@ -7,27 +7,21 @@ actor and the events are replaced by ``ERASED``, the hash stays, and a later eve
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-
+from ..events.store import ConvoysPurged, LedgerPurged, TasksPurged
 from ..model import TASK_OPEN, ConvoyRow, Instant, LedgerRow, LedgerState, TaskRow, Turn
-from .fold import UNREADABLE
-from .telling import Event
 
 Named = Literal["task", "convoy", "ledger"]
-ERASED = '[{"type":"erased"}]'  # the events of a row of the store's own history that were removed
-_TELLS = b'"ledger.purged"'
-_read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
-def why_task_stays(
+def explain_kept_task(
     task: TaskRow, ended_before: Instant, *, unread: str | None, is_untold: bool, expected: int | None
 ) -> str | None:
-    """Why a task cannot be removed now, and what helps; None: it can be.
+    """Return why a task cannot be removed now, and what helps; None: it can be.
 
     Args:
-        ended_before: as in ``store.base.Purge``.
+        ended_before: as in ``store.contract.Purge``.
         unread: a reply queue with messages of it that nobody has acknowledged.
         is_untold: an alert of it is still to be told.
         expected: the next number of its convoy's sequence; None: its convoy goes with it, or it has none.
@@ -54,8 +48,8 @@ def why_task_stays(
     return None
 
 
-def why_convoy_stays(convoy: ConvoyRow, *, keeps_some: bool) -> str | None:
-    """Why a convoy cannot be removed now, its tasks aside. ``keeps_some``: a ledger keeps a task of it."""
+def explain_kept_convoy(convoy: ConvoyRow, *, keeps_some: bool) -> str | None:
+    """Return why a convoy cannot be removed now, its tasks aside. ``keeps_some``: a ledger keeps a task of it."""
     if convoy.parked_at is not None:
         return f"convoy {convoy.key!r} is parked: release it before (arriero convoy release)"
     if keeps_some:
@@ -63,8 +57,8 @@ def why_convoy_stays(convoy: ConvoyRow, *, keeps_some: bool) -> str | None:
     return None
 
 
-def why_ledger_stays(ledger: LedgerRow, ended_before: Instant) -> str | None:
-    """Why a ledger cannot be removed now, its tasks aside."""
+def explain_kept_ledger(ledger: LedgerRow, ended_before: Instant) -> str | None:
+    """Return why a ledger cannot be removed now, its tasks aside."""
     said = f"ledger {ledger.ledger_id!r}"
     if ledger.state in (LedgerState.WRITING, LedgerState.DISCARDING):
         return f"{said} is {ledger.state}: submit it to its end, or discard it (arriero ledger discard)"
@@ -76,54 +70,22 @@ def why_ledger_stays(ledger: LedgerRow, ended_before: Instant) -> str | None:
 
 
 # --- what remains in the store's own history
-def heads_hash(heads_of: Iterable[tuple[int, int, str]]) -> str:
-    """One hash over the last links (stream, link, head) of what was removed."""
+def hash_heads(heads_of: Iterable[tuple[int, int, str]]) -> str:
+    """Return one hash over the last links (stream, link, head) of what was removed."""
     heads = "\n".join(f"{stream}:{link}:{head}" for stream, link, head in heads_of)
     return hashlib.blake2b(heads.encode(), digest_size=16).hexdigest()
 
 
-def tasks_purged(heads_of: Sequence[tuple[int, int, str]]) -> Event:
-    """Tasks (task_no, link, head) were removed."""
-    return {"type": "tasks.purged", "count": len(heads_of), "heads": heads_hash(heads_of)}
+def build_tasks_purged(heads_of: Sequence[tuple[int, int, str]]) -> TasksPurged:
+    """Build the event of tasks (task_no, link, head) that were removed."""
+    return TasksPurged(len(heads_of), hash_heads(heads_of))
 
 
-def convoy_purged(convoy: ConvoyRow) -> Event:
-    """A convoy was removed, with its own history."""
-    return {"type": "convoys.purged", "count": 1, "heads": heads_hash([(-convoy.convoy_no, convoy.link, convoy.head)])}
+def build_convoy_purged(convoy: ConvoyRow) -> ConvoysPurged:
+    """Build the event of a convoy that was removed with its own history."""
+    return ConvoysPurged(1, hash_heads([(-convoy.convoy_no, convoy.link, convoy.head)]))
 
 
-def ledger_purged(rows: Iterable[tuple[int, str]]) -> Event:
-    """A ledger was removed, and what these rows (link, hash) of the store's own history said of it."""
-    return {"type": "ledger.purged", "erased": [list(row) for row in rows]}
-
-
-class Erasures:
-    """Rows of the store's own history that a reader found erased: each must be told of by a later row."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, str] = {}  # hash, by link
-
-    def found(self, stream: int, link: int, digest: str, events: bytes) -> bool:
-        """Look at a row; whether it was erased, so that its hash tells nothing of what it says now."""
-        if stream != 0:
-            return False
-        if _TELLS in events:
-            self._told(events)
-        if events != ERASED.encode():
-            return False
-        self._found[link] = digest
-        return True
-
-    def _told(self, events: bytes) -> None:
-        try:
-            told = [event for event in _read_events(events) if event.get("type") == "ledger.purged"]
-            rows = [(link, digest) for event in told for link, digest in event["erased"]]
-        except UNREADABLE:  # whoever reads the row itself says so
-            return
-        for link, digest in rows:
-            if self._found.get(link) == digest:
-                del self._found[link]
-
-    def untold(self) -> list[int]:
-        """Links of those that no later row tells of."""
-        return sorted(self._found)
+def build_ledger_purged(rows: Iterable[tuple[int, str]]) -> LedgerPurged:
+    """Build the event of a ledger that was removed with the events of these rows (link, hash) of the store's own history."""
+    return LedgerPurged(tuple(rows))

@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from ..attempt import as_datetime
-from ..calls import StepCall
 from ..codec import error_text, recordable_text, step_error_fields
+from ..declare.attempt import as_datetime
+from ..declare.steps import StepCall
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
+from ..failure_location import find_raising_frame
 from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
-from ..traceback_frames import trace_of
-from .replay_hints import hint
-from .tracing import raised_at
+from ..traceback_frames import trace_exception
+from .replay_hints import suggest_source
 from .workflow_loop import WorkflowLoop
 
 Identity = tuple[StepKind, str, str]
@@ -32,7 +32,7 @@ CAUSES_MAX = 100  # causes of causes that are looked at; they may go in a circle
 _read_failure = msgspec.json.Decoder(StepFailure).decode
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestedStep(msgspec.Struct, frozen=True):
     """A step or timer the code asked for. ``call`` is None for a timer."""
 
     identity: Identity
@@ -94,8 +94,8 @@ class Execution:
         self._draws = 0
         self._calls = 0
         self._unawaited: dict[int, StepCall[Any]] = {}
-        self.asked: dict[Identity, Asked] = {}
-        self._new: list[Asked] = []
+        self.asked: dict[Identity, RequestedStep] = {}
+        self._new: list[RequestedStep] = []
         self._aside: dict[tuple[Identity, str], _Aside] = {}
         self.unseen: list[Identity] = []  # whose results came after the code had ended
         self.end: Returned | Raised | None = None
@@ -103,16 +103,16 @@ class Execution:
         self.kept_convoy_state: str | None = None
 
     def keep_convoy_state(self, text: str) -> None:
-        """What the convoy's state is to be once the task is processed."""
+        """Keep the convoy's state for the commit in which the task is processed."""
         self.kept_convoy_state = text
 
     # --- driving
-    def begin(self) -> list[Asked]:
+    def begin(self) -> list[RequestedStep]:
         """Run the code to its first open steps; answers with them, in the order they were asked for."""
         self._main = self._loop.create_task(self._start(), context=Context())
         return self._run()
 
-    def deliver(self, identity: Identity, result: Any, at: Instant) -> list[Asked]:
+    def deliver(self, identity: Identity, result: Any, at: Instant) -> list[RequestedStep]:
         """Deliver one result (an exception is raised in the code); answers with what the code then asked for.
 
         Raises: KeyError - the code never asked for it: it disagrees with the record.
@@ -132,15 +132,15 @@ class Execution:
 
     def set_aside(self, step: StepRow, result: Callable[[], Any], at: Instant) -> None:
         """Keep a result that the code does not ask for now; it gets it as soon as it does, with just these arguments."""
-        self._aside[identity_of(step), asked_with(step)] = _Aside(result, at)
+        self._aside[identify_step(step), find_asked_arguments(step)] = _Aside(result, at)
 
     def asks_for(self, step: StepRow) -> bool:
-        """Whether the code has asked for just this step."""
-        asked = self.asked.get(identity_of(step))
-        return asked is not None and asked.arguments == asked_with(step)
+        """Returns True if the code has asked for just this step."""
+        asked = self.asked.get(identify_step(step))
+        return asked is not None and asked.arguments == find_asked_arguments(step)
 
-    def _recalled(self, new: list[Asked]) -> list[Asked]:
-        """What the code asked for, and what it went on to ask once it had got the results set aside for it."""
+    def _deliver_set_aside(self, new: list[RequestedStep]) -> list[RequestedStep]:
+        """Deliver results set aside to new requests; returns all requests, also those that followed from them."""
         asked = list(new)
         for one in new:
             aside = self._aside.pop((one.identity, one.arguments), None)
@@ -148,27 +148,27 @@ class Execution:
                 asked += self.deliver(one.identity, aside.result(), aside.at)
         return asked
 
-    def _run(self) -> list[Asked]:
+    def _run(self) -> list[RequestedStep]:
         try:
             self._loop.run_ready()
         except ForbiddenInWorkflow as error:
             self._stop(Raised(TaskFailure("bug", str(error), code="spins")))
             return []
         except (KeyboardInterrupt, SystemExit) as error:
-            self._stop(Raised(_bug(error)))
+            self._stop(Raised(_build_bug_failure(error)))
             return []
         new, self._new = self._new, []
         assert self._main is not None
         if self._loop.violation is not None:
-            trace = trace_of(self._loop.violation)
+            trace = trace_exception(self._loop.violation)
             self._stop(Raised(TaskFailure("bug", str(self._loop.violation), code="forbidden", trace=trace)))
             return []
         if self._main.done():
             self._stop(self._judge(self._main, new))
-        elif not any(not future.done() for future in self._waiting.values()):
+        elif all(map(asyncio.Future.done, self._waiting.values())):
             reason = "workflow code waits for something that is no step: nothing can wake it"
             self._stop(Raised(TaskFailure("bug", reason, code="stuck")))
-        return self._recalled(new) if self._aside else new
+        return self._deliver_set_aside(new) if self._aside else new
 
     def _stop(self, end: Returned | Raised) -> None:
         self.end = end
@@ -181,7 +181,7 @@ class Execution:
         self._waiting.clear()
         self._loop.workflow_run = None  # else each keeps the other alive until the garbage collector comes by
 
-    def _judge(self, main: asyncio.Task[Any], just_asked: list[Asked]) -> Returned | Raised:
+    def _judge(self, main: asyncio.Task[Any], just_asked: list[RequestedStep]) -> Returned | Raised:
         if main.cancelled():
             return Raised(TaskFailure("bug", "workflow code cancelled itself", code="cancelled"))
         error = main.exception()
@@ -198,16 +198,16 @@ class Execution:
         return Returned(main.result())
 
     # --- what call values and arriero.sleep ask of us
-    def created(self, call: StepCall[Any]) -> None:
+    def note_created(self, call: StepCall[Any]) -> None:
         """A call value came to be; it must be awaited before the code returns."""
         self._calls += 1
         call.number = self._calls
         self._unawaited[id(call)] = call
 
-    def replaced(self, call: StepCall[Any], by: StepCall[Any]) -> None:
+    def note_replaced(self, call: StepCall[Any], by: StepCall[Any]) -> None:
         """``options()`` made another call value of it."""
         self._unawaited.pop(id(call), None)
-        self.created(by)
+        self.note_created(by)
 
     def open(self, call: StepCall[Any]) -> asyncio.Future[Any]:
         """The code awaits a step."""
@@ -217,7 +217,7 @@ class Execution:
         if key is None:
             self._occurrences[name] += 1
             key = f"#{self._occurrences[name]}"
-        return self._ask(Asked((StepKind.STEP, name, key), call.arguments, call))
+        return self._ask(RequestedStep((StepKind.STEP, name, key), call.arguments, call))
 
     def open_timer(self, seconds: float) -> asyncio.Future[Any]:
         """The code sleeps."""
@@ -225,9 +225,9 @@ class Execution:
         self._occurrences[""] += 1
         identity = (StepKind.TIMER, TIMER_NAME, f"#{self._occurrences['']}")
         text = msgspec.json.encode({"seconds": seconds}).decode()
-        return self._ask(Asked(identity, text, None, later(self.now, seconds)))
+        return self._ask(RequestedStep(identity, text, None, later(self.now, seconds)))
 
-    def _ask(self, asked: Asked) -> asyncio.Future[Any]:
+    def _ask(self, asked: RequestedStep) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         if self._loop.is_closed():
             return future  # a `finally` block awaits while the code is dropped: nothing is asked for any more
@@ -241,7 +241,7 @@ class Execution:
 
     # --- recorded time and chance
     def current_time(self) -> datetime:
-        """When the result delivered last was recorded; at first, when the task was started."""
+        """The instant of the result delivered last; before the first, the start of the task."""
         self.looked_at_time = True
         return as_datetime(self.now)
 
@@ -255,27 +255,27 @@ class Execution:
         return uuid.UUID(int=self.random().getrandbits(128), version=4)
 
 
-def _bug(error: BaseException, *, inside: BaseException | None = None) -> TaskFailure:
-    """``inside``: the group that it left the code in; that has the line where the error itself was never raised."""
-    trace = trace_of(error)
-    if inside is not None and raised_at(trace) is None:
-        trace = trace_of(inside)
+def _build_bug_failure(error: BaseException, *, inside: BaseException | None = None) -> TaskFailure:
+    """Build the failure of a bug. ``inside``: the group that left the code; it has the line if the error was never raised."""
+    trace = trace_exception(error)
+    if inside is not None and find_raising_frame(trace) is None:
+        trace = trace_exception(inside)
     return TaskFailure("bug", error_text(error), code="bug", trace=trace)
 
 
 def _judge_error(error: BaseException) -> Raised:
-    """A failed step or a refusal is for the policy; any other exception is a bug, and a bug undoes nothing."""
+    """Leave a failed step or a refusal to the policy; any other exception is a bug, and a bug undoes nothing."""
     try:
-        return _judge_leaves(error, list(_leaves(error)))
+        return _judge_leaves(error, list(_list_leaves(error)))
     except Exception:  # an exception of the user's that cannot even be looked at
-        return Raised(_bug(error))
+        return Raised(_build_bug_failure(error))
 
 
 def _judge_leaves(error: BaseException, leaves: list[BaseException]) -> Raised:
     first = leaves[0] if leaves else error
     if not leaves or not all(isinstance(leaf, StepFailed | Permanent) for leaf in leaves):
         culprit = next((leaf for leaf in leaves if not isinstance(leaf, StepFailed | Permanent)), error)
-        return Raised(_bug(culprit, inside=error))
+        return Raised(_build_bug_failure(culprit, inside=error))
     identities = tuple(leaf.identity for leaf in leaves if hasattr(leaf, "identity"))
     if isinstance(first, StepFailed):
         reason = recordable_text(first.message or first.code or first.cause)
@@ -283,12 +283,14 @@ def _judge_leaves(error: BaseException, leaves: list[BaseException]) -> Raised:
         return Raised(TaskFailure("step", reason, step, code, trace=getattr(first, "trace", ())), identities)
     assert isinstance(first, Permanent)
     fields = step_error_fields(first)
-    behind = tuple(identity for leaf in leaves for identity in _raised_from(leaf))
-    return Raised(TaskFailure("refused", fields.message, "", fields.code, trace=trace_of(first)), identities, behind)
+    behind = tuple(identity for leaf in leaves for identity in _find_raised_from(leaf))
+    return Raised(
+        TaskFailure("refused", fields.message, "", fields.code, trace=trace_exception(first)), identities, behind
+    )
 
 
-def _raised_from(error: BaseException) -> Iterable[Identity]:
-    """Failed steps that were being handled as the error was raised."""
+def _find_raised_from(error: BaseException) -> Iterable[Identity]:
+    """List the failed steps that were being handled when the error was raised."""
     for _ in range(CAUSES_MAX):
         before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if before is None:
@@ -298,21 +300,21 @@ def _raised_from(error: BaseException) -> Iterable[Identity]:
         error = before
 
 
-def _leaves(error: BaseException) -> Iterable[BaseException]:
+def _list_leaves(error: BaseException) -> Iterable[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _leaves(inner)
+            yield from _list_leaves(inner)
     else:
         yield error
 
 
-def identity_of(step: StepRow) -> Identity:
-    """Who a step is in its task: its kind, name and key; never its position."""
+def identify_step(step: StepRow) -> Identity:
+    """Return the identity of a step in its task: kind, name and key; never its position."""
     return (step.kind, step.name, step.key)
 
 
-def failed_step(step: StepRow) -> StepFailed:
-    """The exception that workflow code sees for a step that failed."""
+def build_step_exception(step: StepRow) -> StepFailed:
+    """Build the exception that workflow code sees for a step that failed."""
     assert step.failure is not None
     failure = _read_failure(step.failure)
     error = StepFailed(
@@ -323,23 +325,23 @@ def failed_step(step: StepRow) -> StepFailed:
         attempts=step.attempt,
         cause=failure.cause,
     )
-    error.identity = identity_of(step)  # type: ignore[attr-defined]  # for the policy of just this step
+    error.identity = identify_step(step)  # type: ignore[attr-defined]  # for the policy of just this step
     error.trace = failure.trace  # type: ignore[attr-defined]  # where in the step's code it failed
     return error
 
 
-def asked_with(step: StepRow) -> str:
-    """The arguments that the code asked with, whatever a person has sent in their place."""
+def find_asked_arguments(step: StepRow) -> str:
+    """Return the arguments that the code asked with, whatever a person has sent in their place."""
     return step.arguments if step.asked is None else step.asked
 
 
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:
-    """Whether the code may no longer ask for a step: it was opened after a failure that is done again since."""
+    """Returns True if the code may no longer ask for a step: it was opened after a failure that is done again since."""
     return branched_at is not None and step.opened_at >= branched_at
 
 
 class Record:
-    """What is recorded of a task's forward steps and timers, by who they are.
+    """The record of a task's forward steps and timers, by their identity.
 
     Args:
         branched_at: of a resubmitted task: what was opened from here on followed a failure that is done again. The code
@@ -351,15 +353,15 @@ class Record:
         self._left = [step for step in steps if may_be_left(step, branched_at)]
         self._by_identity: defaultdict[Identity, list[StepRow]] = defaultdict(list)
         for step in steps:
-            self._by_identity[identity_of(step)].append(step)
+            self._by_identity[identify_step(step)].append(step)
 
-    def find(self, asked: Asked) -> StepRow | None:
-        """The row of just this request; None: it is not recorded."""
+    def find(self, asked: RequestedStep) -> StepRow | None:
+        """Return the row of just this request; None: it is not recorded."""
         rows = self._by_identity.get(asked.identity, ())
-        return next((row for row in rows if asked_with(row) == asked.arguments), None)
+        return next((row for row in rows if find_asked_arguments(row) == asked.arguments), None)
 
-    def disagreement(self, asked: Asked, asks_for: Callable[[StepRow], bool]) -> str | None:
-        """Why what the code asks for now is not what was recorded; None when it is, or is new.
+    def disagreement(self, asked: RequestedStep, asks_for: Callable[[StepRow], bool]) -> str | None:
+        """Return how a request of the code differs from what was recorded; None if it is the same or new.
 
         ``asks_for``: whether the code asks for just this row. A row that it does not ask for, with the same name and
         arguments, was counted as another occurrence the first time: nobody can tell whether it is the same.
@@ -368,21 +370,25 @@ class Record:
             return None
         kind, name, key = asked.identity
         for row in self._left if kind is StepKind.STEP and key.startswith("#") else ():
-            same = (row.kind, row.name, asked_with(row)) == (kind, name, asked.arguments) and row.key.startswith("#")
+            same = (row.kind, row.name, find_asked_arguments(row)) == (
+                kind,
+                name,
+                asked.arguments,
+            ) and row.key.startswith("#")
             if same and row.state is not StepState.WITHDRAWN and not asks_for(row):
                 return f"the code asks for step {name} as {key}, with these arguments it was {row.key} before; give it a key="
         for row in self._by_identity.get(asked.identity, ()):
             if not may_be_left(row, self._branched_at):
-                before = asked_with(row)
-                hinted = hint(before, asked.arguments)
+                before = find_asked_arguments(row)
+                hinted = suggest_source(before, asked.arguments)
                 return (
                     f"step {row.label} was recorded with the arguments {before}, the code now asks with {asked.arguments}"
                     f"{hinted and '; '}{hinted}"
                 )
         return None
 
-    def is_to_be_opened(self, asked: Asked) -> bool:
-        """Whether it is not in the record, or was withdrawn or set back there."""
+    def is_to_be_opened(self, asked: RequestedStep) -> bool:
+        """Returns True if a request is not in the record, or was withdrawn or set back there."""
         row = self.find(asked)
         return row is None or row.state is StepState.WITHDRAWN
 
@@ -392,7 +398,7 @@ def replay(
     steps: Sequence[StepRow],
     result_of: Callable[[StepRow], Any],
     branched_at: Instant | None = None,
-) -> tuple[list[Asked], TaskFailure | None]:
+) -> tuple[list[RequestedStep], TaskFailure | None]:
     """Bring fresh code to where its record ends.
 
     Args:
@@ -408,32 +414,32 @@ def replay(
     record = Record(steps, branched_at)
     asked = list(execution.begin())
     for step in sorted((s for s in steps if s.result_number is not None), key=lambda s: s.result_number or 0):
-        identity, at = identity_of(step), step.delivered_at or execution.now
+        identity, at = identify_step(step), step.delivered_at or execution.now
         if execution.end is None and not execution.asks_for(step):
             if may_be_left(step, branched_at):
                 execution.set_aside(step, partial(result_of, step), at)
                 continue
             if identity not in execution.asked:
-                return [], disagrees(
+                return [], build_disagreement(
                     f"step {step.label} has a recorded result, but the code no longer asks for it there"
                 )
-            return [], disagrees(
+            return [], build_disagreement(
                 record.disagreement(execution.asked[identity], execution.asks_for) or f"step {step.label} is another"
             )
         asked += execution.deliver(identity, result_of(step), at)
     for one in asked:
         if (why := record.disagreement(one, execution.asks_for)) is not None:
-            return [], disagrees(why)
+            return [], build_disagreement(why)
     missing = [
         step.label
         for step in steps
         if not execution.asks_for(step) and step.state is not StepState.WITHDRAWN and not may_be_left(step, branched_at)
     ]
     if missing:
-        return [], disagrees(f"the code no longer asks for the recorded step {missing[0]}")
+        return [], build_disagreement(f"the code no longer asks for the recorded step {missing[0]}")
     return [one for one in asked if record.is_to_be_opened(one)], None
 
 
-def disagrees(why: str) -> TaskFailure:
+def build_disagreement(why: str) -> TaskFailure:
     remedy = "; if its code was changed, run the release that recorded it, or give a changed step another name or key"
     return TaskFailure("replay", f"code and record disagree: {why}{remedy}", code="replay")

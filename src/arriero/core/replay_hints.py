@@ -1,4 +1,4 @@
-"""What a replay may have tripped over: values that two runs of the same code never make alike.
+"""Hints for a replay that disagrees: values that two runs of the same code never make alike.
 
 ``datetime.now()``, ``uuid4()`` and ``random()`` in workflow code work until the task is replayed: then they give something
 else than was recorded. The values themselves tell which of them it was. A guess, so it is worded as one.
@@ -21,7 +21,7 @@ _read = msgspec.json.decode
 
 
 class Source(NamedTuple):
-    """Where values come from that differ from run to run."""
+    """A source of values that differ from run to run."""
 
     what: str
     take: str  # what a replay sees again
@@ -33,8 +33,8 @@ _UUID4 = Source("a UUID", "arriero.uuid()", "uuid.uuid4()")
 _RANDOM = Source("a random number", "arriero.random()", "the module random")
 
 
-def hint(recorded: str, asked: str) -> str:
-    """What a person may look for when code asks with other arguments than it did; empty when they say nothing.
+def suggest_source(recorded: str, asked: str) -> str:
+    """Suggest what to look for when code asks with other arguments than before; empty if they show nothing.
 
     Args:
         recorded: arguments as JSON text, as they were recorded.
@@ -46,39 +46,39 @@ def hint(recorded: str, asked: str) -> str:
     except msgspec.MsgspecError:
         return ""
     told: dict[Source, str] = {}
-    for path, one, other in _differences(before, now, ""):
-        if (source := _source(one, other)) is not None:
+    for path, one, other in _list_differences(before, now, ""):
+        if (source := _guess_source(one, other)) is not None:
             told.setdefault(source, path)
     if not told:
         return ""
-    found = "; ".join(_sentence(source, path) for source, path in told.items())
+    found = "; ".join(_format_sentence(source, path) for source, path in told.items())
     return f"{found}; then compensate this task, since no code repeats its record"
 
 
-def _sentence(source: Source, path: str) -> str:
+def _format_sentence(source: Source, path: str) -> str:
     return (
         f"if {path or 'it'} is {source.what} that each run makes anew, as it looks, take it from {source.take}, which a"
         f" replay sees again, not from {source.instead_of}"
     )
 
 
-def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Where two values differ, from the left, as far as they have the same shape."""
+def _list_differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """List the differences of two values, from the left, as far as they have the same shape."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in one:
             if name in other:
-                yield from _differences(one[name], other[name], f"{path}.{name}" if path else name)
+                yield from _list_differences(one[name], other[name], f"{path}.{name}" if path else name)
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for at, pair in enumerate(zip(one, other, strict=True)):
-            yield from _differences(*pair, f"{path}[{at}]")
+            yield from _list_differences(*pair, f"{path}[{at}]")
     elif one != other:
         yield path, one, other
 
 
-def _source(one: Any, other: Any) -> Source | None:
+def _guess_source(one: Any, other: Any) -> Source | None:
     if isinstance(one, str) and isinstance(other, str):
         return next(
-            (source for pattern, source in ((_UUID, _UUID4), (_TIME, _NOW)) if _alike(pattern, one, other)), None
+            (source for pattern, source in ((_UUID, _UUID4), (_TIME, _NOW)) if _is_alike(pattern, one, other)), None
         )
     if _is_number(one) and _is_number(other):
         if _is_unix_time(one) and _is_unix_time(other):
@@ -88,8 +88,8 @@ def _source(one: Any, other: Any) -> Source | None:
     return None
 
 
-def _alike(pattern: re.Pattern[str], one: str, other: str) -> bool:
-    """Whether two texts are the same but for what the pattern finds in both."""
+def _is_alike(pattern: re.Pattern[str], one: str, other: str) -> bool:
+    """Returns True if two texts are the same except for what the pattern finds in both."""
     return pattern.search(one) is not None and pattern.sub("", one) == pattern.sub("", other)
 
 

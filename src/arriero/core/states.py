@@ -2,13 +2,13 @@
 
 from enum import StrEnum
 
-from ..codec import with_article
+from ..codec import add_article
 from ..errors import IllegalTransition
 from ..model import StepState, TaskState
 
 
 class TaskEvent(StrEnum):
-    """What may happen to a task."""
+    """Events that move a task to another state."""
 
     CLAIMED = "claimed"
     ENDED = "ended"  # the workflow returned and no step is open
@@ -20,7 +20,7 @@ class TaskEvent(StrEnum):
 
 
 class StepEvent(StrEnum):
-    """What may happen to a step, a compensation or a timer."""
+    """Events that move a step, a compensation or a timer to another state."""
 
     TAKEN = "taken"
     SUCCEEDED = "succeeded"
@@ -80,16 +80,16 @@ STEP_MOVES: dict[tuple[StepState, StepEvent], StepState] = {
 
 
 def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
-    """The state after ``event``. Raises IllegalTransition when the table has no such move."""
+    """Return the state after ``event``. Raises IllegalTransition when the table has no such move."""
     try:
         return TASK_MOVES[state, event]
     except KeyError:
-        raise IllegalTransition(f"{with_article(state)} task cannot be {event}") from None
+        raise IllegalTransition(f"{add_article(state)} task cannot be {event}") from None
 
 
 def advance_step(state: StepState, event: StepEvent) -> StepState:
-    """The state after ``event``. Raises IllegalTransition when the table has no such move."""
+    """Return the state after ``event``. Raises IllegalTransition when the table has no such move."""
     try:
         return STEP_MOVES[state, event]
     except KeyError:
-        raise IllegalTransition(f"{with_article(state)} step cannot be {event}") from None
+        raise IllegalTransition(f"{add_article(state)} step cannot be {event}") from None

@@ -1,4 +1,4 @@
-"""What becomes of an attempt that failed or expired, and of a task that cannot go on. One policy, whoever applies it.
+"""Decisions about an attempt that failed or expired, and about a task that cannot go on. One policy, whoever applies it.
 
 The reporter of a failed attempt and the Supervisor that finds an expired one decide by the same functions, from the
 policy in the row; so a decision never waits for the leader, and the leader needs no user code.
@@ -20,20 +20,20 @@ _read_task_policy = msgspec.json.Decoder(TaskPolicy).decode
 POLICIES_KEPT = 4_096  # as read from the text in a row: thousands of rows have the same few
 
 
-def step_policy(step: StepRow) -> StepPolicy:
-    """The policy in the step's row."""
-    return policy_in(step.policy)
+def read_step_policy(step: StepRow) -> StepPolicy:
+    """Read the policy in the step's row."""
+    return decode_step_policy(step.policy)
 
 
 @lru_cache(POLICIES_KEPT)
-def policy_in(text: str) -> StepPolicy:
-    """A step's policy as it stands in a row."""
+def decode_step_policy(text: str) -> StepPolicy:
+    """Decode a step's policy from its text."""
     return _read_step_policy(text)
 
 
 @lru_cache(POLICIES_KEPT)
-def task_policy(text: str) -> TaskPolicy:
-    """The policy in the task's row."""
+def decode_task_policy(text: str) -> TaskPolicy:
+    """Decode a task's policy from its text."""
     return _read_task_policy(text)
 
 
@@ -61,7 +61,7 @@ def on_attempt_failed(
     doubt = in_doubt or step.in_doubt
     if failure.cause == "permanent":
         return GaveUp(failure, doubt)
-    supervision = step_policy(step).supervision
+    supervision = read_step_policy(step).supervision
     failed = step.failure_count + 1
     rounds_spent, in_round = divmod(failed, supervision.attempts)
     if in_round:
@@ -98,8 +98,8 @@ def on_starved(step: StepRow) -> Outcome:
     return GaveUp(StepFailure("expired", "no Agent took it within wait_within", "not_taken"), step.in_doubt)
 
 
-def pivot_of(steps: tuple[StepRow, ...]) -> StepRow | None:
-    """The first pivot that is completed or in doubt: from there on the task is never undone. None: there is none.
+def find_pivot(steps: tuple[StepRow, ...]) -> StepRow | None:
+    """Return the first pivot that is completed or in doubt; the task is not undone past it. None: there is none.
 
     One that is being attempted bars nothing yet: the undo waits for its end, and then asks again.
     """
@@ -110,7 +110,7 @@ def pivot_of(steps: tuple[StepRow, ...]) -> StepRow | None:
 
 
 def may_have_happened(step: StepRow) -> bool:
-    """Nobody knows whether it happened: an attempt left it in doubt, or one is still running."""
+    """Returns True if a step may have happened: an attempt left it in doubt, or one is still running."""
     return step.state is not StepState.COMPLETED and (step.in_doubt or step.state is StepState.RUNNING)
 
 
@@ -125,16 +125,16 @@ def on_task_failed(loaded: Loaded, failure: TaskFailure, *, step_then: str | Non
     """
     if failure.kind not in ("step", "refused", "limit"):
         return Hold(failure)
-    pivot = pivot_of(loaded.life)
+    pivot = find_pivot(loaded.life)
     if pivot is not None:
-        return Hold(stopped_by_pivot(failure, pivot))
-    if "hold" in (step_then, task_policy(loaded.task.policy).supervision.then):
+        return Hold(build_pivot_failure(failure, pivot))
+    if "hold" in (step_then, decode_task_policy(loaded.task.policy).supervision.then):
         return Hold(failure)
     return BeginUndo(failure)
 
 
-def stopped_by_pivot(failure: TaskFailure, pivot: StepRow) -> TaskFailure:
-    """The failure of a task that a pivot keeps from being undone, with the pivot named."""
+def build_pivot_failure(failure: TaskFailure, pivot: StepRow) -> TaskFailure:
+    """Build the failure of a task that its pivot keeps from being undone."""
     reason = f"{failure.reason} (not undone: step {pivot.label} is a pivot and has or may have happened)"
     return msgspec.structs.replace(failure, reason=reason)
 

@@ -1,4 +1,4 @@
-"""What each command does to the rows: guards first, then the changes and the events that tell of them.
+"""The changes of each command: guards first, then the rows and the events that record them.
 
 Written once and used by every store, under its lock, with the rows as they stand; so all stores give the same answer
 and a guard can be read in one place. A store adds only how rows are found, locked and kept.
@@ -24,6 +24,10 @@ from ..commands import (
     Reported,
     Submit,
 )
+from ..events import Event
+from ..events.step import StepExpired, StepLost
+from ..events.task import TaskExpired, TaskLost, TaskSubmitted
+from ..history_chain import START
 from ..model import (
     TASK_FORWARD,
     TASK_OPEN,
@@ -37,19 +41,29 @@ from ..model import (
     TaskState,
     later,
 )
-from .chain import START
-from .changes import STEPS_PER_TASK_MAX, Change, ConvoyChange, Refused, Rows, Writer, begun, claim
-from .convoys import settle
-from .late_answers import late_answer, refused_report_event, report_event
-from .placing import Spot, placed
+from .changes import Change, ConvoyChange, Refused, Rows
+from .convoys import settle_convoy
+from .late_answers import build_late_answer, build_refused_report_event, build_report_event
+from .placement import Spot, place_task
 from .states import StepEvent, advance_step
-from .telling import Event, dispatched, published
+from .statuses import publish_status
+from .step_events import build_dispatched
+from .writer import Writer, begin_attempt, claim
 
-__all__ = ["advance", "claim", "end_by_limit", "free", "new_task", "recover", "report", "report_verdict", "take"]
+__all__ = ["advance", "build_new_task", "claim", "end_by_limit", "free", "recover", "report", "report_verdict", "take"]
+
+STEPS_PER_TASK_MAX = 100_000  # a task that opens more is a loop without an end, or should be several tasks
 
 
-def new_task(command: Submit, task_no: int, now: Instant, spot: Spot | None = None) -> Change:
-    """The rows of a submitted task. ``spot``: the convoy it is submitted to, which has been found to take it."""
+def build_new_task(
+    command: Submit, task_no: int, now: Instant, spot: Spot | None = None, ledger: str | None = None
+) -> Change:
+    """Build the rows of a submitted task.
+
+    Args:
+        spot: the convoy it is submitted to, which has been found to take it.
+        ledger: the id of the ledger that it came with.
+    """
     due = later(now, command.delay)
     limit = None if command.complete_within is None else later(due, command.complete_within)
     task = TaskRow(
@@ -83,38 +97,38 @@ def new_task(command: Submit, task_no: int, now: Instant, spot: Spot | None = No
         reply_to=command.reply_to,
         app=command.app,
     )
-    event: Event = {
-        "type": "task.submitted",
-        "workflow": command.workflow,
-        "body": command.body_hash,
-        "priority": command.priority,
-        "not_before": due,
-        "complete_by": limit,
-    }
-    if command.reply_to is not None:
-        event["reply_to"] = command.reply_to
-    if command.app:
-        event["app"] = command.app
+    event = TaskSubmitted(
+        workflow=command.workflow,
+        body=command.body_hash,
+        priority=command.priority,
+        not_before=due,
+        complete_by=limit,
+        reply_to=command.reply_to,
+        app=command.app,
+        ledger=ledger,
+    )
     events: list[Event] = [event]
     statuses: list[StatusRow] = []
     change = Change(task, [], [], events, [], statuses)
     if spot is not None:
-        place = placed(task, command, spot, now)
+        place = place_task(task, command, spot, now)
         change.task = place.task
         events += place.events
         change.convoy = ConvoyChange(place.convoy, place.tail)
-    change.task = published(change.task, "received", now, events, statuses)
+    change.task = publish_status(change.task, "received", now, events, statuses)
     return change
 
 
 def take(task: TaskRow, step: StepRow, process_no: int, now: Instant, complete_within: float) -> Change:
-    """A due request becomes the process's attempt."""
-    running = begun(step, process_no, now, complete_within)
-    return Change(task, [running], [], [dispatched(running)], [Dispatch(running, task.task_id, now, task.lost_count)])
+    """Take a due request as an attempt of the process."""
+    running = begin_attempt(step, process_no, now, complete_within)
+    return Change(
+        task, [running], [], [build_dispatched(running)], [Dispatch(running, task.task_id, now, task.lost_count)]
+    )
 
 
 def report_verdict(step: StepRow | None, fence: int, now: Instant) -> str:
-    """What a report is worth: ``applied``, or why it changes nothing (unknown, stale, duplicate, late)."""
+    """Judge a report: ``applied``, or the reason why it changes nothing (unknown, stale, duplicate, late)."""
     if step is None:
         return "unknown"
     if step.fence != fence:
@@ -130,13 +144,13 @@ def _refused_report(step: StepRow | None, report: Reported, verdict: str, *, lat
     refusal = Refusal(verdict, f"step {report.step_no} under fence {report.fence}")
     if step is None:
         return Refused(refusal)
-    kept = late_answer(step, report, verdict, late=late)
-    event = refused_report_event(step, report, verdict, is_kept=kept is not None)
+    kept = build_late_answer(step, report, verdict, late=late)
+    event = build_refused_report_event(step, report, verdict, is_kept=kept is not None)
     return Refused(refusal, step.task_no, (event,), kept)
 
 
 def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
-    """The Scheduler's write, guarded by (task, fence, state, revision) and by each report's (fence, state, time)."""
+    """Write for the Scheduler, guarded by (task, fence, state, revision) and by each report's (fence, state, time)."""
     task = rows.task(command.task_no)
     if task is None:
         return Refused(Refusal("unknown", f"task {command.task_no}"))
@@ -158,7 +172,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return _refused_report(step, item, verdict)
         assert step is not None
         assert step.task_no == task.task_no
-        writer.events.append(report_event(step, item, verdict))
+        writer.events.append(build_report_event(step, item, verdict))
         writer.record(step, item.outcome, item.delivered_at, step.fence)
     if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:
         # None of them is opened: their numbers would run into the next task's.
@@ -172,38 +186,38 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         writer.finish(command.ending)
     writer.set(revision=task.revision + 1)
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
-    settle(writer, task, hand_over=command.hand_over, convoy_state=convoy_state)
+    settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state)
     return writer.change()
 
 
 def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
-    """An Agent's report for a task its process does not hold, guarded by the step's (fence, state) and time."""
+    """Write an Agent's report for a task its process does not hold, guarded by the step's (fence, state) and time."""
     step = rows.step(command.report.step_no)
     verdict = report_verdict(step, command.report.fence, now)
     if verdict == "applied" and command.late:
-        verdict = "late"  # by the Agent's own clock, which is never ahead of the store's
+        verdict = "late"  # the Agent's deadline is never later than the store's, so the Agent may know first
     if verdict != "applied":
         return _refused_report(step, command.report, verdict, late=command.late)
     assert step is not None
     task = rows.task(step.task_no)
     assert task is not None
     writer = Writer(task, rows, now, command.process_no)
-    writer.events.append(report_event(step, command.report, verdict))
+    writer.events.append(build_report_event(step, command.report, verdict))
     writer.record(step, command.report.outcome, now, step.fence)
-    return _with_news(writer, step)
+    return _count_news(writer, step)
 
 
-def _with_news(writer: Writer, step: StepRow) -> Change:
+def _count_news(writer: Writer, step: StepRow) -> Change:
     """A report or recovery grows the revision; an end of a step is news for the task, another attempt is not."""
     assert step.step_no in writer.changed
     if writer.changed[step.step_no].state is not StepState.PENDING:
-        writer.news()
+        writer.wake_task()
     writer.set(revision=writer.task.revision + 1)
     return writer.change()
 
 
 def recover(command: Recover, rows: Rows, now: Instant, lease: str) -> Change | Refused:
-    """The Supervisor's decision, guarded by its term, by the step's fence and by "still expired"."""
+    """Write the Supervisor's decision, guarded by its term, by the step's fence and by "still expired"."""
     if rows.term(lease) != command.term:
         return Refused(Refusal("old_term", f"term {command.term}"))
     step = rows.step(command.step_no)
@@ -217,15 +231,13 @@ def recover(command: Recover, rows: Rows, now: Instant, lease: str) -> Change | 
     writer = Writer(task, rows, now, None)
     why = "starved" if command.starved else "expired"
     fence = step.fence + 1
-    writer.events.append(
-        {"type": "step.expired", "step": step.ordinal, "fence": fence, "why": why, "term": command.term}
-    )
+    writer.events.append(StepExpired(step.ordinal, fence, why, command.term))
     writer.record(step, command.outcome, now, fence)
-    return _with_news(writer, step)
+    return _count_news(writer, step)
 
 
 def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> Change | Refused:
-    """The task's own limit passed: guarded by the term, by (task, fence, state, revision) and by "still passed"."""
+    """End a task whose own limit passed: guarded by the term, by (task, fence, state, revision) and by "still passed"."""
     if rows.term(lease) != command.term:
         return Refused(Refusal("old_term", f"term {command.term}"))
     task = rows.task(command.task_no)
@@ -234,7 +246,7 @@ def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> C
     if task.state not in TASK_FORWARD or task.complete_by is None or task.complete_by > now or task.paused_at:
         return Refused(Refusal("moved_on", f"task {task.task_id} is {task.state}"))
     writer = Writer(task, rows, now, None)
-    writer.events.append({"type": "task.expired", "term": command.term})
+    writer.events.append(TaskExpired(command.term))
     if isinstance(command.ending, BeginUndo):
         writer.undo_or_end(command.ending.failure)
         if writer.task.state in TASK_OPEN:
@@ -242,7 +254,7 @@ def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> C
     else:
         writer.hold(command.ending.failure)
     writer.set(revision=task.revision + 1)
-    settle(writer, task)
+    settle_convoy(writer, task)
     return writer.change()
 
 
@@ -264,14 +276,14 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
         return Refused(Refusal("moved_on", f"task {task.task_id}"))
     if command.charged and task.state in TASK_OPEN:
         writer.set(lost_count=task.lost_count + 1)
-        writer.events.append({"type": "task.lost", "lost_count": writer.task.lost_count, "process": command.lost_by})
+        writer.events.append(TaskLost(writer.task.lost_count, command.lost_by))
     # A step may have been recorded since the holder's tasks were read, which ended the probation: then it goes on.
     if command.hold is not None and writer.task.state in TASK_OPEN and writer.task.lost_count >= command.held_from:
         writer.hold(command.hold)
     elif holds:
         writer.release(now, "lost" if command.lost_by is not None else "stuck")
     writer.set(revision=task.revision + 1)
-    settle(writer, task)
+    settle_convoy(writer, task)
     return writer.change()
 
 
@@ -291,12 +303,11 @@ def _free_steps(writer: Writer, command: FreeTask) -> bool:
         }
         step = replace(step, **fields)
         again = writer.may_run_again(step)
-        event: Event = {"type": "step.lost", "step": step.ordinal, "fence": step.fence, "lost_count": step.lost_count}
-        writer.events.append(event)
+        writer.events.append(StepLost(step.ordinal, step.fence, step.lost_count))
         if again:
-            freed_at = writer.due(writer.now)
+            freed_at = writer.start_unless_paused(writer.now)
             writer.put(replace(step, state=advance_step(step.state, StepEvent.HOLDER_LOST), not_before=freed_at))
         else:
-            writer.put(writer.closed(step))
-            writer.news()
+            writer.put(writer.close_step(step))
+            writer.wake_task()
     return freed

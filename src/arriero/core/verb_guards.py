@@ -1,36 +1,36 @@
-"""What refuses a verb on the rows as they stand, whatever is given with it: one judgement for verbs, refusals and explain."""
+"""Refusals of a verb by the rows as they stand, whatever is given with it: one rule for verbs, refusals and explain."""
 
 from collections.abc import Callable
 
 import msgspec
 
 from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, Verb
-from .compensation import stuck_in_doubt
-from .supervision import pivot_of
-from .verb_rules import why_left_out
+from ..verb_rules import explain_left_out
+from .supervision import find_pivot
+from .undo import list_stuck_steps
 
 Life = tuple[StepRow, ...]
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-def allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
-    """Verbs that some form of would be carried out on the task with these steps."""
-    return tuple(verb for verb in possible_verbs(task) if not why_refused(verb, task, life))
+def list_allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
+    """List the verbs of which some form would be carried out on the task with these steps."""
+    return tuple(verb for verb in list_possible_verbs(task) if not explain_refusal(verb, task, life))
 
 
-def possible_verbs(task: TaskRow) -> tuple[Verb, ...]:
-    """Verbs that the table allows in the task's state; its steps may still refuse one."""
-    return tuple(verb for verb in Verb if not why_left_out(verb, task))
+def list_possible_verbs(task: TaskRow) -> tuple[Verb, ...]:
+    """List the verbs that the table allows in the task's state; its steps may still refuse one."""
+    return tuple(verb for verb in Verb if not explain_left_out(verb, task))
 
 
-def why_refused(verb: Verb, task: TaskRow, life: Life) -> str:
-    """Why no form of a verb that the table allows would be carried out; empty: one would."""
+def explain_refusal(verb: Verb, task: TaskRow, life: Life) -> str:
+    """Return why no form of a verb that the table allows would be carried out; empty: one would."""
     judge = _WHY.get(verb)
     return "" if judge is None else judge(task, life)
 
 
 def _resubmit(task: TaskRow, life: Life) -> str:
-    stuck = stuck_in_doubt(life) if task.undoing and task.state is TaskState.ERROR else []
+    stuck = list_stuck_steps(life) if task.undoing and task.state is TaskState.ERROR else []
     if not stuck:
         return ""
     names = ", ".join(step.label for step in stuck)
@@ -42,10 +42,10 @@ def _resubmit(task: TaskRow, life: Life) -> str:
 
 def _compensate(task: TaskRow, life: Life) -> str:
     if task.state is TaskState.ERROR and task.undoing:
-        stuck = ", ".join(step.label for step in stuck_in_doubt(life))
+        stuck = ", ".join(step.label for step in list_stuck_steps(life))
         first = f"answer {stuck} first, which may have happened and has no compensation; then " if stuck else ""
         return f"task {task.task_id!r}: its undo has begun and failed; {first}resubmit goes on with it"
-    pivot = pivot_of(life)
+    pivot = find_pivot(life)
     if pivot is None:
         return ""
     return f"task {task.task_id!r} cannot be compensated: step {pivot.label} is a pivot and has or may have happened"
@@ -58,13 +58,13 @@ def _extend(task: TaskRow, life: Life) -> str:
 
 
 def _answer(task: TaskRow, life: Life) -> str:
-    if any(not why_no_result(step, task, life) or not why_not_settled(step, task) for step in life):
+    if any(not explain_missing_result(step, task, life) or not explain_unsettled_doubt(step, task) for step in life):
         return ""
     return f"task {task.task_id!r} has no step that could be answered"
 
 
-def why_no_result(step: StepRow, task: TaskRow, life: Life) -> str:
-    """Why a person cannot give a step its result; empty: they can."""
+def explain_missing_result(step: StepRow, task: TaskRow, life: Life) -> str:
+    """Return why a person cannot give a step its result; empty: they can."""
     if step.kind is StepKind.TIMER:
         return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
     if step.state is StepState.COMPLETED:
@@ -72,13 +72,13 @@ def why_no_result(step: StepRow, task: TaskRow, life: Life) -> str:
     is_closed = step.kind is StepKind.STEP and step.state not in STEP_OPEN
     if is_closed and task.undoing and not step.in_doubt:
         return f"task {task.task_id!r}: step {step.label} did not happen, and the undo has begun: there is nothing to answer"
-    if is_closed and not task.undoing and step.state is StepState.FAILED and step not in to_be_redone(task, life):
+    if is_closed and not task.undoing and step.state is StepState.FAILED and step not in list_steps_to_redo(task, life):
         return f"task {task.task_id!r}: step {step.label} failed and the workflow has gone another way since; it cannot be answered"
     return ""
 
 
-def why_not_settled(step: StepRow, task: TaskRow) -> str:
-    """Why a person cannot say that a step did not happen; empty: they can."""
+def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
+    """Return why a person cannot say that a step did not happen; empty: they can."""
     if step.kind is StepKind.TIMER:
         return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
     if step.state is StepState.COMPLETED:
@@ -99,15 +99,15 @@ _WHY: dict[Verb, Callable[[TaskRow, Life], str]] = {
 
 
 def may_edit_all(task: TaskRow, life: tuple[StepRow, ...]) -> bool:
-    """Whether a resubmission may edit the arguments of what the task runs, and not only those of a step.
+    """Returns True if a resubmission may edit the arguments of the task, and not only those of a step.
 
     So it is when that begins from nothing: the task was undone, or its code has asked for no step.
     """
     return task.state is TaskState.COMPENSATED or (task.state is TaskState.ERROR and not task.undoing and not life)
 
 
-def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
-    """Failed steps that a resubmission does again: those the task ended by, and those that failed after its end.
+def list_steps_to_redo(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
+    """List the failed steps that a resubmission does again: those that stopped the task, and those that failed later.
 
     A failure that the workflow caught is no such step: its code has gone another way since, and still does.
     """
@@ -118,17 +118,17 @@ def to_be_redone(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow]:
     named = failure.redo
     if not named and failure.results is None and failure.kind == "step":
         named = _named_by_release_one(failure, failed)
-    return [step for step in failed if step.ordinal in named or _came_after(step, failure)]
+    return [step for step in failed if step.ordinal in named or _is_after_error(step, failure)]
 
 
 def _named_by_release_one(failure: TaskFailure, failed: list[StepRow]) -> tuple[int, ...]:
-    """What release 0.1.0 left the task by: it kept only the step's name and the reason. And what came after that."""
+    """List the steps that stopped a task under release 0.1.0, which kept only name and reason, and those that failed later."""
     of_name = [step for step in failed if step.name == failure.step]
     fitting = [step for step in of_name if step.failure is not None and failure.reason in step.failure] or of_name
     last = max((step.result_number or 0 for step in fitting), default=0)
     return tuple(step.ordinal for step in failed if fitting and (step.result_number or 0) >= last)
 
 
-def _came_after(step: StepRow, failure: TaskFailure) -> bool:
-    """Whether the step's result was recorded after the task had gone into error."""
+def _is_after_error(step: StepRow, failure: TaskFailure) -> bool:
+    """Returns True if the step's result was recorded after the task had gone into error."""
     return failure.results is not None and (step.result_number or 0) > failure.results

@@ -1,15 +1,18 @@
-"""What a person's verb changes; what is allowed where stands in ``core.verb_rules``.
+"""Changes of a person's verb on a task; the table of verbs and states stands in ``verb_rules``.
 
 Guards first, on the rows as they stand; a verb that is refused changes nothing. Carried out, it frees the task.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from ..commands import Operate, Refusal
+from ..events.step import StepAnswered, StepEdited, StepSetBack
+from ..events.task import AlertClosed, OperatorAction
+from ..history_chain import payload_hash
 from ..model import (
     STEP_OPEN,
     TASK_OPEN,
@@ -28,31 +31,37 @@ from ..model import (
     later,
     life_of,
 )
-from .chain import payload_hash
-from .changes import Change, Refused, Rows, Writer
-from .compensation import idempotency_key
-from .convoys import settle
+from ..verb_rules import VERB_RULES, is_fit_for_pause
+from .changes import Change, Refused, Rows
+from .convoys import settle_convoy
 from .states import StepEvent, TaskEvent, advance_step, advance_task
-from .supervision import pivot_of, step_policy, stopped_by_pivot, task_policy
-from .telling import Event
+from .supervision import build_pivot_failure, decode_task_policy, find_pivot, read_step_policy
+from .undo import build_idempotency_key
 from .verb_guards import (
-    allowed_verbs,
+    explain_missing_result,
+    explain_refusal,
+    explain_unsettled_doubt,
+    list_allowed_verbs,
+    list_possible_verbs,
+    list_steps_to_redo,
     may_edit_all,
-    possible_verbs,
-    to_be_redone,
-    why_no_result,
-    why_not_settled,
-    why_refused,
 )
-from .verb_rules import VERB_RULES, fits_pause
+from .writer import Writer
 
-__all__ = ["VERB_RULES", "allowed_verbs", "judged", "may_edit_all", "operate", "possible_verbs", "to_be_redone"]
+__all__ = [
+    "find_verb_refusal",
+    "list_allowed_verbs",
+    "list_possible_verbs",
+    "list_steps_to_redo",
+    "may_edit_all",
+    "operate",
+]
 
 SEED_LIMIT = 1 << 62
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
-class _NotAllowed(Exception):
+class _VerbRefused(Exception):
     """The verb cannot be carried out; the message says why and what could be."""
 
 
@@ -69,18 +78,18 @@ def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
             f"somebody else came first: task {task.task_id!r} is {task.state} in incarnation {task.incarnation},"
             f" you saw incarnation {command.incarnation}; look at it again"
         )
-        return Refused(_refusal("came_first", said, task, rows))
+        return Refused(_build_refusal("came_first", said, task, rows))
     if task.ledger_no is not None:
         said = f"task {task.task_id!r} came with a ledger that is just letting its tasks go: ask again in a moment"
-        return Refused(_refusal("came_first", said, task, rows))
+        return Refused(_build_refusal("came_first", said, task, rows))
     try:
-        return _Operation(command, task, rows, now).carried_out()
-    except _NotAllowed as refused:
-        return Refused(_refusal("not_allowed", str(refused), task, rows))
+        return _Operation(command, task, rows, now).carry_out()
+    except _VerbRefused as refused:
+        return Refused(_build_refusal("not_allowed", str(refused), task, rows))
 
 
-def _refusal(verdict: str, detail: str, task: TaskRow, rows: Rows) -> Refusal:
-    return Refusal(verdict, detail, task.state, allowed_verbs(task, life_of(task, rows.steps_of(task.task_no))))
+def _build_refusal(verdict: str, detail: str, task: TaskRow, rows: Rows) -> Refusal:
+    return Refusal(verdict, detail, task.state, list_allowed_verbs(task, life_of(task, rows.steps_of(task.task_no))))
 
 
 class _LoadedRows:
@@ -126,8 +135,8 @@ class _LoadedRows:
         return None
 
 
-def judged(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
-    """Why the verb would be refused on the task as it was read; None: it would be carried out."""
+def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
+    """Return the refusal of a verb on the task as it was read; None: it would be carried out."""
     result = operate(command, _LoadedRows(loaded), now)
     return result.refusal if isinstance(result, Refused) else None
 
@@ -141,24 +150,30 @@ class _Operation:
         self.life = life_of(task, rows.steps_of(task.task_no))
         self.writer = Writer(task, rows, now, None)
         self.writer.rewrites = True
-        self.event: Event = {
-            "type": "operator.action",
-            "verb": command.verb,
-            "by": command.by,
-            "reason": command.reason,
-            "before": task.state,
-        }
+        self.added: dict[str, Any] = {}  # what the verb adds to its event
 
-    def carried_out(self) -> Change:
+    def carry_out(self) -> Change:
         command, task, writer = self.command, self.before, self.writer
         if (command.verb, task.state) not in VERB_RULES:
-            raise _NotAllowed(f"task {task.task_id!r} is {task.state}: {self._not_allowed_there()}")
-        if not fits_pause(command.verb, task):
+            raise _VerbRefused(
+                f"task {task.task_id!r} is {task.state}: {command.verb} is not allowed there; allowed: {self._list_allowed()}"
+            )
+        if not is_fit_for_pause(command.verb, task):
             what = "is not paused" if command.verb is Verb.RESUME else "is paused already"
-            raise _NotAllowed(f"task {task.task_id!r} {what}; allowed: {self._allowed()}")
-        if command.verb is not Verb.ANSWER and (refused := why_refused(command.verb, task, self.life)):
-            raise _NotAllowed(refused)  # an answer names its step, and why that has none
-        writer.events.append(self.event)
+            raise _VerbRefused(f"task {task.task_id!r} {what}; allowed: {self._list_allowed()}")
+        if command.verb is not Verb.ANSWER and (refused := explain_refusal(command.verb, task, self.life)):
+            raise _VerbRefused(refused)  # an answer names its step, and why that has none
+        event = OperatorAction(
+            verb=command.verb,
+            by=command.by,
+            reason=command.reason,
+            before=task.state,
+            after=task.state,  # until it is carried out, and so what follows
+            incarnation=task.incarnation,
+            fence=task.fence + 1,
+            not_before=task.not_before,
+        )
+        writer.events.append(event)
         writer.set(
             locked_by=None,
             fence=task.fence + 1,
@@ -167,23 +182,17 @@ class _Operation:
             not_before=task.not_before if task.locked_by is None else writer.now,
         )
         _CARRY_OUT[command.verb](self)
-        settle(writer, task)
+        settle_convoy(writer, task)
         after = writer.task
-        self.event |= {
-            "after": after.state,
-            "incarnation": after.incarnation,
-            "fence": task.fence + 1,
-            "not_before": after.not_before,
-        }
+        writer.events[writer.events.index(event)] = replace(
+            event, **self.added, after=after.state, incarnation=after.incarnation, not_before=after.not_before
+        )
         return writer.change()
 
-    def _allowed(self) -> str:
-        return ", ".join(allowed_verbs(self.before, self.life)) or "none"
+    def _list_allowed(self) -> str:
+        return ", ".join(list_allowed_verbs(self.before, self.life)) or "none"
 
-    def _not_allowed_there(self) -> str:
-        return f"{self.command.verb} is not allowed there; allowed: {self._allowed()}"
-
-    def _said(self, what: str) -> str:
+    def _format_cause(self, what: str) -> str:
         return f"{what} by {self.command.by}: {self.command.reason}"
 
     # --- resubmit
@@ -196,9 +205,9 @@ class _Operation:
             self._go_forward()
 
     def _reopen(self, event: TaskEvent) -> None:
-        """The next incarnation begins: the alert of this one closes, its limit runs anew."""
+        """Begin the next incarnation: the alert of this one closes, the task's limit runs anew."""
         task, writer = self.before, self.writer
-        within = task_policy(task.policy).complete_within
+        within = decode_task_policy(task.policy).complete_within
         writer.set(
             state=advance_task(task.state, event),
             incarnation=task.incarnation + 1,
@@ -208,13 +217,13 @@ class _Operation:
             complete_by=None if within is None else later(writer.now, within),
             output=None,
         )
-        self.event["complete_by"] = writer.task.complete_by
+        self.added["complete_by"] = writer.task.complete_by
         self._close_alert()
 
     def _close_alert(self) -> None:
         if self.before.state is TaskState.ERROR:
             self.writer.closes_alert = True
-            self.writer.events.append({"type": "alert.closed"})
+            self.writer.events.append(AlertClosed())
 
     def _run_anew(self) -> None:
         task, writer = self.before, self.writer
@@ -229,19 +238,19 @@ class _Operation:
             # Another life draws other numbers: an id it made must not meet the one of the life that was undone.
             seed=(task.seed + task.incarnation * 0x9E3779B97F4A7C15) % SEED_LIMIT,
         )
-        self.event["anew"] = True
+        self.added["anew"] = True
         if self.command.step is not None:
-            raise _NotAllowed(
+            raise _VerbRefused(
                 f"task {task.task_id!r} runs again from the beginning: edit the workflow's arguments, not a step's"
             )
         self._edit_all()
 
     def _edit_all(self) -> None:
-        """Other arguments of what the task runs; what was submitted stays beside them."""
+        """Replace the arguments of the task; those submitted stay beside them."""
         if self.command.arguments is not None:
             before, after = self.writer.rows.arguments(self.before.task_no), self.command.arguments
             self.writer.arguments = after
-            self.event |= {"arguments": payload_hash(after), "replaces": payload_hash(before)}
+            self.added |= {"arguments": payload_hash(after), "replaces": payload_hash(before)}
             self._keep_edit("arguments", before, after)
 
     def _keep_edit(
@@ -252,7 +261,7 @@ class _Operation:
         step: StepRow | None = None,
         key: str = "",
     ) -> None:
-        """Both payloads stay until the task is purged. ``key``: of the step from now on, if it gets another one."""
+        """Keep both payloads until the task is purged. ``key``: of the step from now on, if it gets another one."""
         task, command = self.writer.task, self.command
         key_before = "" if step is None else step.idempotency_key
         self.writer.edit = EditRow(
@@ -274,7 +283,9 @@ class _Operation:
     def _resume_undo(self) -> None:
         task, writer = self.before, self.writer
         if self.command.arguments is not None:
-            raise _NotAllowed(f"task {task.task_id!r} is being undone: arguments cannot be edited; resubmit it without")
+            raise _VerbRefused(
+                f"task {task.task_id!r} is being undone: arguments cannot be edited; resubmit it without"
+            )
         self._reopen(TaskEvent.UNDO_RESUMED)
         assert task.failure is not None
         stopped = _read_failure(task.failure)
@@ -288,9 +299,9 @@ class _Operation:
     def _go_forward(self) -> None:
         task, writer = self.before, self.writer
         assert task.failure is not None
-        redo = to_be_redone(task, self.life)
+        redo = list_steps_to_redo(task, self.life)
         edits_all = self.command.step is None and may_edit_all(task, self.life)
-        edited = None if edits_all else self._edited(redo)
+        edited = None if edits_all else self._edit_step(redo)
         self._reopen(TaskEvent.RESUBMITTED)
         if edits_all:
             self._edit_all()
@@ -310,11 +321,11 @@ class _Operation:
         self.writer.set(branched_at=at if before is None else min(before, at))
 
     def _set_back(self, step: StepRow, event: StepEvent) -> StepRow:
-        """A failed step or compensation as if its next attempt had just come due; its doubts stay."""
+        """Return a failed step or compensation as if its next attempt had just come due; its doubts stay."""
         failure = None if step.failure is None else msgspec.json.decode(step.failure)
         was_taken = failure is None or failure.get("code") != "not_taken"
         attempt = step.attempt + was_taken
-        self.writer.events.append({"type": "step.set_back", "step": step.ordinal, "attempt": attempt})
+        self.writer.events.append(StepSetBack(step.ordinal, attempt))
         return replace(
             step,
             state=advance_step(step.state, event),
@@ -326,7 +337,7 @@ class _Operation:
             finished_at=None,
         )
 
-    def _edited(self, redo: list[StepRow]) -> StepRow | None:
+    def _edit_step(self, redo: list[StepRow]) -> StepRow | None:
         command, task = self.command, self.before
         if command.arguments is None:
             return None
@@ -334,11 +345,11 @@ class _Operation:
         may = [*redo, *(s for s in self.life if s.kind is StepKind.STEP and s.state is StepState.WITHDRAWN)]
         if step is None or step not in may:
             names = ", ".join(s.label for s in may) or "none"
-            raise _NotAllowed(
+            raise _VerbRefused(
                 f"task {task.task_id!r}: only the arguments of a step that is done again can be edited: {names}"
             )
         if step.in_doubt:
-            raise _NotAllowed(
+            raise _VerbRefused(
                 f"task {task.task_id!r}: step {step.label} may have happened with its old arguments: answer it as not"
                 " happened once you know, or resubmit it as it is, or compensate the task"
             )
@@ -349,16 +360,15 @@ class _Operation:
         assert command.arguments is not None
         # Apart from the key of the step's name: in this incarnation the code may yet ask under it for something else.
         edited = f"{step.key}\x1fedited"
-        key = idempotency_key(command.store_id, task.task_no, task.incarnation, step.kind, step.name, edited)
+        key = build_idempotency_key(command.store_id, task.task_no, task.incarnation, step.kind, step.name, edited)
         self.writer.events.append(
-            {
-                "type": "step.edited",
-                "step": step.ordinal,
-                "attempt": step.attempt,
-                "arguments": payload_hash(command.arguments),
-                "replaces": payload_hash(step.arguments),
-                "idempotency_key": key,
-            }
+            StepEdited(
+                step=step.ordinal,
+                attempt=step.attempt,
+                arguments=payload_hash(command.arguments),
+                replaces=payload_hash(step.arguments),
+                idempotency_key=key,
+            )
         )
         self._keep_edit("arguments", step.arguments, command.arguments, step, key)
         return replace(step, arguments=command.arguments, asked=step.asked or step.arguments, idempotency_key=key)
@@ -366,7 +376,7 @@ class _Operation:
     # --- compensate and cancel
     def compensate(self) -> None:
         task, writer = self.before, self.writer
-        failure = TaskFailure("person", self._said("compensated"), code="compensated")
+        failure = TaskFailure("person", self._format_cause("compensated"), code="compensated")
         if task.state in TASK_OPEN:
             self._begin_undo(failure)
             return
@@ -382,12 +392,12 @@ class _Operation:
             self.writer.set(not_before=self.writer.now, paused_at=None)
 
     def cancel(self) -> None:
-        failure = TaskFailure("person", self._said("cancelled"), code="cancelled")
-        pivot = pivot_of(self.life)
+        failure = TaskFailure("person", self._format_cause("cancelled"), code="cancelled")
+        pivot = find_pivot(self.life)
         if pivot is None:
             self._begin_undo(failure)
         else:
-            self.writer.hold(stopped_by_pivot(failure, pivot))
+            self.writer.hold(build_pivot_failure(failure, pivot))
 
     # --- extend
     def extend(self) -> None:
@@ -395,21 +405,25 @@ class _Operation:
         assert task.complete_by is not None
         until = later(writer.now, self.command.within)
         if until <= task.complete_by:
-            raise _NotAllowed(
+            raise _VerbRefused(
                 f"task {task.task_id!r}: its limit lies later than that already; extend only moves it later"
             )
         writer.set(complete_by=until)
-        self.event["complete_by"] = until
+        self.added["complete_by"] = until
 
     # --- answer
     def answer(self) -> None:
         command, task, writer = self.command, self.before, self.writer
         step = next((step for step in self.life if step.ordinal == command.step), None)
         if step is None or step.kind is StepKind.TIMER:
-            raise _NotAllowed(f"task {task.task_id!r} has no step number {command.step} that could be answered")
-        refused = why_not_settled(step, task) if command.did_not_happen else why_no_result(step, task, self.life)
+            raise _VerbRefused(f"task {task.task_id!r} has no step number {command.step} that could be answered")
+        refused = (
+            explain_unsettled_doubt(step, task)
+            if command.did_not_happen
+            else explain_missing_result(step, task, self.life)
+        )
         if refused:
-            raise _NotAllowed(refused)
+            raise _VerbRefused(refused)
         if command.did_not_happen:
             self._settle_doubt(step)
         else:
@@ -419,9 +433,7 @@ class _Operation:
 
     def _settle_doubt(self, step: StepRow) -> None:
         self.writer.put(replace(step, in_doubt=False))
-        self.writer.events.append(
-            {"type": "step.answered", "step": step.ordinal, "fence": step.fence, "happened": False}
-        )
+        self.writer.events.append(StepAnswered(step.ordinal, step.fence, happened=False))
 
     def _give_result(self, step: StepRow) -> None:
         task, writer = self.before, self.writer
@@ -450,35 +462,27 @@ class _Operation:
         if step.kind is StepKind.STEP:
             self._keep_edit("result", step.result, result, step)
         writer.set(result_count=number, open_count=task.open_count - (step.state in STEP_OPEN), lost_count=0)
-        writer.events.append(
-            {
-                "type": "step.answered",
-                "step": step.ordinal,
-                "fence": fence,
-                "happened": True,
-                "number": number,
-                "result": payload_hash(result),
-            }
-        )
+        told = payload_hash(result)
+        writer.events.append(StepAnswered(step.ordinal, fence, happened=True, number=number, result=told))
 
     # --- pause and resume
     def pause(self) -> None:
         writer = self.writer
         writer.set(paused_at=writer.now)
-        self.event["paused"] = True
-        for step in self._requests():
+        self.added["paused"] = True
+        for step in self._list_requests():
             writer.put(replace(step, not_before=None, wait_by=None))
 
     def resume(self) -> None:
         writer = self.writer
         writer.set(paused_at=None)
-        self.event["paused"] = False
-        for step in self._requests():
-            within = None if step.taken else step_policy(step).wait_within
+        self.added["paused"] = False
+        for step in self._list_requests():
+            within = None if step.taken else read_step_policy(step).wait_within
             wait_by = None if within is None else later(writer.now, within)
             writer.put(replace(step, not_before=writer.now, wait_by=wait_by))
 
-    def _requests(self) -> list[StepRow]:
+    def _list_requests(self) -> list[StepRow]:
         return [step for step in self.life if step.state is StepState.PENDING and step.kind is not StepKind.TIMER]
 
 

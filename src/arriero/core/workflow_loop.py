@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from ..errors import ForbiddenInWorkflow
+from ..loops import drop_silently
 
 RUNS_MAX = 1_000_000  # callbacks between two deliveries: beyond it the code spins without waiting for anything
 REFUSALS_MAX = 100  # refusals the code may swallow; then it is cancelled, which `except Exception` does not swallow
@@ -95,8 +96,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._closed = False
 
     # --- what asyncio's futures and tasks need
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)  # False; asyncio asks for every handle, task and future
 
     def is_running(self) -> bool:
         return events._get_running_loop() is self
@@ -184,7 +184,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         try:
             for task in self._tasks:  # grows when a `finally` block makes tasks; they are dropped as well
                 if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is dropped on purpose
+                    drop_silently(task)
                     _drop(task.get_coro())  # type: ignore[arg-type]  # never None in our loop
             self._tasks.clear()
             self._ready.clear()

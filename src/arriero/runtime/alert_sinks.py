@@ -1,9 +1,8 @@
-"""Where alerts are told: the log, a function, a command, a signed webhook. What a sink raises is its failure.
+"""Receivers of alerts: the log, a function, a command, a signed webhook. An exception from a sink is a failed delivery.
 
-Each sink says how long one telling may take; ``Alerting`` cancels it then, and a cancelled sink lets go of what it
-began: a command is killed, a request is cut off. Names are kept with the alerts, so they are the same in every
-process and after every restart, and they tell nothing that may be secret: an address or an argument list shows only
-as a short hash.
+Each sink has a timeout, after which ``Alerting`` cancels the delivery. A cancelled sink releases what it began: a command is
+killed, a request is cut off. Names are kept with the alerts, so they are the same in every process and after every
+restart. They hold no secret: an address or an argument list shows only as a short hash.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from typing import IO, Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..codec import error_text
-from ..core.alerts import Alert, as_event, one_line, signature, signing_key
+from ..core.alerts import Alert, encode_alert, format_alert_line, parse_signing_key, sign_message
 from ..errors import InvalidInput
 from ..store.masking import holds_password
 from .ports import Ports
@@ -46,7 +45,7 @@ SECRET_VARIABLES = ("ARRIERO_ALERTS_WEBHOOK_SECRET", "ARRIERO_ALERTS_WEBHOOK_URL
 
 
 class AlertSink(Protocol):
-    """Somebody who is told."""
+    """A receiver of alerts."""
 
     @property
     def name(self) -> str:
@@ -55,11 +54,11 @@ class AlertSink(Protocol):
 
     @property
     def timeout_seconds(self) -> float:
-        """After so long a telling is cancelled and has failed."""
+        """Timeout of one delivery."""
         ...
 
     async def tell(self, alert: Alert) -> None:
-        """Raises whatever is the matter; when it returns, the sink knows."""
+        """Deliver an alert. Any exception means that it was not delivered."""
         ...
 
 
@@ -75,7 +74,7 @@ class LogSink:
 
     async def tell(self, alert: Alert) -> None:
         level = logging.WARNING if alert.state == "open" else logging.INFO
-        logger.log(level, "%s", one_line(alert), extra={"alert": alert})
+        logger.log(level, "%s", format_alert_line(alert), extra={"alert": alert})
 
 
 class FunctionSink:
@@ -101,7 +100,7 @@ class FunctionSink:
         if inspect.iscoroutinefunction(self._function):
             await self._function(alert)
             return
-        answer = await _in_thread(self._ports, self.name, lambda: self._function(alert))
+        answer = await _run_in_thread(self._ports, self.name, lambda: self._function(alert))
         if inspect.isawaitable(answer):  # an object whose __call__ is async, or a lambda around a coroutine
             await answer
 
@@ -123,7 +122,7 @@ class CommandSink:
         if any("\0" in part for part in arguments) or not arguments[0]:
             raise InvalidInput("the command for alerts holds an empty name or a NUL character: remove it")
         program = arguments[0].rpartition("/")[2]
-        self.name = f"command:{program}#{_short_hash(*arguments)}"
+        self.name = f"command:{program}#{_build_short_hash(*arguments)}"
         self.timeout_seconds = timeout_seconds
         self._arguments = tuple(arguments)
 
@@ -131,12 +130,12 @@ class CommandSink:
         # Files instead of pipes: a command may leave its input unread, write without end, or leave a child behind
         # that keeps its outputs open, and none of it holds us up.
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaints:
-            given.write(as_event(alert) + b"\n")  # one line each, so that what is appended to a file stays readable
+            given.write(encode_alert(alert) + b"\n")  # one line each, so that what is appended to a file stays readable
             given.seek(0)
             exit_code = await self._run(given, complaints)
             if exit_code != 0:
                 how = f"exited with {exit_code}" if exit_code > 0 else f"was ended by signal {-exit_code}"
-                said = _shown(_end_of(complaints), from_the_end=True)
+                said = _shorten(_read_end(complaints), from_the_end=True)
                 raise NotTold(f"the command {how}{': ' if said else ''}{said}")
 
     async def _run(self, given: IO[bytes], complaints: IO[bytes]) -> int:
@@ -176,31 +175,31 @@ class WebhookSink:
         unix_time: Callable[[], float],
         timeout_seconds: float = WEBHOOK_TIMEOUT_SECONDS,
     ) -> None:
-        parts = _checked_url(url)
+        parts = _parse_url(url)
         is_secure = parts.scheme == "https"
         self._host = parts.hostname or ""
         self._port = parts.port if parts.port is not None else (443 if is_secure else 80)
         self._path, self._query = parts.path or "/", parts.query
-        self._key = signing_key(secret)
+        self._key = parse_signing_key(secret)
         self._ports = ports
         self._unix_time = unix_time
         self._tls = ssl.create_default_context() if is_secure else None
-        self.name = f"webhook:{self._host}#{_short_hash(url)}"
+        self.name = f"webhook:{self._host}#{_build_short_hash(url)}"
         self.timeout_seconds = timeout_seconds
 
     async def tell(self, alert: Alert) -> None:
-        body = as_event(alert)
+        body = encode_alert(alert)
         timestamp = int(self._unix_time())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "arriero",
             "webhook-id": alert.id,
             "webhook-timestamp": str(timestamp),
-            "webhook-signature": signature(self._key, alert.id, timestamp, body),
+            "webhook-signature": sign_message(self._key, alert.id, timestamp, body),
         }
         request = _Request(self._connection(), self._path, self._query, headers, body)
         try:
-            await _in_thread(self._ports, self.name, request.send)
+            await _run_in_thread(self._ports, self.name, request.send)
         except asyncio.CancelledError:
             request.cut_off()
             raise
@@ -220,7 +219,7 @@ class _Request:
     ) -> None:
         self._connection = connection
         self._target = f"{path}?{query}" if query else path
-        self._private = _private_parts(path, query)
+        self._private = _list_private_parts(path, query)
         self._headers = headers
         self._body = body
         self._is_cut_off = False
@@ -249,17 +248,17 @@ class _Request:
         said = b""
         with suppress(OSError, http.client.HTTPException):  # the status says enough
             said = response.read(ANSWER_BYTES_MAX)
-        shown = _shown(self._without_address(said.decode("utf-8", "replace")))
+        shown = _shorten(self._without_address(said.decode("utf-8", "replace")))
         raise NotTold(f"the webhook answered {response.status}{': ' if shown else ''}{shown}")
 
     def _without_address(self, text: str) -> str:
-        """Pages about errors repeat it, and for some services it is the credential."""
+        """Mask the address: error pages repeat it, and for some services it is the credential."""
         for part in self._private:
             text = text.replace(part, "...")
         return text
 
     def cut_off(self) -> None:
-        """Let the thread end, wherever it is."""
+        """Shut the socket down, so that the thread ends."""
         self._is_cut_off = True
         open_socket = self._connection.sock
         if open_socket is not None:
@@ -268,19 +267,19 @@ class _Request:
                 socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
 
-def _private_parts(path: str, query: str) -> list[str]:
-    """What a receiver may repeat of its address, whole or in parts, as it was sent or decoded; the longest first."""
+def _list_private_parts(path: str, query: str) -> list[str]:
+    """Parts of its address that a receiver may repeat, as sent and decoded, the longest first."""
     wholes = [part for part in (path, query) if len(part) > 1]
     parts = [part for part in re.split(r"[/&=]", f"{path}&{query}") if len(part) >= TOKEN_LENGTH_MIN]
     return sorted({form for part in (*wholes, *parts) for form in (part, unquote(part))}, key=len, reverse=True)
 
 
-def _in_thread(ports: Ports, sink: str, function: Callable[[], Any]) -> Awaitable[Any]:
-    """Run it in the sink's own threads, so that one that hangs keeps only itself from being told."""
-    return ports.in_thread(f"alerts-{sink}", THREADS_MAX, function, lambda: None)
+def _run_in_thread(ports: Ports, sink: str, function: Callable[[], Any]) -> Awaitable[Any]:
+    """Run a function in the sink's own threads, so that a sink that hangs delays no other one."""
+    return ports.run_in_thread(f"alerts-{sink}", THREADS_MAX, function, lambda: None)
 
 
-def _checked_url(url: str) -> SplitResult:
+def _parse_url(url: str) -> SplitResult:
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or set(url) & set(" \\"):
         raise InvalidInput("the address of the webhook holds characters that no address has: write them as %XX")
     try:
@@ -299,17 +298,17 @@ def _is_secret(name: str, value: str) -> bool:
     return name in SECRET_VARIABLES or holds_password(value)
 
 
-def _short_hash(*parts: str) -> str:
+def _build_short_hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
-def _end_of(file: IO[bytes]) -> str:
+def _read_end(file: IO[bytes]) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - 4 * SHOWN_MAX, 0))
     return file.read(4 * SHOWN_MAX).decode("utf-8", "replace")
 
 
-def _shown(said: str, *, from_the_end: bool = False) -> str:
+def _shorten(said: str, *, from_the_end: bool = False) -> str:
     text = " ".join(said.split())
     if len(text) <= SHOWN_MAX:
         return text

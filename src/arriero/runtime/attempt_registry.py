@@ -35,7 +35,7 @@ class AttemptRegistry:
         return len(self._begun)
 
     def begin(self, identity: tuple[int, int], complete_by: Instant, now: Instant) -> bool:
-        """Whether the attempt may begin here: it never did before. ``now``: the store's clock."""
+        """Register an attempt. Returns False if it began here before. ``now``: the store's clock."""
         if identity in self._begun:
             return False
         if len(self._begun) >= self._sweep_at:
@@ -44,7 +44,7 @@ class AttemptRegistry:
         return True
 
     def settle(self, identity: tuple[int, int]) -> None:
-        """The store has answered the attempt's report."""
+        """Note that the store has answered the attempt's report."""
         if self._readings:
             self._settled.append(identity)
         else:
@@ -52,7 +52,7 @@ class AttemptRegistry:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While records are read and acted on: they may show attempts as running that are settled meanwhile."""
+        """Context in which records are read and acted on: they may show attempts as running that are settled meanwhile."""
         self._readings += 1
         try:
             yield

@@ -1,12 +1,12 @@
-"""What a task runs: a workflow, or one step."""
+"""The code of a task: a workflow, or one step."""
 
 from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 
-from ..calls import StepCall, StepOptions
-from ..definitions import Step, Workflow
+from ..declare.steps import Step, StepCall, StepOptions
+from ..declare.workflows import Workflow
 
 STEP_PREFIX = "step:"  # the workflow name of a task of one step
 
@@ -22,7 +22,7 @@ read_one_step = msgspec.json.Decoder(OneStep).decode
 
 
 class Code:
-    """What a task runs: a workflow, or one step.
+    """The code of a task: a workflow, or one step.
 
     Args:
         name: as it stands in the task's row.
@@ -46,8 +46,8 @@ class Code:
         one = read_one_step(arguments)
         return await StepCall(step, bytes(one.arguments).decode(), one.options)
 
-    def runs(self, definition: Workflow[Any, Any] | Step[Any, Any]) -> bool:
-        """Whether it is just this definition."""
+    def is_code_of(self, definition: Workflow[Any, Any] | Step[Any, Any]) -> bool:
+        """Returns True if it is the code of this very definition."""
         return self.definition is definition
 
     def encode_output(self, value: Any) -> str:

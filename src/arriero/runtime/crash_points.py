@@ -39,6 +39,7 @@ CRASH_POINTS: dict[str, str] = {
     "after_free": "What a lost process held is freed, at least a batch of it; nobody has taken it up.",
 }
 
+is_armed = False  # whether the environment names a point
 _name: str | None = None  # the point at which to die; None: nowhere
 _nth = 0
 _reached = count(1)
@@ -50,15 +51,16 @@ def read_environment() -> None:
 
     Raises: InvalidInput - the variable names no point, or is not ``name:nth``.
     """
-    global _name, _nth, _is_read
+    global is_armed, _name, _nth, _is_read
     if _is_read:
         return
     if told := os.environ.get(VARIABLE):
-        _name, _nth = parsed(told)
+        _name, _nth = parse_point(told)
+        is_armed = True
     _is_read = True
 
 
-def parsed(told: str) -> tuple[str, int]:
+def parse_point(told: str) -> tuple[str, int]:
     """Name and number of ``name:nth``. Raises InvalidInput naming what is known."""
     name, _, nth = told.partition(":")
     if name not in CRASH_POINTS:
@@ -74,8 +76,10 @@ def reach(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def around(write: Callable[[C], Awaitable[A]], before: str, after: str) -> Callable[[C], Awaitable[A]]:
+def wrap_write(write: Callable[[C], Awaitable[A]], before: str, after: str) -> Callable[[C], Awaitable[A]]:
     """A store's write with a point before it and, once it was answered without an error, one after it."""
+    if not is_armed:
+        return write
 
     async def with_points(batch: C) -> A:
         reach(before)

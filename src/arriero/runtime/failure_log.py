@@ -1,7 +1,7 @@
 """Writes into the log what failed: each attempt, whoever found it, and each task that is held because of its code.
 
-It is told of commands once they are written, so that a line says what is recorded: when the next attempt comes, or that
-none comes. A line that is lost with its process is in the history all the same.
+It sees commands once they are written, so that a line says what is recorded: when the next attempt comes, or that
+none comes. A line that is lost with its process is still in the history.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from ..commands import Advance, AnyCommand, Applied, FreeTask, GaveUp, Recover, Report, Reported, RetryAsked
-from ..core.failure_lines import FailureLine, failed_attempt, held_task, lost_attempt
+from ..explain.failure_lines import FailureLine, describe_failed_attempt, describe_held_task, describe_lost_attempt
 from ..model import Instant, TaskFailure, TaskState
 from ..rate_limited_log import RateLimitedLog
 
@@ -20,8 +20,8 @@ _read_failure = msgspec.json.Decoder(TaskFailure).decode
 OnApplied = Callable[[AnyCommand, Applied], None]  # told of each command of this process that was written
 
 
-def unheard(_command: AnyCommand, _answer: Applied) -> None:
-    """Nobody listens."""
+def ignore_applied(_command: AnyCommand, _answer: Applied) -> None:
+    """Ignore a command that was written."""
 
 
 class FailureLog:
@@ -46,36 +46,36 @@ class FailureLog:
         self._refusals.close()
 
     def note(self, command: AnyCommand, answer: Applied) -> None:
-        """A command was written. Raises nothing: a line of the log must not cost a task."""
+        """Log the failures of a command that was written. Raises nothing: a line of the log must not cost a task."""
         try:
-            for line in self._lines(command, answer):
+            for line in self._build_lines(command, answer):
                 (self._refusals if line.is_refusal else self.warnings).tell(line.kind, line.says)
         except Exception:
             logger.exception("what failed of task %s could not be told", answer.task.task_id)
 
-    def _lines(self, command: AnyCommand, answer: Applied) -> Iterator[FailureLine]:
+    def _build_lines(self, command: AnyCommand, answer: Applied) -> Iterator[FailureLine]:
         match command:
             case Advance(delivered=delivered):
                 for item in delivered:
                     if isinstance(item, Reported) and isinstance(item.outcome, RetryAsked | GaveUp):
-                        yield from self._failed(item.step_no, item.outcome, answer)
+                        yield from self._describe_failed(item.step_no, item.outcome, answer)
                 if answer.task.state is TaskState.ERROR and answer.task.failure is not None:
-                    held = held_task(answer.task, _read_failure(answer.task.failure))
+                    held = describe_held_task(answer.task, _read_failure(answer.task.failure))
                     yield from () if held is None else (held,)
             case Report(report=report) if isinstance(report.outcome, RetryAsked | GaveUp):
-                yield from self._failed(report.step_no, report.outcome, answer)
+                yield from self._describe_failed(report.step_no, report.outcome, answer)
             case Recover(step_no=step_no, outcome=outcome) if isinstance(outcome, RetryAsked | GaveUp):
-                yield from self._failed(step_no, outcome, answer)
+                yield from self._describe_failed(step_no, outcome, answer)
             case FreeTask():
-                yield from self._lost(command, answer)
+                yield from self._describe_lost(command, answer)
 
-    def _failed(self, step_no: int, outcome: RetryAsked | GaveUp, answer: Applied) -> Iterator[FailureLine]:
+    def _describe_failed(self, step_no: int, outcome: RetryAsked | GaveUp, answer: Applied) -> Iterator[FailureLine]:
         for step in answer.steps:
             if step.step_no == step_no:
-                yield failed_attempt(step, outcome, answer.task, self._now())
+                yield describe_failed_attempt(step, outcome, answer.task, self._now())
 
-    def _lost(self, command: FreeTask, answer: Applied) -> Iterator[FailureLine]:
+    def _describe_lost(self, command: FreeTask, answer: Applied) -> Iterator[FailureLine]:
         fences = dict(command.steps)
         for step in answer.steps:
             if step.fence == fences.get(step.step_no, step.fence) + 1:
-                yield lost_attempt(step, answer.task, command.lost_by, self._now())
+                yield describe_lost_attempt(step, answer.task, command.lost_by, self._now())

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ..core.lease import trusted_until
+from ..core.lease import compute_trusted_until
 from ..loops import Loop, LoopGuard
 from ..model import LeaseRow
-from ..store.base import SUPERVISOR_LEASE, StateStore
+from ..store.contract import SUPERVISOR_LEASE, StateStore
 from .crash_points import reach
 from .ports import Ports
 from .settings import Settings
@@ -67,8 +67,8 @@ class Leader:
                 await self._pass()
             await self._ports.clock.idle(self._acquired, self._settings.supervise_seconds)
 
-    def leads(self) -> bool:
-        """Whether this process may believe that it leads."""
+    def is_leading(self) -> bool:
+        """Returns True if this process may trust that it leads."""
         return self.term is not None and self._ports.clock.monotonic() < self._trusted_until
 
     async def _keep(self) -> None:
@@ -79,7 +79,7 @@ class Leader:
                     "a pass of the Supervisor has not ended for %.0f s: another process may lead", PASS_SECONDS_MAX
                 )
                 await self.resign()
-        elif not self.leads():
+        elif not self.is_leading():
             await self._acquire(now)
         elif self.term is not None and now - self._renewed_at >= self._settings.leader_seconds / 3:
             await self._renew(now, self.term)
@@ -88,7 +88,9 @@ class Leader:
         self._acquired.clear()
         self._pass_since = self._ports.clock.monotonic()
         try:
-            while self.term is not None and self.leads() and await self._work(self.term) >= self._settings.batch_max:
+            while (
+                self.term is not None and self.is_leading() and await self._work(self.term) >= self._settings.batch_max
+            ):
                 pass  # more is waiting; a full pass is followed by another at once
         finally:
             self._pass_since = None
@@ -113,7 +115,7 @@ class Leader:
 
     def _trust(self, left_at: float) -> None:
         self._renewed_at = left_at
-        self._trusted_until = trusted_until(left_at, self._settings.leader_seconds)
+        self._trusted_until = compute_trusted_until(left_at, self._settings.leader_seconds)
 
     async def resign(self) -> None:
         """Give the lease back, so that the next leader need not wait."""

@@ -13,12 +13,12 @@ from types import FrameType
 
 import msgspec
 
-from ..core.standstills import STOOD_STILL, Standstill, begun_line, ended_line
-from ..core.tracing import line_to_mend
+from ..explain.standstills import STOOD_STILL, Standstill, format_begun_line, format_ended_line
+from ..failure_location import find_frame_to_fix
 from ..loops import Loop, LoopGuard
 from ..model import MICROSECONDS, Instant
 from ..rate_limited_log import RateLimitedLog
-from ..traceback_frames import trace_of_stack
+from ..traceback_frames import trace_stack
 
 LOOK_SECONDS = 0.2
 SEEN_SECONDS = 0.3  # without an answer: shorter ones are what a busy loop does
@@ -28,7 +28,7 @@ KEPT_MAX = 100  # standstills; an attempt's time is looked up among them
 
 
 class Doing(msgspec.Struct, frozen=True):
-    """What runs on the loop just now, in words; empty: nobody knows."""
+    """Description of what runs on the loop now; empty if it is not known."""
 
     says: str = ""
     code_of_workflow: bool = False
@@ -83,15 +83,15 @@ class LoopWatch:
     def _ask(self, now: float) -> None:
         self._asked_at = now
         with suppress(RuntimeError):  # the loop has ended, and the process with it
-            self._loop.call_soon_threadsafe(self._answered)
+            self._loop.call_soon_threadsafe(self._process_answer)
 
     def _note(self, seconds: float, frame_of_loop: Callable[[], FrameType | None]) -> None:
         until = self._now()
         since = Instant(until - round(seconds * MICROSECONDS))
         seen = self._seen
-        if seen is None or line_to_mend(seen.trace) is None:  # the first of the user's lines that is found stays
+        if seen is None or find_frame_to_fix(seen.trace) is None:  # the first of the user's lines that is found stays
             doing = self._doing()
-            trace = trace_of_stack(frame_of_loop(), STOOD_STILL)
+            trace = trace_stack(frame_of_loop(), STOOD_STILL)
             seen = Standstill(since, until, doing.says, doing.code_of_workflow, trace)
         else:
             seen = msgspec.structs.replace(seen, until=until)
@@ -100,10 +100,10 @@ class LoopWatch:
         self._seen = seen
         if seconds >= TOLD_SECONDS and not self._is_told:
             self._is_told = True
-            self._log.tell(("standstill", _place(seen)), begun_line(seen))
+            self._log.tell(("standstill", _format_place(seen)), format_begun_line(seen))
 
     # --- on the loop
-    def _answered(self) -> None:
+    def _process_answer(self) -> None:
         self._asked_at = None
         seen, self._seen = self._seen, None
         was_told, self._is_told = self._is_told, False
@@ -112,23 +112,23 @@ class LoopWatch:
         over = msgspec.structs.replace(seen, until=self._now())
         self._over.append(over)
         if was_told:
-            self._log.tell(("standstill over", _place(over)), ended_line(over))
+            self._log.tell(("standstill over", _format_place(over)), format_ended_line(over))
 
-    def standing_still(self) -> Standstill | None:
-        """The one that lasts; None: the loop goes on."""
+    def find_current(self) -> Standstill | None:
+        """The standstill that still lasts; None while the loop goes on."""
         return self._seen
 
-    def last_over(self) -> Standstill | None:
-        """The last one that is over; None: there was none."""
+    def find_last_ended(self) -> Standstill | None:
+        """The last standstill that is over; None if there was none."""
         over = self._over
         return over[-1] if over else None
 
-    def standstills(self) -> Iterable[Standstill]:
-        """The last ones, and the one that lasts."""
+    def list_standstills(self) -> Iterable[Standstill]:
+        """The last standstills, and the one that still lasts."""
         seen = self._seen
         return (*self._over, *(() if seen is None else (seen,)))
 
 
-def _place(standstill: Standstill) -> str:
-    frame = line_to_mend(standstill.trace)
+def _format_place(standstill: Standstill) -> str:
+    frame = find_frame_to_fix(standstill.trace)
     return "" if frame is None else f"{frame.file}:{frame.line}"

@@ -7,14 +7,21 @@ from contextlib import suppress
 from typing import Any
 
 from ..commands import Answer, AnyCommand, Applied
-from ..core.lease import about_of, as_leaving, is_alive, may_retire, on_process_lost, trusted_until
+from ..core.lease import (
+    compute_trusted_until,
+    is_alive,
+    mark_as_leaving,
+    may_retire,
+    on_process_lost,
+    read_process_about,
+)
 from ..errors import StoreError
 from ..loops import Loop, LoopGuard
 from ..model import ProcessRow
-from ..store.base import Renewal, StateStore
 from ..store.committer import Committer
+from ..store.contract import Renewal, StateStore
 from .crash_points import reach
-from .failure_log import OnApplied, unheard
+from .failure_log import OnApplied, ignore_applied
 from .ports import Keeper, Ports
 from .settings import Settings
 
@@ -46,7 +53,7 @@ class Membership:
         instance: str,
         on_lost: Callable[[], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
-        on_applied: OnApplied = unheard,
+        on_applied: OnApplied = ignore_applied,
         standing_still: Callable[[], str] = str,
         about_now: Callable[[str], str] = str,
     ) -> None:
@@ -80,7 +87,7 @@ class Membership:
         self.other_schedulers = 0  # alive at the last renewal
 
     async def register(self, about: str = "{}") -> None:
-        """Enter the store as a new process start; ``about`` says what it runs, as JSON text."""
+        """Register in the store as a new process start; ``about`` says what it runs, as JSON text."""
         self._store.announce(self.instance)
         self._about = self._about_told = about
         left_at = self._ports.clock.monotonic()
@@ -93,19 +100,19 @@ class Membership:
         """Free what dead processes left behind, then keep the lease."""
         self._loop = asyncio.get_running_loop()
         left_at = self._ports.clock.monotonic()
-        self._renewed(await self._store.renew(self.process_no, self._settings.lease_seconds), left_at)
-        self._keeper = self._ports.keep(self._renewals)
+        self._process_renewal(await self._store.renew(self.process_no, self._settings.lease_seconds), left_at)
+        self._keeper = self._ports.keep(self._run_renewals)
 
-    async def say_leaving(self) -> None:
-        """Tell the others that this process was asked to end: should it be killed as it drains, no task is charged."""
-        self._about = as_leaving(self._about)
+    async def announce_leaving(self) -> None:
+        """Tell the others that this process was asked to end, so that no task is charged if it is killed as it drains."""
+        self._about = mark_as_leaving(self._about)
         try:
             await self._store.describe(self.process_no, self._about)
         except StoreError as error:  # then it counts as lost if it is killed now
             logger.info("the others could not be told that this process drains: %s", error)
 
     def distrust(self) -> None:
-        """From now on this process believes in its lease no more, whatever renewals still say."""
+        """Trust the lease no more, whatever renewals still say."""
         self._is_over = True
         self._trusted_until = 0.0
 
@@ -118,24 +125,24 @@ class Membership:
             await self._retire(self.process_no, known_dead=True)
             self._is_retired = True
 
-    def renews(self) -> bool:
-        """Whether the lease is still being renewed."""
+    def is_renewing(self) -> bool:
+        """Returns True if the lease is still being renewed."""
         return self._keeper is not None and self._keeper.is_alive()
 
     def is_trusted(self) -> bool:
-        """Whether this process may still believe in its lease, on its own monotonic clock."""
+        """Returns True if this process may still trust its lease, on its own monotonic clock."""
         return self._ports.clock.monotonic() < self._trusted_until
 
     def _trust_from(self, left_at: float) -> None:
-        self._trusted_until = trusted_until(left_at, self._settings.lease_seconds)
+        self._trusted_until = compute_trusted_until(left_at, self._settings.lease_seconds)
         self._note_alive()
 
     def _note_alive(self) -> None:
-        """On the event loop: it goes on."""
+        """Note that the event loop goes on; runs there."""
         self._seen_alive = self._ports.clock.monotonic()
 
-    async def _renewals(self) -> None:
-        """Off the event loop. Renewal needs progress there: a loop that stands still loses its lease."""
+    async def _run_renewals(self) -> None:
+        """Renew the lease off the event loop. Renewal needs progress of the loop: one that stands still loses its lease."""
         assert self._loop is not None
         try:
             while True:
@@ -159,13 +166,13 @@ class Membership:
             reach("before_renew")
             renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
             reach("after_renew")
-            loop.call_soon_threadsafe(self._renewed, renewal, left_at)
+            loop.call_soon_threadsafe(self._process_renewal, renewal, left_at)
             if self._ports.clock.monotonic() - left_at > self._settings.lease_seconds * QUICK_SHARE:
                 return  # the store is slow: one more question would put off the next renewal
         await self._describe()
 
     async def _describe(self) -> None:
-        """Tell the others that the event loop stands still or stood still: it cannot do that itself."""
+        """Tell the others that the event loop stands still or stood still. Runs off the loop, which cannot do that itself."""
         try:
             about = self._about_now(self._about)
             if about != self._about_told:
@@ -174,12 +181,12 @@ class Membership:
         except Exception as error:  # told at the next renewal; this one must not fail with it
             self._lease_guard.tell(error)
 
-    def about_of(self, process_no: int) -> str:
-        """What another process said of itself at the last renewal; empty when it is not known."""
+    def find_description(self, process_no: int) -> str:
+        """The description of another process at the last renewal; empty when it is not known."""
         return next((other.about for other in self._others if other.process_no == process_no), "")
 
     def _tell_hang(self, seconds: float) -> None:
-        """Once for each standstill."""
+        """Log a standstill, once each."""
         if self._is_hang_told:
             return
         self._is_hang_told = True
@@ -194,7 +201,7 @@ class Membership:
         self.distrust()
         self._on_lost()
 
-    def _renewed(self, renewal: Renewal, left_at: float) -> None:
+    def _process_renewal(self, renewal: Renewal, left_at: float) -> None:
         if self._is_over:  # it was on its way as this process stopped
             return
         if not renewal.renewed:
@@ -244,7 +251,7 @@ class Membership:
                 held,
                 other.process_no,
                 self.instance,
-                was_leaving=about_of(other).leaving,
+                was_leaving=read_process_about(other).leaving,
                 held_from=self._settings.lost_processes_max,
             )
             reach("before_free")

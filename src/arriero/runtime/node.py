@@ -6,28 +6,38 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..commands import Answer, AnyCommand, Claim, Report, Reported, Submit, Take
-from ..core.standstills import Standstill, is_worth_saying, remedy, said_of, standstill_in, what_ran
-from ..core.wording import named
-from ..definitions import Agent
+from ..commands import Answer, AnyCommand, Claim, Report, Submit, Take
+from ..core.task_run import TaskRun
+from ..declare.steps import Agent
 from ..errors import StoreError
-from ..loops import Loop, LoopGuard, Seldom
+from ..explain.format import format_step
+from ..explain.standstills import (
+    Standstill,
+    add_standstill,
+    format_code_that_ran,
+    is_worth_saying,
+    read_standstill,
+    suggest_remedy,
+)
+from ..loops import Loop, LoopGuard, WarningThrottle
 from ..model import StepRow, TaskRow
-from ..store.base import Busy, StateStore
 from ..store.committer import Committer
+from ..store.contract import Busy, StateStore
 from . import crash_points
-from .agent_host import AgentHost, Around
-from .alerting import Alerting
+from .agent_host import AgentHost
+from .alerts import Alerting
+from .attempt_run import Around
 from .code import Code
-from .ending import CANCELLED_SECONDS_MAX, finish
 from .failure_log import FailureLog
 from .leader import Leader
-from .live import LiveTask, code_running
 from .loop_watch import LOOK_SECONDS, Doing, LoopWatch
 from .membership import Membership
 from .ports import Keeper, Ports
-from .scheduler import OnSubmitted, Scheduler
+from .running_code import code_running
+from .scheduler import Scheduler
 from .settings import Settings
+from .shutdown import CANCELLED_SECONDS_MAX, finish
+from .speculative_start import OnSubmitted
 from .supervisor import Supervisor
 from .upkeep import Upkeep
 
@@ -39,14 +49,14 @@ POLL_SECONDS_MAX = 1.0  # between polls of a store that does not answer
 
 
 def _is_repeated(command: AnyCommand) -> bool:
-    """Whether a command is sent again when nobody knows what became of it.
+    """Returns True if a command is sent again when its answer was lost.
 
-    Another claim would take more. Nothing hangs on a late answer, so it is offered once.
+    Another claim would take more tasks. Nothing depends on a late report, so it is sent once.
     """
     return not isinstance(command, Claim | Take) and not (isinstance(command, Report) and command.late)
 
 
-class Session:
+class NodeSession:
     """One process start: from its registration until it stops or is declared lost."""
 
     def __init__(
@@ -58,7 +68,7 @@ class Session:
         ports: Ports,
         settings: Settings,
         roles: frozenset[str],
-        on_end: Callable[[TaskRow, LiveTask], None],
+        on_end: Callable[[TaskRow, TaskRun], None],
         around: Around | None = None,
         about: str = "{}",
         app: str = "",
@@ -82,12 +92,12 @@ class Session:
         self._troubled = False
         self._is_ending = False
         self._loops: dict[Loop, asyncio.Task[None]] = {}  # that must not end before the process does
-        self._batch_trouble = Seldom(logger, ports.clock.monotonic)
+        self._batch_trouble = WarningThrottle(logger, ports.clock.monotonic)
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a set would iterate by address
         self._draining = False
         self.instance = ports.new_instance()
         self.committer: Committer[AnyCommand, Answer] = Committer(
-            crash_points.around(store.apply, "before_commit", "after_commit"),
+            crash_points.wrap_write(store.apply, "before_commit", "after_commit"),
             sleep=ports.clock.sleep,
             monotonic=ports.clock.monotonic,
             repeat=_is_repeated,
@@ -125,10 +135,7 @@ class Session:
             self._agents_given,
             **of_app,
             process_no=process_no,
-            report=self._report,
-            report_late=self._report_late,
             is_trusted=self.membership.is_trusted,
-            on_taken=self._note_taken,
             around=self._around,
         )
         self.scheduler = Scheduler(
@@ -142,6 +149,7 @@ class Session:
             others=lambda: self.membership.other_schedulers,
             on_applied=self._failures.note,
         )
+        self.agents.recorder = self.scheduler
         self.supervisor = Supervisor(**common, on_applied=self._failures.note, standstills=self._standstills)
         self.leader = Leader(
             self.supervisor.tick,
@@ -153,7 +161,7 @@ class Session:
         )
         self._watch_loop()
         try:
-            self.committer.start(lambda: self._loop_ended(Loop.COMMITTER))
+            self.committer.start(lambda: self._process_loop_end(Loop.COMMITTER))
             await self.agents.start()
             await self.membership.start()
         except BaseException:  # a resource cannot be opened, the store is gone, or nobody wants it any more
@@ -163,7 +171,7 @@ class Session:
             self._begin(Loop.LEADER, self.leader.run())
             self._begin(Loop.RECOVERY, self.leader.recover())
             if self._upkeep is not None:
-                self._begin(Loop.UPKEEP, self._upkeep.run(self.leader.leads))
+                self._begin(Loop.UPKEEP, self._upkeep.run(self.leader.is_leading))
             if self._alerting is not None:
                 self._begin(Loop.ALERTS, self._alerting.run())
         self._begin(Loop.POLL, self._poll())
@@ -181,52 +189,52 @@ class Session:
         self._watching = self._ports.watch(self._loop_watch.look, LOOK_SECONDS)
 
     def _doing(self, loop: asyncio.AbstractEventLoop) -> Doing:
-        """What runs on the event loop just now; asked from another thread."""
+        """Describe what runs on the event loop now; called from another thread."""
         if (task := code_running.get(loop)) is not None:
             return Doing(f"the code of workflow {task.workflow}, task {task.task_id}", code_of_workflow=True)
-        attempted = self.agents.attempted_by(asyncio.current_task(loop))
-        return Doing() if attempted is None else Doing(f"{named(attempted[0])} of task {attempted[1]}")
+        attempted = self.agents.find_attempt(asyncio.current_task(loop))
+        return Doing() if attempted is None else Doing(f"{format_step(attempted[0])} of task {attempted[1]}")
 
     def _standing_still(self) -> str:
-        seen = None if self._loop_watch is None else self._loop_watch.standing_still()
-        return "" if seen is None else f"{what_ran(seen)}; {remedy(seen)}"
+        seen = None if self._loop_watch is None else self._loop_watch.find_current()
+        return "" if seen is None else f"{format_code_that_ran(seen)}; {suggest_remedy(seen)}"
 
     def _about_now(self, about: str) -> str:
-        """What this process says of itself by now; asked from another thread."""
+        """Describe this process as it is now; called from another thread."""
         watch = self._loop_watch
         if watch is None:
             return about
-        if (seen := watch.standing_still()) is not None and is_worth_saying(seen):
-            return said_of(about, seen, lasts=True)
-        over = watch.last_over()
-        return said_of(about, over, lasts=False) if over is not None and is_worth_saying(over) else about
+        if (seen := watch.find_current()) is not None and is_worth_saying(seen):
+            return add_standstill(about, seen, lasts=True)
+        over = watch.find_last_ended()
+        return add_standstill(about, over, lasts=False) if over is not None and is_worth_saying(over) else about
 
     def _standstills(self, step: StepRow) -> Iterable[Standstill]:
-        """Of the process that runs a step, ours or another, as far as they are known here."""
+        """The known standstills of the process that runs a step."""
         if step.locked_by is None or self._loop_watch is None:
             return ()
         if step.locked_by == self.membership.process_no:
-            return self._loop_watch.standstills()
-        said = standstill_in(self.membership.about_of(step.locked_by), self._store.now())
+            return self._loop_watch.list_standstills()
+        said = read_standstill(self.membership.find_description(step.locked_by), self._store.now())
         return () if said is None else (said,)
 
-    def loops_alive(self) -> dict[Loop, bool]:
-        """Of each loop that was begun whether it lives. Cheap."""
+    def list_loop_liveness(self) -> dict[Loop, bool]:
+        """Returns for each loop that was begun if it lives. Cheap."""
         alive = {loop: not task.done() for loop, task in self._loops.items()}
         if self._loops:  # it has started
-            alive[Loop.LEASE] = self.membership.renews()
+            alive[Loop.LEASE] = self.membership.is_renewing()
             alive[Loop.COMMITTER] = self.committer.is_alive()
-            alive[Loop.REREADING] = self.scheduler._rereading.is_alive()
+            alive[Loop.REREADING] = self.scheduler.is_reloading_alive()
             if self._watching is not None:
                 alive[Loop.LOOP_WATCH] = self._watching.is_alive()
         return alive
 
     def _begin(self, loop: Loop, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loops[loop] = self._create_task(coroutine)
-        task.add_done_callback(lambda _: self._loop_ended(loop))
+        task.add_done_callback(lambda _: self._process_loop_end(loop))
 
-    def _loop_ended(self, loop: Loop) -> None:
-        """No exception ends one; should it end all the same, the process must not go on as if it worked."""
+    def _process_loop_end(self, loop: Loop) -> None:
+        """Begin again as a new process. No exception ends a loop; if one ends all the same, the process does not work."""
         if not self._is_ending:
             logger.error("the loop %s has ended: this process begins again as a new one", loop)
             self.lost.set()
@@ -240,10 +248,10 @@ class Session:
     def _create_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks[task] = None
-        task.add_done_callback(self._spawned_ended)
+        task.add_done_callback(self._process_task_end)
         return task
 
-    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+    def _process_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a part of the process broke: %r", error, exc_info=error)
@@ -258,23 +266,13 @@ class Session:
         else:
             self._batch_trouble.warn("a batch could not be written: %r", error, unexpected=True)
 
-    def _report(self, step: StepRow, report: Any) -> None:
-        if not self.scheduler.offer(step, report):
-            self.scheduler.report_alone(report)
-
-    def _report_late(self, report: Reported) -> None:
-        self.scheduler.report_late(report)
-
-    def _note_taken(self, step: StepRow) -> None:
-        self.scheduler.note_taken(step)
-
     # --- polling is the truth, wake-ups are hints
     def hint(self) -> None:
-        """Something was submitted here."""
+        """Claim soon: something was submitted here."""
         self.scheduler.claim_soon()
 
     def look(self) -> None:
-        """Another process may have brought something: ask the store now, not only at the next poll."""
+        """Ask the store now instead of at the next poll: another process may have written something."""
         self._wake.set()
 
     async def _poll(self) -> None:
@@ -290,7 +288,7 @@ class Session:
             await clock.idle(self._wake, trouble_wait or wait)
 
     async def _look_once(self, wait: float) -> float:
-        """What is due, and what came in; answers how long to wait for the next look."""
+        """Ask what is due and what came in. Returns how long to wait for the next poll."""
         due = await self._store.due(tuple(self._codes), tuple(self.agents.agents), self._app)
         if due.tasks and self._codes:
             self.scheduler.claim_soon()
@@ -301,14 +299,14 @@ class Session:
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
     async def _settle(self) -> None:
-        """News from other processes, what a lost answer left unknown, and tasks that wait long."""
+        """Take up news from other processes, what a lost answer left unknown, and tasks that wait long."""
         await self.scheduler.look_for_news()
         if self._troubled:
             self._troubled = False
             try:
-                lost = self.agents.unsure_places()
+                lost = self.agents.list_unsure_places()
                 await self.scheduler.reconcile()
-                self.agents.reconciled(lost)
+                self.agents.free_reconciled_places(lost)
             except BaseException:
                 self._troubled = True
                 raise
@@ -319,7 +317,7 @@ class Session:
 
     # --- the end
     async def drain(self) -> None:
-        """Take nothing new, let attempts end, put down every task, say that nothing is held.
+        """Take nothing new, let attempts end, put down every task, retire.
 
         Cancelled, or broken, it drops everything instead: nothing goes on that nobody would end.
         """
@@ -338,21 +336,21 @@ class Session:
 
     async def _put_down_all(self) -> None:
         self._draining = True
-        self._spawn(self.membership.say_leaving())
+        self._spawn(self.membership.announce_leaving())
         self.scheduler.drain()
         self.agents.stop_taking()
-        await self.agents.drained()
+        await self.agents.wait_until_drained()
         give_up_at = self._ports.clock.monotonic() + DRAIN_SECONDS_MAX
         while not self.lost.is_set() and (self.scheduler.is_busy() or self.agents.is_busy()):
             if not self.agents.is_busy() and self._ports.clock.monotonic() > give_up_at:
                 logger.warning("some tasks could not be put down; they are freed once this process is retired")
                 break
-            await self.agents.drained()  # also what a commit under way has begun meanwhile
+            await self.agents.wait_until_drained()  # also what a commit under way has begun meanwhile
             self.scheduler.put_down_idle(all_idle=True)
             await self._ports.clock.sleep(0.01)
 
     async def abandon(self, *, retire: bool = False) -> None:
-        """Drop everything and write nothing but that this process is gone. May be called again, and after ``drain``.
+        """Drop everything and write only that this process is gone. May be called again, and after ``drain``.
 
         Args:
             retire: say at once that nothing is held any more. Not if an attempt goes on although it was cancelled, or in
@@ -364,7 +362,7 @@ class Session:
         self.scheduler.abandon()
         self.committer.abandon()
         try:
-            await self.agents.dropped()
+            await self.agents.wait_until_dropped()
             await self._stop_tasks()
             if retire:
                 with suppress(StoreError):  # its lease runs out by itself
@@ -400,9 +398,9 @@ class Session:
 class Node:
     """The roles of an App in this process; a process declared lost begins again under a new name."""
 
-    def __init__(self, make_session: Callable[[], Session]) -> None:
+    def __init__(self, make_session: Callable[[], NodeSession]) -> None:
         self._make_session = make_session
-        self.session: Session | None = None
+        self.session: NodeSession | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -423,8 +421,8 @@ class Node:
             if guard.failed:
                 await session.pause(BEGIN_AGAIN_SECONDS)
 
-    async def _begin_again(self, lost: Session) -> Session:
-        """A new start, however long the store or a resource stays away."""
+    async def _begin_again(self, lost: NodeSession) -> NodeSession:
+        """Start a new session, however long the store or a resource stays away."""
         self.session = None
         logger.error("this process was declared lost (frozen, or cut off from the store); it begins again as a new one")
         self._leaving = asyncio.get_running_loop().create_task(self._leave(lost))
@@ -439,27 +437,27 @@ class Node:
                 await lost.pause(BEGIN_AGAIN_SECONDS)
 
     @staticmethod
-    async def _leave(session: Session) -> None:
+    async def _leave(session: NodeSession) -> None:
         try:
             await session.abandon()
         except Exception:
             logger.exception("what the lost process had open could not be closed")
 
     def hint(self) -> None:
-        """Something was submitted in this process."""
+        """Claim soon: something was submitted in this process."""
         if self.session is not None:
             self.session.hint()
 
-    def drives(self, task_no: int) -> bool:
-        """Whether this process holds a task now."""
-        return self.session is not None and task_no in self.session.scheduler.live
+    def is_driving(self, task_no: int) -> bool:
+        """Returns True if this process holds the task now."""
+        return self.session is not None and task_no in self.session.scheduler.drivers
 
     def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
-        """See ``Scheduler.begin_with``; None also while this process begins again."""
-        return (command, None) if self.session is None else self.session.scheduler.begin_with(command)
+        """See ``SpeculativeStarts.begin_with``; None also while this process begins again."""
+        return (command, None) if self.session is None else self.session.scheduler.starts.begin_with(command)
 
     def look(self) -> None:
-        """Another process may have brought something."""
+        """Ask the store now: another process may have written something."""
         if self.session is not None:
             self.session.look()
 

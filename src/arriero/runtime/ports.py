@@ -1,6 +1,6 @@
-"""The doors of time, chance and process life. Everything in the runtime that waits or draws goes through these.
+"""Ports for time, chance and threads. Everything in the runtime that waits or draws goes through these.
 
-The simulator and ``arriero.testing`` put other things behind them; nothing else in the runtime differs there.
+The simulator and ``arriero.testing`` replace them; nothing else in the runtime differs there.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """Something that will be called; until then it can be cancelled."""
+    """A callback that is due later and can be cancelled until then."""
 
     def cancel(self) -> None: ...
 
 
-class Clock(Protocol):
+class ProcessClock(Protocol):
     """A process's own time; the store has its own."""
 
     def monotonic(self) -> float:
@@ -46,21 +46,21 @@ class Clock(Protocol):
 
 
 class Ports(Protocol):
-    """All doors together."""
+    """All ports together."""
 
-    clock: Clock
+    clock: ProcessClock
     random: random.Random
 
     def new_instance(self) -> str:
-        """An id for one process start, never used before."""
+        """Make an id for one process start, never used before."""
         ...
 
     def new_task_id(self) -> str:
-        """An id for a task the user gave none; later ones sort after earlier ones."""
+        """Make an id for a task without one; later ones sort after earlier ones."""
         ...
 
-    async def in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
-        """Run a plain function aside; ``on_done`` is called when it has really ended, waited for or not."""
+    async def run_in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
+        """Run a plain function in a thread; ``on_done`` is called when it has ended, even if nobody waits any more."""
         ...
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> "Keeper":
@@ -76,7 +76,7 @@ Look = Callable[[Callable[[], FrameType | None]], None]  # it is given how to fi
 
 
 class Keeper(Protocol):
-    """What goes on off the event loop."""
+    """Work off the event loop."""
 
     def is_alive(self) -> bool: ...
 
@@ -92,8 +92,7 @@ class LoopClock:
     workflow code is on its own loop, which has no clock to give.
     """
 
-    def monotonic(self) -> float:
-        return seconds_since_boot()
+    monotonic = staticmethod(seconds_since_boot)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -141,7 +140,7 @@ class ThreadKeeper:
 
 
 class ThreadWatch:
-    """Looks in a thread at the event loop on which this is made."""
+    """Watches, in a thread, the event loop on which it is made."""
 
     def __init__(self, look: Look, seconds: float) -> None:
         self._look = look
@@ -167,7 +166,7 @@ class SystemPorts:
     """The real machine."""
 
     def __init__(self) -> None:
-        self.clock: Clock = LoopClock()
+        self.clock: ProcessClock = LoopClock()
         self.random = random.Random(secrets.randbits(64))
         self._pid = os.getpid()
         self._pools: dict[str, ThreadPoolExecutor] = {}
@@ -183,7 +182,7 @@ class SystemPorts:
         # Not from the system's source: asking that gives up the interpreter's lock, thousands of times a second.
         return f"{time_ns() // 1000:013x}{self.random.getrandbits(40):010x}"
 
-    async def in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
+    async def run_in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
         if pool not in self._pools:
             self._pools[pool] = ThreadPoolExecutor(size, thread_name_prefix=f"arriero-{pool}")
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""How a node behaves; what cannot work is refused at construction."""
+"""Settings of a node. Values that cannot work are refused at construction."""
 
 from collections.abc import Iterable
 
@@ -10,8 +10,8 @@ from ..errors import DefinitionError, InvalidInput
 ROLES = ("scheduler", "agents", "supervisor")
 
 
-def checked_roles(roles: Iterable[str] | None) -> frozenset[str]:
-    """The roles to run; None means all. Raises InvalidInput naming an unknown one."""
+def check_roles(roles: Iterable[str] | None) -> frozenset[str]:
+    """Check the roles to run; None means all. Raises InvalidInput naming an unknown one."""
     chosen = frozenset(ROLES if roles is None else roles)
     if unknown := chosen - set(ROLES):
         raise InvalidInput(f"role {min(unknown)!r} is not known; roles are {', '.join(ROLES)}")

@@ -1,13 +1,13 @@
-"""Submissions on their way to the store: so many at once, the others in line; some begin here in the same commit."""
+"""Sends submissions to the store, a limited number at once. Some tasks begin here in the same commit."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..commands import Refusal, Submit, Submitted
-from ..store.base import StateStore
 from ..store.committer import Committer
+from ..store.contract import StateStore
 from . import crash_points
-from .line import Line
+from .admission_queue import AdmissionQueue
 from .ports import Ports
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ ON_THE_WAY_MAX = 400  # enough for large commits, few enough that a high priorit
 
 
 class Submissions:
-    """Of one App, from its opening to its closing. At most ``ON_THE_WAY_MAX`` are put before their answers come, besides those
-    that come again after another transaction's end.
+    """The submissions of one App. At most ``ON_THE_WAY_MAX`` are unanswered, not counting those sent again after another
+    transaction's end.
 
     Args:
         node: what runs in this process, if anything, and may begin with a task at once.
@@ -26,20 +26,20 @@ class Submissions:
 
     def __init__(self, store: StateStore, ports: Ports, node: "Callable[[], Node | None]") -> None:
         self._node = node
-        self._line = Line(lambda: ON_THE_WAY_MAX - self._committer.on_the_way)
+        self._admission_queue = AdmissionQueue(lambda: ON_THE_WAY_MAX - self._committer.on_the_way)
         self._committer: Committer[Submit, Submitted | Refusal] = Committer(
-            crash_points.around(store.submit, "before_submit_commit", "after_submit_commit"),
+            crash_points.wrap_write(store.submit, "before_submit_commit", "after_submit_commit"),
             sleep=ports.clock.sleep,
             monotonic=ports.clock.monotonic,
             repeat=lambda _: False,
             on_trouble=lambda _: None,
-            on_batch=self._line.admit,
+            on_batch=self._admission_queue.admit,
         )
         self._committer.start()
 
     async def ask(self, command: Submit) -> Submitted | Refusal:
         """Commit a submission and wait for its answer. Raises StoreError."""
-        await self._line.enter(command.priority, command.convoy)
+        await self._admission_queue.enter(command.priority, command.convoy)
         # Until the command is put nothing may be waited for: the place is used up, and the line may be closing.
         node = self._node()
         if node is None:
@@ -53,12 +53,12 @@ class Submissions:
         return await self._committer.ask(begun, lambda answer: on_answer(answer, self._committer.left_at))
 
     def hurry(self) -> None:
-        """Send nothing more: who waits is told so at once, but for those whose commit is on its way."""
+        """Send nothing more. Waiting callers are refused at once, except those whose commit is on its way."""
         self._committer.hurry()
 
     async def close(self) -> None:
         """Commit what waits, take nothing more."""
         try:
-            await self._line.close()
+            await self._admission_queue.close()
         finally:
             await self._committer.stop()

@@ -1,4 +1,4 @@
-"""On the leader: overdue and failed, then decide, then apply. It knows no business rule and needs no user code."""
+"""Recovers overdue and failed steps, on the leader: load, decide, apply. It knows no business rule and needs no user code."""
 
 import asyncio
 import logging
@@ -7,13 +7,13 @@ from functools import partial
 
 from ..commands import Answer, AnyCommand, Applied, EndByLimit, FreeTask, Outcome, Recover
 from ..core.lease import on_stuck
-from ..core.standstills import Standstill, expired, in_the_way
 from ..core.supervision import on_limit_passed, on_overdue, on_starved
 from ..errors import StoreError
+from ..explain.standstills import Standstill, build_expiry_failure, find_standstill_in_the_way
 from ..model import Instant, Loaded, StepRow
-from ..store.base import Overdue, StateStore
 from ..store.committer import Committer
-from .failure_log import OnApplied, unheard
+from ..store.contract import Overdue, StateStore
+from .failure_log import OnApplied, ignore_applied
 from .ports import Ports
 from .settings import Settings
 
@@ -42,7 +42,7 @@ class Supervisor:
         ports: Ports,
         settings: Settings,
         actor: str,
-        on_applied: OnApplied = unheard,
+        on_applied: OnApplied = ignore_applied,
         standstills: Callable[[StepRow], Iterable[Standstill]] = lambda _: (),
     ) -> None:
         self._store = store
@@ -56,15 +56,15 @@ class Supervisor:
         self.refused = 0
 
     async def tick(self, term: int) -> int:
-        """One pass under a term; answers how many commands were written by its end."""
+        """Make one pass under a term. Returns how many commands were written by its end."""
         overdue = await self._store.load_overdue(self._settings.batch_max, self._settings.progress_seconds)
         written = 0
         of_this_pass: set[Subject] = set()
         all_answered = asyncio.Event()
 
-        def answered(command: Decision, answer: Answer | BaseException) -> None:
+        def count_answer(command: Decision, answer: Answer | BaseException) -> None:
             nonlocal written
-            subject = _subject(command)
+            subject = _build_subject(command)
             if isinstance(answer, Applied):
                 written += 1
                 self._on_applied(command, answer)
@@ -75,11 +75,11 @@ class Supervisor:
                 all_answered.set()
 
         for command in self._decide(overdue, term):
-            subject = _subject(command)
+            subject = _build_subject(command)
             if subject not in self._asked:
                 self._asked.add(subject)
                 of_this_pass.add(subject)
-                self._committer.put(command, partial(answered, command))
+                self._committer.put(command, partial(count_answer, command))
         if of_this_pass:
             await self._ports.clock.idle(all_answered, ANSWER_SECONDS)
         return written
@@ -92,10 +92,10 @@ class Supervisor:
         decisions += [
             partial(on_stuck, loaded, self._actor, term, self._settings.lost_processes_max) for loaded in overdue.stuck
         ]
-        return [command for decide in decisions if (command := self._decided(decide)) is not None]
+        return [command for decide in decisions if (command := self._try_to_decide(decide)) is not None]
 
-    def _decided(self, decide: Callable[[], Decision]) -> Decision | None:
-        """A row nobody can decide about (another release wrote it) must not keep the others from their recovery."""
+    def _try_to_decide(self, decide: Callable[[], Decision]) -> Decision | None:
+        """Decide, or log the failure: a row that cannot be decided about (another release wrote it) must not block the others."""
         try:
             return decide()
         except Exception:
@@ -103,8 +103,8 @@ class Supervisor:
             return None
 
     def _on_expired(self, step: StepRow, now: Instant, term: int) -> Recover:
-        standstill = in_the_way(step, self._standstills(step))
-        why = None if standstill is None else expired(step, standstill)
+        standstill = find_standstill_in_the_way(step, self._standstills(step))
+        why = None if standstill is None else build_expiry_failure(step, standstill)
         outcome = on_overdue(step, now, jitter=self._ports.random.random(), why=why)
         return self._recover(step, outcome, term, starved=False)
 
@@ -134,6 +134,6 @@ class Supervisor:
         self.refused += not isinstance(answer, Applied)
 
 
-def _subject(command: Decision) -> Subject:
+def _build_subject(command: Decision) -> Subject:
     number = command.step_no if isinstance(command, Recover) else command.task_no
     return type(command), number, command.fence

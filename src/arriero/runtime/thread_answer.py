@@ -1,11 +1,11 @@
-"""What a plain function answers in its thread, also when nobody waits for it any more."""
+"""Keeps the result of a plain function in a thread, even if nobody waits for it any more."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 class ThreadAnswer:
-    """Calls a function once and keeps what it answered.
+    """Calls a function once and keeps its result.
 
     The attempt's own wait is cancelled when its time is over; the thread goes on, and its answer would be dropped with
     the future that nobody waits for.
@@ -29,11 +29,11 @@ class ThreadAnswer:
         return self._value
 
     def is_given(self) -> bool:
-        """Whether the function has ended. False also of one that never began."""
+        """Returns True if the function has ended; False also if it never began."""
         return self._is_given
 
     def value(self) -> Any:
-        """What it returned. Raises what it raised. Only once it has ended."""
+        """Return the function's result, or raise what it raised. Only once it has ended."""
         if self._error is not None:
             raise self._error
         return self._value

@@ -1,7 +1,7 @@
-"""What a store must be rid of by itself: statuses that nobody acknowledged for too long. Done by whoever leads.
+"""Periodic cleanup of a store by the leader: it removes statuses that nobody acknowledged for too long.
 
-And what a submitter that died left half done: tasks of an opened ledger that are still to be let go, and those of a refused
-one that are still to be removed.
+It also finishes the work of a submitter that died: it releases the tasks of an opened ledger and removes those of a refused
+one.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from ..errors import StoreError, UnreadableRow
 from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
-from ..store.base import StateStore
+from ..store.contract import StateStore
 from .ports import Ports
 
 logger = logging.getLogger("arriero")
@@ -22,7 +22,7 @@ AGAIN_SECONDS = (
     10.0  # after a duty failed: a table that somebody keeps locked must not cost the other duties their time
 )
 LOOK_SECONDS = 0.25  # between looks whether something is due
-UNREADABLE_SECONDS = 5.0  # between looks at what could not be read: a person who mends it soon sees that it goes on
+UNREADABLE_SECONDS = 5.0  # between looks at what could not be read: a person who fixes it soon sees that it goes on
 LEDGERS = 20  # that one pass goes on with
 BATCH = 500  # statuses dropped, or tasks of a ledger let go, in one transaction
 ACTOR = "upkeep"
@@ -53,14 +53,14 @@ class Upkeep:
         }
 
     async def run(self, leads: Callable[[], bool]) -> None:
-        """Until cancelled. ``leads``: whether this process leads now; else it is done by another one."""
+        """Run until cancelled, in the passes in which ``leads`` returns True."""
         while True:
             if leads():
                 await self.tick()
             await self._ports.clock.idle(self._never, LOOK_SECONDS)
 
     async def tick(self) -> None:
-        """What is due of it, at most a batch of each. A duty that fails keeps the others from nothing."""
+        """Do each duty that is due, at most a batch of it. A duty that fails does not stop the others."""
         now = self._ports.clock.monotonic()
         for duty in [duty for duty, due in self._due.items() if due <= now]:
             self._due[duty] = now + AGAIN_SECONDS
@@ -84,7 +84,7 @@ class Upkeep:
         return PASS_SECONDS if dropped < BATCH else 0.0  # else more is waiting, for the next pass
 
     async def _go_on_with_ledgers(self) -> float:
-        """One that cannot go on just now keeps no other waiting."""
+        """Go on with unfinished ledgers. One that cannot go on now does not block the others."""
         before = await self._store.list_ledgers((LedgerState.OPENED, LedgerState.DISCARDING), limit=LEDGERS)
         done = False
         for ledger in before:

@@ -1,11 +1,10 @@
 """The state store: the durable record and the only truth."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput, StoreError
-from .base import StateStore
-from .masking import masked
+from .contract import StateStore
+from .masking import mask_url
 
 if TYPE_CHECKING:  # it loads sqlite3, which only who has a file pays for
     from .migrate import Schema
@@ -26,7 +25,7 @@ def open_store(url: str) -> StateStore:
 
         return SqliteStore(path)
     if url == "memory://":
-        from .memory import MemoryStore
+        from .memory.store import MemoryStore
 
         return MemoryStore()
     _need_postgres(url)
@@ -51,6 +50,8 @@ def existing_store(url: str) -> StateStore:
 
 
 def _refuse_absent_file(path: str) -> None:
+    from pathlib import Path
+
     from .sqlite.connection import holds_store
 
     if not Path(path).exists():
@@ -79,7 +80,7 @@ def schema_of(url: str) -> "Schema":
 def _path_of(url: str) -> str | None:
     """The file that a URL names, as it stands there; None: it names another store."""
     if "\0" in url:
-        raise InvalidInput(f"store {masked(url)!r} holds a NUL character; use sqlite:///PATH")
+        raise InvalidInput(f"store {mask_url(url)!r} holds a NUL character; use sqlite:///PATH")
     scheme, separator, rest = url.partition("://")
     if not separator or scheme != "sqlite" or not rest.startswith("/") or len(rest) == 1:
         return None
@@ -95,7 +96,7 @@ def _need_postgres(url: str) -> None:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in POSTGRES:
         raise InvalidInput(
-            f"store {masked(url)!r} is not known; use sqlite:///PATH (four slashes for an absolute path)"
+            f"store {mask_url(url)!r} is not known; use sqlite:///PATH (four slashes for an absolute path)"
             " or postgresql://USER@HOST/DATABASE"
         )
     try:

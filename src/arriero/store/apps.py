@@ -1,12 +1,12 @@
-"""What the stores share about Apps that come to a store together."""
+"""Refusal of an App whose code has the names of another App's, the same for all stores."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..core.apps import NOT_SAID, why_not_alone
-from ..core.telling import Event
+from ..core.apps import find_name_conflict
 from ..errors import AppCollision
+from ..events.store import AppRenamed, ProcessStarted
 from ..model import ProcessAbout
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
@@ -15,8 +15,8 @@ _read_about = msgspec.json.Decoder(ProcessAbout).decode
 def refuse_collision(
     about: str, known: Iterable[str], count_unsaid: Callable[[Sequence[str]], Mapping[str, int]]
 ) -> None:
-    """Raises AppCollision: see ``core.apps.why_not_alone``, whose arguments these are, as JSON texts."""
-    why = why_not_alone(_read_about(about), [_as_told(text) for text in set(known)], count_unsaid)
+    """Raises AppCollision: see ``core.apps.find_name_conflict``, whose arguments these are, as JSON texts."""
+    why = find_name_conflict(_read_about(about), [_as_told(text) for text in set(known)], count_unsaid)
     if why is not None:
         raise AppCollision(why)
 
@@ -29,13 +29,11 @@ def _as_told(about: str) -> ProcessAbout:
         return ProcessAbout()
 
 
-def process_started(process_no: int, about: str) -> Event:
+def process_started(process_no: int, about: str) -> ProcessStarted:
     """The event of a process start; with its App, where it names one."""
-    app = _read_about(about).app
-    event: Event = {"type": "process.started", "process": process_no}
-    return event if app == NOT_SAID else {**event, "app": app}
+    return ProcessStarted(process_no, _read_about(about).app)
 
 
-def app_renamed(old: str, new: str, count: int, reason: str) -> Event:
+def app_renamed(old: str, new: str, count: int, reason: str) -> AppRenamed:
     """The event of a store whose tasks of one App are another's from now on."""
-    return {"type": "app.renamed", "from": old, "app": new, "tasks": count, "reason": reason}
+    return AppRenamed(old, new, count, reason)

@@ -1,30 +1,29 @@
-"""What a store tells of attempts; part of the contract in ``store.base``. How it is judged stands in ``core.outages``."""
+"""Reading of recent attempts, a part of the contract in ``store.contract``; ``explain.outages`` judges them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..core.attempts import (
+from ..inspection.attempts import (
     AttemptEnd,
     AttemptSurvey,
     RecordedEnd,
     Requests,
     Retrying,
-    failure_in,
-    recorded_ends,
-    with_agents,
+    read_attempt_ends,
+    read_failure,
+    resolve_agents,
 )
-from ..core.moves import UNDO_PREFIX
-from ..model import Instant, StepKind, StepState
+from ..model import UNDO_PREFIX, Instant, StepKind, StepState
 
 LOOKED_AT_MAX = 1_000  # steps of each Agent that are tried again, and as many attempts under way
 COMMITS_MAX = 10_000  # of the history's end: hours where little goes on, some seconds of a store that is busy
 
 
 class AttemptStore(Protocol):
-    """What a store tells of attempts. Nothing is changed."""
+    """Reads recent attempts; changes nothing."""
 
     async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
-        """What attempts did lately, and what is tried again.
+        """Recent attempts, and the steps that are tried again.
 
         Args:
             steps: of each Agent's requests so many are looked at, those whose time comes last; and so many of all
@@ -55,14 +54,14 @@ def retrying_of(row: Sequence[Any]) -> Retrying:
         step=f"{UNDO_PREFIX if of['kind'] == StepKind.COMPENSATION else ''}{label}",
         attempt=of["attempt"],
         failure_count=of["failure_count"],
-        failure=failure_in(of["failure"]),
+        failure=read_failure(of["failure"]),
         is_running=is_running,
         next_at=None if is_running else of["not_before"],
     )
 
 
 def requests_of(due: Sequence[Sequence[Any]], running: Sequence[Sequence[Any]]) -> tuple[Requests, ...]:
-    """What each Agent is asked for, by name.
+    """Open requests of each Agent, by name.
 
     Args:
         due: agent, number of due requests, since when the oldest is due, number of those that are due later.
@@ -90,6 +89,6 @@ def ends_in(
         newest_first: task_no, instant and events of each; ``limit``: how many were asked for.
         agents_of: the Agents of steps by their numbers.
     """
-    ends: list[RecordedEnd] = recorded_ends(reversed(newest_first))
+    ends: list[RecordedEnd] = read_attempt_ends(reversed(newest_first))
     agents = agents_of(sorted({end.step_no for end in ends}))
-    return with_agents(ends, agents), newest_first[-1][1] if len(newest_first) >= limit > 0 else None
+    return resolve_agents(ends, agents), newest_first[-1][1] if len(newest_first) >= limit > 0 else None

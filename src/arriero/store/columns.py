@@ -1,4 +1,4 @@
-"""Which columns the tables have in every database, in the order of the model's fields, and which of them change."""
+"""Columns of the tables in every database, in the order of the model's fields, and those that change."""
 
 from collections.abc import Iterable
 
@@ -57,6 +57,6 @@ TASK_COUNTS = (
 )  # fmt: skip
 
 
-def listed(columns: Iterable[str], table: str = "") -> str:
+def list_columns(columns: Iterable[str], table: str = "") -> str:
     """Column names for a SELECT, qualified with a table's alias if one is given."""
     return ", ".join(f"{table}.{column}" if table else column for column in columns)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ..errors import ArrieroError, StoreError
 from ..loops import Loop, LoopGuard
-from .base import Busy, Unanswered, Unwritten
+from .contract import Busy, Unanswered, Unwritten
 
 C = TypeVar("C")
 A = TypeVar("A")
@@ -120,7 +120,7 @@ class Committer(Generic[C, A]):
             waiting.cancel()
 
     def is_alive(self) -> bool:
-        """Whether somebody commits what is put."""
+        """Returns True if somebody commits what is put."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -130,7 +130,7 @@ class Committer(Generic[C, A]):
 
     @property
     def _has_ended(self) -> bool:
-        """Whether what is put from now on would be committed by nobody."""
+        """Returns True if nobody would commit what is put from now on."""
         return self._stopping and (self._hurried or not self.is_alive())
 
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
@@ -226,7 +226,7 @@ class Committer(Generic[C, A]):
             return
 
     def _put_again(self, asked: _Asked[C, A], busy: Busy) -> None:
-        """What another transaction stands in the way of waits by itself; the others go on."""
+        """Put commands again, each by itself, that another transaction stands in the way of; the others go on."""
         now = self._monotonic()
         asked.busy_since = now if asked.busy_since is None else asked.busy_since
         gives_up = now - asked.busy_since > BUSY_SECONDS_MAX and not self._repeat(asked.command)
@@ -251,7 +251,7 @@ class Committer(Generic[C, A]):
                 self._wake.set()
 
     def _to_repeat(self, batch: list[_Asked[C, A]], error: StoreError) -> list[_Asked[C, A]]:
-        """What is sent again; the others are told. A process that ends does not wait for a silent store."""
+        """Return the commands to send again, and answer the others. A process that ends does not wait for a silent store."""
         again: list[_Asked[C, A]] = []
         for asked in batch:
             if not self._stopping and self._repeat(asked.command):

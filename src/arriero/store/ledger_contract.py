@@ -1,4 +1,4 @@
-"""What a store offers for ledgers; part of the contract in ``store.base``. What a ledger is stands in ``core.ledgers``."""
+"""Ledgers, a part of the contract in ``store.contract``; ``core.ledgers`` defines them."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from ..model import LedgerRow, LedgerState
 
 
 class LedgerStore(Protocol):
-    """What a store offers for ledgers. Every call is one transaction, guarded, so that repeating it is safe."""
+    """Ledgers. Every call is one guarded transaction, so repeating it is safe."""
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         """The ledger of that id, as far as it is written; a new one when there is none."""

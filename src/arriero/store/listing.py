@@ -4,12 +4,12 @@ ASCENDING = "ORDER BY task_no\n"
 DESCENDING = "ORDER BY task_no DESC\n"
 
 
-def newest_first(filtered: str) -> str:
+def order_newest_first(filtered: str) -> str:
     """The statement with the task submitted last first."""
     assert filtered.count(ASCENDING) == 1
     return filtered.replace(ASCENDING, DESCENDING)
 
 
-def counted(filtered: str) -> str:
+def build_count(filtered: str) -> str:
     """The statement that counts what the other one finds, up to its limit."""
     return f"SELECT count(*) FROM (\n{filtered}\n) AS meant"

@@ -1,7 +1,6 @@
-"""URLs as people may see them, without what logs somebody in: ``masked`` for stores, ``masked_webhook`` for webhooks."""
+"""Masking of credentials in the URLs that people see: ``mask_url`` for stores, ``mask_webhook`` for webhooks."""
 
 import re
-from urllib.parse import unquote
 
 MASK = "***"
 # Up to the last @ before a query: a password may hold what it should not. Then the same for one that holds even a "?".
@@ -17,7 +16,7 @@ _WEBHOOK = re.compile(
 )
 
 
-def masked(url: str) -> str:
+def mask_url(url: str) -> str:
     """The URL without users and passwords. It need not be a right one: what is refused is shown, too."""
     for user in _USERS:
         url = re.sub(user, f"{MASK}@", url)
@@ -25,11 +24,13 @@ def masked(url: str) -> str:
 
 
 def holds_password(text: str) -> bool:
-    """Whether a password may be in what may be the URL of a store."""
+    """Returns True if a text, perhaps a store's URL, may hold a password."""
+    from urllib.parse import unquote  # it loads a lot, which only this pays for
+
     return _HOLDS_PASSWORD.search(text) is not None or _HOLDS_PASSWORD.search(unquote(text)) is not None
 
 
-def masked_webhook(url: str) -> str:
+def mask_webhook(url: str) -> str:
     """The URL's host alone: path and query are the credential of many services. It need not be a right one."""
     found = _WEBHOOK.fullmatch(url)
     if found is None:  # where its host ends cannot be told

@@ -43,7 +43,7 @@ class Grant(NamedTuple):
 
 
 class SchemaState(msgspec.Struct, frozen=True):
-    """How a store's schema stands.
+    """The state of a store's schema.
 
     Args:
         number: of the last migration applied; None: there is no schema yet.
@@ -55,7 +55,7 @@ class SchemaState(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> list[Migration]:
-        """What is to be applied, in order."""
+        """The migrations to apply, in order."""
         return [migration for migration in self.known if migration.number > (self.number or 0)]
 
 
@@ -69,7 +69,7 @@ class Schema(Protocol):
     url: str  # without a password
 
     def state(self) -> SchemaState:
-        """How it stands. Changes nothing. Raises SchemaOutdated: another program's tables are in its place."""
+        """Read the schema's state. Raises SchemaOutdated: another program's tables are in its place."""
         ...
 
     def migrate(self, grants: Sequence[Grant] = ()) -> list[str]:
@@ -104,7 +104,7 @@ def refuse_newer(number: int, known: Sequence[Migration]) -> None:
 
 
 def is_current(number: int, known: Sequence[Migration]) -> bool:
-    """Whether a release works with the schema as it is."""
+    """Returns True if a release works with the schema as it is."""
     return 0 <= number - known[-1].number <= TOLERATED
 
 
@@ -121,7 +121,7 @@ def statements(sql: str) -> Iterator[str]:
             statement = ""
 
 
-def applied_number(connection: "sqlite3.Connection") -> int:
+def read_applied_number(connection: "sqlite3.Connection") -> int:
     """The number of the last migration applied to a file; 0 when it has none."""
     found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'arriero_migration'")
     if found.fetchone() is None:
@@ -130,7 +130,7 @@ def applied_number(connection: "sqlite3.Connection") -> int:
     return number
 
 
-def parts_of(missing: Sequence[Migration], now: str) -> Iterator[str]:
+def build_parts(missing: Sequence[Migration], now: str) -> Iterator[str]:
     """The scripts that apply migrations to a file and record them. ``now``: SQL for the time, in microseconds."""
     yield RECORD
     for migration in missing:
@@ -143,10 +143,10 @@ def migrate_sqlite(connection: "sqlite3.Connection", known: Sequence[Migration],
 
     Raises: SchemaOutdated - the file was written by a newer release.
     """
-    number = applied_number(connection)
+    number = read_applied_number(connection)
     refuse_newer(number, known)
     missing = SchemaState(number, tuple(known)).missing
-    for part in parts_of(missing, str(now)) if missing else ():
+    for part in build_parts(missing, str(now)) if missing else ():
         for statement in statements(f"{part}\n"):
             connection.execute(statement)
     return [migration.name for migration in missing]

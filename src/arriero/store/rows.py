@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from ..core.readable import legible, refuse_unreadable
 from ..model import (
     AlertRow,
     ConvoyRow,
@@ -16,6 +15,7 @@ from ..model import (
     LedgerRow,
     LedgerState,
     ProcessRow,
+    StatusRow,
     StepKind,
     StepState,
     TailRow,
@@ -23,6 +23,7 @@ from ..model import (
     TaskState,
     Turn,
 )
+from .readable import legible, refuse_unreadable
 
 Row = tuple[Any, ...]
 TASK_STATES = {str(state): state for state in TaskState}
@@ -51,19 +52,24 @@ def alert_of(row: Row) -> AlertRow:
     return legible(AlertRow(*fields))
 
 
+def status_of(row: Row) -> StatusRow:
+    """A status; its columns are its fields."""
+    return StatusRow(*row)
+
+
 def process_of(row: Row) -> ProcessRow:
     """A process start; SQLite keeps truth values as 0 and 1. A lease that cannot be read has lapsed: who holds it renews it."""
     return legible(ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4]))
 
 
 def convoy_as_is(row: Row) -> ConvoyRow:
-    """What a key is doing, also where this release cannot read it; see ``core.readable``."""
+    """A convoy, also where this release cannot read it; see ``store.readable``."""
     fields = dict(zip(_CONVOY, row, strict=True))
     return ConvoyRow(**fields | {"state": known_or_as_is(_CONVOY_STATES, fields["state"])})
 
 
 def convoy_of(row: Row) -> ConvoyRow:
-    """What a key is doing. Raises UnreadableRow."""
+    """A convoy. Raises UnreadableRow."""
     return refuse_unreadable(convoy_as_is(row))
 
 
@@ -76,7 +82,7 @@ class UnknownWord(str):
 
 
 def known_or_as_is(words: Mapping[Any, Any], value: Any) -> Any:
-    """What a value of a column stands for; the value itself if that is not known."""
+    """The word of a column's value; the value itself if the word is not known."""
     try:
         known = words.get(value, value)
     except TypeError:  # a converter of the caller's connection has made something else of it
@@ -91,7 +97,7 @@ def tail_of(row: Row) -> TailRow:
 
 
 def ledger_of(row: Row) -> LedgerRow:
-    """How far a ledger is. Raises UnreadableRow."""
+    """A ledger. Raises UnreadableRow."""
     fields = dict(zip(_LEDGER, row, strict=True))
     return refuse_unreadable(LedgerRow(**fields | {"state": known_or_as_is(_LEDGER_STATES, fields["state"])}))
 
@@ -102,7 +108,7 @@ def edit_of(row: Row) -> EditRow:
 
 
 def late_answer_of(row: Row) -> LateAnswerRow:
-    """What an attempt answered when it no longer counted."""
+    """An attempt's answer that came when it no longer counted."""
     return LateAnswerRow(**dict(zip(_LATE_ANSWER, row, strict=True)))
 
 

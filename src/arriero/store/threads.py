@@ -82,7 +82,7 @@ class ConnectionThread(Generic[C]):
             self._serve(call)
 
     def is_alive(self) -> bool:
-        """Whether somebody runs what is asked for."""
+        """Returns True if the thread runs what is asked for."""
         return self._thread.is_alive()
 
     def _next(self) -> "_Call[C] | None":

@@ -7,6 +7,8 @@ async with testing.running(shop) as world:
 """
 
 from .handmade import attempt, resource, undo
-from .world import Clock, StepView, World, running
+from .world import Clock, UndoneStep, World, running
 
-__all__ = ["Clock", "StepView", "World", "attempt", "resource", "running", "undo"]
+__all__ = ["Clock", "StepView", "UndoneStep", "World", "attempt", "resource", "running", "undo"]
+
+StepView = UndoneStep  # its name in release 0.4; `arriero.StepView` is something else

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from ..attempt import Attempt, Undo
-from ..definitions import Resource, open_resources
+from ..declare.attempt import Attempt, Undo
+from ..declare.resources import Resource, open_resources
 from ..model import Instant
 
 R = TypeVar("R")

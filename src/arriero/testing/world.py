@@ -4,24 +4,25 @@ import asyncio
 import random
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from ..app import App
-from ..attempt import Attempt, as_datetime
-from ..definitions import Step
+from ..client.app import App
+from ..client.assembly import run_node
+from ..client.task_view import waiting_for
+from ..config import Configuration
+from ..declare.attempt import Attempt, as_datetime
+from ..declare.steps import Step
 from ..errors import ArrieroError, Permanent
 from ..model import Instant, StepKind, StepRow, StepState
 from ..policies import Duration, seconds
-from ..runtime.ports import Clock as ClockPort
-from ..runtime.ports import Look
-from ..runtime.settings import Settings, checked_roles
+from ..runtime.ports import Look, ProcessClock
+from ..runtime.settings import Settings, check_roles
 from ..store.memory import MemoryStore
-from ..task_view import waiting_for
 from .clock import START_SECONDS, VirtualClock
 
 P = ParamSpec("P")
@@ -34,7 +35,7 @@ REAL_SECONDS_MAX = 2.0  # real time given to steps' own functions before the clo
 POKES_MAX = 20
 
 
-class StepView(msgspec.Struct, frozen=True):
+class UndoneStep(msgspec.Struct, frozen=True):
     """A compensation that was carried out. ``key``: the one given to the step, else #1, #2, ... by occurrence."""
 
     task_id: str
@@ -45,22 +46,23 @@ class StepView(msgspec.Struct, frozen=True):
 class Clock:
     """The world's time."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, store_now: Callable[[], Instant], advance: Callable[[float], Awaitable[None]]) -> None:
+        self._store_now = store_now
+        self._advance = advance
 
     def now(self) -> datetime:
         """The store's clock, in UTC."""
-        return as_datetime(self._world._store.now())
+        return as_datetime(self._store_now())
 
     async def advance(self, by: Duration) -> None:
         """Let so much time pass; whatever is due meanwhile happens at its time."""
-        await self._world._advance(seconds(by, "advance"))
+        await self._advance(seconds(by, "advance"))
 
 
 class _Ports:
     def __init__(self, seed: int) -> None:
         self.virtual = VirtualClock()
-        self.clock: ClockPort = self.virtual
+        self.clock: ProcessClock = self.virtual
         self.random = random.Random(seed)
         self._numbers = count(1)
 
@@ -70,7 +72,9 @@ class _Ports:
     def new_task_id(self) -> str:
         return f"test-task-{next(self._numbers)}"
 
-    async def in_thread(self, pool: str, size: int, function: Callable[[], Any], on_done: Callable[[], None]) -> Any:
+    async def run_in_thread(
+        self, pool: str, size: int, function: Callable[[], Any], on_done: Callable[[], None]
+    ) -> Any:
         try:
             return function()
         finally:
@@ -99,12 +103,12 @@ class World:
         self._virtual = self._ports.virtual
         self._store = MemoryStore(self._store_now, store_id="test-store")
         self.app = App(app.name, agents=app.agents, workflows=app.workflows)
-        self.app._ports = self._ports
-        self.app._settings = Settings(
+        self.app.session.ports = self._ports
+        self.app.session.settings = Settings(
             lease_seconds=FOREVER, leader_seconds=FOREVER, progress_seconds=FOREVER, hang_seconds=FOREVER
         )
-        self.app._around = self._around
-        self.clock = Clock(self)
+        self.app.session.around = self._around
+        self.clock = Clock(self._store.now, self._advance)
         self._answers: dict[Step[..., Any], deque[Any]] = {}
         self._replaced: dict[Step[..., Any], Callable[..., Any]] = {}
         self._calls: defaultdict[Step[..., Any], list[Mapping[str, Any]]] = defaultdict(list)
@@ -113,6 +117,24 @@ class World:
 
     def _store_now(self) -> Instant:
         return Instant(START + round((self._virtual.monotonic() - START_SECONDS) * 1_000_000))
+
+    async def __aenter__(self) -> "World":
+        async with AsyncExitStack() as stack:
+            session = self.app.session
+            run = run_node(session, self._store, check_roles(None), session.agents, Configuration(), drain=False)
+            await stack.enter_async_context(run)
+            driver = asyncio.get_running_loop().create_task(self._drive(), name="arriero-test-clock")
+            stack.push_async_callback(self._end_driver, driver)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._stack.__aexit__(*exc)
+
+    @staticmethod
+    async def _end_driver(driver: "asyncio.Task[None]") -> None:
+        driver.cancel()
+        await asyncio.gather(driver, return_exceptions=True)
 
     # --- what the test says and asks
     def replace(self, step: Step[P, R], by: Callable[P, Awaitable[R] | R]) -> None:
@@ -130,12 +152,12 @@ class World:
         """The arguments of every call so far, tries included."""
         return list(self._calls[step])
 
-    def undone(self) -> list[StepView]:
+    def undone(self) -> list[UndoneStep]:
         """Compensations carried out, in order."""
         rows = [s for of_task in self._store.steps.values() for s in of_task.values()]
         done = [s for s in rows if s.kind is StepKind.COMPENSATION and s.state is StepState.COMPLETED]
         done.sort(key=lambda s: (s.finished_at or 0, s.task_no, s.result_number or 0))
-        return [StepView(self._store.tasks[s.task_no].task_id, s.name, s.key) for s in done]
+        return [UndoneStep(self._store.tasks[s.task_no].task_id, s.name, s.key) for s in done]
 
     # --- steps
     def _around(
@@ -182,7 +204,8 @@ class World:
 
     def _waiting_for_real(self) -> set[tuple[int, int]]:
         """Attempts of steps' own functions under way; what they wait for may need real time, each once."""
-        session = None if self.app._node is None else self.app._node.session
+        node = self.app.session.node
+        session = None if node is None else node.session
         if session is None or self._virtual.is_slept_in():
             return set()
         under_way = {attempt for attempt, task in session.agents.in_flight.items() if not task.done()}
@@ -217,7 +240,7 @@ class World:
                 break  # a pass of every loop changed nothing: what is due nobody here can do
         due = self._due(after_now=True)
         if due is None and limit is None:
-            return not self.app._waiting.is_awaited()
+            return not self.app.session.waiting.is_awaited()
         target = min(at for at in (due, limit) if at is not None)
         self._virtual.jump_to(target + 1e-6)  # past the instant, whatever rounding did to it
         await self._settle()
@@ -235,7 +258,7 @@ class World:
 
     async def _drive(self) -> None:
         """While a test waits for a result, let the time jump."""
-        waiting = self.app._waiting
+        waiting = self.app.session.waiting
         while True:
             if not waiting.is_awaited() or self._advancing:
                 await asyncio.sleep(0.001)
@@ -243,7 +266,8 @@ class World:
             await self._settle()
             if waiting.is_awaited() and not self._advancing and not await self._step(None):
                 if any(
-                    self._store.tasks[no].ended_at is not None for no in waiting.awaited() & self._store.tasks.keys()
+                    self._store.tasks[no].ended_at is not None
+                    for no in waiting.list_awaited() & self._store.tasks.keys()
                 ):
                     continue  # asked for a moment ago; whoever waits is told at the next look
                 waiting.give_up(ArrieroError(f"the world stands still: {self._what_waits()}"))
@@ -251,7 +275,8 @@ class World:
     def _what_waits(self) -> str:
         numbers = [task.task_no for task in self._store.tasks.values() if task.ended_at is None]
         waits = [
-            f"task {self._store.tasks[no].task_id} waits for {waiting_for(self._store.loaded(no))}" for no in numbers
+            f"task {self._store.tasks[no].task_id} waits for {waiting_for(self._store.load_as_is(no))}"
+            for no in numbers
         ]
         return "; ".join(waits) or "no task is open"
 
@@ -265,11 +290,5 @@ async def running(app: App, *, seed: int = 0) -> AsyncIterator[World]:
         seed: of all chance (jitter, generated ids).
     Yields: the World; its ``app`` is to be submitted to.
     """
-    world = World(app, seed)
-    async with world.app._running(world._store, checked_roles(None), world.app.agents, drain=False):
-        driver = asyncio.get_running_loop().create_task(world._drive(), name="arriero-test-clock")
-        try:
-            yield world
-        finally:
-            driver.cancel()
-            await asyncio.gather(driver, return_exceptions=True)
+    async with World(app, seed) as world:
+        yield world

@@ -287,6 +287,59 @@ def scripts() -> None:
         assert_type(status, arriero.Status)
 
 
+def sync_mirrors_all_of_the_async_front() -> None:
+    with shop.sync as front:
+        assert_type(front, arriero.SyncApp)
+    with shop.sync.running(store="memory:", roles=["agents"], agents=["stock"], lost_processes_max=3) as running:
+        assert_type(running, arriero.SyncApp)
+    front = shop.sync
+    assert_type(front.submit(fulfil(Order("1")), task_id="1", convoy="c", sequence=1), arriero.SyncTask[list[str]])
+    assert_type(front.submit(charge(Order("1")), priority=9, delay=1, end_of_sequence=False), arriero.SyncTask[Receipt])
+    entries = [arriero.Entry(count("a"))]
+    assert_type(front.submit_ledger("l", entries, bad="refuse"), arriero.Ledger)
+    assert_type(front.task("1", correct), arriero.SyncTask[int])
+    assert_type(front.task("1", of=correct), arriero.SyncTask[int])
+    assert_type(front.task("1"), arriero.SyncTask[Any])
+    assert_type(front.convoy("c"), arriero.SyncConvoy)
+    assert_type(front.convoys(state="gap"), Iterator[arriero.ConvoyView])
+    assert_type(front.replies("web-1"), Iterator[arriero.Status])
+    tasks = front.tasks(state="error", workflow="w", agent="a", step="s", older_than=1, since=datetime.now(), code="c")
+    assert_type(tasks, arriero.SyncTasks)
+
+    task = front.task("1", correct)
+    assert_type(task.id, str)
+    assert_type(task.result(), int)
+    assert_type(task.view().output, int | None)
+    nothing: None = task.resubmit(by="ana", reason="new", arguments={"article": "b"}, step="count")
+    nothing = task.compensate(by="ana", reason="gone")
+    nothing = task.cancel(by="ana", reason="gone")
+    nothing = task.extend(by="ana", reason="slow", within=timedelta(days=1))
+    nothing = task.answer(by="ana", reason="seen", step="count", result=3)
+    nothing = task.pause(by="ana", reason="wait")
+    nothing = task.resume(by="ana", reason="go")
+
+    assert_type(tasks.count(), int)
+    assert_type(tasks.newest(limit=3), list[TaskView[Any]])
+    assert_type(next(iter(tasks)), TaskView[Any])
+    assert_type(tasks.resubmit(by="ana", reason="r", dry_run=True, progress=print), arriero.Acted)
+    assert_type(tasks.compensate(by="ana", reason="r"), arriero.Acted)
+    assert_type(tasks.cancel(by="ana", reason="r"), arriero.Acted)
+    assert_type(tasks.extend(by="ana", reason="r", within=5), arriero.Acted)
+    assert_type(tasks.answer(by="ana", reason="r", step="s", did_not_happen=True), arriero.Acted)
+    assert_type(tasks.pause(by="ana", reason="r"), arriero.Acted)
+    assert_type(tasks.resume(by="ana", reason="r"), arriero.Acted)
+
+    convoy = front.convoy("c")
+    assert_type(convoy.key, str)
+    assert_type(convoy.view(limit=3), arriero.ConvoyView)
+    nothing = convoy.set(by="ana", reason="r", head="skip", gap=None, gap_within=timedelta(hours=1))
+    nothing = convoy.release(by="ana", reason="r")
+    nothing = convoy.skip(by="ana", reason="r", seen=3)
+    nothing = convoy.park(by="ana", reason="r")
+    nothing = convoy.move_to_head("1", by="ana", reason="r")
+    assert nothing is None
+
+
 # --- what later releases bring: it type-checks today and is refused when it is used
 @workflow
 async def parent(order: Order) -> int:

@@ -106,3 +106,20 @@ async def front() -> None:
     if view.state == "done":  # refused: comparison-overlap
         pass
     _ = view.output.number  # refused: union-attr, attr-defined
+
+
+# --- app.sync has the signatures of the async front
+def without_a_loop() -> None:
+    shop.sync.submit(fulfil(Order("1")), taskid="1")  # refused: call-arg
+    shop.sync.submit(fulfil(Order("1")), priority="high")  # refused: arg-type
+    shop.sync.submit(fulfil)  # refused: arg-type
+    shop.sync.submit_ledger("l", [], bad="drop")  # refused: arg-type
+    shop.sync.task(1)  # refused: call-overload
+    shop.sync.tasks("error")  # refused: call-arg
+    shop.sync.convoy()  # refused: call-arg
+    task = shop.sync.task("1", fulfil)
+    task.cancel(by="ana")  # refused: call-arg
+    task.extend(by="ana", reason="r", within="1 h")  # refused: arg-type
+    _: int = task.result()  # refused: assignment
+    shop.sync.tasks(state="error").newest(limit="3")  # refused: arg-type
+    shop.sync.convoy("c").set(by="ana", reason="r", head="drop")  # refused: arg-type

@@ -1,4 +1,4 @@
-"""What the server's clock shows, as far as a process can tell without asking."""
+"""An estimate of the server's clock, made without asking the server."""
 
 import time
 
@@ -20,7 +20,7 @@ class ServerClock:
             return Instant(time.time_ns() // 1000)
         return Instant(_monotonic() + self._offset)
 
-    def measured(self, now: Instant) -> None:
+    def note_server_time(self, now: Instant) -> None:
         """The server's clock showed ``now`` before this moment.
 
         Of two answers the quicker one tells more. Only when the server's clock has gone back by far, because another

@@ -28,7 +28,7 @@ from ..columns import (
     TASK_CHANGES,
     TASK_REWRITES,
     TRUTH_VALUES,
-    listed,
+    list_columns,
 )
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
     "Write",
     "as_json",
     "insert_rows",
-    "listed",
+    "list_columns",
     "update_rows",
 ]
 
@@ -86,7 +86,7 @@ class Write(msgspec.Struct, frozen=True):
 
 def insert_rows(table: str, columns: tuple[str, ...], *, suffix: str = "", from_dicts: bool = False) -> Write:
     """INSERT of rows, in their order. ``from_dicts``: rows are dicts with just these columns, else they have attributes."""
-    start = f"INSERT INTO {{schema}}.{table} ({listed(columns)}) SELECT {listed(columns, 'given')} FROM "
+    start = f"INSERT INTO {{schema}}.{table} ({list_columns(columns)}) SELECT {list_columns(columns, 'given')} FROM "
     fields, encoded = (itemgetter(*columns), as_json) if from_dicts else (attrgetter(*columns), _sender(columns))
     return Write(start + _one(columns) + suffix, start + _many(columns) + suffix, fields, encoded)
 

@@ -31,7 +31,7 @@ class Frontier:
         self._looks_between = 0
 
     def begin_look(self, names: Iterable[object]) -> Instant:
-        """From where on to look for what bears one of these names; 0: from the beginning."""
+        """The number from which to look for rows of these names; 0: from the beginning."""
         wanted = frozenset(names)
         if wanted != self._names or self._looks >= self._looks_between:
             self._names, self._looks, self._reached = wanted, 0, Instant(0)
@@ -40,7 +40,7 @@ class Frontier:
         return self._reached
 
     def end_look(self, earliest: Instant | None, now: Instant, dead: int) -> None:
-        """What the look found.
+        """Record the result of the look.
 
         Args:
             earliest: the first that is alive, whether due or not; None: there is none.
@@ -52,12 +52,12 @@ class Frontier:
             self._reached = Instant((now if earliest is None else min(earliest, now)) - SLACK)
 
     def since(self, names: Iterable[object]) -> Instant:
-        """From where on what was found due is taken; 0: from the beginning."""
+        """The number from which due rows are taken; 0: from the beginning."""
         return self._reached if self._names.issuperset(names) else Instant(0)
 
 
 class Frontiers:
-    """Those of one store: of tasks by their workflows, of requests by their Agents, of news by their process."""
+    """Frontiers of one store: of tasks by workflow, of requests by Agent, of news by process."""
 
     def __init__(self) -> None:
         self.tasks = Frontier()

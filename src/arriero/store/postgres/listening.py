@@ -77,7 +77,7 @@ class Listener:
                 self.listening.set()
                 self._wake()  # what was told while nobody listened
                 while not self._ending.is_set():
-                    told, count = self._told(connection)
+                    told, count = self._read_notices(connection)
                     if count > FLOOD:
                         logger.info(
                             "wake-ups come too fast, polling goes on for %.0f s: who may connect?", AGAIN_SECONDS
@@ -91,7 +91,7 @@ class Listener:
                 with self._cutting:
                     self._connection = None
 
-    def _told(self, connection: psycopg.Connection[tuple[object, ...]]) -> tuple[bool, int]:
+    def _read_notices(self, connection: psycopg.Connection[tuple[object, ...]]) -> tuple[bool, int]:
         """Wait until somebody tells, and take all that is there by then.
 
         Returns: whether it was another process, and how often somebody told; enough to know a flood is not read to its end.

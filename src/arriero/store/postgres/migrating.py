@@ -11,24 +11,17 @@ import psycopg
 
 from ...errors import SchemaOutdated, StoreError
 from ..migrate import RIGHTS, Grant, Migration, SchemaState, migrations, refuse_newer
-from .asking import Connection, asked
-from .pipeline import Asked
+from ..statement_files import load_statements
+from .one_question import Connection, ask_once
+from .pipeline import PendingAnswer
 from .session import Transaction
 from .target import target_of
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
-Execute = Callable[[str, Mapping[str, Any]], Cursor | Asked]
+Execute = Callable[[str, Mapping[str, Any]], Cursor | PendingAnswer]
 SECONDS_MAX = 60.0  # how long a migration waits for another one, and
 LOCK_SECONDS_MAX = 10.0  # for a table, while everybody else waits behind it
 
-# Three columns make a table of migrations ours. The catalog may be read without rights on the schema.
-FOUND = """
-SELECT n.oid IS NOT NULL, EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = n.oid),
-       (SELECT count(*) = 3 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
-         WHERE c.relnamespace = n.oid AND c.relname = 'migration' AND c.relkind = 'r' AND NOT a.attisdropped
-           AND a.attname IN ('number', 'name', 'applied_at'))
-  FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
-"""
 HOW = (
     '-- Run it so that the first error ends it: psql -v ON_ERROR_STOP=1 -d "postgresql://OWNER@HOST/DATABASE" -f SCRIPT'
 )
@@ -64,21 +57,21 @@ STATEMENTS: Mapping[str, tuple[str, ...]] = {
 
 
 def known_migrations() -> list[Migration]:
-    """What this release knows, in order."""
+    """The migrations that this release knows, in order."""
     return migrations(__package__)
 
 
 # --- what is there
-class Found(msgspec.Struct, frozen=True):
-    """What is there under the schema's name. ``number``: of the last migration applied; None: no tables of ours."""
+class FoundSchema(msgspec.Struct, frozen=True):
+    """The database's schema of our name. ``number``: of the last migration applied; None: no tables of ours."""
 
     has_schema: bool
     number: int | None
 
 
-def found_by(execute: Execute, schema: str) -> Found:
-    """What is there. Raises SchemaOutdated: tables, but another program's; psycopg.Error."""
-    row = execute(FOUND, {"schema": schema}).fetchone()
+def find_schema(execute: Execute, schema: str) -> FoundSchema:
+    """Read the schema. Raises SchemaOutdated: it holds another program's tables; psycopg.Error."""
+    row = execute(load_statements(__package__)["find_schema"], {"schema": schema}).fetchone()
     assert row is not None
     has_schema, holds_something, is_ours = row
     if not is_ours:
@@ -86,14 +79,14 @@ def found_by(execute: Execute, schema: str) -> Found:
             raise SchemaOutdated(
                 f"the schema {schema} holds tables that are not arriero's: name another one in the URL, ?schema=NAME"
             )
-        return Found(has_schema, None)
+        return FoundSchema(has_schema, None)
     row = execute(f"SELECT coalesce(max(number), 0) FROM {schema}.migration", {}).fetchone()
-    return Found(has_schema, 0 if row is None else int(row[0]))
+    return FoundSchema(has_schema, 0 if row is None else int(row[0]))
 
 
-def applied(transaction: Transaction, schema: str) -> int | None:
-    """The number of the last migration applied; None: there are no tables of ours. Raises as ``found_by``."""
-    return found_by(transaction.plain, schema).number
+def read_applied_number(transaction: Transaction, schema: str) -> int | None:
+    """The number of the last migration applied; None: there are no tables of ours. Raises as ``find_schema``."""
+    return find_schema(transaction.plain, schema).number
 
 
 def refuse_unfit(number: int) -> None:
@@ -117,12 +110,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str
     channel: str
-    found: Found
+    found: FoundSchema
     grants: tuple[Grant, ...] = ()
 
     @property
     def missing(self) -> list[Migration]:
-        """What is applied, in order."""
+        """The migrations to apply, in order."""
         return SchemaState(self.found.number, tuple(known_migrations())).missing
 
     def changes(self) -> Iterator[str]:
@@ -131,13 +124,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             yield f"CREATE SCHEMA {self.schema};"
         for migration in self.missing:
             yield script(migration, self.schema, self.channel)
-            yield self._recorded(migration)
+            yield self._record(migration)
         if self.found.number is None:
             yield self._first_meta()
         for role in dict.fromkeys(grant.role for grant in self.grants):
             yield self._rights(role, {grant.rights for grant in self.grants if grant.role == role})
 
-    def _recorded(self, migration: Migration) -> str:
+    def _record(self, migration: Migration) -> str:
         return (
             f"INSERT INTO {self.schema}.migration (number, name, applied_at)"
             f" VALUES ({migration.number}, '{migration.name}', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);"
@@ -157,7 +150,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             "GRANT USAGE ON SCHEMA {schema} TO {role};",
             *(statement for each in RIGHTS if each in rights for statement in STATEMENTS[each]),
         ]
-        text = "\n".join(granted).replace("{schema}", self.schema).replace("{role}", _quoted(role))
+        text = "\n".join(granted).replace("{schema}", self.schema).replace("{role}", _quote_name(role))
         return f"{self._refuse_owner(role)}\n{text}"
 
     def _refuse_owner(self, role: str) -> str:
@@ -171,8 +164,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def beginning(schema: str) -> str:
-    """What a transaction that migrates begins with: others that migrate wait until it ends, and then see what it did.
+def build_beginning(schema: str) -> str:
+    """Build the first statements of a migration: others that migrate wait until it ends, and then see its work.
 
     The lock only keeps two from failing where one can wait: that each migration is applied once is the tables' own doing.
     READ COMMITTED, whatever the database's default: else the second one would look at the tables as of before its wait.
@@ -192,7 +185,7 @@ def script(migration: Migration, schema: str, channel: str) -> str:
     return migration.sql.replace("{schema}", schema).replace("{channel}", channel)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -201,7 +194,7 @@ def _literal(text: str) -> str:
     return f"E'{quoted}'"
 
 
-def executing(connection: Connection) -> Execute:
+def make_execute(connection: Connection) -> Execute:
     """Execute texts of one or more statements; they cannot be prepared, whatever the URL says."""
 
     def execute(text: str, parameters: Mapping[str, Any]) -> Cursor:
@@ -217,23 +210,23 @@ def migrate(connection: Connection, schema: str, channel: str, *, grants: Sequen
     Raises: SchemaOutdated - it is of a newer release, or another program's; psycopg.Error.
     """
 
-    execute = executing(connection)
+    execute = make_execute(connection)
     with connection.transaction():
-        execute(beginning(schema), {})
-        plan = Plan(schema=schema, channel=channel, found=found_by(execute, schema), grants=tuple(grants))
+        execute(build_beginning(schema), {})
+        plan = Plan(schema=schema, channel=channel, found=find_schema(execute, schema), grants=tuple(grants))
         refuse_newer(plan.found.number or 0, known_migrations())
         for change in plan.changes():
             execute(change, {})
     return [migration.name for migration in plan.missing]
 
 
-def script_of(plan: Plan) -> str:
+def build_script(plan: Plan) -> str:
     """All that a plan does, as one transaction for a database administrator."""
     changes = list(plan.changes())
     number, hint = plan.found.number, [] if plan.grants else [NO_ROLE]
     if not changes:
         return "\n".join([f"-- nothing to do: the schema {plan.schema} is number {number}", *hint]) + "\n"
-    parts = [HOW, *hint, "BEGIN;", beginning(plan.schema), _still(plan), *map(str.strip, changes), "COMMIT;"]
+    parts = [HOW, *hint, "BEGIN;", build_beginning(plan.schema), _still(plan), *map(str.strip, changes), "COMMIT;"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -261,21 +254,21 @@ class PostgresSchema:
         self.url = self._target.shown
 
     def state(self) -> SchemaState:
-        return SchemaState(self._found().number, tuple(known_migrations()))
+        return SchemaState(self._find().number, tuple(known_migrations()))
 
     def migrate(self, grants: Sequence[Grant] = ()) -> list[str]:
         schema, channel = self._target.schema, self._target.channel
-        return asked(self._target, lambda connection: migrate(connection, schema, channel, grants=grants))
+        return ask_once(self._target, lambda connection: migrate(connection, schema, channel, grants=grants))
 
     def script(self, grants: Sequence[Grant] = ()) -> str:
         schema, channel = self._target.schema, self._target.channel
-        return script_of(Plan(schema=schema, channel=channel, found=self._found(), grants=tuple(grants)))
+        return build_script(Plan(schema=schema, channel=channel, found=self._find(), grants=tuple(grants)))
 
-    def _found(self) -> Found:
-        return asked(self._target, self._looked)
+    def _find(self) -> FoundSchema:
+        return ask_once(self._target, self._look)
 
-    def _looked(self, connection: Connection) -> Found:
-        found = found_by(executing(connection), self._target.schema)
+    def _look(self, connection: Connection) -> FoundSchema:
+        found = find_schema(make_execute(connection), self._target.schema)
         refuse_newer(found.number or 0, known_migrations())
         return found
 
@@ -283,7 +276,7 @@ class PostgresSchema:
 def refuse_absent(url: str) -> None:
     """For those who only read. Raises StoreError: there are no tables of ours at the URL."""
     target = target_of(url)
-    if asked(target, lambda connection: found_by(executing(connection), target.schema)).number is None:
+    if ask_once(target, lambda connection: find_schema(make_execute(connection), target.schema)).number is None:
         raise StoreError(
             f"store {target.shown}: it holds no tasks of arriero (there are no tables in schema {target.schema});"
             " name the right one with --store or ARRIERO_STORE, or make it with arriero migrate"

@@ -7,7 +7,7 @@ import psycopg
 from ...errors import StoreError
 from ...model import HistoryRow
 from .rows import history_of
-from .session import Session, Statements
+from .session import PostgresSession, Statements
 
 PAGE = 500
 
@@ -15,7 +15,7 @@ PAGE = 500
 class Pages:
     """See the module. ``session`` is used by nobody else until ``end``."""
 
-    def __init__(self, session: Session, statements: Statements, task_no: int | None) -> None:
+    def __init__(self, session: PostgresSession, statements: Statements, task_no: int | None) -> None:
         self._session = session
         self._sql = statements("select_history" if task_no is None else "select_task_history")
         self._task_no = task_no
@@ -24,9 +24,9 @@ class Pages:
 
     def next(self) -> list[HistoryRow]:
         """The next page; empty after the last. Raises StoreError."""
-        connection = self._session.connected()
+        connection = self._session.get_connection()
         try:
-            with self._session.watched():
+            with self._session.watch():
                 if self._begun_on is None:
                     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                     self._begun_on = connection
@@ -35,7 +35,7 @@ class Pages:
                 asked = {"after": self._after, "task_no": self._task_no, "limit": PAGE}
                 rows = [history_of(row) for row in connection.execute(self._sql, asked).fetchall()]
         except psycopg.Error as error:
-            raise self._session.translated(error) from error
+            raise self._session.translate_error(error) from error
         if rows:
             self._after = rows[-1].no if self._task_no is None else rows[-1].link
         return rows
@@ -44,6 +44,6 @@ class Pages:
         """Let the snapshot go; the session may be used again."""
         if self._begun_on is not None:
             try:
-                self._session.connected().execute("ROLLBACK")
+                self._session.get_connection().execute("ROLLBACK")
             except (psycopg.Error, StoreError):
                 self._session.close()

@@ -36,7 +36,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 @lru_cache(1024)
-def statement_of(text: str) -> Statement:
+def parse_statement(text: str) -> Statement:
     """A statement with its parameters by name, ``%(name)s``."""
     names = tuple(dict.fromkeys(PLACEHOLDER.findall(text)))
     numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
@@ -44,8 +44,8 @@ def statement_of(text: str) -> Statement:
     return Statement(sql.encode(), names, (PyFormat.AUTO,) * len(names))
 
 
-class Asked:
-    """A statement that was sent. Whoever reads its answer waits until it is here."""
+class PendingAnswer:
+    """A sent statement. Reading its answer waits for the server."""
 
     __slots__ = ("_pipeline", "result")
 
@@ -53,7 +53,7 @@ class Asked:
         self._pipeline = pipeline
         self.result: pq.abc.PGresult | None = None
 
-    def _arrived(self) -> pq.abc.PGresult:
+    def _wait_for_result(self) -> pq.abc.PGresult:
         if self.result is None:
             self._pipeline.arrive()
         assert self.result is not None
@@ -61,23 +61,23 @@ class Asked:
 
     def fetchall(self) -> list[Row]:
         """All rows."""
-        result = self._arrived()
-        return self._pipeline.rows_of(result, result.ntuples)
+        result = self._wait_for_result()
+        return self._pipeline.load_rows(result, result.ntuples)
 
     def fetchone(self) -> Row | None:
         """The first row."""
-        result = self._arrived()
-        return self._pipeline.rows_of(result, 1)[0] if result.ntuples else None
+        result = self._wait_for_result()
+        return self._pipeline.load_rows(result, 1)[0] if result.ntuples else None
 
     @property
     def rowcount(self) -> int:
-        """How many rows it has read or written."""
-        return self._arrived().command_tuples or 0
+        """The number of rows read or written."""
+        return self._wait_for_result().command_tuples or 0
 
     @property
     def statusmessage(self) -> str:
-        """What the server calls what it did."""
-        return (self._arrived().command_status or b"").decode()
+        """The server's name for the command, as COMMIT."""
+        return (self._wait_for_result().command_status or b"").decode()
 
 
 class Pipeline:
@@ -94,35 +94,35 @@ class Pipeline:
         self._prepares = prepares
         self._prepared: dict[Key, bytes] = {}
         self._count = 0
-        self._under_way: deque[Asked | Key] = deque()
+        self._under_way: deque[PendingAnswer | Key] = deque()
         self._poll = select.poll()
 
     def enter(self) -> None:
-        """From now on statements travel together."""
+        """Begin to send statements without waiting for each answer."""
         self._libpq.enter_pipeline_mode()
 
     def leave(self) -> None:
-        """All answers are here."""
+        """Leave the pipeline mode, once all answers are here."""
         self._libpq.exit_pipeline_mode()
         while self._libpq.notifies() is not None:  # a pooler may bring what others have listened for
             pass
 
-    def ask(self, text: str, parameters: Mapping[str, Any] | None = None) -> Asked:
+    def ask(self, text: str, parameters: Mapping[str, Any] | None = None) -> PendingAnswer:
         """Send a statement, with its next one or on ``arrive``. Raises psycopg.Error."""
-        statement = statement_of(text)
+        statement = parse_statement(text)
         given, transformer = parameters or {}, self._transformer
         values = transformer.dump_sequence([given[name] for name in statement.names], statement.formats)
         return self._send(statement.sql, values, transformer.types or (), transformer.formats)
 
-    def ask_with_fields(self, text: str, fields: Iterable[object]) -> Asked:
+    def ask_with_fields(self, text: str, fields: Iterable[object]) -> PendingAnswer:
         """The same with the values of its parameters in their order, all in the text that JSON has for them.
 
         Their types are what the statement says: an integer of the driver is of another one for each size of it, and so
         would be the statement.
         """
-        return self._send(statement_of(text).sql, [self._text_of(value) for value in fields], (), None)
+        return self._send(parse_statement(text).sql, [self._encode(value) for value in fields], (), None)
 
-    def _text_of(self, value: object) -> bytes | None:
+    def _encode(self, value: object) -> bytes | None:
         if value is None:
             return None
         if not isinstance(value, str):
@@ -133,17 +133,17 @@ class Pipeline:
 
     def _send(
         self, sql: bytes, values: Sequence[Buffer | None], types: tuple[int, ...], formats: Sequence[pq.Format] | None
-    ) -> Asked:
-        name = self._name_of(sql, types)
+    ) -> PendingAnswer:
+        name = self._find_name(sql, types)
         if name is None:
             self._libpq.send_query_params(sql, values, types or None, formats)
         else:
             self._libpq.send_query_prepared(name, values, formats)
-        asked = Asked(self)
+        asked = PendingAnswer(self)
         self._under_way.append(asked)
         return asked
 
-    def _name_of(self, sql: bytes, types: tuple[int, ...]) -> bytes | None:
+    def _find_name(self, sql: bytes, types: tuple[int, ...]) -> bytes | None:
         key = (sql, types)
         if (name := self._prepared.get(key)) is None:
             if not self._prepares or len(self._prepared) >= PREPARED_MAX:
@@ -176,7 +176,7 @@ class Pipeline:
                 self._libpq.consume_input()
 
     def _wait(self, wanted: int) -> int:
-        """Until the connection is readable or writable, or has ended; which of them."""
+        """Wait until the connection is readable, writable or ended; return the poll events."""
         self._poll.register(self._libpq.socket, wanted)
         ((_, events),) = self._poll.poll()
         return events
@@ -201,7 +201,7 @@ class Pipeline:
             return error_from_result(result, self._encoding)
         asked = self._under_way.popleft()
         is_good = result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
-        if isinstance(asked, Asked):
+        if isinstance(asked, PendingAnswer):
             asked.result = result if is_good else None
         elif not is_good:
             del self._prepared[asked]
@@ -217,7 +217,7 @@ class Pipeline:
         self.arrive()
         self.leave()
 
-    def rows_of(self, result: pq.abc.PGresult, count: int) -> list[Row]:
+    def load_rows(self, result: pq.abc.PGresult, count: int) -> list[Row]:
         """The first rows of an answer."""
         self._transformer.set_pgresult(result)
         try:

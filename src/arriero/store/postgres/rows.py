@@ -2,9 +2,9 @@
 
 import msgspec
 
-from ...core.readable import refuse_unreadable
 from ...model import ConvoyRow, StepRow, TaskRow
 from ..columns import CONVOY
+from ..readable import refuse_unreadable
 from ..rows import (
     STEP_KINDS,
     STEP_STATES,
@@ -45,7 +45,7 @@ _read_convoy = msgspec.json.Decoder(ConvoyRow).decode
 
 
 def task_as_is(row: Row) -> TaskRow:
-    """A task's row, also where this release cannot read it; see ``core.readable``."""
+    """A task's row, also where this release cannot read it; see ``store.readable``."""
     fields = list(row)
     fields[3], fields[TURN] = TASK_STATES.get(row[3], row[3]), TURNS.get(row[TURN], row[TURN])
     return TaskRow(*fields)
@@ -69,7 +69,7 @@ def step_of(row: Row) -> StepRow:
 
 
 def convoy_as_told(text: str | None) -> ConvoyRow | None:
-    """As ``convoy_in``, also where this release cannot read it."""
+    """Like ``convoy_in``, but keeps a row that this release cannot read."""
     if text is None:
         return None
     fields = msgspec.json.decode(text)
@@ -77,7 +77,7 @@ def convoy_as_told(text: str | None) -> ConvoyRow | None:
 
 
 def convoy_in(text: str | None) -> ConvoyRow | None:
-    """What a key is doing, as the server tells a row in JSON; None: of a task in no convoy. Raises UnreadableRow."""
+    """The convoy in a JSON row of the server; None: the task is in no convoy. Raises UnreadableRow."""
     if text is None:
         return None
     try:

@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from importlib import resources
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,10 +14,11 @@ import psycopg
 from psycopg.errors import Diagnostic
 
 from ...errors import ArrieroError, StoreError
+from ..statement_files import load_statements
 from . import columns
-from .pipeline import Asked, Pipeline
+from .pipeline import PendingAnswer, Pipeline
 from .target import Target
-from .translating import CONFLICTS, READ_ONLY, translated, unfit
+from .translating import CONFLICTS, READ_ONLY, translate_error, unfit
 from .watchdog import WATCHDOG
 
 T = TypeVar("T")
@@ -48,7 +47,7 @@ class Undecided(Exception):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the server lets a transaction wait: for a lock, in one statement, and for its next statement. Seconds.
+    """Limits of a transaction in seconds: for a lock, for one statement, and for the pause before the next one.
 
     ``by_index``: its statements find every row by an index, however few or many there are. ``planned_once``: so that their
     plans need not be made anew for other parameters.
@@ -61,16 +60,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     planned_once: bool = False
 
     def parameters(self, *, local: bool) -> dict[str, str | bool]:
-        """As the statement ``settings`` takes them. ``local``: of a transaction only."""
+        """Parameters of the statement ``settings``. ``local``: for one transaction only."""
         waits = {name: f"{round(getattr(self, name) * 1000)}ms" for name in ("lock", "statement", "idle")}
         plans, others = ("force_generic_plan", "off") if self.planned_once else ("force_custom_plan", "on")
         whole = "off" if self.by_index else "on"
         return {**waits, "plans": plans, "others": others, "whole": whole, "local": local}
-
-
-@cache
-def _file(name: str) -> str:
-    return resources.files(__package__).joinpath("queries", f"{name}.sql").read_text()
 
 
 class Statements:
@@ -79,20 +73,20 @@ class Statements:
     def __init__(self, schema: str) -> None:
         self._words = {
             "{schema}": schema,
-            "{task}": columns.listed(columns.TASK),
-            "{edit}": columns.listed(columns.EDIT),
-            "{late_answer}": columns.listed(columns.LATE_ANSWER),
-            "{t.task}": columns.listed(columns.TASK, "t"),
-            "{step}": columns.listed(columns.STEP),
-            "{s.step}": columns.listed(columns.STEP, "s"),
-            "{convoy}": columns.listed(columns.CONVOY),
-            "{c.convoy}": columns.listed(columns.CONVOY, "c"),
-            "{tail}": columns.listed(columns.TAIL),
+            "{task}": columns.list_columns(columns.TASK),
+            "{edit}": columns.list_columns(columns.EDIT),
+            "{late_answer}": columns.list_columns(columns.LATE_ANSWER),
+            "{t.task}": columns.list_columns(columns.TASK, "t"),
+            "{step}": columns.list_columns(columns.STEP),
+            "{s.step}": columns.list_columns(columns.STEP, "s"),
+            "{convoy}": columns.list_columns(columns.CONVOY),
+            "{c.convoy}": columns.list_columns(columns.CONVOY, "c"),
+            "{tail}": columns.list_columns(columns.TAIL),
             # Of a task under the name t, as JSON; null: it is in no convoy.
             "{t.convoy}": "(SELECT row_to_json(c)::text FROM "
             + schema
             + ".convoy AS c WHERE c.convoy_no = t.convoy_no)",
-            "{s.t.task}": columns.listed(columns.TASK, "(s.t)"),
+            "{s.t.task}": columns.list_columns(columns.TASK, "(s.t)"),
             # The store's clock. What now_at does, written out: a function is planned anew at each call.
             "{now}": "coalesce(%(given)s::bigint, greatest("
             "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -102,10 +96,10 @@ class Statements:
         self._filled: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
-        """The statement in ``queries/<name>.sql``."""
-        return self.filled(_file(name))
+        """A statement of ``queries`` by its name."""
+        return self.fill(load_statements(__package__)[name])
 
-    def filled(self, sql: str) -> str:
+    def fill(self, sql: str) -> str:
         """A statement with its words replaced."""
         if (filled := self._filled.get(sql)) is None:
             filled = sql
@@ -116,7 +110,7 @@ class Statements:
 
 
 def is_direct(connection: psycopg.Connection[Any]) -> bool:
-    """Whether no pooler stands between: one tells its clients another number than the back end's own."""
+    """Returns True if no pooler stands between: one gives its clients another number than the back end's."""
     found = connection.execute("SELECT pg_backend_pid()").fetchone()
     return found is not None and found[0] == connection.info.backend_pid
 
@@ -128,38 +122,38 @@ def hang_up(connection: psycopg.Connection[Any]) -> None:
             peer.shutdown(socket.SHUT_RDWR)
 
 
-def is_kept(commit: Asked | None) -> bool:
-    """Whether the server has answered a COMMIT that it is done."""
+def is_kept(commit: PendingAnswer | None) -> bool:
+    """Returns True if the server has confirmed the COMMIT."""
     return commit is not None and commit.result is not None and commit.statusmessage == "COMMIT"
 
 
 def is_silence(connection: psycopg.Connection[Any], error: BaseException) -> bool:
-    """Whether an error says nothing of what the server did: an ordinary error of its own means that it rolled back."""
+    """Returns True if an error leaves the outcome open: an ordinary error of the server means that it rolled back."""
     if connection.closed or connection.broken:
         return True
     return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized != "ERROR"
 
 
 class Transaction:
-    """What may be done inside a transaction. Statements travel together until ``arrive``."""
+    """Statements inside a transaction, sent without waiting until ``arrive``."""
 
     def __init__(self, pipeline: Pipeline, statements: Statements) -> None:
         self._pipeline = pipeline
         self._statements = statements
 
-    def ask(self, name: str, parameters: Mapping[str, Any] | None = None) -> Asked:
-        """Execute ``queries/<name>.sql``."""
+    def ask(self, name: str, parameters: Mapping[str, Any] | None = None) -> PendingAnswer:
+        """Execute a statement of ``queries``."""
         return self._pipeline.ask(self._statements(name), parameters)
 
     def statement(self, name: str) -> str:
-        """What stands in ``queries/<name>.sql``, for a statement that is made of it."""
+        """A statement of ``queries``, for a statement that is made of it."""
         return self._statements(name)
 
-    def write(self, write: columns.Write, rows: Sequence[Any]) -> Asked:
+    def write(self, write: columns.Write, rows: Sequence[Any]) -> PendingAnswer:
         """Write rows, at least one."""
         if len(rows) == 1:
-            return self._pipeline.ask_with_fields(self._statements.filled(write.of_one), write.fields(rows[0]))
-        return self._pipeline.ask(self._statements.filled(write.of_many), {"rows": write.as_json(rows)})
+            return self._pipeline.ask_with_fields(self._statements.fill(write.of_one), write.fields(rows[0]))
+        return self._pipeline.ask(self._statements.fill(write.of_many), {"rows": write.as_json(rows)})
 
     def arrive(self) -> None:
         """Wait for the answers to all that was asked.
@@ -169,12 +163,12 @@ class Transaction:
         """
         self._pipeline.arrive()
 
-    def plain(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Asked:
+    def plain(self, sql: str, parameters: Mapping[str, Any] | None = None) -> PendingAnswer:
         """Execute a statement of somebody else."""
-        return self._pipeline.ask(self._statements.filled(sql), parameters)
+        return self._pipeline.ask(self._statements.fill(sql), parameters)
 
 
-class Session:
+class PostgresSession:
     """A connection that is made when it is needed, and made again when it was lost.
 
     Args:
@@ -209,7 +203,7 @@ class Session:
         self._cutting = threading.Lock()
 
     # --- the connection
-    def connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def get_connection(self) -> psycopg.Connection[tuple[Any, ...]]:
         """The connection, in autocommit mode. Raises StoreError."""
         if self._connection is not None and self._connection.closed:
             self.close()
@@ -231,28 +225,28 @@ class Session:
             self._connection = connection = psycopg.connect(
                 self._target.conninfo, autocommit=True, prepare_threshold=None
             )
-            with self.watched():
+            with self.watch():
                 self._is_direct, self._is_set = is_direct(connection), False
                 prepares = self._is_direct if self._target.prepare is None else self._target.prepare
                 self._pipeline = Pipeline(connection, prepares=prepares)
         except (psycopg.Error, UnicodeError) as error:
             self.close()
-            raise self.translated(error) from error
+            raise self.translate_error(error) from error
         if connection.info.server_version < SERVER_VERSION_MIN:
             version = connection.info.server_version // 10_000
             self.close()
             raise StoreError(f"store {self._target.shown}: the server is PostgreSQL {version}; use 15 or newer")
-        connection.add_notice_handler(self._noticed)
+        connection.add_notice_handler(self._on_notice)
         connection.add_notify_handler(lambda _: None)  # a pooler may bring what others have listened for
         return connection
 
-    def translated(self, error: Exception) -> StoreError:
+    def translate_error(self, error: Exception) -> StoreError:
         """An error of the driver as ours."""
         if isinstance(error, psycopg.Error):
-            return translated(error, self._target.shown)
+            return translate_error(error, self._target.shown)
         return StoreError(f"store {self._target.shown}: {error}; look at the host's name in the URL")
 
-    def _noticed(self, notice: Diagnostic) -> None:
+    def _on_notice(self, notice: Diagnostic) -> None:
         """The server confirms a commit whose wait for the standby was cut short, with only a warning."""
         if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in ("01000", "57P01"):
             self._wait_was_cut = True
@@ -287,29 +281,29 @@ class Session:
                 raise unfit(error, self._target.shown) from error
             except psycopg.Error as error:
                 if error.sqlstate not in CONFLICTS:
-                    raise self.translated(error) from error
+                    raise self.translate_error(error) from error
                 conflict = error
             time.sleep(random.uniform(0, pause))
             pause = min(pause * 2, CONFLICT_SECONDS_MAX)
-        raise self.translated(conflict) from conflict
+        raise self.translate_error(conflict) from conflict
 
     def _once(self, work: Callable[[Transaction], T]) -> T:
         was_there = self._connection
-        connection = self.connected()
+        connection = self.get_connection()
         try:
-            with self.watched():
+            with self.watch():
                 return self._on(connection, work)
         except (psycopg.Error, StoreError):
             if connection is not was_there or not connection.closed:
                 raise
         # It had been ended while nobody used it, and nothing was committed on it: a new one tells what is true.
-        connection = self.connected()
-        with self.watched():
+        connection = self.get_connection()
+        with self.watch():
             return self._on(connection, work)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """What is asked of the connection meanwhile is given up when no answer comes."""
+    def watch(self) -> Iterator[None]:
+        """Give up the statements of this block when no answer comes."""
         WATCHDOG.watch(self, self._answer_seconds)
         try:
             yield
@@ -325,7 +319,7 @@ class Session:
 
     def _on(self, connection: psycopg.Connection[tuple[Any, ...]], work: Callable[[Transaction], T]) -> T:
         self._wait_was_cut = False
-        commit: Asked | None = None
+        commit: PendingAnswer | None = None
         assert self._pipeline is not None
         pipeline = self._pipeline
         try:
@@ -348,10 +342,10 @@ class Session:
             elif commit is not None and is_silence(connection, error):
                 self.close()
                 self._on_undecided()
-                told = self.translated(error) if isinstance(error, Exception) else StoreError(str(error))
+                told = self.translate_error(error) if isinstance(error, Exception) else StoreError(str(error))
                 raise Undecided(result, told) from error
             else:
-                self._rolled_back(pipeline, connection, error)
+                self._roll_back(pipeline, connection, error)
                 raise
         if self._wait_was_cut:
             self._on_undecided()
@@ -364,7 +358,7 @@ class Session:
             )
         return result
 
-    def _rolled_back(
+    def _roll_back(
         self, pipeline: Pipeline, connection: psycopg.Connection[tuple[Any, ...]], error: BaseException
     ) -> None:
         is_ours = isinstance(error, psycopg.Error) and error.sqlstate not in UNUSABLE

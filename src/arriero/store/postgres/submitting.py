@@ -7,16 +7,17 @@ from typing import Any
 import msgspec
 
 from ...commands import Refusal, Submit, Submitted
-from ...core.chain import link_hash
 from ...core.changes import Change
-from ...core.known import same_submission
+from ...core.deduplication import answer_known_id
+from ...events import encode_events
+from ...history_chain import link_hash
 from ...model import Instant, TailRow, TaskRow
-from ..convoys import spot_for
-from ..ledgers import reserved
-from ..starting import new_rows, submitted
+from ..engine.convoys import find_spot
+from ..engine.ledgers import refuse_reserved
+from ..engine.speculative_start import build_answer, build_new_rows
 from . import columns
-from .pipeline import Asked
-from .places import Places
+from .convoy_places import BatchPlaces
+from .pipeline import PendingAnswer
 from .rows import task_as_is
 from .session import Transaction
 
@@ -51,12 +52,12 @@ class Beginner(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct):
-    """What a batch found as it began: the rows are ours until the transaction ends."""
+    """Rows that a batch found as it began, locked until the transaction ends."""
 
     tasks: dict[str, tuple[TaskRow, str]]  # by business id, with what was submitted
     numbers: list[int]  # for new tasks, the last one first
     now: Instant
-    places: Places
+    places: BatchPlaces
     beginner: Beginner | None  # if it may begin tasks now
 
     def process_is_retired(self, process_no: int) -> bool:
@@ -76,29 +77,29 @@ def submit(
     who may begin tasks, if it is neither retired nor of an epoch that is over.
     Raises: Again.
     """
-    known = _read(transaction, batch, given, beginner)
+    known = _read_known(transaction, batch, given, beginner)
     store_id = None if known.beginner is None else known.beginner.store_id
     answers: list[Submitted | Refusal | None] = []
     changes: dict[str, tuple[Submit, Change]] = {}
     for command in batch:
-        tail = known.places.tail_of(command.convoy)
+        tail = known.places.find_tail(command.convoy)
         if (found := known.tasks.get(command.task_id)) is not None:
-            answers.append(reserved(found[0], known.places) or _answer_known(command, *found, mine, tail))
+            answers.append(refuse_reserved(found[0], known.places) or _answer_known(command, *found, mine, tail))
             continue
         if (before := changes.get(command.task_id)) is not None:  # twice in one batch
-            answers.append(same_submission(before[1].task, command, partial(_arguments, before[0]), tail))
+            answers.append(answer_known_id(before[1].task, command, partial(_arguments, before[0]), tail))
             continue
         if tail is None and command.convoy is not None:
-            tail = known.places.added(command)
-        spot = spot_for(command, tail, known.places, known.now)
+            tail = known.places.add_key(command)
+        spot = find_spot(command, tail, known.places, known.now)
         if isinstance(spot, Submitted | Refusal):
             answers.append(spot)
             continue
-        change = new_rows(command, known.numbers.pop(), known.now, spot, known, store_id)
+        change = build_new_rows(command, known.numbers.pop(), known.now, spot, known, store_id)
         if change.convoy is not None:
             known.places.keep(change.convoy, change.task, command)
         changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))
-        answers.append(submitted(change, command))
+        answers.append(build_answer(change, command))
     if not changes:
         return lambda: answers, known.now
     made = list(changes.values())
@@ -117,21 +118,23 @@ def _arguments(command: Submit) -> str:
     return command.arguments
 
 
-def _not_kept(made: list[tuple[Submit, Change]], inserted: Asked) -> set[int]:
+def _not_kept(made: list[tuple[Submit, Change]], inserted: PendingAnswer) -> set[int]:
     kept = {task_no for (task_no,) in inserted.fetchall()}
     return {change.task.task_no for _, change in made} - kept
 
 
-def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: Beginner | None) -> Known:
-    places = Places(transaction, batch, given)
+def _read_known(
+    transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: Beginner | None
+) -> Known:
+    places = BatchPlaces(transaction, batch, given)
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
     numbers = transaction.ask("take_numbers", {"count": len(batch), "given": given})
-    may_begin: Asked | None = None
+    may_begin: PendingAnswer | None = None
     if beginner is not None and any(command.start is not None for command in batch):
         asked = {"process_no": beginner.process_no, "epoch": beginner.epoch}
         may_begin = transaction.ask("select_beginner", asked)
     transaction.arrive()
-    places.arrived()
+    places.read_answers()
     found = {row[1]: (task_as_is(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
     taken = numbers.fetchall()
     begins = may_begin is not None and may_begin.fetchone() == (True,)
@@ -140,17 +143,13 @@ def _read(transaction: Transaction, batch: Sequence[Submit], given: Instant | No
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:
-    task, events = change.task, _events(change)
+    task, events = change.task, encode_events(change.events)
     head = link_hash(task.head, task.task_no, task.link + 1, now, actor, events)
     change.task = msgspec.structs.replace(task, link=task.link + 1, head=head)
     return change
 
 
-def _events(change: Change) -> str:
-    return msgspec.json.encode(change.events).decode()
-
-
-def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Instant) -> Asked:
+def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Instant) -> PendingAnswer:
     inserted = transaction.write(INSERT_TASKS, [change.task for _, change in made])
     bodies = [{"task_no": change.task.task_no, "arguments": command.arguments} for command, change in made]
     transaction.write(INSERT_BODIES, bodies)
@@ -164,7 +163,7 @@ def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Ins
 
 def _link(command: Submit, change: Change, now: Instant) -> dict[str, Any]:
     task = change.task
-    events = _events(change)
+    events = encode_events(change.events)
     return {
         "task_no": task.task_no,
         "link": task.link,
@@ -182,7 +181,7 @@ def _if_kept(answers: list[Submitted | Refusal | None], lost: set[int]) -> list[
 def _answer_known(
     command: Submit, task: TaskRow, asked: str, mine: frozenset[int], tail: TailRow | None
 ) -> Submitted | Refusal:
-    answer = same_submission(task, command, lambda: asked, tail)
+    answer = answer_known_id(task, command, lambda: asked, tail)
     if isinstance(answer, Submitted) and task.seed == command.seed and command.seed in mine:
         return Submitted(answer.task_no, True)
     return answer

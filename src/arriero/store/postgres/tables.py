@@ -1,15 +1,13 @@
-"""Rows of one transaction, as ``core.transitions`` and ``store.batch`` ask for them: read before, written at its end.
+"""Rows of one transaction, as ``core.transitions`` and ``store.engine.batch`` ask for them: read before, written at its end.
 
 Every row of a task is changed only by whoever has locked the task's own row; so what was read stays true.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ...core.convoys import Gone, Held, NextUnreadable
-from ...core.readable import refuse_unreadable, without_body
 from ...errors import UnreadableRow
 from ...model import (
     STEP_BITS,
@@ -24,13 +22,14 @@ from ...model import (
     StepRow,
     TailRow,
     TaskRow,
-    Turn,
 )
-from ..apart import R, SetApart
-from ..base import Busy
+from ..quarantine import R
+from ..readable import refuse_unreadable, without_body
+from ..sql.rows import SqlRows
 from . import columns
-from .pipeline import Asked
-from .rows import convoy_as_is, step_as_is, tail_of, task_as_is
+from .context import StoreContext
+from .pipeline import PendingAnswer
+from .rows import step_as_is, task_as_is
 from .session import Transaction
 
 replace = msgspec.structs.replace
@@ -43,24 +42,24 @@ INSERT_STEPS = columns.insert_rows("step", columns.STEP)
 UPDATE_CONVOYS = columns.update_rows("convoy", "convoy_no", columns.CONVOY_CHANGES)
 UPDATE_TAILS = columns.update_rows("convoy_tail", "convoy_no", columns.TAIL_CHANGES)
 INSERT_STATUSES = columns.insert_rows("status", columns.STATUS)
-INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT)
 # Of alerts that tell of an unreadable row one task has at most one open.
-INSERT_UNREADABLE = columns.insert_rows("alert", columns.ALERT, suffix=" ON CONFLICT DO NOTHING")
+INSERT_ALERTS = columns.insert_rows("alert", columns.ALERT, suffix=" ON CONFLICT DO NOTHING")
 INSERT_EDITS = columns.insert_rows("edit", columns.EDIT)
 INSERT_LATE_ANSWERS = columns.insert_rows("late_answer", columns.LATE_ANSWER, suffix=" ON CONFLICT DO NOTHING")
 INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
-class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now
-    """A row was locked after the clock was read: its last commit may be later than that."""
+class PostgresWrittenRows(SqlRows):
+    """Rows that one transaction has read, and those that it writes at its end, many at once."""
 
+    task_as_is = staticmethod(task_as_is)
+    step_as_is = staticmethod(step_as_is)
 
-class Tables:
-    """The Table of ``store.batch`` over one transaction."""
-
-    def __init__(self, transaction: Transaction, apart: SetApart | None = None) -> None:
-        self._transaction = transaction
-        self._apart = SetApart(lambda: Instant(0)) if apart is None else apart
+    def __init__(self, transaction: Transaction, context: StoreContext) -> None:
+        self.transaction = transaction
+        self._context = context
+        self._apart = context.apart
+        self._now: Instant | None = None  # as it was read since the last row was locked
         self._unreadable: dict[int, UnreadableRow] = {}  # by task: whoever asks for it is told
         self._unreadable_convoys: dict[int, UnreadableRow] = {}
         self._tasks: dict[int, TaskRow] = {}
@@ -93,6 +92,95 @@ class Tables:
         self._head_moved = False
         self._changed_convoys: dict[int, ConvoyRow] = {}
         self._changed_tails: dict[int, TailRow] = {}
+
+    def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> PendingAnswer:
+        return self.transaction.ask(name, parameters)
+
+    def arrive(self) -> None:
+        self.transaction.arrive()
+
+    def read_clock(self) -> Instant:
+        if self._now is None:
+            self._now = self._context.read_clock(self._context.ask_clock(self.transaction))
+        return self._now
+
+    def keep_clock(self, asked: PendingAnswer) -> None:
+        """The store's clock, as a statement answers it that was asked after all locks."""
+        self._now = self._context.read_clock(asked)
+
+    def set_apart(self, error: UnreadableRow) -> None:
+        self._apart.add(error)
+
+    def add_edit(self, edit: EditRow) -> None:
+        self._edits.append(edit)
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        self._late_answers.append(answer)
+
+    def add_status(self, status: StatusRow) -> None:
+        self._statuses.append(status)
+
+    def add_alert(self, alert: AlertRow) -> None:
+        self._alerts.append(alert)
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        self._closed.append((task_no, at))
+        self._alerts = [
+            replace(alert, closed_at=at, attempts=alert.attempts + 1, next_at=at) if alert.task_no == task_no else alert
+            for alert in self._alerts
+        ]
+
+    def store_head(self) -> tuple[int, str]:
+        if self._head is None:
+            row = self.ask("select_store_head").fetchone()
+            assert row is not None
+            self._head = (row[0], row[1])
+        return self._head
+
+    def put_store_head(self, link: int, head: str) -> None:
+        self._head, self._head_moved = (link, head), True
+
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None:
+        self._history.append(
+            {"task_no": task_no, "link": link, "at": at, "actor": actor, "events": events, "hash": digest}
+        )
+
+    def flush(self) -> None:
+        """Send what was written, one statement a kind."""
+        tasks, steps = self._changed_tasks, self._changed_steps
+        written: tuple[tuple[columns.Write, Sequence[Any]], ...] = (
+            (UPDATE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if not rewrites]),
+            (REWRITE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if rewrites]),
+            (UPDATE_STEPS, [self._steps[number] for number, rewrites in steps.items() if not rewrites]),
+            (REWRITE_STEPS, [self._steps[number] for number, rewrites in steps.items() if rewrites]),
+            (UPDATE_CONVOYS, list(self._changed_convoys.values())),
+            (UPDATE_TAILS, list(self._changed_tails.values())),
+            (INSERT_STEPS, list(self._added_steps.values())),
+            (INSERT_STATUSES, self._statuses),
+            (INSERT_EDITS, self._edits),
+            (INSERT_LATE_ANSWERS, self._late_answers),
+        )
+        for statement, rows in written:
+            if rows:
+                self.transaction.write(statement, rows)
+        for task_no, at in self._closed:
+            self.ask("close_alert", {"task_no": task_no, "at": at})
+        if self._alerts:
+            self.transaction.write(INSERT_ALERTS, self._alerts)
+        if self._arguments:
+            self.ask("update_bodies", {"rows": columns.as_json(self._arguments)})
+        if self._head_moved:
+            assert self._head is not None
+            self.ask("put_store_head", {"link": self._head[0], "head": self._head[1]})
+        if self._history:
+            self.transaction.write(INSERT_HISTORY, self._history)
+        self._forget_written()
+
+
+class PostgresTaskRows(PostgresWrittenRows):
+    """Tasks and their steps."""
 
     # --- what was read
     def keep_tasks(self, rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
@@ -133,55 +221,7 @@ class Tables:
         """A lease's term, which stays so until the transaction ends."""
         self._terms[lease] = term
 
-    def keep_convoys(self, rows: Iterable[tuple[Any, ...]], *, at_the_start: bool = False) -> list[ConvoyRow]:
-        """What keys are doing that this transaction has locked. Of one that was not locked at the start of the batch, what
-        was read of its next task then is not to be trusted: whoever had it locked may have changed that."""
-        convoys = [convoy for row in rows if (convoy := self._readable_convoy(convoy_as_is(row))) is not None]
-        late = set() if at_the_start else {convoy.convoy_no for convoy in convoys} - self._convoys.keys()
-        self._touched |= late
-        self._drained -= late
-        self._convoys.update({convoy.convoy_no: convoy for convoy in convoys})
-        return convoys
-
-    def _readable_convoy(self, row: ConvoyRow) -> ConvoyRow | None:
-        try:
-            return refuse_unreadable(row)
-        except UnreadableRow as error:
-            self._unreadable_convoys[row.convoy_no] = error
-            self._apart.add(error)
-            return None
-
-    def keep_next(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Tasks with their arguments that stand first in their convoys; this transaction has locked them."""
-        for row in rows:
-            task = self._readable(task_as_is(row[:-1]))
-            if task is None or row[-1] is None:
-                continue  # who needs it asks for it, and is told
-            assert task.convoy_no is not None
-            self._tasks.setdefault(task.task_no, task)
-            self._next[task.convoy_no] = task
-            self._bodies[task.task_no] = row[-1]
-            if not task.opened_count:
-                self._all_read.add(task.task_no)
-
-    def keep_behind(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Tasks with their arguments that stand second; nobody has locked them for us."""
-        for row in rows:
-            task = self._readable(task_as_is(row[:-1]))
-            if task is None or row[-1] is None:
-                continue
-            assert task.convoy_no is not None
-            self._behind[task.convoy_no] = Loaded(task, row[-1], ())
-
-    def keep_sealed(self, rows: Iterable[tuple[Any, ...]], drained: Iterable[int]) -> None:
-        """Ends of convoys that this transaction has locked; and in which convoys nothing waited after that."""
-        self._sealed = {tail.convoy_no: tail for tail in map(tail_of, rows)}
-        self._drained = self._sealed.keys() & set(drained)
-
     # --- rows as they stand
-    def set_apart(self, error: UnreadableRow) -> None:
-        self._apart.add(error)
-
     def _refuse_unreadable(self, task_no: int) -> None:
         if task_no in self._unreadable:
             raise self._unreadable[task_no]
@@ -194,25 +234,25 @@ class Tables:
         task_no = step_no >> STEP_BITS
         self._refuse_unreadable(task_no)
         if step_no not in self._steps and task_no in self._tasks and task_no not in self._all_read:
-            self.keep_steps(self._transaction.ask("select_named_steps", {"step_nos": [step_no]}).fetchall())
+            self.keep_steps(self.ask("select_named_steps", {"step_nos": [step_no]}).fetchall())
         return self._steps.get(step_no)
 
     def open_steps(self, task_no: int) -> list[StepRow]:
         if task_no not in self._open_read | self._all_read:
-            self._keep_unknown(self._transaction.ask("select_open_steps", {"task_nos": [task_no]}))
+            self._keep_unknown(self.ask("select_open_steps", {"task_nos": [task_no]}))
             self._open_read.add(task_no)
         self._refuse_unreadable(task_no)
         return [step for step in self._of(task_no) if step.state in STEP_OPEN]
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         if task_no not in self._all_read:
-            self._keep_unknown(self._transaction.ask("select_steps", {"task_nos": [task_no]}))
+            self._keep_unknown(self.ask("select_steps", {"task_nos": [task_no]}))
             self._all_read.add(task_no)
         self._refuse_unreadable(task_no)
         return tuple(self._of(task_no))
 
-    def _keep_unknown(self, found: Asked) -> None:
-        """What this transaction has changed and not written yet is newer than what is read now."""
+    def _keep_unknown(self, found: PendingAnswer) -> None:
+        """Keep rows as read, unless this transaction has a newer version that is not written yet."""
         for row in found.fetchall():
             step = self._readable(step_as_is(row))
             if step is not None:
@@ -231,96 +271,15 @@ class Tables:
     def term(self, lease: str) -> int:
         return self._terms[lease]
 
-    def convoy(self, convoy_no: int) -> ConvoyRow:
-        if convoy_no in self._unreadable_convoys:
-            raise self._unreadable_convoys[convoy_no]
-        if convoy_no not in self._convoys:
-            asked = {"convoy_nos": [convoy_no], "task_nos": []}
-            if not self.keep_convoys(self._transaction.ask("lock_convoys", asked).fetchall()):
-                if convoy_no in self._unreadable_convoys:
-                    raise self._unreadable_convoys[convoy_no]
-                if self._transaction.ask("select_counts_on", {"convoy_no": convoy_no}).fetchone() is None:
-                    raise Gone
-                raise Busy("another transaction has its convoy open")
-            raise ReadLate
-        return self._convoys[convoy_no]
-
-    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
-        first = self._next.pop(convoy_no, None)
-        if first is not None and self._is_fresh(first, after):
-            return first
-        if convoy_no in self._drained:
-            return None
-        self.flush()  # what this batch has changed in the convoy counts
-        asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1]}
-        found = self._transaction.ask("select_next_waiting", asked).fetchone()
-        return None if found is None else self._lock_waiting(found[0])
-
-    def following(self, task: TaskRow) -> Loaded | None:
-        assert task.convoy_no is not None
-        behind = self._behind.get(task.convoy_no)
-        return None if behind is None or behind.task.task_no == task.task_no else behind
-
-    def _is_fresh(self, task: TaskRow, after: tuple[int, int]) -> bool:
-        is_untouched = self._tasks[task.task_no] is task and task.convoy_no not in self._touched
-        return is_untouched and task.turn is Turn.WAITING and (task.rank or 0, task.place or 0) > after
-
-    def member(self, task_no: int) -> TaskRow | None:
-        if task_no not in self._tasks:
-            asked = {"task_nos": [task_no]}
-            self.keep_tasks(self._transaction.ask("lock_tasks", asked).fetchall())
-            if task_no in self._tasks:
-                raise ReadLate
-            self._refuse_unreadable(task_no)
-            if self._transaction.ask("select_existing", asked).fetchone() is not None:
-                raise Held
-        return self._tasks.get(task_no)
-
-    def _lock_waiting(self, task_no: int) -> TaskRow:
-        try:
-            task = self.member(task_no)
-            self.arguments(task_no)
-        except UnreadableRow as error:
-            self._apart.add(error)
-            raise NextUnreadable(error) from error
-        if task is None or task.turn is not Turn.WAITING:
-            raise Held
-        return task
-
-    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
-        """None while somebody may add one: it may have come since the next to open was read. Who asks seals and reads again."""
-        if convoy_no not in self._sealed:
-            return 0
-        asked = {"convoy_no": convoy_no, "start": start, "stop": end}
-        row = self._transaction.ask("count_sequences", asked).fetchone()
-        assert row is not None
-        return int(row[0])
-
-    def seal(self, convoy_no: int) -> TailRow | None:
-        if convoy_no not in self._sealed:
-            row = self._transaction.ask("seal", {"convoy_no": convoy_no}).fetchone()
-            if row is None:
-                return None
-            self._sealed[convoy_no] = tail_of(row)
-        return self._sealed[convoy_no]
-
     def arguments(self, task_no: int) -> str:
         if task_no not in self._bodies:
-            row = self._transaction.ask("select_body", {"task_no": task_no}).fetchone()
+            row = self.ask("select_body", {"task_no": task_no}).fetchone()
             if row is None:
                 raise without_body(task_no)
             self._bodies[task_no] = row[0]
         return self._bodies[task_no]
 
     # --- what is written at the end
-    def put_convoy(self, convoy: ConvoyRow) -> None:
-        self._convoys[convoy.convoy_no] = self._changed_convoys[convoy.convoy_no] = convoy
-        self._touched.add(convoy.convoy_no)
-        self._drained.discard(convoy.convoy_no)
-
-    def put_tail(self, tail: TailRow) -> None:
-        self._sealed[tail.convoy_no] = self._changed_tails[tail.convoy_no] = tail
-
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
         self._changed_tasks[task.task_no] = rewrites or self._changed_tasks.get(task.task_no, False)
         self._tasks[task.task_no] = task
@@ -338,70 +297,3 @@ class Tables:
     def put_arguments(self, task_no: int, arguments: str) -> None:
         self._bodies[task_no] = arguments
         self._arguments.append({"task_no": task_no, "arguments": arguments})
-
-    def add_edit(self, edit: EditRow) -> None:
-        self._edits.append(edit)
-
-    def add_late_answer(self, answer: LateAnswerRow) -> None:
-        self._late_answers.append(answer)
-
-    def add_status(self, status: StatusRow) -> None:
-        self._statuses.append(status)
-
-    def add_alert(self, alert: AlertRow) -> None:
-        self._alerts.append(alert)
-
-    def close_alert(self, task_no: int, at: Instant) -> None:
-        self._closed.append((task_no, at))
-        self._alerts = [
-            replace(alert, closed_at=at, attempts=alert.attempts + 1, next_at=at) if alert.task_no == task_no else alert
-            for alert in self._alerts
-        ]
-
-    def store_head(self) -> tuple[int, str]:
-        if self._head is None:
-            row = self._transaction.ask("select_store_head").fetchone()
-            assert row is not None
-            self._head = (row[0], row[1])
-        return self._head
-
-    def put_store_head(self, link: int, head: str) -> None:
-        self._head, self._head_moved = (link, head), True
-
-    def add_history(
-        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
-    ) -> None:
-        self._history.append(
-            {"task_no": task_no, "link": link, "at": at, "actor": actor, "events": events, "hash": digest}
-        )
-
-    def flush(self) -> None:
-        """Send what was written, one statement a kind."""
-        tasks, steps = self._changed_tasks, self._changed_steps
-        written: tuple[tuple[columns.Write, Sequence[Any]], ...] = (
-            (UPDATE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if not rewrites]),
-            (REWRITE_TASKS, [self._tasks[number] for number, rewrites in tasks.items() if rewrites]),
-            (UPDATE_STEPS, [self._steps[number] for number, rewrites in steps.items() if not rewrites]),
-            (REWRITE_STEPS, [self._steps[number] for number, rewrites in steps.items() if rewrites]),
-            (UPDATE_CONVOYS, list(self._changed_convoys.values())),
-            (UPDATE_TAILS, list(self._changed_tails.values())),
-            (INSERT_STEPS, list(self._added_steps.values())),
-            (INSERT_STATUSES, self._statuses),
-            (INSERT_EDITS, self._edits),
-            (INSERT_LATE_ANSWERS, self._late_answers),
-        )
-        for statement, rows in written:
-            if rows:
-                self._transaction.write(statement, rows)
-        for task_no, at in self._closed:
-            self._transaction.ask("close_alert", {"task_no": task_no, "at": at})
-        if self._alerts:
-            self._transaction.write(INSERT_ALERTS, self._alerts)
-        if self._arguments:
-            self._transaction.ask("update_bodies", {"rows": columns.as_json(self._arguments)})
-        if self._head_moved:
-            assert self._head is not None
-            self._transaction.ask("put_store_head", {"link": self._head[0], "head": self._head[1]})
-        if self._history:
-            self._transaction.write(INSERT_HISTORY, self._history)
-        self._forget_written()

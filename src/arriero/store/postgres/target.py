@@ -1,4 +1,4 @@
-"""Where the store is: one URL, with the parameters that are arriero's own taken out of it.
+"""A store's address: one URL, without the parameters that are arriero's own.
 
 The URL is cut by hand, by libpq's rules and not by those of the web: a host may be empty or several, ``+`` is a plus.
 What could be cut in two ways is refused without showing it, for a password may be in it.
@@ -80,7 +80,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def channel(self) -> str:
-        """Where wake-ups are told."""
+        """The channel of wake-ups."""
         return f"{self.schema}_wake_up"
 
 
@@ -91,16 +91,16 @@ class _Cut(msgspec.Struct, frozen=True):
     place_shown: str
     parameters: tuple[tuple[str, str], ...]
 
-    def given(self, name: str) -> str | None:
-        """What a parameter says; the last one counts."""
+    def get_parameter(self, name: str) -> str | None:
+        """The value of a parameter; the last one counts."""
         found = [unquote(value) for key, value in self.parameters if key == name]
         return found[-1] if found else None
 
     def without_ours(self) -> str:
-        return _joined(self.place, [pair for pair in self.parameters if pair[0] not in _OURS])
+        return _join_url(self.place, [pair for pair in self.parameters if pair[0] not in _OURS])
 
-    def shown(self) -> str:
-        return _joined(self.place_shown, [(name, _shown(name, value)) for name, value in self.parameters])
+    def mask(self) -> str:
+        return _join_url(self.place_shown, [(name, _mask_parameter(name, value)) for name, value in self.parameters])
 
 
 def target_of(url: str) -> Target:
@@ -112,8 +112,8 @@ def target_of(url: str) -> Target:
     Raises: InvalidInput - it cannot be read.
     """
     cut = _cut(url, "store")
-    shown = cut.shown()
-    schema = cut.given("schema")
+    shown = cut.mask()
+    schema = cut.get_parameter("schema")
     if schema is None:
         schema = "arriero"
     if not SCHEMA.fullmatch(schema) or schema in RESERVED or schema.startswith("pg_"):
@@ -122,7 +122,7 @@ def target_of(url: str) -> Target:
             " and no word that SQL keeps for itself"
         )
     plain = cut.without_ours()
-    listen_url = cut.given("listen_url")
+    listen_url = cut.get_parameter("listen_url")
     conninfo = _with_defaults(plain, shown)
     return Target(
         conninfo=conninfo,
@@ -130,7 +130,7 @@ def target_of(url: str) -> Target:
         schema=schema,
         listen=_switch(cut, "listen", True),
         listen_conninfo=conninfo if listen_url is None else _listen_conninfo(listen_url),
-        prepare=None if cut.given("prepare") is None else _switch(cut, "prepare", False),
+        prepare=None if cut.get_parameter("prepare") is None else _switch(cut, "prepare", False),
     )
 
 
@@ -155,21 +155,21 @@ def _cut(url: str, what: str) -> _Cut:
     )
 
 
-def _joined(place: str, parameters: list[tuple[str, str]]) -> str:
+def _join_url(place: str, parameters: list[tuple[str, str]]) -> str:
     return place + ("?" if parameters else "") + "&".join(f"{name}={value}" for name, value in parameters)
 
 
 def _switch(cut: _Cut, name: str, default: bool) -> bool:
-    if (text := cut.given(name)) is None:
+    if (text := cut.get_parameter(name)) is None:
         return default
     if text not in _SWITCH:
-        raise InvalidInput(f"store {cut.shown()}: {name}={text!r} is neither on nor off")
+        raise InvalidInput(f"store {cut.mask()}: {name}={text!r} is neither on nor off")
     return _SWITCH[text]
 
 
 def _listen_conninfo(url: str) -> str:
     cut = _cut(url, "store, listen_url")
-    return _with_defaults(_joined(cut.place, list(cut.parameters)), cut.shown())
+    return _with_defaults(_join_url(cut.place, list(cut.parameters)), cut.mask())
 
 
 def _with_defaults(url: str, shown: str) -> str:
@@ -188,7 +188,7 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _shown(name: str, value: str) -> str:
+def _mask_parameter(name: str, value: str) -> str:
     if _SECRET.search(name):
         return "***"
-    return _cut(unquote(value), "store, listen_url").shown() if name == "listen_url" else value
+    return _cut(unquote(value), "store, listen_url").mask() if name == "listen_url" else value

@@ -52,7 +52,7 @@ _BY_TEXT = (
 )
 
 
-def translated(error: psycopg.Error, shown: str) -> StoreError:
+def translate_error(error: psycopg.Error, shown: str) -> StoreError:
     """A driver's error as ours, naming store and remedy in one line."""
     text = _text(error)
     state = error.sqlstate or ""
@@ -69,5 +69,5 @@ def unfit(error: psycopg.DataError | UnicodeError, shown: str) -> InvalidInput:
 
 
 def _text(error: psycopg.Error) -> str:
-    """What the server says, without the statement that it said it of."""
+    """The server's message, without the statement."""
     return " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__

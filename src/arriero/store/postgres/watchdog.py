@@ -15,7 +15,7 @@ REST_SECONDS = 0.5  # without anybody who waits, after which its thread ends
 
 
 class Waits(Protocol):
-    """Who may wait for a server."""
+    """Something that may wait for a server."""
 
     def cut(self) -> None:
         """End the wait; called in the watchdog's thread."""
@@ -46,7 +46,7 @@ class Watchdog:
                 self._somebody.notify()
 
     def forget(self, waits: Waits) -> None:
-        """It waits no more."""
+        """Stop watching something that waits no more."""
         with self._somebody:
             self._due.pop(waits, None)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from .writers import Writing, begun_here, remember, writing_to
+from .writers import Writing, begun_here, find_writing, remember
 
 T = TypeVar("T")
 LOOP_BUSY_SECONDS = 1.0  # commits of others take milliseconds; a lease of 3 s must be renewed meanwhile
@@ -27,12 +27,12 @@ _TAKES_LOCK = re.compile(
 
 
 def takes_write_lock(sql: str) -> bool:
-    """Whether a statement needs the file's write lock, as far as its words tell."""
+    """Returns True if a statement needs the file's write lock, as far as its words tell."""
     return _TAKES_LOCK.match(sql) is not None
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else has the lock, or committed first."""
+    """Returns True if somebody else has the lock, or committed first."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
@@ -90,16 +90,16 @@ class CallerConnection(sqlite3.Connection):
         try:
             if not _is_on_event_loop():
                 result = statement()
-            elif writing := writing_to(self.path, besides=self, thread=threading.get_ident()):
-                raise locked(f"database is locked; {writing}")
+            elif writing := find_writing(self.path, besides=self, thread=threading.get_ident()):
+                raise build_lock_error(f"database is locked; {writing}")
             else:
                 with waiting(self, LOOP_BUSY_SECONDS):
                     result = statement()
         except sqlite3.OperationalError as error:
-            writing = writing_to(self.path, besides=self) if is_busy(error) else None
+            writing = find_writing(self.path, besides=self) if is_busy(error) else None
             if writing is None or str(writing.where) in str(error):
                 raise
-            raise locked(f"{error}; {writing}") from error
+            raise build_lock_error(f"{error}; {writing}") from error
         if self.in_transaction:
             self._writing = begun_here()
         return result
@@ -121,7 +121,7 @@ class CallerCursor(sqlite3.Cursor):
         return self
 
 
-def locked(text: str) -> sqlite3.OperationalError:
+def build_lock_error(text: str) -> sqlite3.OperationalError:
     """SQLite's own error for a locked file, with our words."""
     error = sqlite3.OperationalError(text)
     error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_BUSY, "SQLITE_BUSY"
@@ -141,7 +141,7 @@ def waiting(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
         plain.execute(f"PRAGMA busy_timeout={before}")
 
 
-def patience_of(connection: sqlite3.Connection) -> float:
+def read_busy_timeout(connection: sqlite3.Connection) -> float:
     """Seconds that its statements wait for a lock."""
     plain = sqlite3.Cursor(connection)
     plain.row_factory = None

@@ -10,7 +10,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from ..columns import TRUTH_VALUES, listed
+from ..columns import TRUTH_VALUES, list_columns
 
 _WORDS = frozenset(("state", "kind"))  # enumerations, never null
 
@@ -27,7 +27,7 @@ def insert_rows(
 
     ``or_ignore``: the row that stands there under its key stays as it is.
     """
-    text = f"INSERT{' OR IGNORE' if or_ignore else ''} INTO arriero_{table} ({listed(columns)}) VALUES"
+    text = f"INSERT{' OR IGNORE' if or_ignore else ''} INTO arriero_{table} ({list_columns(columns)}) VALUES"
     changes = ", ".join(f"{column} = excluded.{column}" for column in or_update)
     suffix = f" ON CONFLICT ({columns[0]}) DO UPDATE SET {changes}" if or_update else ""
 
@@ -51,7 +51,7 @@ def update_rows(table: str, key: str, columns: tuple[str, ...]) -> Statement:
         if count == 1:
             return alone
         return (
-            f"WITH given ({listed(columns)}, number) AS (VALUES {_places(len(columns) + 1, count)})"
+            f"WITH given ({list_columns(columns)}, number) AS (VALUES {_places(len(columns) + 1, count)})"
             f" UPDATE arriero_{table} SET {changes} FROM given WHERE arriero_{table}.{key} = given.number"
         )
 
@@ -63,12 +63,18 @@ def _places(width: int, count: int) -> str:
     return ", ".join([row] * count)
 
 
-def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterable[tuple[str, tuple[Any, ...]]]:
     """The texts and parameters that bring these rows; what is inserted keeps its order.
 
     The driver gives the interpreter's lock back for each statement it runs, not for each of its rows: for a row at a
     time it waits for that lock as often as there are rows, while the event loop works.
     """
+    if len(rows) == 1:
+        return ((statement(1), rows[0]),)
+    return _split_rows(statement, rows)
+
+
+def _split_rows(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     at = 0
     for count in ROWS_AT_ONCE:
         while len(rows) - at >= count:

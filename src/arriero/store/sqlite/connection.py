@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ...errors import ArrieroError, StoreError, UnreadableRow
-from ..base import folded
+from ..contract import fold_text
 from .callers import CallerConnection
-from .writers import writing_to
+from .writers import find_writing
 
 FILE_MODE = 0o600  # payloads of tasks are nobody else's business
 TURNS_MAX = 100  # that others may come first where several make a new file
@@ -28,11 +28,11 @@ _REMEDIES = (
 )
 
 
-def translated(error: sqlite3.Error, path: str) -> StoreError:
+def translate_error(error: sqlite3.Error, path: str) -> StoreError:
     """SQLite's error as ours, naming the file and the remedy."""
     text = str(error)
     remedy = next((remedy for part, remedy in _REMEDIES if part in text), "see the message of SQLite")
-    if "locked" in text and (writing := writing_to(path)) is not None:
+    if "locked" in text and (writing := find_writing(path)) is not None:
         remedy = str(writing)
     return StoreError(f"store {path}: {text}; {remedy}")
 
@@ -47,7 +47,7 @@ def translating(path: str) -> Iterator[None]:
             raise
         raise type(error)(f"store {path}: {error}") from error
     except sqlite3.Error as error:
-        raise translated(error, path) from error
+        raise translate_error(error, path) from error
 
 
 def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
@@ -59,7 +59,9 @@ def connect(path: str, *, query_only: bool = False) -> sqlite3.Connection:
     try:
         _make_fit(connection)
         connection.execute("PRAGMA journal_size_limit=67108864")
-        connection.create_function("arriero_folded", 1, folded, deterministic=True)  # SQLite's lower() knows only ASCII
+        connection.create_function(
+            "arriero_folded", 1, fold_text, deterministic=True
+        )  # SQLite's lower() knows only ASCII
         if query_only:
             connection.execute("PRAGMA query_only=ON")
     except BaseException:
@@ -122,7 +124,7 @@ def _keep_log(connection: sqlite3.Connection) -> None:
 
 
 def holds_store(path: str) -> bool:
-    """Whether the file is a store of ours. It is opened as it is: nothing is made or changed. Raises StoreError."""
+    """Returns True if the file is a store of ours. Nothing is made or changed. Raises StoreError."""
     with translating(path), closing(_connected_as_it_is(path)) as connection:
         found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'arriero_migration'")
         return found.fetchone() is not None

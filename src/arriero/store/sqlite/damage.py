@@ -8,8 +8,8 @@ import sqlite3
 from enum import StrEnum
 from itertools import islice
 
-from ...core.readable import INSTANT_END, KEYS, TABLES, Column, columns_of
 from ...model import AlertRow, TaskRow
+from ..readable import INSTANT_END, KEYS, TABLES, Column, columns_of
 
 FAULTS_MAX = 20
 _STORED_AS = {int: ("integer",), bool: ("integer",), float: ("real", "integer"), type(None): ("null",)}
@@ -19,7 +19,7 @@ _OF_OTHER_TABLES: dict[type, tuple[str, ...]] = {
 _PLACED = "turn IS NOT NULL AND (convoy_no IS NULL OR place IS NULL OR rank IS NULL)"
 
 
-def damaged_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
+def find_damaged_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
     """Names of damaged columns with their rows, as ``column not_before of table task (row 5)``; at most ``FAULTS_MAX``.
 
     Texts of JSON are not read: whoever needs one finds that out. Raises: sqlite3.Error.
@@ -45,10 +45,10 @@ def _question(row: type) -> str:
 def _fault(column: Column) -> str:
     """The condition under which a column holds what it may not."""
     stored = {name for each in column.types for name in _STORED_AS.get(each, ("text",))}
-    fault = f"typeof({column.name}) NOT IN ({_quoted(stored)})"
+    fault = f"typeof({column.name}) NOT IN ({_quote_name(stored)})"
     words = [str(word) for each in column.types if issubclass(each, StrEnum) for word in each]
     if words:
-        fault += f" OR {column.name} NOT IN ({_quoted(words)})"
+        fault += f" OR {column.name} NOT IN ({_quote_name(words)})"
     if column.types == {bool}:
         fault += f" OR {column.name} NOT IN (0, 1)"
     if column.is_instant:
@@ -56,5 +56,5 @@ def _fault(column: Column) -> str:
     return fault
 
 
-def _quoted(words: set[str] | list[str]) -> str:
+def _quote_name(words: set[str] | list[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(words))

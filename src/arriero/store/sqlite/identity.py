@@ -1,4 +1,4 @@
-"""Whether the open file is still the one that the path names.
+"""Identity of the open file: if it is still the one that the path names.
 
 Who removes or replaces a file leaves it open to those that have it: they would go on writing, and acknowledging, into a file
 that nobody finds again. So device and inode are looked at before a commit and before a read, though not before each of a
@@ -8,7 +8,7 @@ busy store: a look lets another thread have the interpreter, and with one at eac
 import os
 
 from ...boot_clock import seconds_since_boot
-from ..base import Unwritten
+from ..contract import Unwritten
 
 Identity = tuple[int, int]
 LOOK_SECONDS = 0.02  # for so long a busy store takes its file for the one that it has just seen

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from ...core.readable import refuse_unreadable
-from ...model import AlertRow, LedgerRow, StatusRow, StepRow, TaskRow
+from ...model import AlertRow, LedgerRow, StepRow, TaskRow
+from ..readable import refuse_unreadable
 from ..rows import (
     STEP_KINDS,
     STEP_STATES,
@@ -23,6 +23,7 @@ from ..rows import (
     late_answer_of,
     ledger_of,
     process_of,
+    status_of,
     tail_of,
 )
 
@@ -71,7 +72,7 @@ def _with_words(row: Row, columns: _Words) -> list[Any]:
 
 
 def task_as_is(row: Row) -> TaskRow:
-    """A task's row, also where this release cannot read it; see ``core.readable``."""
+    """A task's row, also where this release cannot read it; see ``store.readable``."""
     return TaskRow(*_with_words(row, _OF_TASKS))
 
 
@@ -88,11 +89,6 @@ def step_as_is(row: Row) -> StepRow:
 def step_of(row: Row) -> StepRow:
     """A step's row. Raises UnreadableRow."""
     return refuse_unreadable(step_as_is(row))
-
-
-def status_of(row: Row) -> StatusRow:
-    """A status; its columns are its fields."""
-    return StatusRow(*row)
 
 
 def parameters_of(row: AlertRow | LedgerRow) -> dict[str, Any]:

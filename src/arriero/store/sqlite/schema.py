@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ...errors import InvalidInput
-from ..migrate import Grant, SchemaState, applied_number, migrate_sqlite, migrations, parts_of, refuse_newer
+from ..migrate import Grant, SchemaState, build_parts, migrate_sqlite, migrations, read_applied_number, refuse_newer
 from . import connection as connections
 from .clock import wall_clock
 from .connection import absolute, connect, translating
@@ -37,7 +37,7 @@ class SqliteSchema:
             translating(self._path),
             closing(sqlite3.connect(looking, uri=True, timeout=connections.BUSY_SECONDS)) as connection,
         ):
-            return applied_number(connection) or None
+            return read_applied_number(connection) or None
 
     def migrate(self, grants: Sequence[Grant] = ()) -> list[str]:
         _refuse(grants)
@@ -57,7 +57,7 @@ class SqliteSchema:
         state = self.state()
         if not state.missing:
             return f"-- nothing to do: the schema is number {state.number}\n"
-        parts = [HOW, "BEGIN IMMEDIATE;", *map(str.strip, parts_of(state.missing, NOW)), "COMMIT;"]
+        parts = [HOW, "BEGIN IMMEDIATE;", *map(str.strip, build_parts(state.missing, NOW)), "COMMIT;"]
         return "\n\n".join(parts) + "\n"
 
 

@@ -1,19 +1,15 @@
-"""Rows of the file inside one transaction, as ``core.transitions`` and ``store.batch`` ask for them."""
+"""Rows of the file inside one transaction, as ``core.transitions`` and ``store.engine.batch`` ask for them."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import resources
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from ...core.convoys import Gone, NextUnreadable
-from ...core.epoch import FIRST, first_number
-from ...core.lease import PROBATION_FROM
-from ...core.readable import of_task, refuse_unreadable_task, without_body
 from ...errors import UnreadableRow
 from ...model import (
     STEP_BITS,
@@ -22,21 +18,22 @@ from ...model import (
     EditRow,
     Instant,
     LateAnswerRow,
-    LeaseRow,
     LedgerRow,
     Loaded,
-    ProcessRow,
     StatusRow,
     StepRow,
     TailRow,
     TaskRow,
 )
 from .. import columns
-from ..apart import SetApart
+from ..quarantine import SetApart
+from ..readable import refuse_unreadable_task, without_body
+from ..sql.rows import SqlRows
+from ..statement_files import load_statements
 from .columns import Statement, in_statements, insert_rows, sender, update_rows
-from .remembered import Remembered
-from .rows import convoy_as_is, convoy_of, ledger_of, parameters_of, process_of, step_of, tail_of, task_as_is, task_of
-from .waiting import READ_AT_ONCE, WaitingLine
+from .row_cache import Remembered
+from .rows import convoy_of, ledger_of, parameters_of, step_as_is, step_of, tail_of, task_as_is, task_of
+from .waiting_cache import READ_AT_ONCE, WaitingLine
 
 T = TypeVar("T")
 _json = msgspec.json.encode
@@ -45,8 +42,8 @@ STORE_LINK, STORE_HEAD = "history_link", "history_head"
 
 @cache
 def query(name: str) -> str:
-    """The statement in ``queries/<name>.sql``."""
-    return resources.files(__package__).joinpath("queries", f"{name}.sql").read_text()
+    """A statement of ``queries`` by its name."""
+    return load_statements(__package__)[name]
 
 
 def step_range(task_no: int) -> dict[str, int]:
@@ -91,17 +88,23 @@ class Executes(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
 
 
-class Tables:
-    """The Table of ``store.batch`` over one transaction of a connection. Rows are written at its end, many at once.
+class SqliteWrittenRows(SqlRows):
+    """Rows that one transaction of a connection writes at its end, many at once.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
     """
 
     def __init__(
-        self, connection: Executes, remembered: Remembered | None = None, apart: SetApart | None = None
+        self,
+        connection: Executes,
+        clock: Callable[[], Instant] = lambda: Instant(0),
+        remembered: Remembered | None = None,
+        apart: SetApart | None = None,
     ) -> None:
         self.connection = connection
-        self._apart = SetApart(lambda: Instant(0)) if apart is None else apart
+        self._clock = clock
+        self._now: Instant | None = None
+        self._apart = SetApart(clock) if apart is None else apart
         self._known = Remembered() if remembered is None else remembered
         self._by_id: dict[str, TaskRow | None] = {}
         self._last_task_no: int | None = None
@@ -129,33 +132,102 @@ class Tables:
             self.flush()
         return self.connection.execute(query(name), asked)
 
+    def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> sqlite3.Cursor:
+        """Lists travel as JSON arrays."""
+        given = {} if parameters is None else parameters
+        return self._run(name, {key: _json(v).decode() if type(v) is list else v for key, v in given.items()})
+
+    def arrive(self) -> None:
+        """Every answer is here at once."""
+
+    def read_clock(self) -> Instant:
+        if self._now is None:
+            self._now = self._clock()
+        return self._now
+
     def flush(self) -> None:
         """Write what was kept back; before the transaction ends."""
         tasks = self._known.tasks
-        self._many(INSERT_TASK, map(_send_task, self._added_tasks.values()))
-        self._many(INSERT_BODY, self._added_bodies)
         going_on: list[TaskRow] = []
         moved: list[TaskRow] = []
         rewritten: list[TaskRow] = []
         for number, (rewrites, before) in self._changed_tasks.items():
             task = tasks[number]
             (rewritten if rewrites else going_on if _goes_on(task, before) else moved).append(task)
-        self._many(COUNT_ON, map(_send_counts, going_on))
-        self._many(UPDATE_TASK, map(_send_changes, moved))
-        self._many(REWRITE_TASK, map(_send_rewritten, rewritten))
-        self._many(INSERT_STEP, map(_send_step, self._added_steps.values()))
-        steps = self._changed_steps.values()
-        self._many(UPDATE_STEP, (_send_step_changes(step) for rewrites, step in steps if not rewrites))
-        self._many(REWRITE_STEP, (_send_step_rewritten(step) for rewrites, step in steps if rewrites))
-        self._many(PUT_CONVOY, map(_send_convoy, self._changed_convoys.values()))
-        self._many(PUT_TAIL, map(_send_tail, self._changed_tails.values()))
-        self._many(INSERT_STATUS, map(_send_status, self._statuses))
-        self._many(INSERT_HISTORY, self._history)
+        updated_steps: list[StepRow] = []
+        rewritten_steps: list[StepRow] = []
+        for rewrites, step in self._changed_steps.values():
+            (rewritten_steps if rewrites else updated_steps).append(step)
+        written: tuple[tuple[Statement, Callable[[Any], tuple[Any, ...]], Collection[Any]], ...] = (
+            (INSERT_TASK, _send_task, self._added_tasks.values()),
+            (INSERT_BODY, tuple, self._added_bodies),
+            (COUNT_ON, _send_counts, going_on),
+            (UPDATE_TASK, _send_changes, moved),
+            (REWRITE_TASK, _send_rewritten, rewritten),
+            (INSERT_STEP, _send_step, self._added_steps.values()),
+            (UPDATE_STEP, _send_step_changes, updated_steps),
+            (REWRITE_STEP, _send_step_rewritten, rewritten_steps),
+            (PUT_CONVOY, _send_convoy, self._changed_convoys.values()),
+            (PUT_TAIL, _send_tail, self._changed_tails.values()),
+            (INSERT_STATUS, _send_status, self._statuses),
+            (INSERT_HISTORY, tuple, self._history),
+        )
+        for statement, send, rows in written:
+            if rows:  # most commits touch few of the tables
+                for sql, parameters in in_statements(statement, list(map(send, rows))):
+                    self.connection.execute(sql, parameters)
         self._forget_written()
 
-    def _many(self, statement: Statement, rows: Iterable[tuple[Any, ...]]) -> None:
-        for sql, parameters in in_statements(statement, list(rows)):
-            self.connection.execute(sql, parameters)
+    def set_apart(self, error: UnreadableRow) -> None:
+        self._apart.add(error)
+
+    def add_edit(self, edit: EditRow) -> None:
+        self.connection.execute(INSERT_EDIT(1), _send_edit(edit))
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        self.connection.execute(INSERT_LATE_ANSWER(1), _send_late_answer(answer))
+
+    def add_status(self, status: StatusRow) -> None:
+        self._is_written = False
+        self._statuses.append(status)
+
+    def add_alert(self, alert: AlertRow) -> None:
+        self._run("insert_alert", parameters_of(alert))
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        self._run("close_alert", {"task_no": task_no, "at": at})
+
+    def latest_instant(self) -> Instant:
+        """The instant of the history's last commit; 0 when there is none."""
+        instant: Instant = self._run("select_latest_instant").fetchone()[0]
+        return instant
+
+    def meta(self, name: str) -> str | None:
+        row = self._run("select_meta", {"name": name}).fetchone()
+        return None if row is None else row[0]
+
+    def put_meta(self, name: str, value: object) -> None:
+        self._run("put_meta", {"name": name, "value": str(value)})
+
+    def store_head(self) -> tuple[int, str]:
+        return int(self.meta(STORE_LINK) or 0), self.meta(STORE_HEAD) or ""
+
+    def put_store_head(self, link: int, head: str) -> None:
+        self.put_meta(STORE_LINK, link)
+        self.put_meta(STORE_HEAD, head)
+
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None:
+        self._is_written = False
+        self._history.append((task_no, link, at, actor, events, digest))
+
+
+class SqliteTaskRows(SqliteWrittenRows):
+    """Tasks and their steps."""
+
+    task_as_is = staticmethod(task_as_is)
+    step_as_is = staticmethod(step_as_is)
 
     def task(self, task_no: int) -> TaskRow | None:
         known = self._known.tasks.get(task_no)
@@ -194,7 +266,7 @@ class Tables:
             self._bodies[task_no] = row[0]
         return self._bodies[task_no]
 
-    def submitted(self, task_no: int) -> str | None:
+    def load_submitted(self, task_no: int) -> str | None:
         row = self._run("select_submitted", {"task_no": task_no}).fetchone()
         return row[0] if row is not None and isinstance(row[0], str) else None
 
@@ -215,30 +287,14 @@ class Tables:
     def open_steps(self, task_no: int) -> list[StepRow]:
         return [step_of(row) for row in self._run("select_open_steps", step_range(task_no)).fetchall()]
 
-    def process_is_retired(self, process_no: int) -> bool:
-        return self._is_retired(process_no) is not False
-
-    def process_was_retired(self, process_no: int) -> bool:
-        return self._is_retired(process_no) is True
-
-    def _is_retired(self, process_no: int) -> bool | None:
-        """None: there is no such process."""
-        if process_no not in self._retired:
-            row = self._run("select_process", {"process_no": process_no}).fetchone()
-            self._retired[process_no] = None if row is None else process_of(row).retired
-        return self._retired[process_no]
-
-    def term(self, lease: str) -> int:
-        return self.lease(lease).term
-
     def add_task(self, task: TaskRow, arguments: str) -> None:
         self._is_written = False
         self._known.keep_task(task)
         self._added_tasks[task.task_no] = self._by_id[task.task_id] = task
         self._added_bodies.append((task.task_no, arguments))
-        line = self._known.line_of(task)
-        if line is not None and not line.added(task, arguments):
-            self._known.forget_line_of(task)
+        line = self._known.find_line(task)
+        if line is not None and not line.add(task, arguments):
+            self._known.forget_line(task)
 
     def next_task_no(self) -> int:
         """The number of the next task; nobody else can take it while the write lock is ours."""
@@ -256,9 +312,9 @@ class Tables:
             rewritten, first = self._changed_tasks.get(task.task_no, (False, before))
             self._changed_tasks[task.task_no] = (rewrites or rewritten, first)
         self._known.keep_task(task)
-        line = self._known.line_of(task)
-        if line is not None and not line.changed(task):
-            self._known.forget_line_of(task)
+        line = self._known.find_line(task)
+        if line is not None and not line.update(task):
+            self._known.forget_line(task)
 
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
         self._is_written = False
@@ -279,15 +335,12 @@ class Tables:
         self._bodies.pop(task_no, None)
         task = self.task(task_no)
         if task is not None:
-            self._known.forget_line_of(task)
+            self._known.forget_line(task)
 
-    def add_edit(self, edit: EditRow) -> None:
-        self.connection.execute(INSERT_EDIT(1), _send_edit(edit))
 
-    def add_late_answer(self, answer: LateAnswerRow) -> None:
-        self.connection.execute(INSERT_LATE_ANSWER(1), _send_late_answer(answer))
+class SqliteConvoyRows(SqliteTaskRows):
+    """Convoys, and who waits in them."""
 
-    # --- convoys
     def convoy(self, convoy_no: int) -> ConvoyRow:
         if convoy_no not in self._known.convoys:
             row = self.connection.execute(query("select_convoy"), {"convoy_no": convoy_no}).fetchone()
@@ -296,20 +349,11 @@ class Tables:
             self._known.convoys[convoy_no] = convoy_of(row)
         return self._known.convoys[convoy_no]
 
-    def set_apart(self, error: UnreadableRow) -> None:
-        self._apart.add(error)
-
-    def due_convoys(self, now: Instant, limit: int) -> list[ConvoyRow]:
-        asked = {"now": now, "limit": limit, "apart": _numbers(self._apart.convoys())}
-        found = self._apart.readable(convoy_as_is(row) for row in self._run("select_due_convoys", asked).fetchall())
-        self._known.convoys.update({convoy.convoy_no: convoy for convoy in found})
-        return found
-
     def put_convoy(self, convoy: ConvoyRow) -> None:
         self._is_written = False
         self._known.convoys[convoy.convoy_no] = self._changed_convoys[convoy.convoy_no] = convoy
 
-    def tail_of(self, key: str) -> TailRow | None:
+    def find_tail(self, key: str) -> TailRow | None:
         if key not in self._known.tails:
             row = self.connection.execute(query("select_tail_by_key"), {"key": key}).fetchone()
             if row is None:
@@ -323,7 +367,7 @@ class Tables:
 
     def seal(self, convoy_no: int) -> TailRow | None:
         """Nobody else can add while the write lock is ours."""
-        return self.tail_of(self.convoy(convoy_no).key)
+        return self.find_tail(self.convoy(convoy_no).key)
 
     def next_convoy_no(self) -> int:
         if self._last_convoy_no is None:
@@ -331,11 +375,11 @@ class Tables:
         self._last_convoy_no += 1
         return self._last_convoy_no
 
-    def expected(self, convoy_no: int) -> int:
+    def read_expected(self, convoy_no: int) -> int:
         return self.convoy(convoy_no).expected
 
     def convoy_of(self, task: TaskRow) -> ConvoyRow | None:
-        """What the key of a task is doing; None: it is in no convoy."""
+        """The convoy of a task; None: it is in no convoy."""
         return None if task.convoy_no is None else self.convoy(task.convoy_no)
 
     def member(self, task_no: int) -> TaskRow | None:
@@ -347,14 +391,14 @@ class Tables:
             if convoy_no not in self._known.waiting:
                 # Purged: a late command still names it. Unreadable: told of the command that needs it.
                 with suppress(Gone, UnreadableRow, NextUnreadable):
-                    self._line_of(convoy_no, (self.convoy(convoy_no).from_rank, 0))
+                    self._find_line(convoy_no, (self.convoy(convoy_no).from_rank, 0))
 
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
         line = self._known.waiting.get(convoy_no)
         if line is None or not line.tells(after):
             if not self._is_written:
                 self.flush()
-            line = self._line_of(convoy_no, after)
+            line = self._find_line(convoy_no, after)
         first = line.first
         if first is None:
             return None
@@ -363,7 +407,7 @@ class Tables:
             self._behind[first.task.task_no] = line.second
         return self._keep(first.task)
 
-    def _line_of(self, convoy_no: int, after: tuple[int, int]) -> WaitingLine:
+    def _find_line(self, convoy_no: int, after: tuple[int, int]) -> WaitingLine:
         asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1], "limit": READ_AT_ONCE}
         found = self.connection.execute(query("select_waiting_line"), asked).fetchall()
         read = self._read_in_order(found)
@@ -388,10 +432,10 @@ class Tables:
                 break
         return read
 
-    def following(self, task: TaskRow) -> Loaded | None:
+    def find_following(self, task: TaskRow) -> Loaded | None:
         return self._behind.get(task.task_no)
 
-    def of_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
+    def find_by_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
         asked = {"convoy_no": convoy_no, "sequence": sequence}
         row = self._run("select_of_sequence", asked).fetchone()
         return None if row is None else task_as_is(row)
@@ -404,152 +448,6 @@ class Tables:
     def ledger(self, ledger_no: int) -> LedgerRow | None:
         row = self._run("select_ledger", {"ledger_no": ledger_no}).fetchone()
         return None if row is None else ledger_of(row)
-
-    # --- statuses and alerts
-    def add_status(self, status: StatusRow) -> None:
-        self._is_written = False
-        self._statuses.append(status)
-
-    def add_alert(self, alert: AlertRow) -> None:
-        self._run("insert_alert", parameters_of(alert))
-
-    def close_alert(self, task_no: int, at: Instant) -> None:
-        self._run("close_alert", {"task_no": task_no, "at": at})
-
-    # --- what is due
-    def claimable(
-        self, priority: int, now: Instant, workflows: str, apps: str, probation: bool, limit: int
-    ) -> list[Loaded]:
-        """Free, due tasks with all that is recorded of them, as far as that can be read."""
-        asked: dict[str, Any] = {"priority": priority, "now": now, "workflows": workflows, "probation": probation}
-        asked |= {"apps": apps, "probation_from": PROBATION_FROM, "limit": limit}
-        return self._due_and_readable("select_claimable", asked, self._claimable)
-
-    def _claimable(self, row: tuple[Any, ...]) -> Loaded:
-        task, arguments = self._keep(task_of(row[:-1])), row[-1]
-        if not isinstance(arguments, str):
-            raise without_body(task.task_no)
-        try:
-            steps = self.steps_of(task.task_no) if task.opened_count else ()
-            return Loaded(task, arguments, steps, self.convoy_of(task))
-        except UnreadableRow as error:
-            raise of_task(error, task.task_no) from error
-
-    def takeable(
-        self, agent: str, app: str, own: str, priority: int, now: Instant, names: str, probation: int | None, limit: int
-    ) -> list[StepRow]:
-        """Due requests that carry ``app``, as far as they and their tasks can be read. ``own``: the App of the process."""
-        asked: dict[str, Any] = {
-            "agent": agent,
-            "app": app,
-            "own": own,
-            "priority": priority,
-            "now": now,
-            "names": names,
-        }
-        asked |= {"probation_from": PROBATION_FROM, "probation": probation, "limit": limit}
-        return self._due_and_readable("select_takeable", asked, self._takeable)
-
-    def _takeable(self, row: tuple[Any, ...]) -> StepRow:
-        step = step_of(row)
-        self.task(step.task_no)
-        return step
-
-    def _due_and_readable(self, name: str, asked: dict[str, Any], read: Callable[[tuple[Any, ...]], T]) -> list[T]:
-        """What is due and can be read. What cannot is set apart, and asked past: nothing else waits behind it."""
-        while True:
-            rows = self._run(name, asked | {"apart": _numbers(self._apart.tasks())}).fetchall()
-            found: list[T] = []
-            asks_again = False
-            for row in rows:
-                try:
-                    found.append(read(row))
-                except UnreadableRow as error:
-                    asks_again = self._apart.add(error) or asks_again
-            if not asks_again:
-                return found
-
-    # --- processes and leases
-    def add_process(self, instance: str, lease_until: Instant, about: str) -> int:
-        asked = {"instance": instance, "lease_until": lease_until, "about": about}
-        number = self._run("insert_process", asked).lastrowid
-        assert number is not None
-        return number
-
-    def known_code(self) -> list[str]:
-        """What processes ran that ever started here, as JSON texts."""
-        return [about for (about,) in self._run("select_known_code")]
-
-    def count_unsaid(self, workflows: Sequence[str]) -> dict[str, int]:
-        """Tasks that carry no App's name and are open or in error, by workflow."""
-        return dict(self._run("count_unsaid", {"workflows": _json(workflows).decode()}).fetchall())
-
-    def epoch(self) -> int:
-        """The store's life: the first, or that since it was restored last."""
-        return int(self.meta("epoch") or FIRST)
-
-    def open_epoch(self, epoch: int) -> None:
-        """Retire every process, and leave out the numbers that may have been given in the time that was lost."""
-        first = first_number(epoch)
-        self.put_meta("epoch", epoch)
-        self.put_meta("last_task_no", max(self.next_task_no(), first) - 1)
-        self._run("retire_all_processes")
-        self._run("leave_out_processes", {"process_no": first - 1, "instance": f"epoch-{epoch}"})
-
-    def process(self, process_no: int) -> ProcessRow:
-        return process_of(self._run("select_process", {"process_no": process_no}).fetchone())
-
-    def other_processes(self, process_no: int) -> list[ProcessRow]:
-        rows = self._run("select_other_processes", {"process_no": process_no}).fetchall()
-        return [process_of(row) for row in rows]
-
-    def renew_process(self, process_no: int, lease_until: Instant) -> bool:
-        return self._run("renew_process", {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
-
-    def describe_process(self, process_no: int, about: str) -> None:
-        self._run("describe_process", {"process_no": process_no, "about": about})
-
-    def retire_process(self, process_no: int) -> None:
-        self._retired.clear()
-        self._run("retire_process", {"process_no": process_no})
-
-    def lease(self, name: str) -> LeaseRow:
-        row = self._run("select_lease", {"name": name}).fetchone()
-        return LeaseRow(name, 0, None, Instant(0)) if row is None else LeaseRow(*row)
-
-    def put_lease(self, lease: LeaseRow) -> None:
-        asked = {"name": lease.name, "term": lease.term, "holder": lease.holder, "until": lease.until}
-        self._run("put_lease", asked)
-
-    # --- the store's own
-    def latest_instant(self) -> Instant:
-        """When the last commit of the history was made; 0 when there is none."""
-        instant: Instant = self._run("select_latest_instant").fetchone()[0]
-        return instant
-
-    def meta(self, name: str) -> str | None:
-        row = self._run("select_meta", {"name": name}).fetchone()
-        return None if row is None else row[0]
-
-    def put_meta(self, name: str, value: object) -> None:
-        self._run("put_meta", {"name": name, "value": str(value)})
-
-    def store_head(self) -> tuple[int, str]:
-        return int(self.meta(STORE_LINK) or 0), self.meta(STORE_HEAD) or ""
-
-    def put_store_head(self, link: int, head: str) -> None:
-        self.put_meta(STORE_LINK, link)
-        self.put_meta(STORE_HEAD, head)
-
-    def add_history(
-        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
-    ) -> None:
-        self._is_written = False
-        self._history.append((task_no, link, at, actor, events, digest))
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    return _json(numbers).decode() if numbers else "[]"
 
 
 def _goes_on(task: TaskRow, before: TaskRow | None) -> bool:

@@ -25,7 +25,7 @@ _BYTES = 8
 
 
 class RenewalFlag:
-    """Until when others leave the write lock to a renewal that waits for it: microseconds since boot, in a file.
+    """A file with the instant until which others leave the write lock to a waiting renewal: microseconds since boot.
 
     Several renewals that wait share it: who has had the lock clears it, and who still waits sets it again at its next look.
 
@@ -38,18 +38,18 @@ class RenewalFlag:
         self._look_at = 0  # microseconds since boot
 
     def set(self) -> None:
-        """A renewal waits."""
+        """Set the flag: a renewal waits."""
         with suppress(OSError):  # a full disk: then the renewal takes its chance
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
             self._write(since_boot() + _microseconds(SET_SECONDS))
 
     def clear(self) -> None:
-        """It waits no more."""
+        """Clear the flag: the renewal waits no more."""
         with suppress(OSError):
             self._write(0)
 
     def is_set(self, *, has_waited: bool = False) -> bool:
-        """Whether a renewal waits; as of at most ``LOOK_SECONDS`` ago, unless the caller ``has_waited`` for the lock."""
+        """Returns True if a renewal waits; as of at most ``LOOK_SECONDS`` ago, unless the caller ``has_waited`` for the lock."""
         now = since_boot()
         if now < self._look_at and not has_waited:
             return False
@@ -59,7 +59,7 @@ class RenewalFlag:
         return False
 
     def _found_set(self, now: int) -> bool:
-        """What another start of the machine left, or anybody's nonsense, says nothing."""
+        """Read the flag; one of another boot, or a malformed one, counts as not set."""
         try:
             file = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -1,4 +1,4 @@
-"""Which transaction of this very process holds a file's write lock, so that an error can name it.
+"""The transaction of this process that holds a file's write lock, so that an error can name it.
 
 SQLite says only that the file is locked. When the holder is a connection of the same process, the remedy is in the program
 that reads the error: nearly always a transaction that was begun, and then something was awaited.
@@ -45,12 +45,12 @@ class Writes(Protocol):
 
 
 def remember(connection: Writes) -> None:
-    """From now on ``writing_to`` asks it, as long as anybody uses it."""
+    """From now on ``find_writing`` asks it, as long as anybody uses it."""
     with _lock:
         _connections.add(connection)
 
 
-def writing_to(path: str, *, besides: Writes | None = None, thread: int | None = None) -> Writing | None:
+def find_writing(path: str, *, besides: Writes | None = None, thread: int | None = None) -> Writing | None:
     """The transaction of this process that holds the write lock of the file; None: none is known of.
 
     Args:

@@ -1,0 +1,99 @@
+"""A fault: one column of one row holds what no release here can read, until the end. Everything else must end all the same."""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from arriero.audit.check import Violation
+from arriero.model import TASK_OPEN, StepRow, TaskRow, Turn
+from arriero.store.quarantine import UNREADABLE
+
+if TYPE_CHECKING:
+    from .world import World
+
+SHARE = 0.3  # of the seeds
+UNKNOWN: dict[type, dict[str, str]] = {
+    TaskRow: {"state": "archived", "policy": '{"x":1}'},
+    StepRow: {"state": "dreaming", "policy": '{"supervision":{"attempts":"adaptive"}}', "undo": "{}"},
+}
+
+
+class Damage:
+    """See the module. At most one row of a run is damaged; ``task_no`` is its task's number, 0 before."""
+
+    def __init__(self, world: "World", random: Random) -> None:
+        self._world = world
+        self._random = random
+        self._row: TaskRow | StepRow | None = None
+        self._before: dict[str, Any] = {}
+        self.task_no = 0
+
+    async def strike(self, until: float) -> None:
+        """Wait for an open task at any time, and damage a row of it."""
+        loop, store, random = self._world.loop, self._world.store, self._random
+        await asyncio.sleep(random.uniform(1, until - 5))
+        while loop.time() < until:
+            tasks = sorted(number for number, task in store.tasks.items() if task.state in TASK_OPEN)
+            if tasks and self._world.faults.strikes("damage", random):
+                self.task_no = random.choice(tasks)
+                steps = list(store.steps[self.task_no].values())
+                row: TaskRow | StepRow = store.tasks[self.task_no]
+                self._write(random.choice(steps) if steps and random.random() < 0.5 else row)
+                return
+            await asyncio.sleep(random.uniform(0.2, 2))
+
+    def _write(self, row: TaskRow | StepRow) -> None:
+        column, value = self._random.choice(sorted(UNKNOWN[type(row)].items()))
+        self._before = {column: getattr(row, column)}
+        self._row = row
+        self._put(**{column: value})
+
+    def _put(self, **columns: Any) -> None:
+        store, row = self._world.store, self._row
+        if isinstance(row, StepRow):
+            rows = store.steps[self.task_no]
+            if row.step_no in rows:
+                rows[row.step_no] = msgspec.structs.replace(rows[row.step_no], **columns)
+        elif self.task_no in store.tasks:
+            store.tasks[self.task_no] = msgspec.structs.replace(store.tasks[self.task_no], **columns)
+
+    def keeps_waiting(self, task: TaskRow) -> bool:
+        """Whether a task need not end before the row is mended: its own, and those that stand in line with it."""
+        damaged = self._world.store.tasks.get(self.task_no)
+        if damaged is None:
+            return False
+        if self._is_wanted(damaged) and not self._told():
+            return False  # whoever holds it goes on by what it knows; in the end it ends, or somebody meets the row
+        in_line = task.convoy_no is not None and task.convoy_no == damaged.convoy_no
+        return in_line or task.task_no == self.task_no
+
+    def check_told(self) -> Iterator[Violation]:
+        """Before it is mended: whether a person is told of it, once."""
+        told = self._told()
+        task = self._world.store.tasks.get(self.task_no)
+        if told not in ([], [self.task_no]):
+            yield Violation("I26", str(self.task_no), f"a row of it cannot be read; told is of {told}")
+        if task is not None and not told and self._is_wanted(task):
+            yield Violation("I26", task.task_id, f"{self._row} cannot be read, and nobody is told")
+
+    def _told(self) -> list[int]:
+        return [alert.task_no for alert in self._world.store.alert_rows.values() if alert.cause == UNREADABLE]
+
+    @staticmethod
+    def _is_wanted(task: TaskRow) -> bool:
+        """Whether somebody would go on with it now, and so meets what cannot be read."""
+        return task.ended_at is None and task.paused_at is None and task.turn is not Turn.WAITING
+
+    def mend(self) -> None:
+        """Put back what stood there: nobody has written the row meanwhile, unless its task ended without it."""
+        self._put(**self._before)
+
+    async def check_closed(self) -> list[Violation]:
+        """After it was mended: whether nobody is told of it any more."""
+        store = self._world.store
+        await store.look_at_unreadable()
+        left = [alert for alert in await store.alerts(limit=1_000) if alert.cause == UNREADABLE]
+        return [Violation("I26", alert.task_id, "it can be read, and its alert is open") for alert in left]

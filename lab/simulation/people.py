@@ -1,0 +1,194 @@
+"""The people of a simulated world: operators with their verbs, readers of reply queues, and somebody who purges."""
+
+import asyncio
+from collections import defaultdict
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from arriero.audit.check import Violation
+from arriero.client import verb_commands
+from arriero.client.replies import Acknowledger, Replies
+from arriero.commands import Operate
+from arriero.errors import InvalidInput, StoreError
+from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
+from arriero.store.contract import Purge, PurgeNamed
+
+from .store import SimulatedStore
+
+if TYPE_CHECKING:
+    from .world import World
+
+QUEUES = ("web-1", "web-2")
+PURGE_AFTER_SECONDS = 6.0
+READER_AWAY_SECONDS_MAX = 15.0
+MENDING = (Verb.RESUBMIT, Verb.RESUBMIT, Verb.ANSWER, Verb.COMPENSATE)
+_read_events = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+class People:
+    """See the module. What they do goes through the same network as everything else."""
+
+    def __init__(self, world: "World", random: Random) -> None:
+        self._world = world
+        self.random = random
+        self._store: Any = SimulatedStore(world.network)
+        self._names = Random(f"names-{world.seed}")  # its own: what else people do is drawn as before
+        self.purged: set[str] = set()
+        self._seen: defaultdict[str, list[tuple[int, str]]] = defaultdict(
+            list
+        )  # by task: number and kind, as they came
+        self._published: dict[str, list[str]] = {}  # of purged tasks: kinds, as their history said
+
+    # --- operators
+    async def operate(self, until: float) -> None:
+        """Ask for verbs at any time, whether or not they make sense."""
+        while self._world.loop.time() < until:
+            await asyncio.sleep(self.random.uniform(0.2, 2))
+            numbers = sorted(self._world.store.tasks)
+            if not numbers or not self._world.faults.strikes("operator", self.random):
+                continue
+            in_error = [no for no in numbers if self._world.store.tasks[no].state is TaskState.ERROR]
+            if in_error and self.random.random() < 0.5:
+                await self.ask(self.random.choice(in_error), self.random.choice(MENDING))
+            else:
+                await self.ask(self.random.choice(numbers), self.random.choice(tuple(Verb)))
+
+    async def ask(self, task_no: int, verb: Verb) -> None:
+        """Look at a task and ask for the verb on it; whatever keeps that from being done is taken as it comes."""
+        try:
+            loaded = await self._store.load(task_no)
+            if loaded is None:
+                return
+            command = self._command(verb, verb_commands.require_readable(loaded))
+            if command is not None:
+                await self._store.apply([command])
+        except (StoreError, InvalidInput):
+            return  # they look again, later
+
+    def _command(self, verb: Verb, loaded: Loaded) -> Operate | None:
+        what: dict[str, Any] = {}
+        if verb is Verb.EXTEND:
+            what = {"within": self.random.uniform(5, 30)}
+        elif verb is Verb.RESUBMIT and self.random.random() < 0.5:
+            what = verb_commands.build_edit(loaded, self._world.app.session.codes, {"refuse": False}, None)
+        elif verb is Verb.ANSWER:
+            step = self._settled_by_hand(loaded)
+            if step is None:
+                return None
+            is_undo = step.kind is StepKind.COMPENSATION
+            what = {"step": step.ordinal, "did_not_happen": not is_undo, "result": "null" if is_undo else None}
+        return verb_commands.build_command(
+            verb, loaded, self._world.store.store_id, by="ana", reason="she says so", **what
+        )
+
+    def _settled_by_hand(self, loaded: Loaded) -> StepRow | None:
+        """A compensation that she carried out herself, or a step in doubt of which she found that it did not happen."""
+        remote = self._world.remote
+        for step in loaded.life:
+            if step.kind is StepKind.COMPENSATION and step.state is not StepState.COMPLETED:
+                undone = next(one for one in loaded.steps if one.step_no == step.undoes)
+                remote.take_back(undone.idempotency_key)
+                return step
+            may_settle = step.kind is StepKind.STEP and step.in_doubt and step.state in _CLOSED
+            if may_settle and not remote.net[step.idempotency_key]:
+                remote.take_back(step.idempotency_key)  # and it cannot land later
+                return step
+        return None
+
+    async def resume_all(self, *, but: int) -> None:
+        """Nothing stays paused for ever, ``but`` the task that cannot be read."""
+        tasks = self._world.store.tasks
+        while paused := [t.task_no for t in tasks.values() if t.paused_at is not None and t.task_no != but]:
+            for task_no in paused:
+                await self.ask(task_no, Verb.RESUME)
+            await asyncio.sleep(0.5)
+
+    # --- readers
+    async def read(self, queue: str) -> None:
+        """Read a queue for ever, and begin again wherever the reader died."""
+        while True:
+            try:
+                await self._read(queue)
+                await asyncio.sleep(self.random.uniform(0, READER_AWAY_SECONDS_MAX))
+            except StoreError:
+                await asyncio.sleep(0.2)
+
+    async def _read(self, queue: str) -> None:
+        ports: Any = self._world.client_ports()
+        acknowledger = Acknowledger(self._store, ports)
+        replies = Replies(queue, self._store, ports, acknowledger)
+        try:
+            while True:
+                status = await anext(replies)
+                self._seen[status.task_id].append((status.number, status.kind))
+                if self._world.faults.strikes("reader", self.random):
+                    return  # what it took last comes again
+        finally:
+            acknowledger.abandon()
+
+    def has_read_all(self) -> bool:
+        """Whether no status waits any more."""
+        return not self._world.store.statuses
+
+    # --- purging
+    async def purge(self, until: float) -> None:
+        """Remove what ended some seconds ago, after one last look at its books."""
+        while self._world.loop.time() < until:
+            await asyncio.sleep(self.random.uniform(1, 4))
+            if self._world.faults.strikes("purge", self.random):
+                await self._purge()
+
+    async def _purge(self) -> None:
+        store = self._world.store
+        rows = list(store.log)
+        before = {task.task_id: task.task_no for task in store.tasks.values()}
+        published = {task_id: self._kinds(task_no) for task_id, task_no in before.items()}
+        violations = {task_id: self._world.books_of(task_no) for task_id, task_no in before.items()}
+        which = Purge(
+            states=(TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR),
+            ended_before=later(store.now(), -PURGE_AFTER_SECONDS),
+        )
+        await store.purge(which, actor="janitor", limit=3)
+        keys = set() if self._world.keys is None else await self._purge_keys(which)
+        gone = before.keys() - store.numbers.keys()
+        self._world.purged_rows += [row for row in rows if row.task_id in (keys if row.task_no < 0 else gone)]
+        for task_id in gone:
+            self.purged.add(task_id)
+            self._published[task_id] = published[task_id]
+            self._world.violations += violations[task_id]
+
+    async def _purge_keys(self, which: Purge) -> set[str]:
+        """Some of those whose order their producer does not number: its numbers would come again as new ones."""
+        store = self._world.store
+        by_place = sorted(convoy.key for convoy in store.convoys.values() if convoy.ordering == "place")
+        for key in by_place:
+            meant = PurgeNamed(what="convoy", name=key, ended_before=which.ended_before)
+            await store.purge_named(meant, actor="janitor", limit=self._names.choice((None, 1, 100)))
+        return set(by_place) - {convoy.key for convoy in store.convoys.values()}
+
+    def _kinds(self, task_no: int) -> list[str]:
+        rows = [row for row in self._world.store.log if row.task_no == task_no]
+        events = [event for row in rows for event in _read_events(bytes(row.events))]
+        return [event["kind"] for event in events if event["type"] == "status.published"]
+
+    # --- checking
+    def check(self) -> list[Violation]:
+        """What readers saw: every status of every task at least once, each for the first time in its order."""
+        published = dict(self._published)
+        for task in self._world.store.tasks.values():
+            published[task.task_id] = self._kinds(task.task_no)
+        return [violation for task_id, kinds in published.items() for violation in self._of_task(task_id, kinds)]
+
+    def _of_task(self, task_id: str, kinds: list[str]) -> list[Violation]:
+        seen: dict[int, str] = {}
+        for number, kind in self._seen[task_id]:
+            seen.setdefault(number, kind)
+        wanted = dict(enumerate(kinds, 1))
+        if list(seen.items()) == list(wanted.items()):
+            return []
+        return [Violation("I43", task_id, f"its reader saw {seen}, its history published {wanted}")]
+
+
+_CLOSED = (StepState.FAILED, StepState.WITHDRAWN)

@@ -1,0 +1,256 @@
+"""What the simulated world runs: steps against a remote ledger that can be seen through, and workflows of every shape."""
+
+import asyncio
+import hashlib
+from collections import Counter, defaultdict
+from contextvars import ContextVar
+from random import Random
+from typing import Any
+
+import msgspec
+
+from arriero.declare import context
+from arriero.declare.attempt import Attempt, Undo
+from arriero.declare.steps import Agent
+from arriero.declare.workflows import Workflow, workflow
+from arriero.errors import Permanent, StepFailed, Transient
+from arriero.policies import ConvoyPolicy, Retry, Supervision
+
+from .faults import Faults
+
+LATE_SECONDS_MAX = 8.0  # that a cancelled call goes on: some are left behind before
+
+
+class Remote:
+    """A remote service that deduplicates by key and bars a compensated key; it sees every effect."""
+
+    def __init__(self, random: Random, faults: Faults, late_random: Random) -> None:
+        self._random = random
+        self._faults = faults
+        self._late_random = late_random  # its own, so that the other faults strike as without late answers
+        self.net: Counter[str] = Counter()  # effects that stand, by forward key
+        self.barred: set[str] = set()
+        self.keys_of: defaultdict[str, set[str]] = defaultdict(set)
+        self.came: list[str] = []  # ids of tasks, in the order in which their effects came or were taken back
+
+    async def do(self, attempt: Attempt, refuse: bool) -> int:
+        """One effect under the attempt's key, once. A call that is cancelled may answer after all."""
+        try:
+            return await self._do(attempt, refuse)
+        except asyncio.CancelledError:
+            if not self._faults.strikes("late_answer", self._late_random):
+                raise
+        if self._late_random.random() < 0.5:
+            await asyncio.sleep(self._late_random.uniform(0, LATE_SECONDS_MAX))
+        if not self.net[attempt.idempotency_key]:
+            raise Transient("cancelled before it happened")
+        return len(self.net)
+
+    async def _do(self, attempt: Attempt, refuse: bool) -> int:
+        await self._reach()
+        key = attempt.idempotency_key
+        if key in self.barred:
+            raise Permanent("barred", code="barred")
+        if refuse:
+            raise Permanent("refused", code="refused")
+        self.keys_of[attempt.task_id].add(key)
+        if not self.net[key]:
+            self.came.append(attempt.task_id)
+        self.net[key] = 1
+        await self._answer()
+        return len(self.net)
+
+    async def undo(self, undo: Undo[int]) -> None:
+        """Take back whatever stands under the forward key, and keep it from landing later."""
+        await self._reach()
+        if self.net[undo.forward_key]:
+            self.came.append(undo.task_id)
+        self.take_back(undo.forward_key)
+        await self._answer()
+
+    def take_back(self, forward_key: str) -> None:
+        """What stands under the key is gone, and nothing lands under it any more."""
+        self.barred.add(forward_key)
+        self.net[forward_key] = 0
+
+    async def _reach(self) -> None:
+        await asyncio.sleep(self._random.uniform(0.005, 0.3))
+        if self._faults.strikes("remote", self._random):
+            match self._random.randrange(3):
+                case 0:
+                    raise Transient("busy")
+                case 1:
+                    raise ConnectionError("reset before it happened")
+                case _:
+                    await asyncio.sleep(self._random.uniform(1, 5))
+
+    async def _answer(self) -> None:
+        if self._faults.strikes("remote", self._random):
+            if self._random.random() < 0.5:
+                raise ConnectionError("reset after it happened")
+            await asyncio.sleep(self._random.uniform(1, 5))
+        await asyncio.sleep(self._random.uniform(0.005, 0.1))
+
+
+REMOTE: ContextVar[Remote] = ContextVar("simulated_remote")
+
+left, right = Agent("left", max_in_flight=2), Agent("right", max_in_flight=1)
+_short = Supervision(attempts=2, rounds=2, cool_off=2)
+_patient = Supervision(attempts=50)
+_retry = Retry(tries=2, delay=0.05)
+
+
+@left.step(complete_within=1.5, retry=_retry, supervision=_patient)
+async def take(attempt: Attempt, n: int, refuse: bool = False) -> int:
+    return await REMOTE.get().do(attempt, refuse) + n
+
+
+@take.compensation(complete_within=1.5, supervision=_patient)
+async def give_back(undo: Undo[int], n: int, refuse: bool = False) -> None:
+    await REMOTE.get().undo(undo)
+
+
+@right.step(complete_within=1.5, retry=_retry, supervision=_short)
+async def reserve(attempt: Attempt, n: int, refuse: bool = False) -> int:
+    return await REMOTE.get().do(attempt, refuse) + n
+
+
+@reserve.compensation(complete_within=1.5, supervision=_patient)
+async def release(undo: Undo[int], n: int, refuse: bool = False) -> None:
+    await REMOTE.get().undo(undo)
+
+
+@right.step(complete_within=1.5, retry=_retry, supervision=_patient, pivot=True)
+async def ship(attempt: Attempt, n: int) -> int:
+    return await REMOTE.get().do(attempt, False) + n
+
+
+@left.step(complete_within=1, effect_free=True, retry=Retry(tries=1), supervision=_short)
+async def look(attempt: Attempt, n: int) -> int:
+    await asyncio.sleep(0.01)
+    return n
+
+
+@workflow
+async def in_a_row(n: int, refuse: bool) -> int:
+    first = await take(n)
+    second = await reserve(first)
+    await context.sleep(1 + n % 3)
+    return await take(second, refuse)
+
+
+async def _looked_through_tasks(n: int) -> int:
+    """A result that takes some turns of the loop to reach its reader."""
+    return (await asyncio.gather(asyncio.create_task(look(n))))[0]
+
+
+@workflow
+async def side_by_side(n: int, refuse: bool) -> int:
+    """Both branches ask for steps of one name without a key: who comes first decides who is which."""
+
+    async def slow(start: int) -> int:
+        (seen,) = await asyncio.gather(_looked_through_tasks(start))
+        return await take(await take(seen) + start)
+
+    async def quick(start: int) -> int:
+        return await take(await take(await look(start)) + start)
+
+    a, b, _ = await asyncio.gather(slow(n), quick(n + 100), reserve(n))
+    return await reserve(a + b, refuse)
+
+
+@workflow
+async def past_the_pivot(n: int, refuse: bool) -> int:
+    async with asyncio.TaskGroup() as group:
+        shipped = group.create_task(ship(n))
+        group.create_task(reserve(n, refuse))
+        group.create_task(take(n))
+    return shipped.result()
+
+
+@workflow
+async def another_way(n: int, refuse: bool) -> int:
+    try:
+        return await reserve(n, refuse)
+    except StepFailed:
+        return await take(n)
+
+
+@workflow(supervision=Supervision(attempts=2, then="hold"))
+async def held(n: int, refuse: bool) -> int:
+    await take(n)
+    return await reserve(n, refuse)
+
+
+@workflow(complete_within=12)
+async def in_time(n: int, refuse: bool) -> int:
+    total = 0
+    for i in range(4):
+        total += await take(n + i)
+        await context.sleep(2)
+    return await reserve(total, refuse)
+
+
+@right.step(complete_within=1, retry=Retry(tries=1), supervision=Supervision(attempts=1, then="hold"))
+async def stamp(attempt: Attempt, n: int, refuse: bool = False) -> int:
+    return await REMOTE.get().do(attempt, refuse) + n
+
+
+@stamp.compensation(complete_within=1.5, retry=Retry(tries=1), supervision=Supervision(attempts=1))
+async def tear_up(undo: Undo[int], n: int, refuse: bool = False) -> None:
+    await REMOTE.get().undo(undo)
+
+
+@workflow
+async def fragile(n: int, refuse: bool) -> int:
+    """What fails at once, often in doubt, and then waits for a person; also beside a branch that goes on."""
+    first, second = await asyncio.gather(stamp(n), take(n))
+    try:
+        return await stamp(first + second, refuse)
+    except StepFailed:
+        await look(n)
+        raise
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """The state of a key: which of its tasks were processed, in their order. ``chain``: of their numbers."""
+
+    count: int = 0
+    total: int = 0
+    chain: str = ""
+
+    def after(self, n: int) -> "Tally":
+        """The state once one more task is processed."""
+        chain = hashlib.blake2b(f"{self.chain} {n}".encode(), digest_size=8).hexdigest()
+        return Tally(self.count + 1, self.total + n, chain)
+
+
+async def _one_of_a_key(n: int, refuse: bool) -> int:
+    """It lets no failed step pass: so what it did is whole, undone or for a person to mend, once its turn has ended."""
+    tally = context.convoy_state(Tally) or Tally()
+    if n % 2:
+        first, second = await asyncio.gather(take(n), reserve(n, refuse))
+    else:
+        first = await take(n)
+        second = await reserve(first, refuse)
+    if n % 4 == 1:
+        await context.sleep(1)
+    context.keep_convoy_state(tally.after(n))
+    return first + second
+
+
+def _in_line(name: str, policy: ConvoyPolicy, **options: Any) -> Workflow[[int, bool], int]:
+    return workflow(name=name, convoy_policy=policy, **options)(_one_of_a_key)
+
+
+_held = Supervision(attempts=2, then="hold")
+IN_LINE = (
+    _in_line("in_line_waiting", ConvoyPolicy(head="wait", gap="wait", gap_within=3), supervision=_held),
+    _in_line("in_line_skipping", ConvoyPolicy(head="skip", gap="skip", gap_within=2), supervision=_held),
+    _in_line("in_line_parking", ConvoyPolicy(head="park", gap="park", gap_within=2.5), supervision=_held),
+    _in_line("in_line_undone", ConvoyPolicy(gap="skip", gap_within=6), complete_within=15),
+    _in_line("in_line_in_time", ConvoyPolicy(gap_within=1), supervision=_held, complete_within=12),
+)
+AGENTS = (left, right)
+WORKFLOWS = (in_a_row, side_by_side, past_the_pivot, another_way, held, in_time)
+FOR_PEOPLE = (*WORKFLOWS, fragile, fragile, held)  # what keeps people busy, more often

@@ -1,0 +1,532 @@
+"""One simulated run: three nodes, clients, a nemesis; then heal, wait, and check everything."""
+
+import asyncio
+import contextvars
+import hashlib
+import logging
+import random as random_module
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from arriero.audit.check import History, Violation, find_convoy_differences, find_differences
+from arriero.audit.export import encode_export, read_export
+from arriero.audit.payload_record import PayloadRecord, find_record_differences
+from arriero.client.app import App
+from arriero.client.submission import SubmitOptions, build_submission
+from arriero.commands import Answer, Submit, Submitted
+from arriero.declare.attempt import Attempt
+from arriero.errors import MutilatedExport, StoreError
+from arriero.loops import drop_silently
+from arriero.model import HistoryRow, Instant, ProcessAbout, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
+from arriero.runtime.node import Node, NodeSession
+from arriero.runtime.ports import Look, LoopClock, ProcessClock
+from arriero.runtime.settings import Settings, check_roles
+from arriero.store.memory import MemoryStore
+
+from .damage import SHARE as DAMAGED_SHARE
+from .damage import Damage
+from .faults import Faults, drawn
+from .keys import Keys
+from .loop import PROCESS, Deadlock, SimulatedLoop
+from .people import QUEUES, People
+from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
+from .store import UNEXPECTED, Network, SimulatedStore
+
+NODES = 3
+KEYS_SHARE = 0.5  # of the seeds that have convoys
+APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
+OF_THE_OTHER_APP = 0.4  # of the tasks there
+SUBMITTED_AT_NODE = 0.5  # of the tasks: by an App in the process of a node, so that they may begin at once
+ANSWERS_LOST = 0.4  # of those
+FAULT_SECONDS = 25.0
+HEAL_SECONDS_MAX = 400.0  # every policy of the shop has run out by then, with room to spare
+SETTINGS = Settings(
+    lease_seconds=3,
+    poll_seconds=0.4,
+    supervise_seconds=0.5,
+    leader_seconds=4,
+    progress_seconds=8,
+    linger_seconds=0.7,
+    batch_max=20,
+)
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one seed showed."""
+
+    seed: int
+    violations: list[Violation]
+    fired: dict[str, int]
+    states: dict[str, int]
+    virtual_seconds: float
+    trace: str
+    happened: dict[str, int]  # events of convoys
+
+
+class _TaskKeeper:
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self._task = task
+
+    def is_alive(self) -> bool:
+        return not self._task.done()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class _SimulatedClock(LoopClock):
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class SimulatedPorts:
+    """The doors of one simulated process."""
+
+    def __init__(self, world: "World", number: int, source: random_module.Random | None = None) -> None:
+        self.clock: ProcessClock = _SimulatedClock(world.loop)
+        self.random = random_module.Random((source or world.random).getrandbits(64))
+        self._world = world
+        self._number = number
+
+    def new_instance(self) -> str:
+        return self._world.unique(f"node-{self._number}")
+
+    def new_task_id(self) -> str:
+        return self._world.unique("task")
+
+    async def run_in_thread(
+        self, pool: str, size: int, function: Callable[[], Any], on_done: Callable[[], None]
+    ) -> Any:
+        try:
+            return function()
+        finally:
+            on_done()
+
+    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> _TaskKeeper:
+        return _TaskKeeper(asyncio.get_running_loop().create_task(renewals()))
+
+    def watch(self, look: Look, seconds: float) -> None:
+        return
+
+
+class World:
+    """See the module.
+
+    Args:
+        people: whether operators, readers and a janitor are part of it.
+        keys: whether convoys are part of it; None: the seed decides.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        tasks: int = 8,
+        faults: Faults | None = None,
+        people: bool = True,
+        keys: bool | None = None,
+    ) -> None:
+        self.seed = seed
+        self.random = random_module.Random(seed)
+        self.loop = SimulatedLoop(random_module.Random(self.random.getrandbits(64)))
+        # People draw from a source of their own, so that a seed without them is the world it was before there were any.
+        self.faults = drawn(self.random) if faults is None else faults
+        people_random = random_module.Random(f"people-{seed}")
+        if people and faults is None:
+            self.faults.add_people(people_random)
+        self._unexpected_random = random_module.Random(f"unexpected-{seed}")
+        if faults is None:
+            self.faults.add_unexpected(self._unexpected_random)
+        self._begin_random = random_module.Random(f"begin-{seed}")
+        self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
+        store_random = random_module.Random(f"store-{seed}")
+        if people and faults is None:
+            self.faults.add_store(store_random)
+        network_random = random_module.Random(self.random.getrandbits(64))
+        self.network = Network(self.store, network_random, store_random, self.faults, self._later)
+        late_random = random_module.Random(f"late-{seed}")
+        if people and faults is None:
+            self.faults.add_late_answers(late_random)
+        self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random)
+        self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
+        self.people = People(self, people_random)
+        self.purged_rows: list[HistoryRow] = []
+        keys_random = random_module.Random(f"keys-{seed}")
+        has_keys = keys_random.random() < KEYS_SHARE and people and faults is None if keys is None else keys
+        if has_keys and faults is None:
+            self.faults.add_keys(keys_random)
+        self.keys = Keys(self, keys_random) if has_keys else None
+        damage_random = random_module.Random(f"damage-{seed}")
+        has_damage = damage_random.random() < DAMAGED_SHARE and people and faults is None
+        self.damage = Damage(self, damage_random) if has_damage else None
+        if has_damage:
+            self.faults.damage = 1.0
+        apps_random = random_module.Random(f"apps-{seed}")
+        self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
+        self._tasks = tasks // 2 if has_keys else tasks
+        self._has_people = people
+        self._names: Counter[str] = Counter()
+        self._processes = 0
+        self._nodes: dict[int, tuple[int, Node]] = {}
+        self.acknowledged: set[str] = set()
+        self.violations: list[Violation] = []
+        self._attempts: dict[tuple[int, int], Attempt] = {}  # by step and fence: who carried it out
+
+    def _store_clock(self) -> Instant:
+        return Instant(1_700_000_000_000_000 + round(self.loop.time() * 1_000_000))
+
+    def client_ports(self) -> "SimulatedPorts":
+        """Doors of somebody who is no node."""
+        return SimulatedPorts(self, 0, self.people.random)
+
+    def unique(self, what: str) -> str:
+        """A name never given before."""
+        self._names[what] += 1
+        return f"{what}-{self._names[what]}"
+
+    def _later(self, seconds: float, function: Callable[[], Any]) -> None:
+        async def run() -> None:
+            await asyncio.sleep(seconds)
+            await function()
+
+        self._spawn(run(), 0)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any], process: int) -> "list[asyncio.Task[Any]]":
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, process)
+        context.run(REMOTE.set, self.remote)
+        return [self.loop.create_task(coroutine, context=context)]
+
+    # --- nodes
+    def _app_of_node(self, number: int) -> str:
+        return self._other_app if self._other_app and number == NODES - 1 else self.app.name
+
+    def _app_of_task(self, task_id: str) -> str:
+        """The same, however often it is submitted."""
+        is_other = random_module.Random(f"app-{self.seed}-{task_id}").random() < OF_THE_OTHER_APP
+        return self._other_app if self._other_app and is_other else self.app.name
+
+    def _start_node(self, number: int) -> None:
+        self._processes += 1
+        process = self._processes
+        store = SimulatedStore(self.network, unexpected=self._unexpected_random)
+        ports = SimulatedPorts(self, number)
+        app = self._app_of_node(number)
+        about = msgspec.json.encode(ProcessAbout(app=app, workflows=tuple(self.app.session.codes))).decode()
+        node = Node(
+            lambda: NodeSession(
+                self.app.agents,
+                self.app.session.codes,
+                store=store,  # type: ignore[arg-type]  # its methods are set in a loop
+                ports=ports,
+                settings=SETTINGS,
+                roles=check_roles(None),
+                on_end=lambda _task, _live: None,
+                around=self._on_try,
+                about=about,
+                app=app,
+            )
+        )
+        self._nodes[number] = (process, node)
+
+        async def start() -> None:
+            while True:
+                try:
+                    await node.start()
+                    return
+                except (StoreError, *UNEXPECTED):
+                    await asyncio.sleep(0.5)
+
+        self._spawn(start(), process)
+
+    def _on_try(self, _step: object, row: StepRow, first: Attempt, _arguments: object) -> None:
+        """A step's function is about to be called. All tries of one attempt are given the same Attempt object."""
+        if self._attempts.setdefault((row.step_no, row.fence), first) is not first:
+            text = f"attempt {row.attempt} of step {row.label} was begun twice under fence {row.fence}"
+            self.violations.append(Violation("I11", first.task_id, text))
+
+    def _look_at_loops(self) -> None:
+        """Each loop of each node lives, unless the node knows that it is lost."""
+        for number, (_, node) in self._nodes.items():
+            if node.session is not None and not node.session.lost.is_set():
+                ended = [loop for loop, lives in node.session.list_loop_liveness().items() if not lives]
+                self.violations += [Violation("bug", f"node {number}", f"its loop {loop} has ended") for loop in ended]
+
+    async def _nemesis(self) -> None:
+        while self.loop.time() < FAULT_SECONDS:
+            await asyncio.sleep(self.random.uniform(0.3, 2))
+            self._look_at_loops()
+            number = self.random.randrange(NODES)
+            process, _ = self._nodes[number]
+            if self.loop.is_frozen(process):
+                continue
+            if self.faults.strikes("crash", self.random):
+                self.loop.crash(process)
+                await asyncio.sleep(self.random.uniform(0.1, 4))
+                self._start_node(number)
+            elif self.faults.strikes("freeze", self.random):
+                self.loop.freeze(process)
+                seconds = SETTINGS.lease_seconds * self.random.choice((0.5, 1, 2, 3))
+                self.loop.call_later(seconds, self.loop.wake, process)
+
+    # --- clients
+    async def _client(self, number: int) -> None:
+        await asyncio.sleep(self.random.uniform(0, 15))
+        workflow = self.random.choice(FOR_PEOPLE if self._has_people else WORKFLOWS)
+        call = workflow(number, self.random.random() < 0.4)
+        delay = self.random.choice((0, 0, 3))
+        command = self.submission(call, f"order-{number}", self.random, number, delay=delay)
+        if self._begin_random.random() < SUBMITTED_AT_NODE:
+            at = self._begin_random.randrange(NODES)
+            process, node = self._nodes[at]
+            if not self.loop.is_frozen(process) and self._app_of_node(at) == command.app:
+                self._spawn(self._submit_at(node, command), process)
+                await asyncio.sleep(self._begin_random.uniform(0, 1))
+        await self.submit([command])
+
+    async def _submit_at(self, node: Node, command: Submit) -> None:
+        """As an App submits that runs in a node's process: the task may begin with it. The client asks again later."""
+        if node.session is None or not hasattr(node.session, "scheduler"):
+            return
+        begun, on_answer = node.begin_with(command)
+        answer: Answer | Exception
+        left_at = self.loop.time()
+        try:
+            (answer,) = await node.session._store.submit([begun])
+        except (StoreError, *UNEXPECTED) as error:
+            answer = error
+        if self._begin_random.random() < ANSWERS_LOST:
+            answer = StoreError("the answer was lost")
+        if on_answer is not None:
+            on_answer(answer, left_at)
+
+    def submission(self, call: Any, task_id: str, random: random_module.Random, number: int, **what: Any) -> Submit:
+        """A task as a client submits it."""
+        priority = random.randrange(10)
+        reply_to = QUEUES[number % len(QUEUES)]
+        options = SubmitOptions(task_id=task_id, priority=priority, reply_to=reply_to, **what)
+        command = build_submission(self.app.session, call, options)
+        return msgspec.structs.replace(command, app=self._app_of_task(task_id))
+
+    async def submit(self, commands: list[Submit]) -> list[Answer]:
+        """Submit until there is an answer, and wake a node."""
+        store = SimulatedStore(self.network)
+        while True:
+            try:
+                answers: list[Answer] = await store.submit(commands)  # type: ignore[attr-defined]  # set in a loop
+                break
+            except StoreError:
+                await asyncio.sleep(0.3)
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, Submitted):
+                self.acknowledged.add(answer.task_id or command.task_id)
+        _, node = self._nodes[self.random.randrange(NODES)]
+        if not self.faults.strikes("lost_wakeup", self.random):
+            self._spawn(self._hint(node), 0)
+        return answers
+
+    async def _hint(self, node: Node) -> None:
+        process = next((p for p, n in self._nodes.values() if n is node), None)
+        if (
+            process is not None
+            and not self.loop.is_frozen(process)
+            and node.session is not None
+            and hasattr(node.session, "scheduler")
+        ):
+            context = contextvars.copy_context()
+            context.run(PROCESS.set, process)
+            context.run(REMOTE.set, self.remote)
+            self.loop.call_soon(node.hint, context=context)
+
+    # --- the run
+    async def _main(self) -> None:
+        for number in range(NODES):
+            self._start_node(number)
+        clients = [task for number in range(self._tasks) for task in self._spawn(self._client(number), 0)]
+        people = self.people
+        clients += self._spawn(people.operate(FAULT_SECONDS), 0)
+        clients += self._spawn(people.purge(FAULT_SECONDS), 0)
+        for queue in QUEUES:
+            self._spawn(people.read(queue), 0)
+        if self.keys is not None:
+            clients += [task for produced in self.keys.producers() for task in self._spawn(produced, 0)]
+            clients += self._spawn(self.keys.operate(FAULT_SECONDS), 0)
+        if self.damage is not None:
+            clients += self._spawn(self.damage.strike(FAULT_SECONDS), 0)
+        await self._nemesis()
+        await asyncio.gather(*clients)
+        self.faults.active = False
+        await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
+        if self.damage is None or await self._end_but_for(self.damage, self.keys):
+            await self._heal(self.keys)
+
+    async def _end_but_for(self, damage: Damage, keys: Keys | None) -> bool:
+        """Everything else must end while one row cannot be read; then it is mended."""
+        waits = keys.keeps_waiting if keys is not None else lambda _: False
+        has_ended = await self._ends(lambda task: bool(task.ended_at) or damage.keeps_waiting(task) or waits(task))
+        self.violations += damage.check_told() if has_ended else ()
+        damage.mend()
+        self.violations += await damage.check_closed()
+        await self.people.resume_all(but=0)
+        return has_ended
+
+    async def _heal(self, keys: Keys | None) -> None:
+        """Every task must end, first without a person but those behind something that stands still, then all."""
+        if await self._ends(lambda task: task.ended_at is not None or (keys is not None and keys.keeps_waiting(task))):
+            if keys is None:
+                return
+            healed = self.loop.time()
+            while not keys.is_at_rest() and self.loop.time() < healed + HEAL_SECONDS_MAX:
+                await keys.mend()
+                await asyncio.sleep(1)
+            await self._ends(lambda task: task.ended_at is not None and task.turn is not Turn.WAITING)
+
+    async def _ends(self, is_over: Callable[[TaskRow], bool]) -> bool:
+        """Whether all that was submitted comes to its end, and everybody has read of it."""
+        healed = self.loop.time()
+        while self.loop.time() < healed + HEAL_SECONDS_MAX:
+            await asyncio.sleep(2)
+            self._look_at_loops()
+            if all(map(is_over, self.store.tasks.values())) and self.people.has_read_all():
+                return True
+        waiting = [task.task_id for task in self.store.tasks.values() if not is_over(task)]
+        self.violations += [
+            Violation("I46", task_id, f"not ended {HEAL_SECONDS_MAX:g} s after all faults ceased")
+            for task_id in waiting
+        ]
+        return False
+
+    def run(self) -> Result:
+        """Run the seed and check."""
+        asyncio.set_event_loop(self.loop)
+        logging.getLogger("arriero").disabled = True
+        self.loop.set_exception_handler(self._broke)
+        try:
+            self.loop.run_until_complete(self._main())
+            self.violations += self._leaks()  # while everybody is still there
+        except Deadlock:
+            self.violations.append(Violation("I46", "", "everybody waits and no timer is set"))
+        except Exception as error:
+            self.violations.append(Violation("bug", "", f"somebody's call raised {error!r}"))
+        finally:
+            self._drop_everything()
+            logging.getLogger("arriero").disabled = False
+        self._check()
+        heads = "".join(row.hash for row in self.store.log)
+        return Result(
+            self.seed,
+            self.violations,
+            dict(self.faults.fired),
+            dict(Counter(str(task.state) for task in self.store.tasks.values())),
+            self.loop.time(),
+            hashlib.blake2b(heads.encode(), digest_size=8).hexdigest(),
+            {} if self.keys is None else dict(self.keys.happened),
+        )
+
+    def _broke(self, _loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and not isinstance(error, StoreError):
+            self.violations.append(Violation("bug", "", f"{context.get('message')}: {error!r}"))
+
+    def _drop_everything(self) -> None:
+        self.loop.set_exception_handler(lambda *_: None)
+        for task in asyncio.all_tasks(self.loop):
+            drop_silently(task)
+            coroutine: Any = task.get_coro()
+            with suppress(RuntimeError):  # a coroutine that awaits while being closed; its world is gone
+                coroutine.close()
+        asyncio.set_event_loop(None)
+        self.loop.close()
+
+    # --- checking
+    def _check(self) -> None:
+        try:
+            exported = read_export(encode_export(self.store.log, self.store.store_id))
+        except MutilatedExport as error:
+            self.violations.append(Violation("I53", "", str(error)))
+            exported = self.store.log
+        history = History()
+        for row in exported:
+            history.add(row)
+        self.violations += history.end()
+        for number, fold in history.tasks.items():
+            self.violations += [
+                Violation("I52", fold.task_id, text) for text in find_differences(fold, self.store.load_as_is(number))
+            ]
+        for convoy in self.store.convoys.values():
+            self.violations += [
+                Violation("I52", f"convoy {convoy.key}", text) for text in find_convoy_differences(history, convoy)
+            ]
+        self.violations += self._record_violations(exported)
+        for task_id in self.acknowledged - self.store.numbers.keys() - self.people.purged:
+            self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
+        for task in self.store.tasks.values():
+            self.violations += self.books_of(task.task_no)
+        self.violations += self.people.check()
+        if self.keys is not None:
+            self.violations += self.keys.check()
+
+    def _record_violations(self, rows: list[HistoryRow]) -> list[Violation]:
+        """Late answers that counted; edits and late answers of which table and history say different things."""
+        found = [Violation("I13", "", text) for text in self.network.counted_late]
+        of_task: defaultdict[int, list[HistoryRow]] = defaultdict(list)
+        for row in rows:
+            of_task[row.task_no].append(row)
+        store = self.store
+        for number in store.tasks.keys() | store.edit_rows.keys() | store.late_answer_rows.keys():
+            edits, answers = store.edit_rows[number].values(), store.late_answer_rows[number].values()
+            record = PayloadRecord(tuple(edits), tuple(answers))
+            found += [
+                Violation("I52", f"task {number}", text) for text in find_record_differences(record, of_task[number])
+            ]
+        return found
+
+    def _leaks(self) -> list[Violation]:
+        """Places of Agents that stay taken although nothing is on its way: enough of them stop the Agent."""
+        if any(task.ended_at is None for task in self.store.tasks.values()):
+            return []
+        return [
+            Violation("I46", "", f"node {number} keeps {leaked} places of its Agents at rest")
+            for number, (process, node) in self._nodes.items()
+            if node.session is not None
+            and not self.loop.is_frozen(process)  # it has not heard of the end
+            and hasattr(node.session, "agents")
+            and (leaked := node.session.agents.count_leaked_places())
+        ]
+
+    def books_of(self, task_no: int) -> list[Violation]:
+        """Whether a task's effects at the remote service are whole, or undone, as its state says."""
+        loaded = self.store.load_as_is(task_no)
+        task = loaded.task
+        found: list[Violation] = []
+        if task.failure is not None and (failure := _read_failure(task.failure)).kind in ("bug", "replay", "unawaited"):
+            found.append(Violation("I21", task.task_id, failure.reason))
+        if task.state is TaskState.PROCESSED:
+            wrong = [
+                s
+                for s in loaded.life
+                if s.state is StepState.COMPLETED and s.compensation and self.remote.net[s.idempotency_key] != 1
+            ]
+            found += [
+                Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong
+            ]
+        elif task.state is TaskState.COMPENSATED:
+            standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key]]
+            found += [
+                Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing
+            ]
+        return found
+
+
+def run_seed(seed: int) -> Result:
+    """Run one seed."""
+    return World(seed).run()

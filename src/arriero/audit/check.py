@@ -1,0 +1,335 @@
+"""Fold of a history, and the invariants that it can show. ``arriero check`` and the simulator both run this."""
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from ..epoch import FIRST
+from ..events import (
+    TYPES,
+    Event,
+    EventOfConvoy,
+    EventOfPeople,
+    EventOfStep,
+    EventOfStore,
+    EventOfTask,
+    EventOfTurn,
+    UnreadableEvent,
+    read_events,
+)
+from ..events.step import StepExpired, StepReport
+from ..events.store import (
+    AppRenamed,
+    ConvoysPurged,
+    EpochOpened,
+    Erased,
+    LeaseGranted,
+    LeaseLost,
+    LedgerDiscarded,
+    LedgerOpenedEvent,
+    LedgerPurged,
+    ProcessRetired,
+    ProcessStarted,
+    StatusesDropped,
+    TasksPurged,
+)
+from ..events.task import TaskExpired, TaskSubmitted
+from ..history_chain import START, fits_link
+from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
+from . import fold_people
+from .erasures import Erasures
+from .fold import UNREADABLE, TaskFold, Violation
+from .fold_apps import judge_app
+from .fold_convoys import fold_turn_event
+from .fold_ledger import LedgerFold
+from .fold_steps import fold_step_event
+from .fold_stream import ConvoyStream, read_convoy_number
+from .fold_task import fold_task_event
+
+__all__ = [
+    "CHECKED",
+    "History",
+    "StoreFold",
+    "TaskFold",
+    "Violation",
+    "check",
+    "find_convoy_differences",
+    "find_differences",
+]
+
+_STORE_STREAM = 0
+
+CHECKED: dict[str, str] = {
+    "I1": "every task ends (asked for with --complete)",
+    "I2": "an end never changes; only a person's verb opens the next incarnation",
+    "I3": "a task is submitted once",
+    "I5": "nothing happens to a task that was never submitted; tasks of a ledger come after it was opened, and no more than it accepted",
+    "I6": "fences strictly increase",
+    "I7": "what is dispatched was waiting",
+    "I8": "a report counts only under the highest fence",
+    "I9": "one holder at a time",
+    "I10": "no claim before its time, nor while the task is paused, nor before its turn in its convoy",
+    "I11": "only the current claim of a step dispatches it",
+    "I12": "every process start has a fresh name",
+    "I13": "a late or refused report changes nothing",
+    "I14": "a recorded result never changes",
+    "I15": "a report is applied at most once",
+    "I16": "a report matches a dispatched attempt",
+    "I18": "an idempotency key is the same over all attempts, unlike any other, and new when arguments are edited",
+    "I19": "deadlines lie ahead and never move back; the store's clock does not go back",
+    "I20": "an error never turns a success into an error",
+    "I22": "attempts and steps are numbered without gaps",
+    "I23": "failures and losses are counted exactly",
+    "I24": "only what expired is recovered, and once",
+    "I25": "retry, cool-off and failure follow the policy",
+    "I26": "a permanent failure is not retried by itself; a task in error has exactly one open alert",
+    "I27": "the undo plan stands before its first action",
+    "I28": "the undo goes in reverse, steps in doubt first, one at a time, after every attempt ended",
+    "I30": "a step in doubt is part of the undo",
+    "I31": "nothing forward is dispatched after the undo began, and nothing is undone past a pivot",
+    "I32": "a task is not shown as undone before it is",
+    "I33": "terms of a lease strictly increase, one holder each",
+    "I34": "a leader writes only under the current term",
+    "I35": "a lease is given back only by its holder under its term",
+    "I39": "places in a convoy are given in the order of commits, and nothing stands behind its end mark",
+    "I40": "of a convoy one task at a time has its turn, always the first that waits; no place and no number is left out silently",
+    "I41": "a convoy goes past a failed task, or on when parked, only where that is told; who comes back learns whether its place is lost",
+    "I43": "statuses of a task are numbered 1, 2, ... without gaps",
+    "I44": "a status never contradicts its task",
+    "I45": "the last status of an incarnation tells its end, in the queue that the submission named",
+    "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
+    "I59": "every verb of a person tells who, from which state to which, and which arguments an edit replaces",
+    "I61": "a task and its steps are run by processes of its own App",
+}
+
+
+def fold_commit(task: TaskFold, at: int, events: Sequence[Event | UnreadableEvent], terms: dict[str, int]) -> None:
+    """Fold one commit of a task. ``terms``: the leases' terms as of this commit."""
+    if at < task.at:
+        task.convict("I19", f"the store's clock went back from {task.at} to {at}")
+    task.at = at
+    refused = [event for event in events if isinstance(event, StepReport) and event.verdict != "applied"]
+    if refused and len(refused) != len(events):
+        task.convict("I13", f"a refused report of step {refused[0].step} came with changes")
+    for event in events:
+        if not _fold_event(task, event):
+            return
+        if isinstance(event, StepExpired | TaskExpired) and event.term not in (None, terms.get("supervisor")):
+            task.convict("I34", f"{event.type} under term {event.term}, current is {terms.get('supervisor', 0)}")
+    fold_people.judge_commit(task, events)
+
+
+def _fold_event(task: TaskFold, event: Event | UnreadableEvent) -> bool:
+    """Fold one event. False: nothing more of this commit can be folded."""
+    if isinstance(event, EventOfConvoy | EventOfStore) or event.type not in TYPES:
+        task.convict("I53", f"unknown event {event.type!r}")
+        return True
+    if event.type != "task.submitted" and task.state is None:
+        task.convict("I5", f"{event.type} of a task that was never submitted")
+        return False
+    try:
+        if isinstance(event, EventOfTask):
+            fold_task_event(task, event)
+        elif isinstance(event, EventOfStep):
+            fold_step_event(task, event)
+        elif isinstance(event, EventOfPeople):
+            fold_people.fold_people_event(task, event)
+        elif isinstance(event, EventOfTurn):
+            fold_turn_event(task, event)
+        elif isinstance(event, UnreadableEvent):
+            task.convict("I53", f"{event.type} cannot be read: {event.error}")
+        else:
+            assert_never(event)
+    except UNREADABLE as error:
+        task.convict("I53", f"{event.type} cannot be read: {type(error).__name__} {error}")
+    return True
+
+
+class StoreFold:
+    """The fold of the store's own events: process starts and leases."""
+
+    def __init__(self) -> None:
+        self.terms: dict[str, int] = {}
+        self.holders: dict[str, tuple[int, int]] = {}  # term and process, by lease
+        self.instances: set[str] = set()
+        self.apps: dict[int, str] = {}  # of process starts, by number
+        self.epoch = FIRST
+        self.ledgers = LedgerFold()
+        self.purged = False  # tasks were removed, and their histories with them
+        self.violations: list[Violation] = []
+
+    def fold_commit(self, actor: str, events: Iterable[Event | UnreadableEvent]) -> None:
+        """Fold one commit."""
+        for event in events:
+            if isinstance(event, EventOfStore):
+                self._fold_store_event(actor, event)
+            elif isinstance(event, UnreadableEvent) and event.error:
+                self._convict("I53", f"{event.type} cannot be read: {event.error}")
+            else:
+                self._convict("I53", f"unknown event {event.type!r}")
+
+    def _fold_store_event(self, actor: str, event: EventOfStore) -> None:
+        match event:
+            case ProcessStarted(process=process, app=app):
+                if actor in self.instances:
+                    self._convict("I12", f"the process start {actor} began twice")
+                self.instances.add(actor)
+                self.apps[process] = app
+            case LeaseGranted(lease=name, term=term, process=process):
+                self._grant_lease(name, term, process)
+            case LeaseLost(lease=name, term=term, process=process):
+                held, holder = (term, process), self.holders.get(name)
+                if holder != held:
+                    self._convict("I35", f"lease {name} was given back by {held}, it was held by {holder}")
+            case EpochOpened(epoch=epoch):
+                self._open_epoch(epoch)
+            case TasksPurged():
+                self.purged = True
+            case LedgerOpenedEvent():
+                self.ledgers.open(event)
+            case LedgerDiscarded():
+                self.ledgers.discard(event)
+            case ProcessRetired() | AppRenamed() | StatusesDropped() | ConvoysPurged() | LedgerPurged() | Erased():
+                pass
+            case _:
+                assert_never(event)
+
+    def _open_epoch(self, epoch: int) -> None:
+        if epoch <= self.epoch:
+            self._convict("I12", f"epoch {epoch} was opened after epoch {self.epoch}")
+        self.epoch = epoch
+
+    def _grant_lease(self, name: str, term: int, process: int) -> None:
+        if term <= self.terms.get(name, 0):
+            self._convict("I33", f"lease {name}: term {term} after {self.terms.get(name, 0)}")
+        self.terms[name] = term
+        self.holders[name] = (term, process)
+
+    def _convict(self, invariant: str, detail: str) -> None:
+        self.violations.append(Violation(invariant, "", detail))
+
+
+class History:
+    """The fold of a whole history, row by row in commit order."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, TaskFold] = {}
+        self.convoys: dict[int, ConvoyStream] = {}
+        self.store = StoreFold()
+        self.violations: list[Violation] = []
+        self._heads: dict[int, tuple[int, str]] = {}
+        self._erasures = Erasures()
+
+    def add(self, row: HistoryRow) -> None:
+        """Fold one row and check its link."""
+        link, head = self.last_link(row.task_no)
+        named = f"convoy {row.task_id}" if row.task_no < 0 else row.task_id
+        text = bytes(row.events).decode()
+        if row.link != link + 1:
+            self.violations.append(Violation("I53", named, f"link {row.link} follows {link}"))
+        is_erased = self._erasures.add_row(row.task_no, row.link, row.hash, bytes(row.events))
+        if not is_erased and not fits_link(row.hash, head, row.task_no, row.link, row.at, row.actor, text):
+            self.violations.append(Violation("I53", named, f"link {row.link} does not carry the hash of its content"))
+        self._heads[row.task_no] = (row.link, row.hash)
+        try:
+            events = read_events(text)
+        except msgspec.MsgspecError as error:
+            self.violations.append(Violation("I53", named, f"link {row.link} cannot be read: {error}"))
+            return
+        if row.task_no == _STORE_STREAM:
+            self.store.fold_commit(row.actor, events)
+            return
+        if row.task_no < 0:
+            self._convoy(-row.task_no).own_row(row.task_id, row.at, events)
+            return
+        if row.task_no not in self.tasks:
+            self.tasks[row.task_no] = TaskFold(row.task_no, row.task_id)
+        task = self.tasks[row.task_no]
+        fold_commit(task, row.at, events, self.store.terms)
+        judge_app(task, events, self.store.apps)
+        first = events[0] if events else None
+        if isinstance(first, TaskSubmitted) and first.ledger is not None:
+            self.store.ledgers.submit(row.task_id, first.ledger)
+        for convoy_no in {number for event in events if (number := read_convoy_number(event)) is not None}:
+            self._convoy(convoy_no).row_of_task(task, row.at, events)
+
+    def _convoy(self, convoy_no: int) -> ConvoyStream:
+        if convoy_no not in self.convoys:
+            self.convoys[convoy_no] = ConvoyStream(convoy_no)
+        return self.convoys[convoy_no]
+
+    def last_link(self, task_no: int) -> tuple[int, str]:
+        """Link and hash of the last row of a stream; of a convoy's own under its number below zero."""
+        return self._heads.get(task_no, (0, START))
+
+    def end(self, *, complete: bool = False) -> list[Violation]:
+        """Return all violations: of the chains, of the store, of the tasks, of the convoys."""
+        found = self.violations + self.store.violations + self.store.ledgers.violations
+        found += [
+            Violation("I53", "", f"link {link} was erased, and none tells of it")
+            for link in self._erasures.list_untold()
+        ]
+        for task in self.tasks.values():
+            fold_people.judge_end(task, complete=complete)
+            found += task.violations
+        for convoy in self.convoys.values():
+            convoy.end(purged=self.store.purged)
+            found += convoy.fold.violations
+        return found
+
+
+def check(rows: Iterable[HistoryRow], *, complete: bool = False) -> list[Violation]:
+    """Check every invariant that a history can show.
+
+    Args:
+        rows: in commit order, from the first.
+        complete: whether every task must have ended.
+    Returns: violations; empty when it is clean.
+    """
+    history = History()
+    for row in rows:
+        history.add(row)
+    return history.end(complete=complete)
+
+
+def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
+    """Return the differences between the state tables and the fold of the history (I52); empty if they agree."""
+    task = loaded.task
+    fields: tuple[str, ...] = ("state", "fence", "failure_count", "lost_count", "incarnation", "past_count")
+    fields += ("complete_by", "reply_to", "status_count", "convoy_no", "place", "sequence", "rank", "turn", "app")
+    found = _list_differing_fields(f"task {task.task_id}", fold, task, fields)
+    if fold.paused != (task.paused_at is not None):
+        found.append(f"task {task.task_id}: its history says that it is {'' if fold.paused else 'not '}paused")
+    if fold.holder != task.locked_by:
+        found.append(f"task {task.task_id}: holder is {task.locked_by}, its history says {fold.holder}")
+    if set(fold.steps) != {step.ordinal for step in loaded.steps}:
+        return [*found, f"task {task.task_id}: the table holds other steps than its history"]
+    for step in loaded.steps:
+        fields = ("state", "attempt", "fence", "failure_count", "lost_count", "in_doubt", "idempotency_key")
+        if step.kind is StepKind.TIMER:
+            if step.state is StepState.WITHDRAWN:
+                continue  # a timer that is no longer waited for leaves no event of its own
+            fields = ("state",)
+        found += _list_differing_fields(
+            f"task {task.task_id} step {step.ordinal}", fold.steps[step.ordinal], step, fields
+        )
+    return found
+
+
+def find_convoy_differences(history: History, row: ConvoyRow) -> list[str]:
+    """Return the differences between a convoy's row and the history (I52), and reasons why its tasks would wait for ever."""
+    stream = history.convoys.get(row.convoy_no)
+    if stream is None:
+        is_silent = row.number == 0 or history.store.purged
+        return [] if is_silent else [f"convoy {row.key}: its history says nothing of it"]
+    stream.end(purged=history.store.purged)
+    found = stream.differences(row, purged=history.store.purged)
+    if (row.link, row.head) != history.last_link(-row.convoy_no):
+        found.append(f"convoy {row.key}: its row names another last link than its history")
+    return found
+
+
+def _list_differing_fields(what: str, fold: object, row: object, fields: tuple[str, ...]) -> list[str]:
+    pairs = [(field, getattr(row, field), getattr(fold, field)) for field in fields]
+    return [f"{what}: {field} is {found}, its history says {said}" for field, found, said in pairs if found != said]

@@ -1,0 +1,134 @@
+"""The fold of one task's events, and the violations found in them.
+
+The single events are folded in ``fold_task``, ``fold_steps``, ``fold_undo``, ``fold_people`` and ``fold_convoys``;
+``check`` joins them.
+"""
+
+import msgspec
+
+from ..errors import ArrieroError
+from ..events.step import StepOpened, StepReopened
+from ..model import StepState, TaskState, Turn
+from ..policies import StepPolicy
+
+ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
+STEP_IS_OPEN = (StepState.PENDING, StepState.RUNNING)
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError, ArrieroError)  # by an event
+
+
+_read_policy = msgspec.json.Decoder(StepPolicy).decode
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One invariant that does not hold. ``task``: business id, empty for the store itself."""
+
+    invariant: str
+    task: str
+    detail: str
+
+
+class StepFold:
+    """The fold of one step's events."""
+
+    def __init__(self, event: StepOpened) -> None:
+        self.ordinal = event.step
+        self.kind = event.kind
+        self.name = event.name
+        self.idempotency_key = event.idempotency_key
+        self.arguments = event.arguments  # hash of those that it is sent
+        self.undoes = event.undoes
+        self.declare(event)
+        self.state = StepState.PLANNED if event.planned else StepState.PENDING
+        self.attempt = 1
+        self.fence = 0
+        self.failure_count = 0
+        self.lost_count = 0
+        self.in_doubt = False
+        self.complete_by: int | None = None
+        self.dispatched: set[int] = set()
+        self.applied: set[int] = set()
+        self.recovered: set[int] = set()
+        self.failure_code = ""
+        self.not_before: int | None = None  # of its next attempt, after a failure
+
+    def declare(self, event: StepOpened | StepReopened) -> None:
+        """Take the step's declaration by today's code; a resubmission may bring another."""
+        self.pivot = event.pivot
+        self.effect_free = event.effect_free
+        self.undoable = event.undoable
+        self.policy = None if event.policy is msgspec.UNSET else _read_policy(event.policy)
+
+    @property
+    def may_have_happened(self) -> bool:
+        """In doubt, or being attempted."""
+        return self.state is not StepState.COMPLETED and (self.in_doubt or self.state is StepState.RUNNING)
+
+
+class TaskFold:
+    """The fold of one task's events. ``violations``: of its invariants."""
+
+    def __init__(self, task_no: int, task_id: str) -> None:
+        self.task_no = task_no
+        self.task_id = task_id
+        self.state: TaskState | None = None
+        self.incarnation = 1
+        self.past_count = 0
+        self.fence = 0
+        self.holder: int | None = None
+        self.not_before: int | None = None
+        self.complete_by: int | None = None
+        self.paused = False
+        self.failure_count = 0
+        self.lost_count = 0
+        self.open_alerts = 0
+        self.undo_began = False
+        self.plan: list[int] | None = None
+        self.steps: dict[int, StepFold] = {}
+        self.keys: dict[str, int] = {}
+        self.reply_to: str | None = None
+        self.app = ""
+        self.status_count = 0
+        self.last_status = ""
+        self.convoy_no: int | None = None
+        self.place: int | None = None
+        self.sequence: int | None = None
+        self.rank: int | None = None
+        self.turn: Turn | None = None
+        self.is_stopped = False  # its key stands still on it, in error
+        self.turn_fits = True  # to its state, as of the last commit
+        self.gap_alert = False  # a person was told that it waits for numbers that are missing
+        self.violations: list[Violation] = []
+        self.at = 0
+
+    def convict(self, invariant: str, detail: str) -> None:
+        """Note a violation."""
+        self.violations.append(Violation(invariant, self.task_id, detail))
+
+    @property
+    def life(self) -> list[StepFold]:
+        """The steps that count: without those of a life that was undone as a whole."""
+        return [step for step in self.steps.values() if step.ordinal > self.past_count]
+
+    def refuse_after_end(self, what: str) -> None:
+        """Convict an event of a task that has ended in this incarnation."""
+        if self.state in ENDED:
+            self.convict("I2", f"{what} after the task was {self.state}")
+
+    def grow_fence(self, fence: int, what: str) -> None:
+        """Check that the task's fence grows."""
+        if fence <= self.fence:
+            self.convict("I6", f"{what} under fence {fence}, the highest was {self.fence}")
+        self.fence = max(self.fence, fence)
+
+    def judge_pivot(self, what: str) -> None:
+        """Convict an undo after a pivot has, or may have, happened."""
+        for step in self.life:
+            if step.kind == "step" and step.pivot and (step.state is StepState.COMPLETED or step.in_doubt):
+                self.convict("I31", f"{what} although the pivot {step.ordinal} ({step.name}) has or may have happened")
+
+    def note_news(self) -> None:
+        """Note an event that wakes the task, if nobody holds it and its turn in a convoy has come."""
+        if self.turn is Turn.WAITING:
+            return
+        if self.holder is None and self.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
+            self.not_before = self.at

@@ -1,0 +1,226 @@
+"""The fold of events of people: their verbs, the messages to submitters, the alerts; and their invariants."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from msgspec import UNSET
+
+from ..events import Event, UnreadableEvent
+from ..events.step import StepAnswered, StepEdited, StepReopened, StepSetBack
+from ..events.task import AlertClosed, AlertOpened, EventOfPeople, OperatorAction, StatusPublished, TaskAssigned
+from ..model import StepState, TaskState, Turn, Verb
+from ..verb_rules import VERB_RULES
+from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
+from .fold_apps import assign_app
+from .fold_convoys import judge_turn
+
+_TERMINAL_STATUS = {
+    TaskState.PROCESSED: "completed",
+    TaskState.COMPENSATED: "compensated",
+    TaskState.ERROR: "needs_attention",
+}
+
+
+def fold_people_event(task: TaskFold, event: EventOfPeople) -> None:
+    """Fold one event that a person caused, or that informs people."""
+    match event:
+        case OperatorAction():
+            _operate(task, event)
+        case TaskAssigned():
+            assign_app(task, event)
+        case StatusPublished():
+            _publish(task, event)
+        case AlertOpened():
+            _open_alert(task, event)
+        case AlertClosed():
+            _close_alert(task)
+        case _:
+            assert_never(event)
+
+
+def _operate(task: TaskFold, event: OperatorAction) -> None:
+    """Fold a person's verb; only a verb leaves an end, and then it opens the next incarnation."""
+    verb = Verb(event.verb)
+    if not event.by:
+        task.convict("I59", f"{verb} by nobody")
+    if event.before != task.state:
+        task.convict("I59", f"{verb} is recorded from {event.before}, the task was {task.state}")
+    if task.state is not None and (verb, task.state) not in VERB_RULES:
+        task.convict("I59", f"{verb} was carried out on a task that was {task.state}")
+    if task.paused if verb is Verb.PAUSE else verb is Verb.RESUME and not task.paused:
+        task.convict("I59", f"{verb} was carried out on a task that was {'' if task.paused else 'not '}paused")
+    if verb is Verb.RESUME:
+        for step in task.life:
+            step.not_before = None  # what waited for its next attempt begins at once
+    task.grow_fence(event.fence, str(verb))
+    task.holder = None
+    task.not_before = event.not_before
+    _judge_incarnation(task, event, verb)
+    if event.complete_by is not UNSET and event.complete_by is not None:
+        if verb is Verb.EXTEND and event.complete_by <= (task.complete_by or 0):
+            task.convict("I19", f"the task's limit was moved back from {task.complete_by} to {event.complete_by}")
+        task.complete_by = event.complete_by
+    elif verb is Verb.RESUBMIT:
+        task.complete_by = None
+    if event.paused is not UNSET:
+        task.paused = event.paused
+    elif verb in (Verb.CANCEL, Verb.COMPENSATE):
+        task.paused = False
+
+
+def _judge_incarnation(task: TaskFold, event: OperatorAction, verb: Verb) -> None:
+    opens = task.state in ENDED and verb in (Verb.RESUBMIT, Verb.COMPENSATE)
+    if event.incarnation != task.incarnation + opens:
+        task.convict("I2", f"{verb} led to incarnation {event.incarnation} from {task.incarnation}")
+    task.incarnation = event.incarnation
+    if not opens:
+        return
+    _judge_last_status(task)
+    task.lost_count = 0
+    task.last_status = ""
+    if event.anew:
+        task.past_count, task.failure_count = len(task.steps), 0
+    goes_on_undoing = verb is Verb.RESUBMIT and event.after == TaskState.COMPENSATING
+    if not goes_on_undoing:
+        task.undo_began, task.plan = False, None
+    task.state = TaskState.COMPENSATING if goes_on_undoing else TaskState.PENDING
+
+
+def set_back(task: TaskFold, event: StepSetBack) -> None:
+    """Fold the event of a failed step that is done again."""
+    step = task.steps[event.step]
+    if step.state is not StepState.FAILED:
+        task.convict("I14", f"step {step.ordinal} was set back while {step.state}")
+    due = step.attempt + (step.failure_code != "not_taken")
+    if event.attempt != due:
+        task.convict("I22", f"step {step.ordinal} was set back to attempt {event.attempt}, {due} is the next")
+    step.attempt, step.failure_count, step.not_before = event.attempt, 0, None
+    step.state = StepState.PLANNED if step.kind == "compensation" else StepState.WITHDRAWN
+
+
+def edit(task: TaskFold, event: StepEdited) -> None:
+    """Fold an edit: other arguments are sent from now on, under a new key."""
+    step = task.steps[event.step]
+    if step.in_doubt:
+        task.convict("I18", f"step {step.ordinal} was edited although it may have happened as it was")
+    key = event.idempotency_key
+    if task.keys.setdefault(key, step.ordinal) != step.ordinal or key == step.idempotency_key:
+        task.convict("I18", f"step {step.ordinal} was edited and kept a key that was used before")
+    if event.replaces is not UNSET and event.replaces != step.arguments:
+        task.convict("I59", f"the edit of step {step.ordinal} names other arguments as replaced than it was sent")
+    step.idempotency_key = key
+    if event.arguments is not UNSET:
+        step.arguments = event.arguments
+
+
+def reopen(task: TaskFold, event: StepReopened) -> None:
+    """Fold the reopening of a step that was withdrawn or set back."""
+    step = task.steps[event.step]
+    if step.kind != "timer":
+        if step.state is not StepState.WITHDRAWN:
+            task.convict("I14", f"step {step.ordinal} was opened again while {step.state}")
+        if event.attempt != step.attempt:
+            task.convict("I22", f"step {step.ordinal} was opened again for attempt {event.attempt}, not {step.attempt}")
+        if event.idempotency_key != step.idempotency_key:
+            task.convict("I18", f"step {step.ordinal} was opened again under another key")
+        step.declare(event)
+    step.not_before = None
+    if task.undo_began:
+        task.convict("I31", f"step {step.ordinal} was opened again after the undo began")
+    step.state = StepState.PENDING
+
+
+def answer(task: TaskFold, event: StepAnswered) -> None:
+    """Fold the answer of a person, who gave a step's result or said that it did not happen."""
+    step = task.steps[event.step]
+    if step.state is StepState.COMPLETED:
+        task.convict("I14", f"step {step.ordinal} was answered although it had a result")
+    is_over = step.kind == "step" and step.state not in STEP_IS_OPEN and not step.in_doubt
+    if event.happened and task.undo_began and is_over:
+        task.convict("I31", f"step {step.ordinal} got a result after the undo began, though it did not happen")
+    step.in_doubt = False
+    if event.happened:
+        _complete(task, step, event.fence)
+
+
+def _complete(task: TaskFold, step: StepFold, fence: int) -> None:
+    if fence <= step.fence:
+        task.convict("I6", f"step {step.ordinal} was answered under fence {fence}, the highest was {step.fence}")
+    step.fence, step.complete_by = max(step.fence, fence), None
+    step.state = StepState.COMPLETED
+    task.lost_count = 0
+
+
+def _open_alert(task: TaskFold, event: AlertOpened) -> None:
+    """Fold an alert: the task needs a person, or it waits in its convoy for missing numbers."""
+    task.open_alerts += 1
+    if event.cause == "gap":
+        if task.turn is not Turn.WAITING:
+            task.convict("I26", f"an alert of a gap was opened while the task's turn was {task.turn}")
+        task.gap_alert = True
+    elif task.state is not TaskState.ERROR:
+        task.convict("I26", f"an alert was opened while the task was {task.state}")
+
+
+def _close_alert(task: TaskFold) -> None:
+    """Fold the end of an alert: the task left its error, or what it waited for is there."""
+    task.open_alerts -= 1
+    task.gap_alert = False
+
+
+def _publish(task: TaskFold, event: StatusPublished) -> None:
+    """Fold a message to the submitter's reply queue."""
+    number, kind = event.number, event.kind
+    if event.queue != task.reply_to:
+        task.convict(
+            "I45", f"status {number} went to the queue {event.queue!r}, the submission named {task.reply_to!r}"
+        )
+    if number != task.status_count + 1:
+        task.convict("I43", f"status {number} follows status {task.status_count}")
+    if task.last_status in _TERMINAL_STATUS.values():
+        task.convict("I45", f"status {number} ({kind}) follows the last one of its incarnation, {task.last_status}")
+    if not _agrees(kind, task):
+        task.convict("I44", f"status {number} says {kind}, the task is {task.state}")
+    task.status_count, task.last_status = number, kind
+
+
+def _agrees(kind: str, task: TaskFold) -> bool:
+    match kind:
+        case "received":
+            return task.state is TaskState.PENDING
+        case "started":
+            return task.state in (TaskState.PENDING, TaskState.PROCESSING)
+        case "failed":
+            return task.undo_began
+        case _:
+            return task.state is not None and _TERMINAL_STATUS.get(task.state) == kind
+
+
+def _judge_last_status(task: TaskFold) -> None:
+    """Judge that the last status of an incarnation reports its end."""
+    if task.reply_to is None or task.state not in ENDED:
+        return
+    if task.last_status != _TERMINAL_STATUS[task.state]:
+        task.convict("I45", f"the task is {task.state}, its last status says {task.last_status or 'nothing'}")
+
+
+def judge_commit(task: TaskFold, events: Sequence[Event | UnreadableEvent]) -> None:
+    """Judge after one commit what its events must have led to together."""
+    for event in events:
+        if isinstance(event, OperatorAction) and event.after != task.state:
+            task.convict("I59", f"{event.verb} is recorded to lead to {event.after}, the task is {task.state}")
+    due = int(task.state is TaskState.ERROR or task.gap_alert)
+    if task.open_alerts != due:
+        task.convict("I26", f"the task is {task.state} with {task.open_alerts} open alerts")
+        task.open_alerts = due  # said once
+    if task.gap_alert and task.turn is not Turn.WAITING and task.state is not TaskState.ERROR:
+        task.convict("I26", "the alert of a gap is open, but the task does not wait any more")
+        task.gap_alert = False
+    judge_turn(task)
+
+
+def judge_end(task: TaskFold, *, complete: bool) -> None:
+    """Judge after the last event. ``complete``: nothing should be open any more."""
+    _judge_last_status(task)
+    if complete and task.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
+        task.convict("I1", f"the task has not ended: it is {task.state}")

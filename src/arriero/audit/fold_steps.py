@@ -1,0 +1,279 @@
+"""The fold of events of steps and compensations, and their invariants."""
+
+from typing import assert_never
+
+import msgspec
+
+from ..events.step import (
+    CompensationDispatched,
+    CompensationFailedEvent,
+    CompensationReached,
+    CompensationRecorded,
+    EventOfStep,
+    RecoverApplied,
+    StepAnswered,
+    StepDispatched,
+    StepEdited,
+    StepExpired,
+    StepFailedEvent,
+    StepLost,
+    StepOpened,
+    StepParked,
+    StepRecorded,
+    StepReopened,
+    StepReport,
+    StepSetBack,
+    StepWithdrawn,
+    TimerFired,
+)
+from ..model import StepState, TaskState, Turn
+from . import fold_people
+from .fold import StepFold, TaskFold
+
+
+class _Failure(msgspec.Struct):
+    """The part of a failure that is judged; a release may write more into it."""
+
+    cause: str
+    code: str = ""
+
+
+_read_failure = msgspec.json.Decoder(_Failure).decode
+
+
+def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
+    """Fold one event of a step, a compensation or a timer."""
+    match event:
+        case StepOpened():
+            _open(task, event)
+        case StepDispatched() | CompensationDispatched():
+            _dispatch(task, event)
+        case StepReport():
+            _report(task, event)
+        case StepRecorded() | CompensationRecorded():
+            _record(task, event)
+        case StepFailedEvent() | CompensationFailedEvent():
+            _fail(task, event)
+        case StepExpired():
+            _expire(task, event)
+        case RecoverApplied():
+            _recover(task, event)
+        case StepLost():
+            _count_loss(task, event)
+        case StepWithdrawn():
+            _withdraw(task, event)
+        case StepParked():
+            _park(task, event)
+        case CompensationReached():
+            task.steps[event.step].state = StepState.PENDING
+        case TimerFired():
+            _fire(task, event)
+        case StepSetBack():
+            fold_people.set_back(task, event)
+        case StepEdited():
+            fold_people.edit(task, event)
+        case StepReopened():
+            fold_people.reopen(task, event)
+        case StepAnswered():
+            fold_people.answer(task, event)
+        case _:
+            assert_never(event)
+
+
+def _open(task: TaskFold, event: StepOpened) -> None:
+    step = StepFold(event)
+    if step.ordinal != len(task.steps) + 1:
+        task.convict("I22", f"step {step.ordinal} was opened after {len(task.steps)}")
+    if step.idempotency_key:
+        before = task.keys.setdefault(step.idempotency_key, step.ordinal)
+        if before != step.ordinal:
+            task.convict("I18", f"steps {before} and {step.ordinal} share an idempotency key")
+    if step.kind != "compensation" and task.undo_began:
+        task.convict("I31", f"step {step.ordinal} was opened after the undo began")
+    task.steps[step.ordinal] = step
+
+
+def _dispatch(task: TaskFold, event: StepDispatched | CompensationDispatched) -> None:
+    step = task.steps[event.step]
+    task.refuse_after_end(f"step {step.ordinal} dispatched")
+    if step.state is StepState.PLANNED and step.kind == "compensation":
+        step.state = StepState.PENDING  # its turn came in the same commit
+    if step.state is not StepState.PENDING:
+        task.convict("I7", f"step {step.ordinal} was dispatched while {step.state}")
+    if event.fence <= step.fence:
+        task.convict(
+            "I11", f"step {step.ordinal} was dispatched under fence {event.fence}, the highest was {step.fence}"
+        )
+    if task.paused:
+        task.convict("I10", f"step {step.ordinal} was dispatched while a person kept the task paused")
+    if task.turn is Turn.WAITING:
+        task.convict("I40", f"step {step.ordinal} was dispatched while the task waited for its turn")
+    if step.not_before is not None and task.at < step.not_before:
+        task.convict("I10", f"step {step.ordinal} was dispatched at {task.at}, due at {step.not_before}")
+    if event.attempt != step.attempt:
+        task.convict("I22", f"step {step.ordinal}: attempt {event.attempt} was dispatched, {step.attempt} was due")
+    if event.key != step.idempotency_key:
+        task.convict("I18", f"step {step.ordinal} was dispatched under another key than it was opened with")
+    if event.complete_by <= task.at:
+        task.convict("I19", f"step {step.ordinal} was dispatched with a deadline that had passed")
+    if step.kind == "compensation":
+        _judge_undo_order(task, step)
+    elif task.undo_began:
+        task.convict("I31", f"step {step.ordinal} was dispatched after the undo began")
+    step.state, step.fence, step.complete_by = (
+        StepState.RUNNING,
+        max(step.fence, event.fence),
+        event.complete_by,
+    )
+    step.dispatched.add(event.fence)
+
+
+def _judge_undo_order(task: TaskFold, step: StepFold) -> None:
+    plan = task.plan or []
+    if step.ordinal not in plan:
+        task.convict("I27", f"compensation {step.ordinal} was dispatched before it was planned")
+        return
+    for before in plan[: plan.index(step.ordinal)]:
+        if task.steps[before].state is not StepState.COMPLETED:
+            task.convict("I28", f"compensation {step.ordinal} was dispatched before {before} was done")
+
+
+def _report(task: TaskFold, event: StepReport) -> None:
+    verdict, fence = event.verdict, event.fence
+    if verdict not in ("applied", "late", "stale", "duplicate", "unknown", "malformed"):
+        task.convict("I16", f"a report has the verdict {verdict!r}")
+    if verdict != "applied":
+        return
+    if event.kept:
+        task.convict("I13", f"a report of step {event.step} was applied, and kept as a late answer besides")
+    step = task.steps[event.step]
+    if fence not in step.dispatched:
+        task.convict("I16", f"a report of step {step.ordinal} under fence {fence} matches no dispatch")
+    if fence != step.fence:
+        task.convict(
+            "I8", f"a report of step {step.ordinal} under fence {fence} was applied, the highest was {step.fence}"
+        )
+    if fence in step.applied:
+        task.convict("I15", f"a report of step {step.ordinal} under fence {fence} was applied twice")
+    if step.complete_by is not None and task.at >= step.complete_by:
+        task.convict("I13", f"a report of step {step.ordinal} was applied after its deadline")
+    step.applied.add(fence)
+
+
+def _record(task: TaskFold, event: StepRecorded | CompensationRecorded) -> None:
+    step = task.steps[event.step]
+    _end_step(task, step, "recorded")
+    step.state, step.in_doubt = StepState.COMPLETED, False
+
+
+def _fail(task: TaskFold, event: StepFailedEvent | CompensationFailedEvent) -> None:
+    step = task.steps[event.step]
+    _end_step(task, step, "failed")
+    if step.state is StepState.RUNNING:
+        _count_failure(task, step, event)
+    failure = _read_failure(event.failure)
+    if failure.cause != "permanent" and failure.code not in ("not_taken", "unrecordable_result"):
+        _judge_rounds(task, step, "failed")
+    _keep_doubt(task, step, "failed", in_doubt=event.in_doubt)
+    step.failure_code = failure.code
+    step.state = StepState.FAILED
+
+
+def _end_step(task: TaskFold, step: StepFold, what: str) -> None:
+    if step.state is StepState.COMPLETED:
+        task.convict("I14" if what == "recorded" else "I20", f"step {step.ordinal} was {what} after it had a result")
+    if task.state in (TaskState.PROCESSED, TaskState.COMPENSATED):
+        task.convict("I2", f"step {step.ordinal} was {what} after the task was {task.state}")
+    task.lost_count = 0
+    step.complete_by = None
+    task.note_news()
+
+
+def _count_failure(
+    task: TaskFold, step: StepFold, event: StepFailedEvent | CompensationFailedEvent | RecoverApplied
+) -> None:
+    step.failure_count += 1
+    task.failure_count += 1
+    if event.failure_count != step.failure_count:
+        task.convict(
+            "I23",
+            f"step {step.ordinal}: failure_count is {event.failure_count}, {step.failure_count} failures are recorded",
+        )
+    step.fence = max(step.fence, event.fence)
+
+
+def _judge_rounds(task: TaskFold, step: StepFold, what: str) -> None:
+    """Judge the decision after ``step.failure_count`` failures: a retry in a round, then a cool-off, the end after the last."""
+    if step.policy is None:
+        return
+    rounds, in_round = divmod(step.failure_count, step.policy.supervision.attempts)
+    due = "retry" if in_round else "cool_off" if rounds < step.policy.supervision.rounds else "failed"
+    if what != due:
+        task.convict("I25", f"step {step.ordinal}: {what} after {step.failure_count} failures, its policy says {due}")
+
+
+def _expire(task: TaskFold, event: StepExpired) -> None:
+    step = task.steps[event.step]
+    if event.why == "expired" and (step.complete_by is None or step.complete_by > task.at):
+        task.convict("I24", f"step {step.ordinal} was recovered before its deadline")
+    if event.fence <= step.fence:
+        task.convict("I6", f"step {step.ordinal} was recovered under fence {event.fence}, the highest was {step.fence}")
+    step.fence = max(step.fence, event.fence)
+
+
+def _recover(task: TaskFold, event: RecoverApplied) -> None:
+    step = task.steps[event.step]
+    fence, what = event.fence, event.what
+    if fence in step.recovered:
+        task.convict("I24", f"step {step.ordinal} was recovered twice under fence {fence}")
+    step.recovered.add(fence)
+    _count_failure(task, step, event)
+    if _read_failure(event.failure).cause == "permanent":
+        task.convict("I26", f"step {step.ordinal} is retried after a permanent failure")
+    step.attempt += 1
+    _keep_doubt(task, step, "tried again", in_doubt=event.in_doubt)
+    step.complete_by = None
+    step.not_before = event.not_before
+    if what != "error":
+        _judge_rounds(task, step, what)
+        step.state = StepState.PENDING
+
+
+def _count_loss(task: TaskFold, event: StepLost) -> None:
+    step = task.steps[event.step]
+    if event.fence <= step.fence:
+        task.convict("I6", f"step {step.ordinal} was freed under fence {event.fence}, the highest was {step.fence}")
+    step.not_before = None
+    step.lost_count += 1
+    if event.lost_count != step.lost_count:
+        task.convict(
+            "I23",
+            f"step {step.ordinal}: lost_count is {event.lost_count}, {step.lost_count} losses are recorded",
+        )
+    step.fence, step.in_doubt, step.complete_by = max(step.fence, event.fence), True, None
+    step.state = StepState.PENDING
+
+
+def _keep_doubt(task: TaskFold, step: StepFold, what: str, *, in_doubt: bool) -> None:
+    """Judge that only a result, or a person, settles a doubt."""
+    if step.in_doubt and not in_doubt:
+        task.convict("I30", f"step {step.ordinal} was {what} and its doubt forgotten")
+    step.in_doubt = in_doubt
+
+
+def _withdraw(task: TaskFold, event: StepWithdrawn) -> None:
+    step = task.steps[event.step]
+    _keep_doubt(task, step, "withdrawn", in_doubt=event.in_doubt)
+    step.state, step.complete_by = StepState.WITHDRAWN, None
+    task.note_news()
+
+
+def _park(task: TaskFold, event: StepParked) -> None:
+    step = task.steps[event.step]
+    step.state, step.complete_by = StepState.PLANNED, None
+
+
+def _fire(task: TaskFold, event: TimerFired) -> None:
+    step = task.steps[event.step]
+    task.refuse_after_end(f"timer {step.ordinal} fired")
+    step.state = StepState.COMPLETED

@@ -1,0 +1,126 @@
+"""The fold of a task's claims and ends, and their invariants."""
+
+from typing import assert_never
+
+from ..events.task import (
+    EventOfTask,
+    TaskClaimed,
+    TaskExpired,
+    TaskLost,
+    TaskReleased,
+    TaskSubmitted,
+    TaskTerminal,
+    UndoBegun,
+    UndoPlanned,
+)
+from ..model import StepState, TaskState, Turn
+from .fold import STEP_IS_OPEN, TaskFold
+from .fold_undo import begin_undo, plan_undo
+
+
+def fold_task_event(task: TaskFold, event: EventOfTask) -> None:
+    """Fold one event of the task itself or of its undo."""
+    match event:
+        case TaskSubmitted():
+            _submit(task, event)
+        case TaskClaimed():
+            _claim(task, event)
+        case TaskReleased():
+            _release(task, event)
+        case TaskExpired():
+            _expire(task)
+        case TaskLost():
+            _count_loss(task, event)
+        case TaskTerminal():
+            _end(task, event)
+        case UndoBegun():
+            begin_undo(task)
+        case UndoPlanned():
+            plan_undo(task, event)
+        case _:
+            assert_never(event)
+
+
+def _submit(task: TaskFold, event: TaskSubmitted) -> None:
+    if task.state is not None:
+        task.convict("I3", "submitted twice")
+    task.state = TaskState.PENDING
+    task.not_before = event.not_before
+    task.complete_by = event.complete_by
+    task.reply_to = event.reply_to
+    task.app = event.app
+
+
+def _claim(task: TaskFold, event: TaskClaimed) -> None:
+    task.refuse_after_end("claimed")
+    if task.holder is not None:
+        task.convict("I9", f"claimed by process {event.process} while process {task.holder} held it")
+    if task.paused:
+        task.convict("I10", "claimed while a person kept it paused")
+    if task.turn not in (None, Turn.OPEN):
+        task.convict("I10", f"claimed while its turn in the convoy was {task.turn}")
+    elif task.not_before is None or task.at < task.not_before:
+        task.convict("I10", f"claimed at {task.at}, due at {task.not_before}")
+    task.grow_fence(event.fence, "claimed")
+    task.holder = event.process
+    task.state = TaskState(event.state)
+    if task.state not in (TaskState.PROCESSING, TaskState.COMPENSATING):
+        task.convict("I2", f"a claim made it {task.state}")
+
+
+def _release(task: TaskFold, event: TaskReleased) -> None:
+    task.refuse_after_end("released")
+    task.grow_fence(event.fence, "released")
+    task.holder = None
+    task.not_before = event.not_before
+
+
+def _expire(task: TaskFold) -> None:
+    task.refuse_after_end("expired")
+    if task.complete_by is None or task.at < task.complete_by:
+        task.convict("I24", f"ended by its limit at {task.at}, its limit is {task.complete_by}")
+
+
+def _count_loss(task: TaskFold, event: TaskLost) -> None:
+    task.lost_count += 1
+    if event.lost_count != task.lost_count:
+        task.convict("I23", f"lost_count is {event.lost_count}, {task.lost_count} losses are recorded")
+
+
+def _end(task: TaskFold, event: TaskTerminal) -> None:
+    task.refuse_after_end(f"ended as {event.state}")
+    task.grow_fence(event.fence, "ended")
+    task.state = TaskState(event.state)
+    task.holder, task.not_before, task.paused = None, None, False
+    if task.state is TaskState.ERROR and task.plan is None:  # release 0.1.0 told of the steps, not of the plan
+        task.plan = [s.ordinal for s in task.life if s.kind == "compensation"] or None
+    if task.state is TaskState.PROCESSED:
+        _judge_processed(task)
+    elif task.state is TaskState.COMPENSATED:
+        _judge_compensated(task)
+
+
+def _judge_processed(task: TaskFold) -> None:
+    if task.undo_began:
+        task.convict("I31", "processed although its undo had begun")
+    for step in task.life:
+        if step.state in STEP_IS_OPEN and step.kind != "timer":
+            task.convict("I2", f"processed while step {step.ordinal} was {step.state}")
+
+
+def _judge_compensated(task: TaskFold) -> None:
+    task.judge_pivot("compensated")
+    if not task.undo_began:
+        task.convict("I32", "compensated although no undo began")
+    done = {s.undoes for s in task.life if s.kind == "compensation" and s.state is StepState.COMPLETED}
+    for step in task.life:
+        if step.kind == "compensation" and step.state is not StepState.COMPLETED:
+            task.convict("I32", f"compensated while the compensation {step.ordinal} was {step.state}")
+        if step.kind != "step" or step.ordinal in done:
+            continue
+        if step.undoable and (step.state is StepState.COMPLETED or step.may_have_happened):
+            task.convict("I30", f"compensated, but step {step.ordinal} ({step.name}) was not undone")
+        elif step.may_have_happened and not step.effect_free:
+            task.convict(
+                "I30", f"compensated, but step {step.ordinal} ({step.name}) is in doubt and has no compensation"
+            )

@@ -1,0 +1,137 @@
+"""Options that several commands share, durations as people type them, and commands declared from the tables of verbs."""
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from ..errors import DefinitionError, VerbRefused
+from ..policies import seconds
+from .prompts import find_login_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+Option = Callable[[Callable[..., None]], Callable[..., None]]
+
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_match_duration = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII).fullmatch
+
+
+def parse_duration(text: str) -> float:
+    """Parse ``90`` or ``90s``, ``15m``, ``2h``, ``3d`` into seconds; the type of an option.
+
+    Raises: BadParameter - names what was typed and how to write it.
+    """
+    found = _match_duration(text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no duration; write seconds, or a unit too, like 90, 15m, 2h or 3d")
+    number, unit = found.groups()
+    try:
+        return seconds(float(number) * UNITS[unit], f"{text!r}")
+    except DefinitionError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def parse_duration_or_instant(text: str) -> float | datetime:
+    """Parse a duration, or an instant as lists print it or in ISO 8601, in UTC unless it names a zone.
+
+    Raises: BadParameter - names what was typed and how to write it.
+    """
+    try:
+        when = None if _match_duration(text.strip()) else datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither a duration like 90, 15m, 2h or 3d nor an instant like 2026-11-20 14:15:17Z"
+        ) from None
+    if when is None:
+        return parse_duration(text)
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
+
+
+def format_seconds(value: float) -> str:
+    """Format ``90.0`` as ``90 s``, and ``1.5`` as ``1.5 s``."""
+    return repr(value).removesuffix(".0") + " s"
+
+
+def _refuse_empty_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise click.BadParameter("it is empty; name a store, or leave the option out", context, parameter)
+    return value
+
+
+def store_option(function: F) -> F:
+    """Add ``--store URL``."""
+    text = (
+        "The state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE; else "
+        "ARRIERO_STORE, else arriero.toml, else the App's, else the default. `arriero config` tells which it is."
+    )
+    return click.option("--store", metavar="URL", callback=_refuse_empty_store, help=text)(function)
+
+
+def json_option(function: F) -> F:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")(function)
+
+
+def yes_option(text: str) -> Option:
+    """Add ``--yes``, which answers the question before a change."""
+    return click.option("--yes", is_flag=True, help=text)
+
+
+def signature_options(history: str) -> Option:
+    """Add ``--by``, the login name by default, and ``--reason``. ``history``: whose history keeps the reason."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        function = click.option("--reason", metavar="TEXT", required=True, help=f"Why; kept in {history}.")(function)
+        text = "Who asks for it; your login name by default."
+        return click.option("--by", metavar="NAME", callback=_default_to_login_name, help=text)(function)
+
+    return add
+
+
+def _default_to_login_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    return find_login_name() if value is None else value
+
+
+# --- verbs
+def declare_verb(
+    verb: StrEnum,
+    request_type: type[msgspec.Struct],
+    rules: Iterable[tuple[StrEnum, str]],
+    things: str,
+    short_help: str,
+    options: Iterable[Option],
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Declare the command of a verb.
+
+    Args:
+        request_type: gathers the options that all verbs of the group have; the function gets one, and its own options.
+        rules: (verb, state) pairs that are allowed, for the help text. ``things``: what has the states.
+        short_help: one line; the long text is the docstring of the function.
+    """
+
+    def declare(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            shared = {name: given.pop(name) for name in request_type.__struct_fields__ if name != "verb"}
+            function(request_type(verb=verb, **shared), **given)
+
+        command: Callable[..., None] = run
+        for option in reversed(tuple(options)):
+            command = option(command)
+        states = ", ".join(state for of, state in rules if of is verb)
+        name, epilog = verb.replace("_", "-"), f"For {things} that are: {states}."
+        return click.command(name, short_help=short_help, help=function.__doc__, epilog=epilog)(command)
+
+    return declare
+
+
+def format_refusal(refused: VerbRefused) -> str:
+    """A refusal, followed by the other verbs that are allowed, unless its text names them."""
+    others = [verb for verb in refused.allowed if verb != refused.verb]
+    text = str(refused)
+    return text if "allowed:" in text or not others else f"{text}; also allowed: {', '.join(others)}"

@@ -1,0 +1,265 @@
+"""Carries out a verb on one task, or on all that a filter selects, and prints what came of it."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Collection
+from typing import Any, Literal
+
+import msgspec
+
+from ..client.acting import Acted, What, load_task, load_task_to_act, operate_task, operate_tasks
+from ..client.app import App
+from ..client.task_view import load_tasks_ahead
+from ..client.verb_commands import build_command, check_signature, raise_refused
+from ..core.verbs import find_verb_refusal
+from ..errors import InvalidInput, VerbRefused
+from ..escaping import shell_argument
+from ..model import Loaded, TaskState, Verb
+from ..store.contract import StateStore
+from ..verb_rules import VERB_RULES
+from .filters import TaskSelection
+from .options import format_refusal
+from .output import Progress, print_json, print_text
+from .prompts import NOT_DONE, confirm, count_tasks, print_nobody_runs, print_note
+from .shapes import StandingTask, build_standing_task
+from .stores import open_operator
+
+
+class TaskVerbRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A verb that a person asks for, on the task named by its id, or else on all tasks that the filter selects."""
+
+    verb: Verb
+    task_id: str | None
+    which: TaskSelection
+    by: str
+    reason: str
+    dry_run: bool
+    yes: bool
+    store: str | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        filters, verb = str(self.which), self.verb
+        if self.task_id is None and not filters:
+            raise InvalidInput(
+                f"{verb} what? Give the ID of a task, or say what many have in common, like --state error; "
+                f"see `arriero task {verb} --help`"
+            )
+        if self.task_id is not None and filters:
+            is_misled = self.which.step is not None and verb in (Verb.RESUBMIT, Verb.ANSWER)
+            hint = "; a step of one task is named by --at-step" if is_misled else ""
+            raise InvalidInput(
+                f"both the ID {self.task_id!r} and a filter ({filters}) are given; give one of them{hint}"
+            )
+
+
+class TaskVerbOutcome(msgspec.Struct, frozen=True):
+    """One line of ``--json`` for each task; ``task``, as it stands now, only where one was named."""
+
+    id: str
+    verb: str
+    outcome: Literal["done", "would_be_done", "refused"]
+    reason: str = ""
+    task: StandingTask | msgspec.UnsetType = msgspec.UNSET
+
+
+def no_arguments(loaded: Loaded) -> dict[str, Any]:
+    """The arguments of a verb that needs no more than its name."""
+    return {}
+
+
+def execute_verb(request: TaskVerbRequest, app: App | None = None, arguments: What = no_arguments) -> None:
+    """Carry the verb out and print what came of it; exits with 1 if some of many tasks were refused.
+
+    Args:
+        app: whose code checks what was typed; None: no code is needed.
+        arguments: of the verb, for a task as it was just read.
+    Raises: InvalidInput - a refusal, or a filter that names nothing; StoreError.
+    """
+    check_signature(request.by, request.reason)
+    if request.task_id is None:
+        _execute_on_many(request, app, arguments)
+    else:
+        _print_one(request, *asyncio.run(_execute_on_one(request, request.task_id, app, arguments)))
+
+
+# --- one task
+async def _execute_on_one(
+    request: TaskVerbRequest, task_id: str, app: App | None, arguments: What
+) -> tuple[StandingTask, str]:
+    """The task as it stands, and that nobody runs it, if so."""
+    async with open_operator(app, request.store) as on:
+        session = on.session
+        loaded = await load_task_to_act(session, on.task(task_id).id)
+        try:
+            if request.dry_run:
+                _try_out(request, session.store, loaded, arguments(loaded))
+                return build_standing_task(loaded), ""
+            await operate_task(session, request.verb, loaded, request.by, request.reason, **arguments(loaded))
+        except VerbRefused as refused:
+            raise InvalidInput(format_refusal(refused)) from refused
+        after = await load_task(session, task_id)
+        return build_standing_task(
+            after, await load_tasks_ahead(after, session.store)
+        ), await session.describe_missing_scheduler()
+
+
+def _try_out(request: TaskVerbRequest, store: StateStore, loaded: Loaded, arguments: dict[str, Any]) -> None:
+    operate = build_command(request.verb, loaded, store.store_id, by=request.by, reason=request.reason, **arguments)
+    if refusal := find_verb_refusal(operate, loaded, store.now()):
+        raise_refused(request.verb, loaded.task.task_id, refusal)
+
+
+def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str) -> None:
+    if request.as_json:
+        print_json(TaskVerbOutcome(view.id, request.verb, "would_be_done" if request.dry_run else "done", task=view))
+    elif request.dry_run:
+        print_text(f"{request.verb} would be accepted; task {_format_standing(view)}", hanging=2)
+    else:
+        print_text(f"task {_format_standing(view)}", hanging=2)
+    if request.verb is Verb.ANSWER and view.state == TaskState.ERROR and not request.dry_run:
+        print_note(
+            f"note: it stays in error until `arriero task resubmit {shell_argument(view.id)}` goes on from there"
+        )
+    print_nobody_runs(nobody)
+
+
+def _format_standing(view: StandingTask) -> str:
+    paused = ", paused" if view.paused else ""
+    waiting = f"; it waits for {view.waiting_for}" if view.waiting_for else ""
+    reason = f"; {view.reason}" if view.reason and view.state == TaskState.ERROR else ""
+    return f"{view.id} is {view.state}{paused}{waiting}{reason}"
+
+
+# --- many tasks
+class ManyDone(msgspec.Struct, frozen=True):
+    """The outcome of a verb on many tasks, or of its dry run.
+
+    Args:
+        numbers: of the tasks that it was asked of, by their ids.
+        in_error: ids of those of them that were in error before.
+        nobody: that no Scheduler is alive to go on with them; empty: one is.
+    """
+
+    acted: Acted
+    numbers: dict[str, int]
+    in_error: frozenset[str]
+    nobody: str
+
+
+def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: What) -> None:
+    trial = asyncio.run(_execute_on_each(request, app, arguments, dry_run=True))
+    _refuse_empty_selection(request, trial.acted)
+    if request.dry_run or not trial.acted.done:
+        _print_many(request, trial.acted)
+    else:
+        left = f"; {format_left_out(trial.acted)}" if trial.acted.left_out else ""
+        confirm(
+            f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_refused(trial.acted)}{left}", yes=request.yes
+        )
+        counted = {trial.numbers[task_id] for task_id in trial.acted.done}
+        done = asyncio.run(_execute_on_each(request, app, arguments, dry_run=False, counted=counted))
+        acted = _merge_trial(done.acted, trial.acted)
+        _print_many(request, acted, gone=len(counted) - done.acted.meant - done.acted.left_out_count)
+        _print_what_waits(request, done)
+        if acted.refused:
+            sys.exit(NOT_DONE)
+    if trial.acted.refused:
+        sys.exit(NOT_DONE)
+
+
+async def _execute_on_each(
+    request: TaskVerbRequest,
+    app: App | None,
+    arguments: What,
+    *,
+    dry_run: bool,
+    counted: Collection[int] | None = None,
+) -> ManyDone:
+    """``counted``: numbers of the tasks that a person was told of; others that fit the filter since are left alone."""
+    numbers: dict[str, int] = {}
+    in_error: set[str] = set()
+
+    def note_task(loaded: Loaded) -> dict[str, Any]:
+        numbers[loaded.task.task_id] = loaded.task.task_no
+        if loaded.task.state is TaskState.ERROR:
+            in_error.add(loaded.task.task_id)
+        return arguments(loaded)
+
+    async with open_operator(app, request.store) as on:
+        with Progress(f"{request.verb}, looking" if dry_run else request.verb, "tasks", beside_data=False) as progress:
+            session = on.session
+            acted = await operate_tasks(
+                session,
+                request.verb,
+                request.which.filter(session.store.now()),
+                request.by,
+                request.reason,
+                dry_run=dry_run,
+                progress=progress.reached,
+                what=note_task,
+                is_meant=lambda row: counted is None or row.task_no in counted,
+            )
+        return ManyDone(acted, numbers, frozenset(in_error), await session.describe_missing_scheduler())
+
+
+def _refuse_empty_selection(request: TaskVerbRequest, acted: Acted) -> None:
+    """Refuse a filter that no task fits, or whose tasks all have a state that does not allow the verb."""
+    if acted.meant:
+        return
+    if not acted.left_out:
+        raise InvalidInput(f"no task fits {request.which}; `arriero task list` takes the same options")
+    states = ", ".join(state for of, state in VERB_RULES if of is request.verb)
+    raise InvalidInput(
+        f"there is nothing to {request.verb} among what fits {request.which}: {format_left_out(acted)}; {request.verb} is for tasks that"
+        f" are {states}"
+    )
+
+
+def _merge_trial(acted: Acted, trial: Acted) -> Acted:
+    """Add to the outcome the tasks that the dry run before it refused and left out."""
+    left_out = Counter(dict(trial.left_out)) + Counter(dict(acted.left_out))
+    refused = (*trial.refused, *acted.refused)
+    return Acted(len(acted.done) + len(refused), acted.done, refused, tuple(left_out.most_common()))
+
+
+def format_left_out(acted: Acted) -> str:
+    """Format the tasks that were left out: ``98 tasks left out (97 processed, 1 compensated)``."""
+    what = ", ".join(f"{count:,} {state}" for state, count in acted.left_out)
+    return f"{count_tasks(acted.left_out_count)} left out ({what})"
+
+
+def _format_refused(acted: Acted) -> str:
+    return f", refused for {len(acted.refused):,}" if acted.refused else ""
+
+
+def _print_many(request: TaskVerbRequest, acted: Acted, *, gone: int = 0) -> None:
+    dry_run = request.dry_run
+    if request.as_json:
+        outcome: Literal["done", "would_be_done"] = "would_be_done" if dry_run else "done"
+        for task_id in acted.done:
+            print_json(TaskVerbOutcome(task_id, request.verb, outcome))
+        for task_id, reason in acted.refused:
+            print_json(TaskVerbOutcome(task_id, request.verb, "refused", reason))
+        if acted.left_out:
+            print_note(format_left_out(acted))  # beside the data, in which each line is one task that was asked
+        return
+    if dry_run:
+        for task_id in acted.done:
+            print_text(f"would {request.verb} {task_id}", hanging=2)
+    for task_id, reason in acted.refused:
+        print_text(f"{'would be ' * dry_run}refused {task_id}: {reason}", hanging=2)
+    accepted = "would be accepted" if dry_run else "accepted"
+    told = f"{request.verb}: {accepted} for {len(acted.done):,} of {count_tasks(acted.meant)}{_format_refused(acted)}"
+    left_out = f"; {format_left_out(acted)}" if acted.left_out else ""
+    print_text(f"{told}{left_out}{f'; {gone:,} no longer fit the filter' if gone else ''}", hanging=2)
+
+
+def _print_what_waits(request: TaskVerbRequest, done: ManyDone) -> None:
+    if not done.acted.done:
+        return
+    staying = done.in_error.intersection(done.acted.done) if request.verb is Verb.ANSWER else ()
+    if staying:
+        print_note(f"note: {count_tasks(len(staying))} in error until `arriero task resubmit` goes on from there")
+    print_nobody_runs(done.nobody)

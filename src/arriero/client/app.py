@@ -1,0 +1,132 @@
+"""App: Agents and workflows under a name. It builds the parts and forwards; it decides nothing."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .. import codec
+from ..declare.steps import Agent, Step
+from ..declare.workflows import Workflow
+from ..errors import DefinitionError, InvalidInput
+from ..policies import check_type
+from ..runtime.code import STEP_PREFIX, Code
+from .client import Client
+from .running import run_configured
+from .session import Session
+
+if TYPE_CHECKING:
+    from ..core.alerts import Alert  # only who runs an App pays for loading it
+    from .sync import SyncApp
+
+T = TypeVar("T")
+OnAlert = TypeVar("OnAlert", bound="Callable[[Alert], Any]")
+
+
+class App(Client):
+    """Agents and workflows under a name, and the state store they share.
+
+    Args:
+        name: of the App.
+        agents: whose steps its workflows await.
+        workflows: that may be submitted.
+        store: URL of the state store, ``sqlite:///PATH``, unless the environment (``ARRIERO_STORE``) or
+            ``arriero.toml`` names one; without any, ``./arriero.db``.
+    Nothing is read or opened before ``async with`` or ``running()``. Raises DefinitionError for doubled names.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        agents: Iterable[Agent] = (),
+        workflows: Iterable[Workflow[..., Any]] = (),
+        store: str | None = None,
+    ) -> None:
+        try:
+            self.name = codec.check_id(name, "name of an App")
+        except InvalidInput as error:
+            raise DefinitionError(str(error)) from error
+        self.agents = _check_each(agents, Agent, "agents")
+        self.workflows = _check_each(workflows, Workflow, "workflows")
+        super().__init__(Session(self.name, self.agents, _build_codes(self.agents, self.workflows), store))
+        self._fronts: dict[str, SyncApp] = {}
+
+    async def __aenter__(self) -> "App":
+        """A client: submits and asks; runs nothing. Raises StoreError, SchemaOutdated, InvalidInput."""
+        await self.session.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.session.__aexit__(*exc)
+
+    def running(
+        self,
+        *,
+        store: str | None = None,
+        roles: Iterable[str] | None = None,
+        agents: Iterable[str] | None = None,
+        lost_processes_max: int | None = None,
+    ) -> AbstractAsyncContextManager["App"]:
+        """Run Scheduler, Agents and Supervisor in this process; leaving drains.
+
+        Args:
+            store: URL; else as for the App.
+            roles: some of scheduler, agents, supervisor; all by default.
+            agents: names of the Agents to host; all by default.
+            lost_processes_max: of processes that died with a task, without progress between, after which it is held; at
+                least 3. Whoever frees the task decides: give all processes of a store the same.
+        Raises: InvalidInput for an unknown role, Agent or store, or a number that is too low; StoreError, SchemaOutdated.
+        """
+        run = run_configured(self.session, store, roles, agents, lost_processes_max)
+        return self._enter_session(run)
+
+    @asynccontextmanager
+    async def _enter_session(self, run: AbstractAsyncContextManager[None]) -> AsyncIterator["App"]:
+        async with run:
+            yield self
+
+    def on_alert(self, function: OnAlert) -> OnAlert:
+        """Decorates a function, plain or async, that is told of each alert: a task needs a person, or no longer does.
+
+        It is called in a process that runs the role supervisor; when it raises, it is called again later.
+        """
+        self.session.on_alert.append(function)
+        return function
+
+    @property
+    def store(self) -> str:
+        """URL of the store it is open on, with its absolute path; for ``arriero.connect``. Raises InvalidInput."""
+        return self.session.store.url
+
+    @property
+    def sync(self) -> "SyncApp":
+        """The front for code without an event loop; one for each App."""
+        if "sync" not in self._fronts:
+            from .sync import SyncApp  # only programs without an event loop pay for loading it
+
+            self._fronts.setdefault("sync", SyncApp(self))  # of two threads that come first, both get the same one
+        return self._fronts["sync"]
+
+    def __repr__(self) -> str:
+        return f"<App {self.name}: {len(self.agents)} Agents, {len(self.workflows)} workflows>"
+
+
+def _check_each(values: Iterable[T], of: type, what: str) -> tuple[T, ...]:
+    if not isinstance(values, Iterable):
+        raise DefinitionError(f"{what} of an App is {values!r}; give a list")
+    return tuple(check_type(value, of, f"one of the {what} of an App") for value in values)
+
+
+def _build_codes(agents: tuple[Agent, ...], workflows: tuple[Workflow[..., Any], ...]) -> dict[str, Code]:
+    codes: dict[str, Code] = {}
+    names = [agent.name for agent in agents]
+    if doubled := {name for name in names if names.count(name) > 1}:
+        raise DefinitionError(f"two Agents are named {min(doubled)!r}; a name stands for one remote service")
+    definitions: list[tuple[str, Workflow[Any, Any] | Step[Any, Any]]] = [(w.name, w) for w in workflows]
+    definitions += [(STEP_PREFIX + step.name, step) for agent in agents for step in agent.steps.values()]
+    for name, definition in definitions:
+        if name in codes:
+            kind, _, plain = name.rpartition(":")
+            raise DefinitionError(f"two {kind or 'workflow'}s are named {plain!r}; give one of them another name=")
+        codes[name] = Code(name, definition)
+    return codes

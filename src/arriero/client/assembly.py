@@ -1,0 +1,132 @@
+"""Runs an App in this process: makes its node from its settings, with its description and its alert sinks."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from ..config import Configuration
+from ..core.alerts import Alert
+from ..declare.steps import Agent
+from ..declare.workflows import Workflow
+from ..errors import InvalidInput
+from ..model import ProcessAbout
+from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
+from ..runtime.alerts import Alerting
+from ..runtime.code import Code
+from ..runtime.node import Node, NodeSession
+from ..runtime.ports import Ports
+from ..runtime.upkeep import Upkeep
+from ..store.contract import StateStore
+from .session import Session
+
+OnAlert = Callable[[Alert], Any]
+
+
+@asynccontextmanager
+async def run_node(
+    session: Session,
+    store: StateStore,
+    roles: frozenset[str],
+    agents: tuple[Agent, ...],
+    configuration: Configuration,
+    *,
+    drain: bool = True,
+) -> AsyncIterator[None]:
+    """Open the App and run these roles in this process. Raises InvalidInput, DefinitionError, StoreError, SchemaOutdated.
+
+    Args:
+        agents: those to host.
+        drain: on leaving, let attempts under way end.
+    """
+    if session.node is not None:
+        raise InvalidInput(f"App {session.app} is running already in this process")
+    await session.open(store)
+    try:
+        node = _make_node(session, roles, agents, configuration)
+        await node.start()
+        session.node = node
+        try:
+            yield
+        finally:
+            session.node = None
+            await node.stop(drain=drain)
+    finally:
+        await session.close()
+
+
+def _make_node(
+    session: Session, roles: frozenset[str], agents: tuple[Agent, ...], configuration: Configuration
+) -> Node:
+    store, ports = session.store, session.ports
+    about = msgspec.json.encode(_about(session.app, agents, session.codes, roles)).decode()
+    alerting = Alerting(
+        _sinks(configuration, ports, session.on_alert),
+        store=store,
+        ports=ports,
+        retry_seconds=configuration.alerts_retry_seconds,
+        retry_seconds_max=configuration.alerts_retry_seconds_max,
+    )
+
+    def make_session() -> NodeSession:
+        return NodeSession(
+            agents,
+            session.codes,
+            store=store,
+            ports=ports,
+            settings=session.settings or configuration.node_settings(),
+            roles=roles,
+            on_end=lambda task, run: session.waiting.settle_ended(task, run.loaded),
+            around=session.around,
+            about=about,
+            app=session.app,
+            upkeep=Upkeep(store=store, ports=ports, replies_keep_seconds=configuration.replies_keep_seconds),
+            alerting=alerting,
+        )
+
+    node = Node(make_session)
+    store.on_wake_up(node.look)
+    return node
+
+
+def _about(name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], roles: frozenset[str]) -> ProcessAbout:
+    runs_code, hosts = "scheduler" in roles, "agents" in roles
+    return ProcessAbout(
+        app=name,
+        roles=tuple(sorted(roles)),
+        workflows=tuple(sorted(codes)) if runs_code else (),
+        steps=tuple(sorted((agent.name, step) for agent in agents for step in agent.steps)) if hosts else (),
+        policies=_policies(codes) if runs_code else {},
+    )
+
+
+def _policies(codes: Mapping[str, Code]) -> dict[str, str]:
+    """Policies of the workflows by name, as a task's row has them. A task of one step is submitted by Python only."""
+    workflows = {name: code.definition for name, code in sorted(codes.items())}
+    return {
+        name: msgspec.json.encode(definition.policy).decode()
+        for name, definition in workflows.items()
+        if isinstance(definition, Workflow)
+    }
+
+
+def _sinks(configuration: Configuration, ports: Ports, on_alert: Sequence[OnAlert]) -> list[AlertSink]:
+    sinks: list[AlertSink] = [FunctionSink(function, ports=ports) for function in on_alert]
+    if configuration.alerts_log:
+        sinks.append(LogSink())
+    if configuration.alerts_command:
+        command = configuration.alerts_command
+        sinks.append(CommandSink(command, timeout_seconds=configuration.alerts_command_timeout_seconds))
+    if configuration.alerts_webhook_url:
+        sinks.append(
+            WebhookSink(
+                configuration.alerts_webhook_url,
+                configuration.alerts_webhook_secret,
+                ports=ports,
+                unix_time=time.time,
+                timeout_seconds=configuration.alerts_webhook_timeout_seconds,
+            )
+        )
+    return sinks

@@ -1,0 +1,179 @@
+"""The front for code on an event loop: it submits tasks and asks about them. It decides nothing."""
+
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from datetime import datetime
+from typing import Any, Literal, TypeVar, overload
+
+from .. import codec
+from ..declare.steps import StepCall
+from ..declare.workflows import Workflow, WorkflowCall
+from ..errors import InvalidInput
+from ..model import TaskState
+from ..policies import Duration, check_seconds
+from ..runtime.code import Code
+from ..store.contract import TaskFilter
+from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
+from .external_transaction import submit_joined
+from .ledger import Entry, Ledger, LedgerSubmission
+from .replies import Replies
+from .session import Session
+from .submission import SubmitOptions, accept, build_submission
+from .task import Task
+from .tasks import Tasks, check_since
+
+R = TypeVar("R")
+
+
+class Client:
+    """Submits tasks to an App's store and asks about them. ``App`` is one; ``app.sync`` mirrors it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    # --- submitting
+    async def submit(
+        self,
+        call: WorkflowCall[R] | StepCall[R],
+        *,
+        task_id: str | None = None,
+        convoy: str | None = None,
+        sequence: int | None = None,
+        end_of_sequence: bool = False,
+        priority: int = 5,
+        delay: Duration = 0,
+        reply_to: str | None = None,
+        connection: Any = None,
+    ) -> Task[R]:
+        """Start a task. When this returns, the task is durable.
+
+        Args:
+            call: of a workflow or of one step of this App.
+            task_id: your business id, 1 to 255 characters; the same id again answers with the same task.
+            convoy: a key; tasks of one key are handled one after the other, in the order of their submission, each to its end.
+            sequence: the producer's own number in the convoy, 1, 2, ...; then that is the order, whatever order they
+                arrive in. The same number again answers with its task.
+            end_of_sequence: nothing comes after this one in its convoy.
+            priority: 0 to 9; 9 is submitted and claimed first; between convoys, never inside one.
+            delay: seconds or timedelta before it may start.
+            reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
+            connection: with a transaction open on the store's database: the task is part of it, and there is none unless
+                you commit. On SQLite a ``sqlite3.Connection``, see ``arriero.connect``; on PostgreSQL one of psycopg, a
+                session or connection of SQLAlchemy, each sync or async, or Django's.
+        Raises: InvalidInput - a bad id, key, priority or delay, a definition that is not in this App, another workflow or
+            body under a known id or sequence, a convoy that has ended or is ordered otherwise, or a connection that is not
+            fit; TransactionConflict - roll back and run your transaction again; StoreError; OutcomeUnknown.
+        """
+        options = SubmitOptions(
+            task_id=task_id,
+            convoy=convoy,
+            sequence=sequence,
+            end_of_sequence=end_of_sequence,
+            priority=priority,
+            delay=delay,
+            reply_to=reply_to,
+        )
+        session = self.session
+        command = build_submission(session, call, options)
+        if connection is not None:
+            joined = submit_joined(session.store, command, connection, on_loop=True)
+            answer = accept(await joined if inspect.isawaitable(joined) else joined)
+            return self.task(answer.task_id or command.task_id)
+        answer = accept(await session.submit(command))
+        return Task(session, answer.task_id or command.task_id, session.codes[command.workflow], answer.task_no)
+
+    async def submit_ledger(
+        self,
+        ledger_id: str,
+        entries: Iterable[Entry] | AsyncIterable[Entry],
+        *,
+        bad: Literal["refuse", "set_aside"] = "refuse",
+    ) -> Ledger:
+        """Submit one message with operations on many keys: one task each, in order, all of them or none.
+
+        When this returns, all of them are durable, and what is submitted later to one of their convoys stands behind them.
+        After a crash or an error of the store, submit the same again: it goes on where it stood. Once it is in, the same
+        ledger again changes nothing.
+
+        Args:
+            ledger_id: your name for it, 1 to 235 characters.
+            entries: an iterable, or an asynchronous one where lines come slowly; it may be of any length.
+            bad: ``refuse``: one bad entry, and nothing of the ledger is submitted. ``set_aside``: bad entries are left out
+                and told with their line and reason, up to 10,000 of them.
+        Raises: InvalidInput - a bad entry, told with its line; or a known ledger_id with another content; StoreError.
+        """
+        return await LedgerSubmission(self.session, ledger_id, bad=bad).run(entries)
+
+    # --- asking
+    @overload
+    def task(self, task_id: str, of: Workflow[..., R]) -> Task[R]: ...
+    @overload
+    def task(self, task_id: str) -> Task[Any]: ...
+    def task(self, task_id: str, of: Workflow[..., Any] | None = None) -> Task[Any]:
+        """A handle of a task that was submitted before; nothing is asked of the store yet."""
+        codec.check_id(task_id, "task_id")
+        return Task(self.session, task_id, None if of is None else Code(of.name, of))
+
+    def tasks(
+        self,
+        *,
+        state: str | None = None,
+        workflow: str | None = None,
+        agent: str | None = None,
+        step: str | None = None,
+        older_than: Duration | None = None,
+        since: Duration | datetime | None = None,
+        code: str | None = None,
+        text: str | None = None,
+        paused: bool | None = None,
+    ) -> Tasks:
+        """All tasks that this names: to count, to look at, or to carry out one verb on each.
+
+        Args:
+            state: ``pending``, ``processing``, ``processed``, ``error``, ``compensating``, ``compensated``.
+            workflow: by name; ``step:NAME`` for tasks of one step.
+            agent, step: with a step of that Agent, or name, that is not completed.
+            older_than: submitted at least so long ago.
+            since: submitted at most so long ago, or at or after a datetime that has a time zone.
+            code, text: of its failure: the code exactly, a part of the reason.
+            paused: whether a person keeps it from going on.
+        Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
+        """
+        for name, value in (("workflow", workflow), ("agent", agent), ("step", step), ("code", code), ("text", text)):
+            if value is not None and not value.strip():
+                raise InvalidInput(f"{name} is empty; leave it out, or say which tasks are meant")
+        if state is not None and state not in tuple(TaskState):
+            raise InvalidInput(f"state {state!r} is not known; states are {', '.join(TaskState)}")
+        which = TaskFilter(
+            state=None if state is None else TaskState(state),
+            workflow=workflow,
+            agent=agent,
+            step=step,
+            code=code,
+            text=text,
+            paused=paused,
+        )
+        age = None if older_than is None else check_seconds(older_than, "older_than")
+        return Tasks(self.session, which, age, None if since is None else check_since(since))
+
+    def convoy(self, key: str) -> Convoy:
+        """A handle of the convoy of a key; nothing is asked of the store yet. Raises InvalidInput - no fit key."""
+        return Convoy(self.session, codec.check_id(key, "convoy"))
+
+    def convoys(self, *, state: str | None = None) -> AsyncIterator[ConvoyView]:
+        """Convoys in the order of their first submission, for ``async for``; read page by page.
+
+        Args:
+            state: ``idle``, ``open``, ``stopped``, ``gap`` or ``parked``; None: all but those that are idle.
+        Raises: InvalidInput - an unknown state, or the App is not open.
+        """
+        return list_convoy_views(self.session.store, check_state(state))
+
+    def replies(self, queue: str) -> Replies:
+        """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.
+
+        Raises: InvalidInput - no name for a queue, or the App is not open.
+        """
+        session = self.session
+        store, acknowledger = session.store, session.acknowledger
+        return Replies(codec.check_id(queue, "reply queue"), store, session.ports, acknowledger)

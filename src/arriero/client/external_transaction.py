@@ -1,0 +1,191 @@
+"""Submits a task inside the caller's own transaction, so that both commit or neither does."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..commands import Refusal, Submit, Submitted
+from ..errors import InvalidInput
+from ..store.contract import Busy, StateStore
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from ..store.sqlite.callers import CallerConnection
+
+PAUSE_SECONDS = 0.001  # between two looks at the write lock, growing
+PAUSE_SECONDS_MAX = 0.01
+
+
+class _TransactionQueue:
+    """Queue of the transactions of one event loop on one file."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+        self.began_at = time.monotonic()  # of the turn under way
+
+
+_queues: dict[tuple[asyncio.AbstractEventLoop, str], _TransactionQueue] = {}
+
+
+def submit_joined(
+    store: StateStore, command: Submit, connection: Any, *, on_loop: bool
+) -> Submitted | Refusal | Awaitable[Submitted | Refusal]:
+    """Write a task with the caller's connection, in the transaction it has open; nothing is committed here.
+
+    Runs in the caller's thread; to be awaited where the connection is an async one.
+
+    Args:
+        on_loop: the thread is that of an event loop, which must not stand still: then a file's write lock is awaited,
+            as long as the connection itself would wait (its ``busy_timeout``).
+    Raises: InvalidInput - the connection or its transaction is not fit; TransactionConflict - another transaction came
+    first; StoreError.
+    """
+    join = getattr(store, "submit_joined", None)
+    if join is None:
+        raise InvalidInput(
+            f"submit(connection=): the store {store.url} has no transactions of yours to join; use sqlite:///PATH or"
+            " postgresql://HOST/DATABASE"
+        )
+    import sqlite3  # only who joins a transaction pays for loading it
+
+    is_file = store.url.startswith("sqlite:")
+    if is_file and not isinstance(connection, sqlite3.Connection):
+        raise InvalidInput(
+            f"submit(connection=) takes a sqlite3.Connection for the store {store.url}, not {connection!r};"
+            " see arriero.connect"
+        )
+    if is_file and on_loop:
+        return _submit_patiently(store, command, connection)
+    answer: Submitted | Refusal | Awaitable[Submitted | Refusal] = join(command, connection)
+    return answer
+
+
+async def _submit_patiently(
+    store: StateStore, command: Submit, connection: "sqlite3.Connection"
+) -> Submitted | Refusal:
+    """Submit with a connection to a file; the event loop goes on while another transaction has the write lock."""
+    from ..store.sqlite.callers import read_busy_timeout
+    from ..store.sqlite.external_transaction import conflict
+    from ..store.sqlite.store import SqliteStore
+
+    assert isinstance(store, SqliteStore)
+    give_up_at, pause = None, PAUSE_SECONDS
+    while True:
+        try:
+            return store.submit_joined(command, connection, at_once=True)
+        except Busy as error:
+            give_up_at = give_up_at or time.monotonic() + read_busy_timeout(connection)
+            if time.monotonic() >= give_up_at:
+                raise conflict(store.path, connection) from error
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+
+def connect(store: str) -> "sqlite3.Connection":
+    """A connection fit for joint transactions: your own tables and ``submit(connection=)`` commit together.
+
+    Args:
+        store: URL, ``sqlite:///PATH``.
+    Returns: a ``sqlite3.Connection`` as the standard library opens it (a statement that writes begins a transaction,
+        ``with`` commits or rolls back and does not close), in WAL mode with ``synchronous=FULL`` and without automatic
+        checkpoints. On the thread of an event loop its statements wait for another's transaction for a second at most,
+        and not at all for one of the same thread: see ``transaction``.
+    Raises: InvalidInput - another kind of store; StoreError - the file cannot be opened.
+    """
+    from ..store import open_store
+    from ..store.sqlite.connection import connect_for_callers
+    from ..store.sqlite.store import SqliteStore
+
+    opened = open_store(store)
+    if not isinstance(opened, SqliteStore):
+        raise InvalidInput(f"arriero.connect: {store!r} is no file; use sqlite:///PATH")
+    return connect_for_callers(opened.path)
+
+
+@asynccontextmanager
+async def transaction(store: str) -> AsyncIterator["sqlite3.Connection"]:
+    """A transaction on a SQLite store's file, for code on an event loop: ``async with arriero.transaction(app.store)``.
+
+    It waits for the file's write lock without stopping the loop, in turn with the other ones of this loop. It commits at
+    the end of the block, rolls back when something is raised there, and closes the connection. Nobody else writes to the
+    file meanwhile: keep it short, and await nothing in it but ``submit(connection=)``.
+
+    Args:
+        store: URL, ``sqlite:///PATH``.
+    Returns: a connection as ``connect`` gives it, for your statements and for ``submit(connection=)``.
+    Raises: InvalidInput - another kind of store; TransactionConflict - another transaction kept the lock for
+        10 s; StoreError.
+    """
+    from ..store.sqlite.callers import CallerConnection
+    from ..store.sqlite.connection import BUSY_SECONDS, translating
+
+    connection = connect(store)
+    assert isinstance(connection, CallerConnection)
+    try:
+        with _enter_queue(connection.path) as queue:
+            await _wait_for_turn(queue, connection, BUSY_SECONDS)
+            try:
+                await _begin_patiently(connection, queue.began_at + BUSY_SECONDS)
+                try:
+                    yield connection
+                except BaseException:
+                    connection.rollback()
+                    raise
+                with translating(connection.path):
+                    connection.commit()
+            finally:
+                queue.lock.release()
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _enter_queue(path: str) -> Iterator[_TransactionQueue]:
+    key = (asyncio.get_running_loop(), path)
+    queue = _queues.setdefault(key, _TransactionQueue())
+    queue.users += 1
+    try:
+        yield queue
+    finally:
+        queue.users -= 1
+        if not queue.users:  # a lock knows its loop: kept, it would keep the loop for ever
+            del _queues[key]
+
+
+async def _wait_for_turn(queue: _TransactionQueue, connection: "CallerConnection", limit: float) -> None:
+    """Wait in the queue of this loop. A queue that moves has no time limit.
+
+    Args:
+        limit: seconds that one turn may take before those behind it give up.
+    """
+    from ..store.sqlite.external_transaction import conflict
+
+    came_at = time.monotonic()
+    while True:
+        left = max(came_at, queue.began_at) + limit - time.monotonic()
+        try:
+            async with asyncio.timeout(left):
+                await queue.lock.acquire()
+        except TimeoutError as error:
+            if max(came_at, queue.began_at) + limit <= time.monotonic():
+                raise conflict(connection.path, connection) from error
+        else:
+            queue.began_at = time.monotonic()
+            return
+
+
+async def _begin_patiently(connection: "CallerConnection", give_up_at: float) -> None:
+    from ..store.sqlite.connection import translating
+    from ..store.sqlite.external_transaction import conflict
+
+    pause = PAUSE_SECONDS
+    with translating(connection.path):
+        while not connection.begin_at_once():
+            if time.monotonic() >= give_up_at:
+                raise conflict(connection.path, connection)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)

@@ -1,0 +1,101 @@
+"""Turns a call and the options of its submission into the command that the store keeps."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from .. import codec
+from ..commands import Refusal, Submit, Submitted
+from ..core.call_policy import resolve_call_policy
+from ..declare.steps import DEFAULT_SUPERVISION, StepCall
+from ..declare.workflows import Workflow, WorkflowCall
+from ..errors import InvalidInput
+from ..policies import Duration, TaskPolicy, check_seconds
+from ..runtime.code import STEP_PREFIX, OneStep
+from .session import Session
+
+SEQUENCE_MAX = 2**53  # so that JSON of any language keeps it exact
+
+
+class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one submission, as ``App.submit`` describes them; not checked yet."""
+
+    task_id: str | None = None
+    convoy: str | None = None
+    sequence: int | None = None
+    end_of_sequence: bool = False
+    priority: int = 5
+    delay: Duration = 0
+    reply_to: str | None = None
+
+
+def build_submission(session: Session, call: object, options: SubmitOptions) -> Submit:
+    """Build the command that submits a call. Raises InvalidInput - a wrong option, or no call of this App."""
+    priority, task_id = options.priority, options.task_id
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
+    _check_order(options)
+    name, arguments, policy = _find_code(session, call)
+    return Submit(
+        actor="client",
+        task_id=session.ports.new_task_id() if task_id is None else codec.check_id(task_id, "task_id"),
+        workflow=name,
+        arguments=arguments,
+        body_hash=hashlib.blake2b(arguments.encode(), digest_size=16).hexdigest(),
+        policy=msgspec.json.encode(policy).decode(),
+        priority=priority,
+        delay=check_seconds(options.delay, "delay"),
+        complete_within=policy.complete_within,
+        seed=session.ports.random.getrandbits(62),
+        reply_to=None if options.reply_to is None else codec.check_id(options.reply_to, "reply_to"),
+        convoy=options.convoy,
+        sequence=options.sequence,
+        end_of_sequence=options.end_of_sequence,
+        app=session.app,
+    )
+
+
+def accept(answer: Submitted | Refusal) -> Submitted:
+    """Return the answer to a submission. Raises InvalidInput if it is a refusal."""
+    if isinstance(answer, Refusal):
+        same_id = "; use another task_id, or look at it with `arriero task show`"
+        raise InvalidInput(answer.detail + ("" if answer.verdict == "no_place" else same_id))
+    return answer
+
+
+def _check_order(options: SubmitOptions) -> None:
+    """Check the options that say where a task stands in its convoy. Raises InvalidInput."""
+    sequence, end_of_sequence = options.sequence, options.end_of_sequence
+    if not isinstance(end_of_sequence, bool):
+        raise InvalidInput(f"end_of_sequence is {end_of_sequence!r}; it must be True or False")
+    if options.convoy is None:
+        for name, value in (("sequence", sequence), ("end_of_sequence", end_of_sequence or None)):
+            if value is not None:
+                raise InvalidInput(f"{name} is given without convoy; name the convoy that it numbers")
+        return
+    is_whole = isinstance(sequence, int) and not isinstance(sequence, bool)
+    if sequence is not None and not (is_whole and 1 <= sequence <= SEQUENCE_MAX):
+        raise InvalidInput(f"sequence is {sequence!r}; it must be a whole number from 1 to {SEQUENCE_MAX}")
+    codec.check_id(options.convoy, "convoy")
+
+
+def _find_code(session: Session, call: Any) -> tuple[str, str, TaskPolicy]:
+    """Find the name in a task's row, the arguments as JSON text, and the policy. Raises InvalidInput."""
+    codes = session.codes
+    if isinstance(call, WorkflowCall):
+        name = call.workflow.name
+        if (code := codes.get(name)) is None or not code.is_code_of(call.workflow):
+            known = [code.name for code in codes.values() if isinstance(code.definition, Workflow)]
+            raise InvalidInput(f"workflow {name!r} is not in App {session.app}; it has {', '.join(known) or 'none'}")
+        return name, call.arguments, call.workflow.policy
+    if isinstance(call, StepCall):
+        name = STEP_PREFIX + call.step.name
+        if (code := codes.get(name)) is None or not code.is_code_of(call.step):
+            raise InvalidInput(
+                f"step {call.step.name!r} of Agent {call.step.agent.name!r} is not in App {session.app}: add the Agent to it"
+            )
+        one = OneStep(msgspec.Raw(call.arguments.encode()), call.changed)
+        supervision = resolve_call_policy(call, DEFAULT_SUPERVISION).supervision
+        return name, msgspec.json.encode(one).decode(), TaskPolicy(None, supervision)
+    raise InvalidInput(f"submit takes the call of a workflow or step, like fulfil(order), not {call!r}")

@@ -1,0 +1,268 @@
+"""``app.sync``: the front for code without an event loop, like scripts, Flask and Django.
+
+The classes here are tables: each line names a method of the async front, and how its result is handed to a caller
+without a loop. Signatures and types follow from those of the method. No rule lives here.
+"""
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from ..commands import Refusal, Submitted
+from ..declare.workflows import Workflow
+from ..errors import InvalidInput
+from ..policies import Duration, check_seconds
+from .background import BackgroundReading, BackgroundSession
+from .client import Client
+from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
+from .external_transaction import submit_joined
+from .replies import Status
+from .running import run_configured
+from .submission import SubmitOptions, accept, build_submission
+from .task import Task
+from .task_view import TaskView
+from .tasks import Tasks
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+H = TypeVar("H")  # a handle of the async front
+S = TypeVar("S")  # the one made of it
+R_co = TypeVar("R_co", covariant=True)
+
+
+# --- how a line of a table is made: same name, parameters, docstring and errors as the method it names
+def _mirror(method: Callable[..., Any], forward: Callable[..., Any], doc: str | None, returns: Any = None) -> Any:
+    mirrored: Any = wraps(method)(forward)
+    mirrored.__doc__ = doc or method.__doc__
+    if returns is not None:
+        mirrored.__signature__ = inspect.signature(method).replace(return_annotation=returns)
+    return mirrored
+
+
+def _build_waiting_method(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], doc: str | None = None
+) -> Callable[Concatenate[Any, P], T]:
+    """Build a method that waits for the result of an async method."""
+
+    def forward(self: "_Mirror", /, *args: Any, **kwargs: Any) -> T:
+        return self._background.call(method, self._to, *args, **kwargs)
+
+    return _mirror(method, forward, doc)  # type: ignore[no-any-return]
+
+
+def _build_handle_method(
+    method: Callable[Concatenate[Any, P], H],
+    handle: Callable[[BackgroundSession, H], S],
+    doc: str,
+) -> Callable[Concatenate[Any, P], S]:
+    """Build a method that wraps the handle of a plain method for the sync front."""
+
+    def forward(self: "_Mirror", /, *args: Any, **kwargs: Any) -> S:
+        return handle(self._background, method(self._to, *args, **kwargs))
+
+    return _mirror(method, forward, doc, handle)  # type: ignore[no-any-return]
+
+
+def _build_submitting_method(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Task[R]]], doc: str
+) -> Callable[Concatenate[Any, P], "SyncTask[R]"]:
+    """Build the method that submits a task; with ``connection``, in the calling thread and in the transaction open there."""
+
+    def forward(self: "_Mirror", /, call: Any, *, connection: Any = None, **options: Any) -> SyncTask[R]:
+        background = self._background
+        if connection is None:
+            return SyncTask(background, background.call(method, self._to, call, **options))
+        background.open()
+        session = background.session
+        command = build_submission(session, call, SubmitOptions(**options))
+        joined = submit_joined(session.store, command, connection, on_loop=False)
+        if isinstance(joined, Coroutine):
+            joined.close()
+            raise InvalidInput("submit(connection=): this is an async connection; await App.submit with it")
+        assert isinstance(joined, Submitted | Refusal)
+        return SyncTask(background, self._to.task(accept(joined).task_id or command.task_id))
+
+    return _mirror(method, forward, doc, SyncTask[R])  # type: ignore[no-any-return]
+
+
+class _Mirror:
+    """A handle of the async front, and the background in which its methods are awaited."""
+
+    def __init__(self, background: BackgroundSession, forwarded_to: Any) -> None:
+        self._background = background
+        self._to = forwarded_to
+
+
+class SyncTask(_Mirror, Generic[R_co]):
+    """A task's handle for code without an event loop, typed by its workflow; see Task for each method."""
+
+    def __init__(self, background: BackgroundSession, task: Task[R_co]) -> None:
+        super().__init__(background, task)
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return str(self._to.id)
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the end and answer with the workflow's output; arguments and errors are those of Task.result."""
+        return self._background.call(self._to.result, timeout)  # type: ignore[no-any-return]  # of the task we were made for
+
+    def view(self) -> TaskView[R_co]:
+        """The task as it stands; see Task.view."""
+        return self._background.call(self._to.view)
+
+    cancel = _build_waiting_method(Task.cancel)
+    resubmit = _build_waiting_method(Task.resubmit)
+    compensate = _build_waiting_method(Task.compensate)
+    extend = _build_waiting_method(Task.extend)
+    answer = _build_waiting_method(Task.answer)
+    pause = _build_waiting_method(Task.pause)
+    resume = _build_waiting_method(Task.resume)
+
+    def __repr__(self) -> str:
+        return f"<task {self.id}>"
+
+
+class SyncTasks(_Mirror):
+    """All tasks that a filter names, for code without an event loop; see Tasks for each method.
+
+    They may be iterated; each time the store is asked anew.
+    """
+
+    count = _build_waiting_method(Tasks.count)
+    newest = _build_waiting_method(Tasks.newest)
+    resubmit = _build_waiting_method(Tasks.resubmit)
+    compensate = _build_waiting_method(Tasks.compensate)
+    cancel = _build_waiting_method(Tasks.cancel)
+    extend = _build_waiting_method(Tasks.extend)
+    answer = _build_waiting_method(Tasks.answer)
+    pause = _build_waiting_method(Tasks.pause)
+    resume = _build_waiting_method(Tasks.resume)
+
+    def __iter__(self) -> Iterator[TaskView]:
+        return BackgroundReading(self._background, lambda: aiter(self._to)).each()
+
+
+class SyncConvoy(_Mirror):
+    """A convoy's handle for code without an event loop; see Convoy for each method."""
+
+    @property
+    def key(self) -> str:
+        """The convoy's key."""
+        return str(self._to.key)
+
+    view = _build_waiting_method(Convoy.view)
+    set = _build_waiting_method(Convoy.set)
+    release = _build_waiting_method(Convoy.release)
+    skip = _build_waiting_method(Convoy.skip)
+    park = _build_waiting_method(Convoy.park)
+    move_to_head = _build_waiting_method(Convoy.move_to_head)
+
+    def __repr__(self) -> str:
+        return f"<convoy {self.key}>"
+
+
+class SyncApp(_Mirror):
+    """The front of one App for code without an event loop; ``App.sync`` makes it.
+
+    Many threads may call at once. The first call starts the background thread and opens the App in it as a client. It is
+    closed at the interpreter's exit, and when the last ``with app.sync:`` or ``with app.sync.running():`` is left; the
+    next call opens it again. A fork finds it closed, and parent and child open it anew, unless roles run or a call
+    waits: then the child's calls are refused. Connections of your own to the file must be closed before a fork.
+
+    Raises, from every call: what the same call of App raises; InvalidInput - called on an event loop, the App is open on
+    another one, its opening was inherited through a fork, or the front was closed while the call waited.
+    """
+
+    def __init__(self, app: Client) -> None:
+        super().__init__(BackgroundSession(app.session), app)
+
+    def __enter__(self) -> "SyncApp":
+        self._background.enter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._background.leave()
+
+    def running(
+        self,
+        *,
+        store: str | None = None,
+        roles: Iterable[str] | None = None,
+        agents: Iterable[str] | None = None,
+        lost_processes_max: int | None = None,
+    ) -> AbstractContextManager["SyncApp"]:
+        """Run Scheduler, Agents and Supervisor in the background thread; arguments and errors are those of App.running.
+
+        Leaving drains; an interrupt meanwhile ends the draining.
+        """
+        run = run_configured(self._background.session, store, roles, agents, lost_processes_max)
+        return _Running(self, self._background, run)
+
+    submit = _build_submitting_method(
+        Client.submit,
+        "Start a task; arguments and errors are those of App.submit. With ``connection``, in the calling thread.",
+    )
+    submit_ledger = _build_waiting_method(
+        Client.submit_ledger,
+        """Submit a message with operations on many keys; arguments and errors are those of App.submit_ledger.
+
+        The entries are read in the background thread.
+        """,
+    )
+
+    @overload
+    def task(self, task_id: str, of: Workflow[..., R]) -> SyncTask[R]: ...
+    @overload
+    def task(self, task_id: str) -> SyncTask[Any]: ...
+    def task(self, task_id: str, of: Workflow[..., Any] | None = None) -> SyncTask[Any]:
+        """A handle of a task that was submitted before; nothing is asked of the store yet."""
+        return SyncTask(self._background, self._to.task(task_id, of))
+
+    tasks = _build_handle_method(
+        Client.tasks, SyncTasks, "All tasks that this names; arguments and errors are those of App.tasks."
+    )
+    convoy = _build_handle_method(
+        Client.convoy, SyncConvoy, "A handle of the convoy of a key; nothing is asked of the store yet."
+    )
+
+    def convoys(self, *, state: str | None = None) -> Iterator[ConvoyView]:
+        """Convoys in the order of their first submission; arguments and errors are those of App.convoys."""
+        shown, session = check_state(state), self._background.session
+        return BackgroundReading(self._background, lambda: list_convoy_views(session.store, shown)).each()
+
+    def replies(self, queue: str, *, timeout: Duration | None = None) -> Iterator[Status]:
+        """The messages of a reply queue; taking the next one acknowledges the one before.
+
+        Args:
+            queue: the ``reply_to`` of submissions.
+            timeout: seconds or timedelta; it ends when none came for so long, with 0 when none is there. None waits as
+                long as it takes.
+        """
+        limit = None if timeout is None else check_seconds(timeout, "timeout")
+        reading = BackgroundReading[Status](self._background, lambda: self._to.replies(queue), may_begin_again=True)
+        self._background.call(reading.begin)  # what is wrong with the queue's name is said now
+        return reading.each(limit)
+
+    def __repr__(self) -> str:
+        return f"<sync front of {self._to!r}>"
+
+
+class _Running(AbstractContextManager[SyncApp]):
+    """Roles in the background thread. Not a generator: those are left when they are collected, on whichever thread."""
+
+    def __init__(self, front: SyncApp, background: BackgroundSession, roles: AbstractAsyncContextManager[None]) -> None:
+        self._front = front
+        self._background = background
+        self._roles = roles
+
+    def __enter__(self) -> SyncApp:
+        self._background.run(self._roles)
+        return self._front
+
+    def __exit__(self, *exc: object) -> None:
+        self._background.leave(self._roles)

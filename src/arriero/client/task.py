@@ -1,0 +1,167 @@
+"""The handle of one task: its result, how it stands, and what a person may do to it."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ..declare.workflows import WorkflowCall
+from ..errors import NotYetBuilt, TaskCompensated, TaskFailed, UnknownTask
+from ..failure_location import format_location
+from ..model import TaskFailure, TaskState, Verb
+from ..policies import Duration, check_seconds
+from ..runtime.code import Code
+from ..store.contract import Ended
+from . import verb_commands
+from .acting import load_task, load_task_to_act, operate_task
+from .session import Session
+from .task_view import TaskView
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+logger = logging.getLogger("arriero")
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+class Task(Generic[R_co]):
+    """A handle of one task, typed by its workflow."""
+
+    def __init__(self, session: Session, task_id: str, code: Code | None, task_no: int | None = None) -> None:
+        self.id = task_id
+        self._session = session
+        self._code = code
+        self._task_no = task_no
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the end and answer with the workflow's output.
+
+        Args:
+            timeout: seconds or timedelta; None waits as long as it takes.
+        Raises: TimeoutError; TaskCompensated when it was undone; TaskFailed when it waits for a person; UnknownTask.
+        """
+        limit = None if timeout is None else check_seconds(timeout, "timeout")
+        nobody = await self._session.describe_missing_scheduler()
+        if nobody and limit is None:
+            logger.warning("%s; task %s waits", nobody, self.id)
+        try:
+            ended = await self._wait_until_ended(limit)
+        except TimeoutError as error:
+            nobody = await self._session.describe_missing_scheduler()
+            raise TimeoutError(f"{error}; {nobody}" if nobody else str(error)) from None
+        return self._read_output(ended)  # type: ignore[no-any-return]  # the codec read it as the declared type
+
+    async def _wait_until_ended(self, limit: float | None) -> Ended:
+        known = self._task_no is not None
+        try:
+            return await self._session.waiting.wait_until_ended(await self._find_number(), limit)
+        except UnknownTask:
+            if not known:
+                raise
+            self._task_no = None  # it was purged; its id may have been given again since
+            return await self._session.waiting.wait_until_ended(await self._find_number(), limit)
+
+    async def _find_number(self) -> int:
+        if self._task_no is None:
+            self._task_no = (await load_task(self._session, self.id)).task.task_no
+        return self._task_no
+
+    def _read_output(self, ended: Ended) -> Any:
+        task = ended.task
+        if task.state is TaskState.PROCESSED:
+            assert task.output is not None
+            code = self._code or self._session.codes.get(task.workflow)
+            return msgspec.json.decode(task.output) if code is None else code.output(task.output)
+        assert task.failure is not None
+        failure = _read_failure(task.failure)
+        kind = TaskCompensated if task.state is TaskState.COMPENSATED else TaskFailed
+        raise kind(
+            task.task_id,
+            state=str(task.state),
+            step=failure.step,
+            code=failure.code,
+            reason=failure.reason,
+            open_compensations=ended.open_compensations,
+            at=format_location(failure.trace),
+        )
+
+    async def view(self) -> TaskView[R_co]:
+        """The task as it stands: its state, steps, results and times, as far as this release can read it.
+
+        It reads the task's history too; to learn only when it ends, wait with ``result``.
+        Raises: UnknownTask; StoreError.
+        """
+        loaded = await load_task(self._session, self.id)
+        return await self._session.views.view(loaded, self._code)
+
+    # --- verbs of a person; which verb a state allows is in verb_rules
+    async def resubmit(
+        self, *, by: str, reason: str, arguments: Mapping[str, Any] | None = None, step: str | None = None
+    ) -> None:
+        """Go on from an error, doing again what failed; or run again what was undone.
+
+        Args:
+            by, reason: who asks, and why; kept in the history.
+            arguments: by parameter name: send the failed step these from now on, under a new key. Of a task that was
+                undone, or whose code has asked for no step: the workflow's.
+            step: the step whose arguments are edited, where several failed.
+        Raises: VerbRefused - the state does not allow it, somebody else came first, or the step may have happened with
+            its old arguments; UnreadableRow; InvalidInput; UnknownTask; StoreError.
+        """
+        loaded = await load_task_to_act(self._session, self.id)
+        what: dict[str, Any] = {}
+        if arguments is not None:
+            verb_commands.refuse_edits(loaded, self._session.store.now(), by=by, reason=reason)
+            what = verb_commands.build_edit(loaded, self._session.codes, arguments, step)
+        await operate_task(self._session, Verb.RESUBMIT, loaded, by, reason, **what)
+
+    async def compensate(self, *, by: str, reason: str) -> None:
+        """Undo everything it has done, also after its end; refused past a pivot.
+
+        Raises: as ``resubmit``.
+        """
+        await operate_task(self._session, Verb.COMPENSATE, await load_task_to_act(self._session, self.id), by, reason)
+
+    async def cancel(self, *, by: str, reason: str) -> None:
+        """Stop it: undo what was done; past a pivot it is held in error. Raises: as ``resubmit``."""
+        await operate_task(self._session, Verb.CANCEL, await load_task_to_act(self._session, self.id), by, reason)
+
+    async def extend(self, *, by: str, reason: str, within: Duration) -> None:
+        """Move its own limit to ``within`` from now; only later, never earlier. Raises: as ``resubmit``."""
+        limit = verb_commands.check_limit(within)
+        await operate_task(
+            self._session, Verb.EXTEND, await load_task_to_act(self._session, self.id), by, reason, within=limit
+        )
+
+    async def answer(
+        self, *, by: str, reason: str, step: str, result: Any = msgspec.UNSET, did_not_happen: bool = False
+    ) -> None:
+        """Give a step's result by hand, or say that a step in doubt did not happen.
+
+        Args:
+            step: its label, ``undo:LABEL`` for its compensation (which needs no result), or its number in the task.
+            result: of the type the step declares.
+        Raises: as ``resubmit``.
+        """
+        loaded = await load_task_to_act(self._session, self.id)
+        what = verb_commands.build_answer(loaded, self._session.codes, step, result, did_not_happen)
+        await operate_task(self._session, Verb.ANSWER, loaded, by, reason, **what)
+
+    async def pause(self, *, by: str, reason: str) -> None:
+        """Let nothing new begin; attempts under way end. Its own limit is not enforced meanwhile, but goes on counting.
+
+        Raises: as ``resubmit``.
+        """
+        await operate_task(self._session, Verb.PAUSE, await load_task_to_act(self._session, self.id), by, reason)
+
+    async def resume(self, *, by: str, reason: str) -> None:
+        """Let a paused task go on. Raises: as ``resubmit``."""
+        await operate_task(self._session, Verb.RESUME, await load_task_to_act(self._session, self.id), by, reason)
+
+    def __repr__(self) -> str:
+        return f"<task {self.id}>"
+
+
+async def start(call: WorkflowCall[R]) -> Task[R]:
+    """Start a child task. Raises NotYetBuilt in this release."""
+    raise NotYetBuilt("arriero.start: child tasks come with a later release; submit each workflow with app.submit")

@@ -1,0 +1,428 @@
+"""A task as people and programs see it: how it stands, its steps with their results, and what it waits for."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
+
+import msgspec
+
+from ..codec import decoder
+from ..core.apps import may_run
+from ..core.undo import list_open_compensations
+from ..declare.attempt import as_datetime
+from ..errors import InvalidInput
+from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
+from ..explain.elapsed import TaskTimes
+from ..failure_location import format_location
+from ..model import (
+    STEP_OPEN,
+    Instant,
+    Loaded,
+    ProcessState,
+    StepFailure,
+    StepKind,
+    StepRow,
+    TaskFailure,
+    TaskState,
+    Trace,
+    Turn,
+)
+from ..runtime.code import STEP_PREFIX, Code
+from ..store.contract import StateStore
+from ..store.readable import Fault, faults_told, legible_task
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # checkers have it always; a default keeps a bare `TaskView` complete
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
+
+AHEAD_COUNTED_MAX = 100  # of those that come before a task in its convoy
+HISTORIES_READ_MAX = 2  # at a time: on PostgreSQL each is read on a connection of its own
+
+StepStateName = Literal["planned", "pending", "running", "completed", "failed", "withdrawn"]
+StepKindName = Literal["step", "compensation", "timer"]
+
+_read_task_failure = msgspec.json.Decoder(TaskFailure).decode
+_read_step_failure = msgspec.json.Decoder(StepFailure).decode
+_any_json = decoder(Any, "result")
+
+
+class FailureView(msgspec.Struct, frozen=True):
+    """The failure of a task or a step.
+
+    Args:
+        kind: of a step's failure: ``permanent``, ``transient``, ``unknown`` or ``expired``. Of a task's: ``step`` a step
+            failed, ``refused`` the workflow raised Permanent, ``limit`` its own time passed, ``bug``, ``replay``,
+            ``unawaited``, ``lost``, ``in_doubt``, ``undo`` a compensation failed, ``person``, ``late``, ``gap``.
+        message: in words.
+        code: as the step or the workflow gave it; empty: it gave none.
+        step: label of the step; empty: no single step.
+        details: as a step's Permanent or Transient gave them, as plain JSON values.
+        at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
+            empty: no line of yours is known.
+        trace: all lines that the exception passed; no values of variables.
+    """
+
+    kind: str
+    message: str
+    code: str = ""
+    step: str = ""
+    details: Any = None
+    at: str = ""
+    trace: Trace = ()
+
+
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
+    """A step, compensation or timer of a task.
+
+    Args:
+        ordinal: its number in the task, in the order of opening: 1, 2, ...
+        name, key: as the code has it; ``key`` is ``#1``, ``#2``, ... where none was given. ``label`` is both for people,
+            and what verbs like ``answer`` take.
+        agent: the Agent that runs it; empty for a timer.
+        state: ``planned`` a compensation whose turn has not come; ``pending`` asked for; ``running``; ``completed``;
+            ``failed`` for good; ``withdrawn`` no longer wanted. A word of a newer release stays as it is.
+        attempt: the number of the attempt under way, else of the last or next one; 1 for the first.
+        taken: whether an attempt was ever begun.
+        failure_count: attempts that failed since it was last set back; ``lost_count``: those lost with their process.
+        in_doubt: whether it may have happened although it has no result.
+        pivot: past it nothing of the task is undone.
+        undoes: of a compensation: ordinal of the step it undoes. ``undone_by``: of a step: ordinal of its compensation.
+        idempotency_key: what its service knows it by; empty for a timer.
+        past: whether it belongs to a life that was undone before the task ran again.
+        held_by: name of the process that runs its attempt now; None: none does.
+        opened_at: when the code asked for it. ``started_at``: when its last attempt began; None: none did.
+            ``finished_at``: when it got its result, failed for good or was withdrawn.
+        not_before: of one that is pending: when it may begin next; of a timer: when it fires.
+        complete_by: until when the attempt under way must end.
+        took_seconds: from opening to end, without the time the task waited for a person; None: it has not ended.
+        waited_seconds: so long the task waited for a person meanwhile.
+        result: as the type that the step declares, if this App has its code, else as plain JSON values; None: it has
+            none, or declares none (``state`` tells).
+        failure: why its last attempt has no result; None: nothing failed.
+    """
+
+    ordinal: int
+    kind: StepKindName
+    name: str
+    key: str
+    label: str
+    agent: str
+    state: StepStateName
+    attempt: int
+    taken: bool
+    failure_count: int
+    lost_count: int
+    in_doubt: bool
+    pivot: bool
+    undoes: int | None
+    undone_by: int | None
+    idempotency_key: str
+    past: bool
+    held_by: str | None
+    opened_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    not_before: datetime | None
+    complete_by: datetime | None
+    took_seconds: float | None
+    waited_seconds: float
+    result: Any
+    failure: FailureView | None
+
+
+class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
+    """A task as it stood when it was read; typed by its handle. It never changes: ask again for how it stands now.
+
+    Args:
+        id, workflow: the task's id, and what it runs; ``step:NAME`` for a task of one step.
+        state: ``pending``, ``processing``, ``processed``, ``error``, ``compensating`` or ``compensated``. A word of a
+            newer release stays as it is, and ``unreadable`` names it.
+        failure_count: attempts of its steps that failed; ``lost_count``: processes lost with it since its last progress.
+        priority: 0 to 9, 9 is first.
+        waiting_for: what moves it next, in words; empty: nothing does.
+        reason: why it is undone or waits for a person, in words; empty: neither is so.
+        submitted_at, started_at, ended_at: by the store's clock; None: not yet.
+        incarnation: 1, and one more with each time that a person reopened it.
+        paused: whether a person paused it, since ``paused_at``.
+        convoy: the key of its convoy, ``place`` and ``sequence`` in it; None: it is in no convoy, or has no number.
+        complete_by: its own limit; None: it has none.
+        not_before: when a Scheduler looks at it next; None: only news wakes it, or somebody holds it.
+        held_by: name of the process that drives it, as ``arriero run`` logs it; None: it is free.
+        took_seconds: from submission to end, without the time it waited for a person; None: it has not ended.
+        waited_seconds: so long it waited for a person, in error or paused; a wait that still goes on counts since
+            ``ended_at`` or ``paused_at``, and is not in it.
+        output: what the workflow returned, as its type; None: it is not ``processed``, or returns None. As plain JSON
+            values where neither the handle nor the App knows the workflow.
+        failure: why it is undone or waits for a person; None: neither is so. See also ``last_failure``.
+        steps: in the order of their opening, with compensations and timers.
+        open_compensations: labels of steps that are still to be undone, of a task that is being undone or in error.
+        nothing_to_undo: labels of completed steps that were left as they are, for they have no compensation.
+        unreadable: what this release cannot read or show of it, in words; in its place stands nothing of the row's.
+        app: name of the App that runs it; empty: not said, any App that has its code.
+    """
+
+    id: str
+    workflow: str
+    state: ProcessState
+    failure_count: int
+    lost_count: int
+    priority: int
+    waiting_for: str
+    reason: str
+    submitted_at: datetime
+    ended_at: datetime | None
+    incarnation: int = 1
+    paused: bool = False
+    convoy: str | None = None
+    place: int | None = None
+    sequence: int | None = None
+    started_at: datetime | None = None
+    paused_at: datetime | None = None
+    complete_by: datetime | None = None
+    not_before: datetime | None = None
+    held_by: str | None = None
+    took_seconds: float | None = None
+    waited_seconds: float = 0.0
+    output: R_co | None = None
+    failure: FailureView | None = None
+    steps: tuple[StepView, ...] = ()
+    open_compensations: tuple[str, ...] = ()
+    nothing_to_undo: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    app: str = ""
+
+    @property
+    def last_failure(self) -> FailureView | None:
+        """The reason why it is undone or waits for a person; else the last failure of a step; else None."""
+        if self.failure is not None:
+            return self.failure
+        return next((step.failure for step in reversed(self.steps) if step.failure is not None and not step.past), None)
+
+
+# --- what it waits for
+def describe_release_wait(faults: Iterable[Fault]) -> str:
+    """Describe the wait of a task with columns that cannot be read."""
+    return f"a release that can read it, or a person who corrects it: {faults_told(faults)}"
+
+
+async def load_tasks_ahead(loaded: Loaded, store: StateStore) -> TasksAhead | None:
+    """Load the tasks before a task in its convoy; None if its turn has come, or it is in no convoy."""
+    if loaded.convoy is None or loaded.task.turn is not Turn.WAITING:
+        return None
+    convoy = await store.find_convoy(loaded.convoy.key, AHEAD_COUNTED_MAX)
+    return None if convoy is None else find_tasks_ahead(loaded.task.task_no, convoy.members)
+
+
+def waiting_for(loaded: Loaded, ahead: TasksAhead | None = None) -> str:
+    """Describe what moves the task next, in a few words; empty when it has ended.
+
+    ``ahead``: the tasks before it in its convoy; None if they were not loaded.
+    """
+    task = loaded.task
+    if task.state is TaskState.ERROR:
+        return describe_person_wait(task, loaded.convoy)
+    if task.ended_at is not None:
+        return ""
+    if task.paused_at is not None:
+        return "a person who resumes it"
+    if task.turn is Turn.WAITING and loaded.convoy is not None:
+        return describe_turn_wait(task, loaded.convoy, ahead)
+    for step in loaded.life:
+        if step.state in STEP_OPEN and step.kind is StepKind.TIMER and step.not_before is not None:
+            return f"the time {as_datetime(step.not_before).isoformat(timespec='seconds')}"
+        if step.state in STEP_OPEN:
+            what = "compensation" if step.kind is StepKind.COMPENSATION else "step"
+            return f"{what} {step.label} of Agent {step.agent} ({step.state}, attempt {step.attempt})"
+    return "a Scheduler"
+
+
+# --- what is read beside the task's own rows
+async def read_times(store: StateStore, task_no: int) -> TaskTimes:
+    """Read the times of a task from its history."""
+    times = TaskTimes()
+    async for row in store.history(task_no):
+        times.add(row)
+    return times
+
+
+async def read_holders(loaded: Loaded, store: StateStore) -> dict[int, str]:
+    """Names of the processes that hold the task and its steps, by their numbers, as far as they are not retired."""
+    numbers = [loaded.task.locked_by, *(step.locked_by for step in loaded.steps)]
+    held = {number for number in numbers if isinstance(number, int)}
+    if not held:
+        return {}
+    _, processes = await store.known_processes()
+    return {process.process_no: process.instance for process in processes if process.process_no in held}
+
+
+class TaskViews:
+    """Makes views of the tasks of one open store.
+
+    Args:
+        codes: what the App runs, by the name in a task's row; ``step:NAME`` for steps.
+        app: its name: what another App's step of the same name returns is shown as plain JSON values.
+    """
+
+    def __init__(self, store: StateStore, codes: Mapping[str, Code], app: str) -> None:
+        self._store = store
+        self._codes = codes
+        self._app = app
+        self._reading = asyncio.Semaphore(HISTORIES_READ_MAX)
+
+    async def view(self, loaded: Loaded, code: Code | None = None) -> TaskView[Any]:
+        """A task as it was read, with what its history and its holders add.
+
+        ``code``: what it runs, if its handle knows; None: as the App has it.
+        """
+        ahead = await load_tasks_ahead(loaded, self._store)
+        holders = await read_holders(loaded, self._store)
+        async with self._reading:
+            times = await read_times(self._store, loaded.task.task_no)
+        codes = self._codes if may_run(self._app, loaded.task.app) else {}
+        return _TaskViewBuilder(loaded, codes, code, times, holders, self._store.now()).view(ahead)
+
+
+class _TaskViewBuilder:
+    """Builds the view of one task from what was read."""
+
+    def __init__(
+        self,
+        as_it_stands: Loaded,
+        codes: Mapping[str, Code],
+        code: Code | None,
+        times: TaskTimes,
+        holders: Mapping[int, str],
+        now: Instant,
+    ) -> None:
+        self.loaded, self.faults = legible_task(as_it_stands)
+        self.codes = codes
+        self.code = code
+        self.times = times
+        self.holders = holders
+        # A wait that still goes on is no part of a view: two views of a task that stands still are equal.
+        self.until = self.loaded.task.ended_at or self.loaded.task.paused_at or now
+        self.unfit: list[str] = []  # payloads that are not of their types
+
+    def view(self, ahead: TasksAhead | None) -> TaskView[Any]:
+        loaded, task = self.loaded, self.loaded.task
+        failure = None if task.failure is None else _read_task_failure(task.failure)
+        elapsed = self.times.measure_task(task, self.until)
+        undone = {step.undoes: step.ordinal for step in loaded.steps if step.undoes is not None}
+        ordinals = {step.step_no: step.ordinal for step in loaded.steps}
+        steps = tuple(self._step(step, ordinals, undone) for step in loaded.steps)
+        output = self._output()
+        is_undone = task.state in (TaskState.COMPENSATING, TaskState.ERROR)
+        return TaskView(
+            id=task.task_id,
+            workflow=task.workflow,
+            state=cast(ProcessState, str(task.state)),
+            failure_count=task.failure_count,
+            lost_count=task.lost_count,
+            priority=task.priority,
+            waiting_for=describe_release_wait(self.faults) if self.faults else waiting_for(loaded, ahead),
+            reason="" if failure is None else failure.reason,
+            submitted_at=as_datetime(task.submitted_at),
+            ended_at=_convert_time(task.ended_at),
+            incarnation=task.incarnation,
+            paused=task.paused_at is not None,
+            convoy=None if loaded.convoy is None else loaded.convoy.key,
+            place=task.place,
+            sequence=task.sequence,
+            started_at=_convert_time(task.started_at),
+            paused_at=_convert_time(task.paused_at),
+            complete_by=_convert_time(task.complete_by),
+            not_before=_convert_time(task.not_before),
+            held_by=self._find_holder(task.locked_by),
+            took_seconds=elapsed.took,
+            waited_seconds=elapsed.waited,
+            output=output,
+            failure=None if failure is None else _view_task_failure(failure),
+            steps=steps,
+            open_compensations=list_open_compensations(loaded.steps) if is_undone else (),
+            nothing_to_undo=() if failure is None else failure.nothing_to_undo,
+            unreadable=self._list_unreadable(),
+            app=task.app,
+        )
+
+    def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:
+        elapsed = self.times.measure_step(step, self.until)
+        began = self.times.began.get(step.ordinal)
+        return StepView(
+            ordinal=step.ordinal,
+            kind=cast(StepKindName, str(step.kind)),
+            name=step.name,
+            key=step.key,
+            label=step.label,
+            agent=step.agent,
+            state=cast(StepStateName, str(step.state)),
+            attempt=step.attempt,
+            taken=step.taken,
+            failure_count=step.failure_count,
+            lost_count=step.lost_count,
+            in_doubt=step.in_doubt,
+            pivot=step.pivot,
+            undoes=None if step.undoes is None else ordinals.get(step.undoes),
+            undone_by=undone.get(step.step_no),
+            idempotency_key=step.idempotency_key,
+            past=step.ordinal <= self.loaded.task.past_count,
+            held_by=self._find_holder(step.locked_by),
+            opened_at=as_datetime(step.opened_at),
+            started_at=_convert_time(began),
+            finished_at=_convert_time(step.finished_at),
+            not_before=_convert_time(step.not_before),
+            complete_by=_convert_time(step.complete_by),
+            took_seconds=elapsed.took,
+            waited_seconds=elapsed.waited,
+            result=self._result(step),
+            failure=None if step.failure is None else _view_step_failure(step),
+        )
+
+    def _find_holder(self, process_no: int | None) -> str | None:
+        return None if process_no is None else self.holders.get(process_no, f"process {process_no}")
+
+    def _output(self) -> Any:
+        task = self.loaded.task
+        if task.output is None:
+            return None
+        code = self.code or self.codes.get(task.workflow)
+        return self._decode(task.output, _any_json if code is None else code.output, "its output")
+
+    def _result(self, step: StepRow) -> Any:
+        if step.result is None or step.kind is not StepKind.STEP:
+            return None
+        code = self.codes.get(STEP_PREFIX + step.name)
+        return self._decode(step.result, _any_json if code is None else code.output, f"the result of step {step.label}")
+
+    def _decode(self, text: str, read: Callable[[str], Any], what: str) -> Any:
+        try:
+            return read(text)
+        except InvalidInput as error:
+            self.unfit.append(f"{what} does not fit the type that the code declares: {error}")
+            return None
+
+    def _list_unreadable(self) -> tuple[str, ...]:
+        events = (f"column events of table history (row {number})" for number in self.times.unreadable)
+        return (*(fault.says for fault in self.faults), *self.unfit, *events)
+
+
+def _convert_time(instant: Instant | None) -> datetime | None:
+    return None if instant is None else as_datetime(instant)
+
+
+def _view_task_failure(failure: TaskFailure) -> FailureView:
+    return FailureView(
+        failure.kind, failure.reason, failure.code, failure.step, None, format_location(failure.trace), failure.trace
+    )
+
+
+def _view_step_failure(step: StepRow) -> FailureView:
+    assert step.failure is not None
+    failure = _read_step_failure(step.failure)
+    at = format_location(failure.trace)
+    return FailureView(failure.cause, failure.message, failure.code, step.label, failure.details, at, failure.trace)

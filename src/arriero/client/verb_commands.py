@@ -1,0 +1,186 @@
+"""Builds the command of a verb: finds the step, checks edited arguments against its types."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .. import codec
+from ..commands import Operate, Refusal
+from ..core.verbs import find_verb_refusal, list_steps_to_redo, may_edit_all
+from ..declare.steps import Step
+from ..declare.workflows import Workflow
+from ..errors import InvalidInput, UnreadableRow, VerbRefused
+from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
+from ..policies import Duration, check_seconds
+from ..runtime.code import STEP_PREFIX, Code, OneStep, read_one_step
+from ..store.readable import of_task, refuse_unreadable_task
+
+UNDO_PREFIX = "undo:"
+ACTOR = "operator"
+Asked = Mapping[str, Any]
+
+
+def check_signature(by: str, reason: str) -> tuple[str, str]:
+    """Check who asks and why, as every verb carries it. Raises InvalidInput."""
+    for name, value in (("by", by), ("reason", reason)):
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInput(f"{name} is {value!r}; a verb says who asks for it and why")
+    return codec.check_id(by, "by"), codec.recordable_text(reason)
+
+
+def require_readable(loaded: Loaded) -> Loaded:
+    """Return the task if this release can read all its rows: no verb is judged on part of a task. Raises UnreadableRow."""
+    try:
+        return refuse_unreadable_task(loaded)
+    except UnreadableRow as error:
+        raise of_task(error, loaded.task.task_no, loaded.task.task_id) from error
+
+
+def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason: str, **what: Any) -> Operate:
+    """Build the command of a verb on a task as it was just read."""
+    task = loaded.task
+    who, why = check_signature(by, reason)
+    return Operate(
+        actor=ACTOR,
+        verb=verb,
+        task_no=task.task_no,
+        incarnation=task.incarnation,
+        by=who,
+        reason=why,
+        store_id=store_id,
+        **what,
+    )
+
+
+def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
+    """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
+    trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
+    refusal = find_verb_refusal(trial, loaded, now)
+    if refusal is None and loaded.task.state is TaskState.ERROR and loaded.task.undoing:
+        refusal = find_verb_refusal(msgspec.structs.replace(trial, arguments="{}"), loaded, now)
+    if refusal is not None:
+        raise_refused(Verb.RESUBMIT, loaded.task.task_id, refusal)
+
+
+def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> None:
+    """Raise the store's refusal as VerbRefused."""
+    raise VerbRefused(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
+
+
+def check_limit(within: Duration) -> float:
+    """Check the new limit of ``extend``. Raises InvalidInput."""
+    return check_seconds(within, "within", at_least=0.001)
+
+
+# --- which step
+def find_step(loaded: Loaded, name: str) -> StepRow:
+    """Find a step by its label, ``undo:LABEL`` for a compensation, or by its number in the task. Raises InvalidInput."""
+    steps = [step for step in loaded.life if step.kind is not StepKind.TIMER]
+    found = [step for step in steps if name == _format_name(step)] or [s for s in steps if name == str(s.ordinal)]
+    if not found:
+        names = ", ".join(_format_name(step) for step in steps) or "none yet"
+        raise InvalidInput(f"task {loaded.task.task_id!r} has no step {name!r}; it has {names}")
+    return found[-1]
+
+
+def _format_name(step: StepRow) -> str:
+    return UNDO_PREFIX + step.label if step.kind is StepKind.COMPENSATION else step.label
+
+
+def find_step_to_edit(loaded: Loaded, name: str | None) -> StepRow:
+    """Find the step whose arguments are edited: the named one, else the only one that is done again. Raises InvalidInput."""
+    if name is not None:
+        return find_step(loaded, name)
+    again = list_steps_to_redo(loaded.task, loaded.life) or [
+        step for step in loaded.life if step.kind is StepKind.STEP and step.state is StepState.WITHDRAWN
+    ]
+    if len(again) != 1:
+        names = ", ".join(step.label for step in again) or "none"
+        raise InvalidInput(
+            f"task {loaded.task.task_id!r}: name the step whose arguments are edited (step=, or --at-step); done again are: {names}"
+        )
+    return again[0]
+
+
+# --- edited arguments and answers, checked against the code's types
+def build_edit(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked, step: str | None) -> dict[str, Any]:
+    """Build ``step`` and ``arguments`` of a resubmission with edited arguments.
+
+    Args:
+        arguments: by parameter name; those not named stay as they were.
+        step: None: the only failed one; or, of a task that was undone or has asked for no step, its workflow's own
+            arguments.
+    Raises: InvalidInput - no such step or parameter, or a value its type refuses.
+    """
+    row, definition = find_edited_definition(loaded, codes, step)
+    if row is not None:
+        return {"step": row.ordinal, "arguments": _merge_arguments(definition, row.arguments, arguments)}
+    if isinstance(definition, Workflow):
+        return {"arguments": _merge_arguments(definition, loaded.arguments, arguments)}
+    one = read_one_step(loaded.arguments)
+    text = _merge_arguments(definition, bytes(one.arguments).decode(), arguments)
+    return {"arguments": msgspec.json.encode(OneStep(msgspec.Raw(text.encode()), one.options)).decode()}
+
+
+def find_edited_definition(
+    loaded: Loaded, codes: Mapping[str, Code], step: str | None
+) -> tuple[StepRow | None, Workflow[Any, Any] | Step[Any, Any]]:
+    """Find what a resubmission edits: the row and definition of a step, or the task's own definition without a row.
+
+    Raises: InvalidInput - no such step, several, or its code is not here.
+    """
+    if step is None and may_edit_all(loaded.task, loaded.life):
+        return None, find_definition(codes, loaded.task.workflow)
+    row = find_step_to_edit(loaded, step)
+    return row, find_definition(codes, STEP_PREFIX + row.name)
+
+
+def find_definition(codes: Mapping[str, Code], name: str) -> Workflow[Any, Any] | Step[Any, Any]:
+    """Find the code under a name of ``codes``. Raises InvalidInput - it is not here."""
+    code = codes.get(name)
+    if code is None:
+        kind = "step" if name.startswith(STEP_PREFIX) else "workflow"
+        raise InvalidInput(
+            f"{kind} {name.removeprefix(STEP_PREFIX)!r} is not in this App: its types are not known here"
+        )
+    return code.definition
+
+
+def _merge_arguments(definition: Workflow[Any, Any] | Step[Any, Any], recorded: str, arguments: Asked) -> str:
+    """Replace some recorded arguments. Returns them as the definition's own call would record them."""
+    if not isinstance(arguments, Mapping) or not arguments:
+        raise InvalidInput("arguments must be given by parameter name, at least one, like {'order': order}")
+    signature = definition.signature
+    try:
+        kept = signature.some_arguments(recorded)
+    except InvalidInput:  # they do not fit: then those that are given must be all there are
+        kept = {}
+    return signature.bind((), {**kept, **arguments})
+
+
+def build_answer(
+    loaded: Loaded, codes: Mapping[str, Code], step: str, result: Any, did_not_happen: bool
+) -> dict[str, Any]:
+    """Build the fields of ``answer``: the step, and its result as JSON text.
+
+    Args:
+        result: of the type the step declares; UNSET: none is given.
+    Raises: InvalidInput - no such step, both or neither given, or a result of another type.
+    """
+    row = find_step(loaded, step)
+    is_given = result is not msgspec.UNSET
+    if did_not_happen:
+        if is_given:
+            raise InvalidInput("give either a result or did_not_happen, not both")
+        return {"step": row.ordinal, "did_not_happen": True}
+    if row.kind is StepKind.COMPENSATION:
+        if is_given and result is not None:
+            raise InvalidInput(f"{_format_name(row)} is a compensation and has no result: leave it out")
+        return {"step": row.ordinal, "result": "null"}
+    if not is_given:
+        raise InvalidInput(
+            f"give the result of step {row.label}, or say that it did not happen (did_not_happen, or --did-not-happen)"
+        )
+    definition = find_definition(codes, STEP_PREFIX + row.name)
+    return {"step": row.ordinal, "result": definition.signature.encode_result(result)}

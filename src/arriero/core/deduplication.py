@@ -1,0 +1,84 @@
+"""Differences between a submission and the task known under its id: the one rule behind every answer to a known id.
+
+Compared are the workflow, the App, the body (its arguments), the convoy, the sequence and the end mark. Priority, delay, limit, policy
+and reply queue are not: whoever repeats a submission gets the task as it was submitted first. ``keep_task`` in PostgreSQL does
+the same; a test compares.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from ..commands import Refusal, Submit, Submitted
+from ..model import TailRow, TaskRow
+from .apps import is_another_app
+from .bodies import is_same_body
+
+Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark"]
+
+
+def find_difference(
+    task: TaskRow, command: Submit, submitted: Callable[[], str | None], tail: TailRow | None
+) -> Differing | None:
+    """Return the first thing in which a submission differs from the task of the same id; None: it is the same.
+
+    Args:
+        submitted: reads the arguments that the task was submitted with, whatever a person has sent in their place.
+        tail: of the convoy that the command names; None: there is no such convoy, or it names none.
+    """
+    if (found := _find_body_difference(task, command, submitted)) is not None:
+        return found
+    if not _is_same_convoy(task, command, tail):
+        return "convoy"
+    if task.sequence != command.sequence:
+        return "sequence"
+    return None if _is_same_end(task, command, tail) else "end mark"
+
+
+def _find_body_difference(task: TaskRow, command: Submit, submitted: Callable[[], str | None]) -> Differing | None:
+    if task.workflow != command.workflow:
+        return "workflow"
+    if is_another_app(task.app, command.app):
+        return "App"
+    return None if is_same_body(task.body_hash, submitted, command) else "body"
+
+
+def _is_same_convoy(task: TaskRow, command: Submit, tail: TailRow | None) -> bool:
+    """Returns True if both name the same convoy. A key that nobody used has no number yet, and no task."""
+    if command.convoy is None:
+        return task.convoy_no is None
+    return tail is not None and task.convoy_no == tail.convoy_no
+
+
+def _is_same_end(task: TaskRow, command: Submit, tail: TailRow | None) -> bool:
+    """Returns False if the end mark comes too late, because the task is there without it."""
+    return not command.end_of_sequence or (tail is not None and tail.end_rank == (task.sequence or task.place))
+
+
+def answer_known_id(
+    task: TaskRow, command: Submit, submitted: Callable[[], str | None], tail: TailRow | None = None
+) -> Submitted | Refusal:
+    """The answer to a ``task_id`` that is known. ``submitted``, ``tail``: as in ``find_difference``."""
+    differs = find_difference(task, command, submitted, tail)
+    return Submitted(task.task_no, False) if differs is None else build_id_conflict(task.task_id, differs)
+
+
+def answer_known_sequence(
+    task: TaskRow, command: Submit, submitted: Callable[[], str | None], tail: TailRow
+) -> Submitted | Refusal:
+    """Answer a sequence that is used: with its task, whatever its id, or a refusal if that is another operation."""
+    if _find_body_difference(task, command, submitted) is not None:
+        return build_sequence_conflict(task.task_id, command)
+    if not _is_same_end(task, command, tail):
+        return build_id_conflict(task.task_id, "end mark")
+    return Submitted(task.task_no, False, task.task_id)
+
+
+def build_id_conflict(task_id: str, differs: str) -> Refusal:
+    """Build the refusal of a submission that differs from the task known under its id."""
+    return Refusal("conflict", f"task {task_id!r} exists with another {differs}")
+
+
+def build_sequence_conflict(task_id: str, command: Submit) -> Refusal:
+    """Build the refusal of a submission whose sequence belongs to another operation."""
+    used = f"sequence {command.sequence} of convoy {command.convoy!r} is task {task_id!r}"
+    return Refusal("conflict", f"{used}, which is another operation")

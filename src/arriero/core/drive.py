@@ -1,0 +1,286 @@
+"""The next move of a task that a process drives: a pure function of the task's rows, its code and its inbox.
+
+``sort_inbox`` says which of what came in still counts. ``decide_next_move`` gives the results to the code and answers with one
+``Move``: what is recorded, which steps are opened, and where that leaves the task. The runtime adds places at Agents,
+writes the move, and asks again once it is written.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
+from ..declare.steps import StepCall
+from ..model import (
+    STEP_OPEN,
+    Instant,
+    Loaded,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    later,
+    seconds_between,
+)
+from .call_policy import resolve_call_policy
+from .replay import Identity, Raised, RequestedStep, Returned, identify_step
+from .supervision import decode_task_policy, on_limit_passed, on_task_failed, read_step_policy
+from .task_run import TaskRun
+from .undo import build_idempotency_key, decide_next_undo
+
+Came = Reported | Fired
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """Input of a decision besides the task; the same for all tasks of a process.
+
+    Args:
+        known_steps: definitions of the steps that are in this App.
+        linger_seconds: a task whose next event is further off is put down.
+    """
+
+    store_id: str
+    known_steps: AbstractSet[Any]
+    linger_seconds: float
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """The next write: results in their order, steps to open, and the state in which the task is left."""
+
+    delivered: tuple[Came, ...] = ()
+    opened: tuple[NewStep, ...] = ()
+    ending: Ending = Keep()
+
+
+def sort_inbox(steps: Mapping[int, StepRow], inbox: Iterable[Came]) -> tuple[tuple[Came, ...], list[Reported]]:
+    """Sort the inbox.
+
+    Args:
+        steps: the task's, by number, as last written or read.
+        inbox: in the order it came.
+    Returns: what can still count, each step once, in that order; and reports that cannot, which the store must judge.
+    """
+    counts: dict[int, Came] = {}
+    others: list[Reported] = []
+    for item in inbox:
+        step = steps[item.step_no]
+        if isinstance(item, Fired):
+            if step.state is StepState.PENDING:
+                counts[item.step_no] = item
+        elif item.step_no in counts or (step.state, step.fence) != (StepState.RUNNING, item.fence):
+            others.append(item)
+        else:
+            counts[item.step_no] = item
+    return tuple(counts.values()), others
+
+
+def decide_next_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant, around: Surroundings) -> Move | None:
+    """Give the inbox to the code, and decide the next write.
+
+    Args:
+        run: the task, all of whose earlier moves are written.
+        delivered: from ``sort_inbox``.
+        now: the store's clock.
+    Returns: None when nothing is to be written: the task waits.
+    """
+    if run.task.state is not TaskState.COMPENSATING:
+        move = _next_forward(run, delivered, now, around)
+    elif delivered:
+        move = Move(delivered)
+    else:
+        move = Move(ending=decide_next_undo(run.loaded, around.store_id) or Keep())
+    # Also an empty write takes the mark of news off a task.
+    says_nothing = isinstance(move.ending, Keep) and not move.delivered and not move.opened
+    return None if says_nothing and run.task.unseen_since is None else move
+
+
+def _next_forward(run: TaskRun, delivered: tuple[Came, ...], now: Instant, around: Surroundings) -> Move:
+    for item in delivered:
+        _deliver(run, item)
+    end = run.end()
+    limit = run.task.complete_by
+    if limit is not None and limit <= now and not isinstance(end, Raised):
+        # A busy task moves on before the Supervisor's word arrives; so whoever drives it looks at the clock too.
+        return Move(delivered) if delivered else Move(ending=on_limit_passed(run.loaded))
+    if end is None:
+        opened = build_first_requests(run, around)
+        if run.broken is None:
+            if not opened or opened[-1].kind is not StepKind.TIMER:
+                return Move(delivered, opened)
+            return Move(delivered, opened, _after_timers(run, delivered, opened, now, around.linger_seconds))
+        end = Raised(run.broken)
+    if isinstance(end, Raised) and delivered:
+        return Move(delivered)  # first the results, then the decision from what is recorded
+    just_ended = {item.step_no for item in delivered if not _is_retry(item)}
+    still_open = [step for step in run.steps.values() if _is_open_step(step) and step.step_no not in just_ended]
+    ending = on_code_ended(end, run.output, run.loaded, still_open, run.unseen, run.kept_convoy_state)
+    return Move(delivered, (), ending or Keep())
+
+
+def _deliver(run: TaskRun, item: Came) -> None:
+    """Give the code one result, as its row will show it."""
+    step = run.steps[item.step_no]
+    if isinstance(item, Fired):
+        run.deliver(replace(step, state=StepState.COMPLETED, result="null"), item.delivered_at)
+    elif isinstance(item.outcome, Succeeded):
+        run.deliver(replace(step, state=StepState.COMPLETED, result=item.outcome.result), item.delivered_at)
+    elif not isinstance(item.outcome, RetryAsked):
+        failure = msgspec.json.encode(item.outcome.failure).decode()
+        run.deliver(replace(step, state=StepState.FAILED, failure=failure), item.delivered_at)
+
+
+def _is_retry(item: Came) -> bool:
+    return isinstance(item, Reported) and isinstance(item.outcome, RetryAsked)
+
+
+def _is_open_step(step: StepRow) -> bool:
+    return step.state in STEP_OPEN and step.kind is not StepKind.TIMER
+
+
+# --- opening
+def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, ...]:
+    """Build the requests for the steps and timers that the code has asked for. An unknown step breaks the run: none then."""
+    opened: list[NewStep] = []
+    for asked in run.take_requests():
+        if asked.call is not None and asked.call.step not in around.known_steps:
+            run.broken = _unknown_step(asked.call)
+            return ()
+        before = None if run.earlier is None else run.earlier.find(asked)
+        if before is None:
+            opened.append(build_new_step(asked, run.task, around.store_id))
+        else:
+            opened.append(build_reopened_step(asked, before, run.task, around.store_id))
+    return tuple(opened)
+
+
+def _unknown_step(call: StepCall[object]) -> TaskFailure:
+    step = call.step
+    reason = f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it"
+    return TaskFailure("bug", reason, step.name, "unknown_step")
+
+
+def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewStep:
+    """Build the request for a step or timer of workflow code; ``take`` is decided later."""
+    kind, name, key = asked.identity
+    if kind is StepKind.TIMER:
+        return NewStep(kind=kind, name=name, key=key, arguments=asked.arguments, fire_at=asked.fire_at)
+    call: StepCall[object] = asked.call
+    policy = resolve_call_policy(call, decode_task_policy(task.policy).supervision)
+    undone_by = call.step.undone_by
+    # A new task has no number yet: the store makes the keys.
+    step_key = build_idempotency_key(store_id, task.task_no, task.incarnation, kind, name, key) if task.task_no else ""
+    return NewStep(
+        kind=kind,
+        name=name,
+        key=key,
+        agent=call.step.agent.name,
+        arguments=asked.arguments,
+        policy=msgspec.json.encode(policy).decode(),
+        idempotency_key=step_key,
+        pivot=call.step.pivot if call.changed.pivot is None else call.changed.pivot,
+        effect_free=call.step.effect_free,
+        compensation=None if undone_by is None else undone_by.policy_text,
+        complete_within=policy.complete_within,
+        wait_within=policy.wait_within,
+    )
+
+
+def build_reopened_step(asked: RequestedStep, before: StepRow, task: TaskRow, store_id: str) -> NewStep:
+    """Build the request for a step of a resubmitted task that was withdrawn or set back and is asked for again."""
+    fire_at = before.not_before if asked.call is None else None
+    return replace(build_new_step(asked, task, store_id), reopens=before.step_no, fire_at=fire_at)
+
+
+# --- the end
+def on_code_ended(
+    end: Returned | Raised,
+    output: str | None,
+    loaded: Loaded,
+    open_steps: Sequence[StepRow],
+    unseen: Iterable[Identity] = (),
+    convoy_state: str | None = None,
+) -> Ending | None:
+    """Decide what becomes of a task whose code has ended.
+
+    Args:
+        end: how.
+        output: what it returned, as JSON text; None when it raised.
+        loaded: task and steps as recorded.
+        open_steps: steps that are still pending or running.
+        unseen: steps whose results came after the code had ended.
+        convoy_state: what the code wants to be kept of its convoy, as JSON text.
+    Returns: None while a step the code did not wait for is open; else Process, BeginUndo or Hold by the policies.
+    """
+    if isinstance(end, Returned):
+        assert output is not None
+        return None if open_steps else Process(output, convoy_state)
+    failed = {identify_step(step): step for step in loaded.life if step.state is StepState.FAILED}
+    left_by = [failed[identity] for identity in end.steps if identity in failed]
+    again = {*end.steps, *end.behind, *unseen}
+    redo = tuple(step.ordinal for identity, step in failed.items() if identity in again)
+    thens = {read_step_policy(step).supervision.then for step in left_by}
+    failure = replace(end.failure, redo=redo)
+    return on_task_failed(loaded, failure, step_then="hold" if "hold" in thens else None)
+
+
+# --- timers, and putting down
+def list_pending_timers(run: TaskRun) -> list[StepRow]:
+    """List the timers that have not fired, of a task whose code goes forward."""
+    timers: list[StepRow] = []
+    if run.task.state is TaskState.PROCESSING:
+        for step in run.steps.values():
+            if step.kind is StepKind.TIMER and step.state is StepState.PENDING:
+                timers.append(step)
+    return timers
+
+
+def list_due_timers(timers: Iterable[StepRow], now: Instant) -> list[Fired]:
+    """List the timers whose time has come, earliest first."""
+    due = [timer for timer in timers if timer.not_before is not None and timer.not_before <= now]
+    return [Fired(timer.step_no, now) for timer in sorted(due, key=lambda step: (step.not_before or 0, step.ordinal))]
+
+
+def _after_timers(
+    run: TaskRun, delivered: tuple[Came, ...], opened: tuple[NewStep, ...], now: Instant, linger_seconds: float
+) -> Keep | PutDown:
+    """Decide whether a task that opens timers, and only sleeps from here on, is put down in the same commit."""
+    if any(new.kind is not StepKind.TIMER for new in opened):
+        return Keep()
+    ended = {item.step_no for item in delivered}
+    waits = [new.fire_at for new in opened if new.fire_at is not None]
+    for step in run.steps.values():
+        if step.step_no in ended or step.state not in STEP_OPEN:
+            continue
+        if step.kind is not StepKind.TIMER:
+            return Keep()
+        if step.not_before:
+            waits.append(step.not_before)
+    soonest = min(waits)
+    return PutDown(soonest) if seconds_between(now, soonest) > linger_seconds else Keep()
+
+
+def decide_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: float) -> PutDown | None:
+    """Decide whether an idle task is put down: no attempt runs, and its next timer lies further off than ``linger_seconds``.
+
+    A request that waits for an Agent keeps no task: its report wakes it, and while it waits others may be driven.
+
+    Args:
+        steps: its steps; none of them running here is a matter of the caller.
+        now: the store's clock.
+    Returns: PutDown with the time of its earliest timer (None: only a report wakes it); None: keep it.
+    """
+    soon = later(now, linger_seconds)
+    timers: list[Instant] = []
+    for step in steps:
+        if step.state is StepState.RUNNING:
+            return None
+        if step.state is StepState.PENDING and step.kind is StepKind.TIMER and step.not_before is not None:
+            if step.not_before <= soon:
+                return None
+            timers.append(step.not_before)
+    return PutDown(min(timers, default=None))

@@ -1,0 +1,48 @@
+"""A task that begins with its first requests in one commit: its code has run before the commit could be."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..commands import NewStep, Start
+from ..model import Instant, StepKind, TaskRow
+from .changes import Change, Rows
+from .undo import build_idempotency_key
+from .writer import Writer, claim
+
+_NOTHING: Any = None  # of a task that is not there yet nothing is read
+
+
+def open_first_steps(change: Change, opened: Iterable[NewStep], rows: Rows, now: Instant, process_no: int) -> None:
+    """Open what the code of a task just claimed has asked for, as its first advance would."""
+    writer = Writer(change.task, rows, now, process_no)
+    for new in opened:
+        writer.open(new)
+    writer.set(revision=writer.task.revision + 1)
+    change.task, change.opened, change.dispatches = writer.task, writer.opened, writer.dispatches
+    change.events += writer.events
+
+
+def may_start(task: TaskRow, now: Instant) -> bool:
+    """Returns True if a new task may begin in its submission commit: it is in no convoy, and due."""
+    return task.convoy_no is None and task.not_before is not None and task.not_before <= now
+
+
+def start_task(change: Change, start: Start, now: Instant, store_id: str) -> Change:
+    """Return a new task's rows with its start by its submitter's process.
+
+    It stays unseen until the process writes again: should the answer be lost, the process finds it among its news.
+    """
+    claimed = claim(change.task, start.process_no, now)
+    begun = Change(claimed.task, [], [], change.events + claimed.events, [], change.statuses + claimed.statuses)
+    opened = [_add_keys(new, claimed.task, store_id) for new in start.opened]
+    open_first_steps(begun, opened, _NOTHING, now, start.process_no)
+    return begun
+
+
+def _add_keys(new: NewStep, task: TaskRow, store_id: str) -> NewStep:
+    if new.kind is StepKind.TIMER:
+        return new
+    key = build_idempotency_key(store_id, task.task_no, task.incarnation, new.kind, new.name, new.key)
+    return replace(new, idempotency_key=key)

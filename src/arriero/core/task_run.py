@@ -1,0 +1,234 @@
+"""One task while a process drives it: its rows, and its code brought to where they end."""
+
+from typing import Any, Protocol
+
+from ..codec import error_text, recordable_text
+from ..errors import InvalidInput
+from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState
+from ..traceback_frames import trace_exception
+from .incremental_replay import find_new_results
+from .replay import (
+    Execution,
+    Identity,
+    Raised,
+    Record,
+    RequestedStep,
+    Returned,
+    build_disagreement,
+    build_step_exception,
+    find_asked_arguments,
+    identify_step,
+    may_be_left,
+    replay,
+)
+
+
+class RunnableCode(Protocol):
+    """The code of a workflow, or of a task of one step."""
+
+    def start(self, arguments: str) -> Any:
+        """The coroutine to run. Raises InvalidInput when recorded arguments do not fit the code."""
+        ...
+
+    def encode_output(self, value: Any) -> str:
+        """The output as JSON text. Raises InvalidInput."""
+        ...
+
+
+class TaskRun:
+    """See the module. It decides nothing and writes nothing: ``core.drive`` decides from it.
+
+    Args:
+        loaded: the task as it stands in the store.
+        code: of its workflow; None when this process does not have it.
+    """
+
+    def __init__(self, loaded: Loaded, code: RunnableCode | None) -> None:
+        self.task: TaskRow = loaded.task
+        self.arguments = loaded.arguments
+        self.convoy = loaded.convoy
+        self.steps: dict[int, StepRow] = {step.step_no: step for step in loaded.life}
+        self.code = code
+        self.fresh: list[RequestedStep] = []  # asked for, not yet recorded
+        self.is_ahead_of_record = False  # the code was given, or asked for, what has not surely been recorded
+        self.execution: Execution | None = None
+        self.broken: TaskFailure | None = None  # why the code cannot go on, besides its own end
+        self.error: Exception | None = None  # what broke it, if that is for the log of the process
+        self.output: str | None = None
+        # Of a resubmitted task: what its earlier incarnations recorded, which the code may come by again.
+        self.earlier: Record | None = None
+        if self.task.state is TaskState.PROCESSING:
+            self._replay()
+
+    # --- what it is
+    @property
+    def loaded(self) -> Loaded:
+        """The rows as last written or read."""
+        steps = tuple(sorted(self.steps.values(), key=lambda step: step.ordinal))
+        return Loaded(self.task, self.arguments, steps, self.convoy)
+
+    @property
+    def looked_at_time(self) -> bool:
+        """True if what the code did so far depends on when the task was started."""
+        return self.execution is not None and self.execution.looked_at_time
+
+    @property
+    def kept_convoy_state(self) -> str | None:
+        """The convoy's state that the code wants to keep."""
+        return None if self.execution is None or self.convoy is None else self.execution.kept_convoy_state
+
+    @property
+    def unseen(self) -> list[Identity]:
+        """Steps whose results came after the code had ended."""
+        return [] if self.execution is None else self.execution.unseen
+
+    def is_waiting(self) -> bool:
+        """True if only a result or a timer can move the task: nothing else need be decided."""
+        task, execution = self.task, self.execution
+        return (
+            execution is not None
+            and execution.end is None
+            and self.broken is None
+            and not self.fresh
+            and task.state is TaskState.PROCESSING
+            and task.complete_by is None
+            and task.unseen_since is None
+        )
+
+    # --- running the code
+    def _replay(self) -> None:
+        if self.code is None:
+            self.broken = build_no_code_failure(self.task)
+            return
+        assert self.task.started_at is not None
+        try:
+            started = self.code.start(self.arguments)
+        except InvalidInput as error:
+            reason = f"the arguments do not fit the workflow's signature: {error}"
+            self.broken = TaskFailure(
+                "replay", recordable_text(reason), code="refused_arguments", trace=trace_exception(error)
+            )
+            return
+        except Exception as error:
+            self._break_off(error)
+            return
+        convoy_state = None if self.convoy is None else self.convoy.value
+        self.execution = Execution(
+            lambda: started, seed=self.task.seed, now=self.task.started_at, convoy_state=convoy_state
+        )
+        try:
+            steps = [step for step in self.steps.values() if step.kind is not StepKind.COMPENSATION]
+            if self.task.incarnation > 1:
+                self.earlier = Record(steps, self.task.branched_at)
+            self.fresh, self.broken = replay(self.execution, steps, self._read_result, self.task.branched_at)
+        except InvalidInput as error:
+            reason = f"a recorded result does not fit the code: {error}"
+            self.broken = TaskFailure("replay", reason, code="replay", trace=trace_exception(error))
+        except Exception as error:
+            self._break_off(error)
+        if self.broken is not None:
+            self.execution.close()
+
+    def _break_off(self, error: Exception) -> None:
+        """Hold the task with its cause after its code or record made us fail; the caller goes on."""
+        self.error = error
+        self.broken = build_driving_failure(error)
+
+    def _read_result(self, step: StepRow, asked: RequestedStep | None = None) -> Any:
+        if step.state is StepState.FAILED:
+            return build_step_exception(step)
+        if asked is None and self.execution is not None:
+            asked = self.execution.asked.get(identify_step(step))
+        if asked is None or asked.call is None or step.result is None:
+            return None
+        return asked.call.step.signature.result(step.result)
+
+    def deliver(self, step: StepRow, at: Instant) -> None:
+        """Hand one recorded (or about to be recorded) result to the code."""
+        execution = self.execution
+        if execution is None or self.broken is not None:
+            return
+        identity = identify_step(step)
+        asked = execution.asked.get(identity)
+        if execution.end is None and (asked is None or asked.arguments != find_asked_arguments(step)):
+            if may_be_left(step, self.task.branched_at):
+                execution.set_aside(step, lambda: self._read_result(step), at)
+                return
+            self.broken = TaskFailure(
+                "replay", f"step {step.label} was recorded, but the code never asked for it", code="replay"
+            )
+            return
+        try:
+            self.fresh += execution.deliver(identity, self._read_result(step, asked), at)
+        except InvalidInput as error:
+            reason = f"a result does not fit the code: {error}"
+            self.broken = TaskFailure("replay", reason, code="replay", trace=trace_exception(error))
+        except Exception as error:
+            self._break_off(error)
+
+    def take_requests(self) -> list[RequestedStep]:
+        """Return the requests since the last call, without those that an earlier incarnation has answered."""
+        fresh, self.fresh = self.fresh, []
+        if self.earlier is None or self.execution is None:
+            return fresh
+        for asked in fresh:
+            if (why := self.earlier.disagreement(asked, self.execution.asks_for)) is not None:
+                self.broken = build_disagreement(why)
+                return []
+        return [asked for asked in fresh if self.earlier.is_to_be_opened(asked)]
+
+    def end(self) -> Returned | Raised | None:
+        """The end of the code: Returned (with ``output`` set) or Raised; None while it goes on."""
+        if self.broken is not None:
+            return Raised(self.broken)
+        end = None if self.execution is None else self.execution.end
+        if end is None or isinstance(end, Raised) or self.output is not None:
+            return end
+        assert self.code is not None
+        try:
+            self.output = self.code.encode_output(end.value)
+        except InvalidInput as error:
+            reason = f"the workflow's output cannot be recorded: {error}"
+            return Raised(TaskFailure("bug", reason, code="unrecordable_output", trace=trace_exception(error)))
+        return end
+
+    # --- newer rows
+    def begin(self, loaded: Loaded) -> None:
+        """Take the rows of the task's start, in which the first requests of its code are recorded."""
+        assert self.execution is not None
+        assert loaded.task.started_at is not None
+        self.task, self.convoy = loaded.task, loaded.convoy
+        self.steps = {step.step_no: step for step in loaded.steps}
+        self.execution.now = loaded.task.started_at
+
+    def catch_up(self, record: Loaded) -> bool:
+        """Go on from a newer record. False: that must be run from its start, and this is of no use any more."""
+        execution = self.execution
+        if self.is_ahead_of_record or self.broken is not None or execution is None or execution.end is not None:
+            return False
+        unseen = find_new_results(self.task, self.steps, record)
+        if unseen is None or (self.convoy and self.convoy.value) != (record.convoy and record.convoy.value):
+            return False
+        self.task, self.convoy = record.task, record.convoy
+        self.steps = {step.step_no: step for step in record.life}
+        for step in unseen:
+            assert step.delivered_at is not None
+            self.deliver(step, step.delivered_at)
+        return self.broken is None
+
+    def close(self) -> None:
+        """Drop the code."""
+        if self.execution is not None:
+            self.execution.close()
+
+
+def build_no_code_failure(task: TaskRow) -> TaskFailure:
+    """Build the failure of a task that came to a process without its workflow."""
+    reason = f"workflow {task.workflow} is not in this App: register it, or give its old name with name="
+    return TaskFailure("bug", reason, code="no_code")
+
+
+def build_driving_failure(error: Exception) -> TaskFailure:
+    """Build the failure of a task whose code or record made driving it fail; it is a bug, so nothing is undone."""
+    reason = f"the task could not be driven: {error_text(error)}"
+    return TaskFailure("bug", reason, code="driving_failed", trace=trace_exception(error))

@@ -1,0 +1,499 @@
+"""The writer collects what one command changes: rows, and the events that tell of them.
+
+``core.transitions`` looks at the guards and says what happens; how that shows in rows and history stands here.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..commands import (
+    BeginUndo,
+    Compensate,
+    Dispatch,
+    Ending,
+    GaveUp,
+    Hold,
+    Keep,
+    NewStep,
+    NextUndo,
+    Outcome,
+    PlanUndo,
+    Process,
+    PutDown,
+    RetryAsked,
+    Succeeded,
+)
+from ..events import Event
+from ..events.step import (
+    CompensationFailedEvent,
+    CompensationReached,
+    CompensationRecorded,
+    RecoverApplied,
+    StepFailedEvent,
+    StepParked,
+    StepRecorded,
+    StepWithdrawn,
+    TimerFired,
+)
+from ..events.task import AlertOpened, TaskClaimed, TaskReleased, TaskTerminal, UndoBegun, UndoPlanned
+from ..history_chain import payload_hash
+from ..model import (
+    TASK_FORWARD,
+    TASK_OPEN,
+    AlertRow,
+    EditRow,
+    Instant,
+    StatusKind,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    Turn,
+    later,
+    step_number,
+)
+from .changes import Change, ConvoyChange, Rows
+from .states import StepEvent, TaskEvent, advance_step, advance_task
+from .statuses import STATUS_OF_END, publish_status
+from .step_events import build_dispatched, build_opened, build_reopened
+
+
+def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within: float) -> StepRow:
+    """Return the row of a request that a process has taken: its fence grows, its time begins."""
+    return replace(
+        step,
+        state=advance_step(step.state, StepEvent.TAKEN),
+        fence=step.fence + 1,
+        locked_by=process_no,
+        complete_by=later(now, complete_within),
+        wait_by=None,  # it bounds the wait for the first attempt only
+        taken=True,
+    )
+
+
+def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
+    """Give a free, due task to the process."""
+    claimed = replace(
+        task,
+        state=advance_task(task.state, TaskEvent.CLAIMED),
+        locked_by=process_no,
+        fence=task.fence + 1,
+        revision=task.revision + 1,
+        started_at=task.started_at or now,
+        unseen_since=now,
+    )
+    events: list[Event] = [TaskClaimed(claimed.fence, process_no, claimed.state, claimed.revision)]
+    statuses: list[StatusRow] = []
+    if task.started_at is None and task.state is TaskState.PENDING:
+        claimed = publish_status(claimed, "started", now, events, statuses)
+    return Change(claimed, [], [], events, [], statuses)
+
+
+class Writer:
+    """The changes of one command, as they are collected."""
+
+    def __init__(self, task: TaskRow, rows: Rows, now: Instant, process_no: int | None) -> None:
+        self.task = task
+        self.rows = rows
+        self.now = now
+        self.process_no = process_no
+        self.changed: dict[int, StepRow] = {}
+        self.opened: list[StepRow] = []
+        self.events: list[Event] = []
+        self.dispatches: list[Dispatch] = []
+        self.statuses: list[StatusRow] = []
+        self.alert: AlertRow | None = None
+        self.closes_alert = False
+        self.arguments: str | None = None
+        self.rewrites = False
+        self.convoy: ConvoyChange | None = None
+        self.edit: EditRow | None = None
+
+    def change(self) -> Change:
+        return Change(
+            self.task,
+            list(self.changed.values()),
+            self.opened,
+            self.events,
+            self.dispatches,
+            self.statuses,
+            self.alert,
+            self.closes_alert,
+            self.arguments,
+            self.rewrites,
+            self.convoy,
+            self.edit,
+        )
+
+    def step(self, step_no: int) -> StepRow | None:
+        return self.changed.get(step_no) or self.rows.step(step_no)
+
+    def set(self, **fields: Any) -> None:
+        if fields.get("turn", self.task.turn) is Turn.WAITING:
+            fields["not_before"] = None  # whose turn in its convoy has not come is due for nobody, whatever wakes it
+        self.task = replace(self.task, **fields)
+
+    def put(self, step: StepRow) -> None:
+        self.changed[step.step_no] = step
+
+    # --- steps
+    def record(self, step: StepRow, outcome: Outcome, at: Instant, fence: int) -> None:
+        """Record the end of an attempt. ``fence`` is the step's from now on."""
+        match outcome:
+            case Succeeded(result=result):
+                step = replace(step, in_doubt=False)  # whatever earlier tries did, now it has surely happened
+                self._result(step, StepState.COMPLETED, StepEvent.SUCCEEDED, at, fence, result=result, failure=None)
+            case GaveUp(failure=failure, in_doubt=in_doubt):
+                ended = replace(step, in_doubt=in_doubt)
+                if step.state is StepState.RUNNING:  # a request nobody took is no failed attempt
+                    self.set(failure_count=self.task.failure_count + 1)
+                    ended = replace(ended, failure_count=step.failure_count + 1)
+                text = msgspec.json.encode(failure).decode()
+                self._result(ended, StepState.FAILED, StepEvent.GAVE_UP, at, fence, result=None, failure=text)
+            case RetryAsked():
+                self._retry(step, outcome, fence)
+
+    def _result(
+        self,
+        step: StepRow,
+        state: StepState,
+        event: StepEvent,
+        at: Instant,
+        fence: int,
+        *,
+        result: str | None,
+        failure: str | None,
+    ) -> None:
+        assert advance_step(step.state, event) is state
+        number = self.task.result_count + 1
+        ended = replace(
+            step,
+            state=state,
+            fence=fence,
+            locked_by=None,
+            complete_by=None,
+            wait_by=None,
+            result=result,
+            failure=failure,
+            result_number=number,
+            delivered_at=at,
+            finished_at=self.now,
+        )
+        self.put(ended)
+        self.set(result_count=number, open_count=self.task.open_count - 1, lost_count=0)
+        is_undo = step.kind is StepKind.COMPENSATION
+        if failure is None:
+            recorded = CompensationRecorded if is_undo else StepRecorded
+            self.events.append(recorded(step.ordinal, number, payload_hash(result)))
+        else:
+            failed = CompensationFailedEvent if is_undo else StepFailedEvent
+            told = msgspec.Raw(failure.encode())
+            self.events.append(failed(step.ordinal, number, told, ended.in_doubt, ended.failure_count, fence))
+
+    def _retry(self, step: StepRow, outcome: RetryAsked, fence: int) -> None:
+        self.set(failure_count=self.task.failure_count + 1)
+        failure = msgspec.json.encode(outcome.failure)
+        fields: dict[str, Any] = {
+            "fence": fence,
+            "locked_by": None,
+            "complete_by": None,
+            "attempt": step.attempt + 1,
+            "failure_count": step.failure_count + 1,
+            "in_doubt": outcome.in_doubt,
+            "failure": failure.decode(),
+        }
+        # Once the undo began, or a person is asked, no forward step runs again: the attempt's end is the step's. A
+        # compensation of a task that is held stays open for the person who repairs it.
+        if self.may_run_again(step):
+            state = advance_step(step.state, StepEvent.RETRY_ASKED)
+            self.put(replace(step, **fields, state=state, not_before=self.start_unless_paused(outcome.not_before)))
+            what = "cool_off" if outcome.cool_off else "retry"
+        else:
+            self.put(self.close_step(replace(step, **fields)))
+            what = "error"
+        self.events.append(
+            RecoverApplied(
+                step=step.ordinal,
+                what=what,
+                fence=fence,
+                failure_count=step.failure_count + 1,
+                not_before=outcome.not_before,
+                in_doubt=outcome.in_doubt,
+                failure=msgspec.Raw(failure),
+            )
+        )
+
+    def start_unless_paused(self, at: Instant) -> Instant | None:
+        """Return the instant from which a request may be taken; None while the task is paused."""
+        return at if self.task.paused_at is None else None
+
+    def may_run_again(self, step: StepRow) -> bool:
+        if self.task.turn is Turn.WAITING:
+            return False  # in its convoy another is at work: whatever it still needs it asks for in its turn
+        return self.task.state in (TASK_FORWARD if step.kind is StepKind.STEP else TASK_OPEN)
+
+    def close_step(self, step: StepRow) -> StepRow:
+        """Close a step that was pending or running and will not be taken again as things stand; returns its row."""
+        if step.kind is not StepKind.TIMER:
+            self.set(open_count=self.task.open_count - 1)
+        if step.kind is StepKind.COMPENSATION:
+            self.events.append(StepParked(step.ordinal, step.in_doubt))
+            return replace(step, state=advance_step(step.state, StepEvent.PARKED), wait_by=None, finished_at=None)
+        if step.kind is StepKind.STEP:
+            self.events.append(StepWithdrawn(step.ordinal, step.in_doubt))
+        return replace(step, state=advance_step(step.state, StepEvent.WITHDRAWN), wait_by=None, finished_at=self.now)
+
+    def fire(self, step: StepRow, at: Instant) -> None:
+        """Fire a timer; that is a result too."""
+        number = self.task.result_count + 1
+        fired = replace(
+            step,
+            state=advance_step(step.state, StepEvent.FIRED),
+            result="null",
+            result_number=number,
+            delivered_at=at,
+            finished_at=self.now,
+        )
+        self.put(fired)
+        self.set(result_count=number)
+        self.events.append(TimerFired(step.ordinal, number))
+
+    def open(self, new: NewStep, state: StepState = StepState.PENDING) -> None:
+        if new.reopens is not None:
+            self._reopen(new, new.reopens)
+            return
+        ordinal = self.task.opened_count + 1
+        is_timer = new.kind is StepKind.TIMER
+        step = StepRow(
+            step_no=step_number(self.task.task_no, ordinal),
+            task_no=self.task.task_no,
+            ordinal=ordinal,
+            kind=new.kind,
+            name=new.name,
+            key=new.key,
+            agent=new.agent,
+            state=state,
+            priority=self.task.priority,
+            arguments=new.arguments,
+            policy=new.policy,
+            idempotency_key=new.idempotency_key,
+            pivot=new.pivot,
+            effect_free=new.effect_free,
+            compensation=new.compensation,
+            undoes=new.undoes,
+            undo=new.undo,
+            attempt=1,
+            failure_count=0,
+            lost_count=0,
+            taken=False,
+            in_doubt=False,
+            fence=0,
+            locked_by=None,
+            not_before=new.fire_at if is_timer else self.now,
+            complete_by=None,
+            wait_by=None if new.wait_within is None else later(self.now, new.wait_within),
+            result=None,
+            failure=None,
+            result_number=None,
+            delivered_at=None,
+            opened_at=self.now,
+            finished_at=None,
+            app=self.task.app,
+        )
+        is_open = not is_timer and state is StepState.PENDING
+        self.set(opened_count=ordinal, open_count=self.task.open_count + is_open)
+        self.events.append(build_opened(step))
+        self.opened.append(step)
+        if new.take:
+            self.opened[-1] = self._dispatch(step, new.complete_within)
+
+    def _reopen(self, new: NewStep, step_no: int) -> None:
+        """Reopen a step that was withdrawn or set back, because the code of a resubmitted task asks for it again.
+
+        Key and arguments are the row's (a person may have edited them), the policy is the code's of today.
+        """
+        before = self.step(step_no)
+        assert before is not None
+        is_timer = before.kind is StepKind.TIMER
+        step = replace(
+            before,
+            state=advance_step(before.state, StepEvent.REOPENED),
+            agent=new.agent,
+            policy=new.policy,
+            pivot=new.pivot,
+            effect_free=new.effect_free,
+            compensation=new.compensation,
+            not_before=before.not_before if is_timer else self.now,
+            wait_by=None if new.wait_within is None or before.taken else later(self.now, new.wait_within),
+            finished_at=None,
+        )
+        if not is_timer:
+            self.set(open_count=self.task.open_count + 1)
+        self.rewrites = True
+        self.events.append(build_reopened(step))
+        self.put(self._dispatch(step, new.complete_within) if new.take else step)
+
+    def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
+        assert self.process_no is not None
+        running = begin_attempt(step, self.process_no, self.now, complete_within)
+        self.events.append(build_dispatched(running))
+        self.dispatches.append(Dispatch(running, self.task.task_id, self.now, self.task.lost_count))
+        return running
+
+    def withdraw_pending(self) -> None:
+        """Withdraw timers and requests that nobody has taken; attempts that run go on to their end."""
+        # A failed step that a person answers has two results, so the counts alone do not tell.
+        each_has_its_result = self.task.opened_count == self.task.result_count and not self.task.open_count
+        if self.task.incarnation == 1 and each_has_its_result:
+            return
+        for step in self.rows.open_steps(self.task.task_no):
+            now_as = self.changed.get(step.step_no, step)
+            if now_as.state is StepState.PENDING:
+                self.put(self.close_step(now_as))
+        self.opened = [self.close_step(step) if step.state is StepState.PENDING else step for step in self.opened]
+
+    # --- the task
+    def wake_task(self) -> None:
+        """Wake the task after something came while nobody, or another process, drives it."""
+        if self.task.state in TASK_OPEN:
+            self.set(
+                not_before=self.now if self.task.locked_by is None else self.task.not_before,
+                unseen_since=self.task.unseen_since or self.now,
+            )
+
+    def release(self, not_before: Instant | None, why: str) -> None:
+        self.set(locked_by=None, fence=self.task.fence + 1, not_before=not_before, unseen_since=None)
+        self.events.append(TaskReleased(self.task.fence, self.task.not_before, why))
+
+    def end(self, state: TaskState, *, output: str | None = None, failure: TaskFailure | None = None) -> None:
+        if failure is not None and state is TaskState.ERROR:
+            failure = replace(failure, results=self.task.result_count)
+        text = None if failure is None else msgspec.json.encode(failure)
+        self.set(
+            state=state,
+            output=output,
+            failure=self.task.failure if text is None else text.decode(),
+            ended_at=self.now,
+            locked_by=None,
+            fence=self.task.fence + 1,
+            not_before=None,
+            unseen_since=None,
+            paused_at=None,
+        )
+        told = msgspec.UNSET if text is None else msgspec.Raw(text)
+        self.events.append(TaskTerminal(state, self.task.fence, payload_hash(output), told))
+        if state is TaskState.ERROR:
+            assert failure is not None
+            self.open_alert(failure)
+        self.publish(STATUS_OF_END[state], failure=failure, output=output)
+
+    def open_alert(self, failure: TaskFailure) -> None:
+        """Open an alert for people."""
+        task = self.task
+        self.events.append(AlertOpened(failure.kind))
+        self.alert = AlertRow(
+            no=0,
+            task_no=task.task_no,
+            task_id=task.task_id,
+            workflow=task.workflow,
+            incarnation=task.incarnation,
+            cause=failure.kind,
+            reason=failure.reason,
+            step=failure.step,
+            code=failure.code,
+            opened_at=self.now,
+            closed_at=None,
+            told=(),
+            attempts=0,
+            next_at=self.now,
+            error="",
+            trace=msgspec.json.encode(failure.trace).decode() if failure.trace else None,
+        )
+
+    def publish(self, kind: StatusKind, *, failure: TaskFailure | None = None, output: str | None = None) -> None:
+        """Tell the submitter's reply queue, if it named one, in the same commit."""
+        self.task = publish_status(
+            self.task, kind, self.now, self.events, self.statuses, failure=failure, output=output
+        )
+
+    def hold(self, failure: TaskFailure, planned: Iterable[NewStep] = ()) -> None:
+        advance_task(self.task.state, TaskEvent.HELD)
+        self.withdraw_pending()
+        first = self.task.opened_count + 1
+        for new in planned:
+            self.open(new, StepState.PLANNED)
+        if self.task.opened_count >= first:
+            self.events.append(UndoPlanned(tuple(range(first, self.task.opened_count + 1))))
+        self.end(TaskState.ERROR, failure=failure)
+
+    def begin_undo(self, failure: TaskFailure) -> None:
+        self.withdraw_pending()
+        text, state = msgspec.json.encode(failure), advance_task(self.task.state, TaskEvent.UNDO_BEGUN)
+        self.set(state=state, failure=text.decode(), undoing=True, ended_at=None)
+        self.events.append(UndoBegun(msgspec.Raw(text)))
+        self.publish("failed", failure=failure)
+
+    def undo_or_end(self, failure: TaskFailure) -> None:
+        """Begin the undo. A task that waits for its turn in a convoy and has done nothing is at its end with that."""
+        if self.task.turn is Turn.WAITING and self.task.opened_count == self.task.past_count:
+            self.finish(Compensate(failure))
+        else:
+            self.begin_undo(failure)
+
+    def plan_undo(self, failure: TaskFailure, planned: tuple[NewStep, ...]) -> None:
+        if self.task.state is not TaskState.COMPENSATING:
+            self.begin_undo(failure)
+        self.set(failure=msgspec.json.encode(failure).decode())
+        first = self.task.opened_count + 1
+        position = len(self.opened)
+        for index, one in enumerate(planned):
+            self.open(replace(one, take=False), StepState.PENDING if index == 0 else StepState.PLANNED)
+        self.events.append(UndoPlanned(tuple(range(first, first + len(planned)))))
+        if planned[0].take:  # only now: the plan stands before its first action, also in the history
+            self.opened[position] = self._dispatch(self.opened[position], planned[0].complete_within)
+
+    def next_undo(self, ending: NextUndo) -> None:
+        step = self.step(ending.step_no)
+        assert step is not None
+        wait_by = None if ending.wait_within is None else later(self.now, ending.wait_within)
+        reached = replace(step, state=advance_step(step.state, StepEvent.REACHED), not_before=self.now, wait_by=wait_by)
+        self.set(open_count=self.task.open_count + 1)
+        self.events.append(CompensationReached(step.ordinal))
+        self.put(self._dispatch(reached, ending.complete_within) if ending.take else reached)
+
+    def finish(self, ending: Ending) -> None:
+        match ending:
+            case Keep():
+                self.set(unseen_since=None)
+            case PutDown(not_before=not_before):
+                if not_before is None and self.task.state is TaskState.COMPENSATING and not self.task.open_count:
+                    not_before = self.now  # nothing is open that could wake it: an undo never sleeps for ever
+                self.release(not_before, "put_down")
+            case Process(output=output):
+                advance_task(self.task.state, TaskEvent.ENDED)
+                self.withdraw_pending()  # timers nobody waits for any more; steps are closed, by the guard
+                self.end(TaskState.PROCESSED, output=output)
+            case BeginUndo(failure=failure):
+                self.begin_undo(failure)
+                self.set(unseen_since=None)
+            case PlanUndo(failure=failure, planned=planned):
+                self.plan_undo(failure, planned)
+                self.set(unseen_since=None)
+            case NextUndo():
+                self.next_undo(ending)
+                self.set(unseen_since=None)
+            case Compensate(failure=failure):
+                if self.task.state is not TaskState.COMPENSATING:
+                    self.begin_undo(failure)
+                advance_task(self.task.state, TaskEvent.UNDONE)
+                self.end(TaskState.COMPENSATED, failure=failure)
+            case Hold(failure=failure, planned=planned, may_go_forward=may_go_forward):
+                self.hold(failure, planned)
+                if may_go_forward:
+                    self.set(undoing=False)

@@ -1,0 +1,1 @@
+"""Declarations of steps and workflows, and the functions that workflow code may call."""

@@ -1,0 +1,73 @@
+"""Functions that workflow code may call besides its steps. All their results are recorded, or follow from the record."""
+
+import random as random_module
+import uuid as uuid_module
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ..codec import decoder, encode
+from ..errors import ArrieroError
+from ..policies import Duration, seconds
+from .steps import WorkflowRun, current_run
+
+T = TypeVar("T")
+
+
+def _run(what: str) -> WorkflowRun:
+    run = current_run()
+    if run is None:
+        raise ArrieroError(f"{what} works only inside a workflow")
+    return run
+
+
+async def sleep(d: Duration) -> None:
+    """Wait, for seconds or months; a sleeping task costs no memory and survives every restart.
+
+    Args:
+        d: seconds or timedelta, 0 or more.
+    """
+    await _run("arriero.sleep").open_timer(seconds(d, "arriero.sleep"))
+
+
+def now() -> datetime:
+    """The time in UTC: when the result delivered last was recorded, so every replay sees the same."""
+    return _run("arriero.now").current_time()
+
+
+def uuid() -> uuid_module.UUID:
+    """A random UUID, the same in every replay."""
+    return _run("arriero.uuid").uuid()
+
+
+def random() -> random_module.Random:
+    """A source of chance, the same in every replay; each call gives another one."""
+    return _run("arriero.random").random()
+
+
+def convoy_state(of: type[T]) -> T | None:
+    """State kept for this task's convoy, such as a customer's running total; None if nothing is kept, or there is no convoy.
+
+    It is read when the task's turn comes and stays the same until its end, also over crashes: nobody else of the key is at
+    work. A task that a person brought back reads it anew.
+
+    Args:
+        of: the type to read it as; what was kept must fit.
+    Raises: InvalidInput - what is kept does not fit; that holds the task.
+    """
+    text = _run("arriero.convoy_state").convoy_state
+    if text is None:
+        return None
+    value: T = decoder(of, "arriero.convoy_state")(text)
+    return value
+
+
+def keep_convoy_state(value: Any) -> None:
+    """Keep state of this task's convoy for the tasks after it. It is written in the commit that makes this one processed.
+
+    A task that is undone or held keeps nothing. In a task without a convoy this does nothing.
+
+    Args:
+        value: anything that has a JSON form; the last one kept counts.
+    Raises: InvalidInput - it cannot be recorded.
+    """
+    _run("arriero.keep_convoy_state").keep_convoy_state(encode(value, "the convoy's state"))

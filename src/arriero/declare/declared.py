@@ -1,0 +1,38 @@
+"""The base of everything that a decorator makes of a user's function."""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Self, cast
+
+from .. import codec
+from ..errors import DefinitionError, InvalidInput
+
+_PACKAGE = __name__.rpartition(".")[0]
+
+
+def choose_name(given: str | None, function: Callable[..., Any], what: str) -> str:
+    """The name that a definition is kept under: the one given, else the function's. Raises DefinitionError."""
+    try:
+        return codec.check_id(given if given is not None else getattr(function, "__name__", ""), f"name of {what}")
+    except InvalidInput as error:
+        raise DefinitionError(str(error)) from error
+
+
+def caller_scope() -> Mapping[str, Any]:
+    """Names where the user's decorator stands, so that types defined inside a function resolve."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").rpartition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return frame.f_locals
+
+
+class Declared:
+    """The definition that a decorator makes of a function. ``help()`` and editors show it as its author wrote it."""
+
+    def _show_as(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(cast(Any, self), function, updated=())  # its attributes stay its own
+
+    def __get__(self, instance: object, owner: type | None = None) -> Self:
+        """Return itself as an attribute of a class. This method makes ``help()`` show the definition as a function."""
+        return self

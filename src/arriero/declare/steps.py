@@ -1,0 +1,412 @@
+"""Agents, their steps, and the call values of steps. Nothing is opened or read here."""
+
+import asyncio
+import inspect
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from datetime import datetime
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from .. import codec
+from ..errors import ArrieroError, DefinitionError, InvalidInput
+from ..policies import Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from .attempt import Attempt, Undo
+from .calls import CallValue
+from .declared import Declared, caller_scope, choose_name
+from .resources import Resource
+from .signature import Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+DEFAULT_RETRY = Retry()
+DEFAULT_SUPERVISION = Supervision()
+COMPLETE_WITHIN = 30.0
+MAX_IN_FLIGHT_MAX = 100_000
+
+
+class StepOptions(msgspec.Struct, frozen=True):
+    """Changes of one call by ``options()``; None leaves what the definition says."""
+
+    key: str | None = None
+    complete_within: float | None = None
+    wait_within: float | None = None
+    retry: Retry | None = None
+    supervision: Supervision | None = None
+    pivot: bool | None = None
+
+
+NO_OPTIONS = StepOptions()
+
+
+class WorkflowRun(Protocol):
+    """The running workflow, as a call value sees it (core.replay implements it)."""
+
+    def note_created(self, call: "StepCall[Any]") -> None: ...
+    def note_replaced(self, call: "StepCall[Any]", by: "StepCall[Any]") -> None: ...
+    def open(self, call: "StepCall[Any]") -> "asyncio.Future[Any]": ...
+    def open_timer(self, seconds: float) -> "asyncio.Future[Any]": ...
+    def current_time(self) -> "datetime": ...
+    def random(self) -> "random.Random": ...
+    def uuid(self) -> "uuid.UUID": ...
+    @property
+    def convoy_state(self) -> str | None: ...
+    def keep_convoy_state(self, text: str) -> None: ...
+
+
+def current_run() -> WorkflowRun | None:
+    """The workflow whose code is running right now; None outside of one."""
+    return getattr(asyncio._get_running_loop(), "workflow_run", None)
+
+
+class StepCall(CallValue[R_co]):
+    """A step with its arguments. Await it in a workflow, or submit it as a task of its own."""
+
+    __slots__ = ("__weakref__", "_awaited_before", "arguments", "changed", "number", "step")
+
+    def __init__(self, step: "Step[Any, R_co]", arguments: str, changed: StepOptions = NO_OPTIONS) -> None:
+        self._running = None  # without a call of the base: steps are called often
+        self.step = step
+        self.arguments = arguments
+        self.changed = changed
+        self.number = id(self)  # in workflow code: its place among the calls made there
+        self._awaited_before = False
+
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        complete_within: Duration | None = None,
+        wait_within: Duration | None = None,
+        retry: Retry | None = None,
+        supervision: Supervision | None = None,
+        pivot: bool | None = None,
+    ) -> "StepCall[R_co]":
+        """The same call with changes for this one time; what is not given stays.
+
+        Raises: InvalidInput for a bad key; DefinitionError for a bad duration or policy.
+        """
+        old = self.changed
+        changed = StepOptions(
+            key=old.key if key is None else codec.check_id(key, f"key of {self.step.name}"),
+            complete_within=old.complete_within
+            if complete_within is None
+            else seconds(complete_within, "complete_within", at_least=0.001),
+            wait_within=old.wait_within if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
+            retry=old.retry if retry is None else check_type(retry, Retry, "retry"),
+            supervision=old.supervision if supervision is None else check_type(supervision, Supervision, "supervision"),
+            pivot=old.pivot if pivot is None else check_type(pivot, bool, "pivot"),
+        )
+        call = StepCall(self.step, self.arguments, changed)
+        if (run := current_run()) is not None:
+            run.note_replaced(self, call)
+        return call
+
+    async def _run_call(self) -> R_co:
+        run = current_run()
+        if run is None:
+            name = self.step.name
+            raise ArrieroError(
+                f"{name}(...) is a call value and runs only inside a workflow: await it there, submit it as a task with "
+                f"app.submit({name}(...)), or call {name}.function(attempt, ...) in a test"
+            )
+        if self._awaited_before:  # a second step unasked could be a second charge; a coroutine refuses that too
+            raise ArrieroError(
+                f"a call value of {self.step.name} was awaited twice; call {self.step.name}(...) again for a second step"
+            )
+        self._awaited_before = True
+        result: R_co = await run.open(self)
+        return result
+
+    def __hash__(self) -> int:
+        """Hash by number, so that sets of calls (asyncio.as_completed) iterate alike in every replay."""
+        return self.number
+
+    def __repr__(self) -> str:
+        return f"<call of step {self.step.name}>"
+
+
+class Compensation:
+    """The compensation of a step."""
+
+    def __init__(self, function: Callable[..., Any], step: "Step[Any, Any]", policy: StepPolicy) -> None:
+        self.function = function
+        self.policy = policy
+        self.policy_text = msgspec.json.encode(policy).decode()
+        self.signature = Signature(function, f"compensation of {step.name}", given=1, scope=caller_scope())
+        self.is_async = inspect.iscoroutinefunction(function)
+
+
+class Step(Declared, Generic[P, R]):
+    """A step of an Agent. Calling it gives a call value, from all its arguments but the first, the Attempt."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        agent: "Agent",
+        name: str | None,
+        policy: StepPolicy,
+        supervision: Supervision | None,
+        pivot: bool,
+        effect_free: bool,
+    ) -> None:
+        self.name = choose_name(name, function, "a step")
+        self.agent = agent
+        self.policy = policy
+        self.supervision = supervision  # None: the workflow's attempts and rounds hold
+        self.pivot = pivot
+        self.effect_free = effect_free
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.signature = Signature(function, f"step {self.name}", given=1, scope=caller_scope())
+        self.undone_by: Compensation | None = None
+        self._show_as(function)
+        self._function = function
+
+    @property
+    def function(self) -> Callable[Concatenate[Attempt, P], Any]:
+        """The plain function, for tests."""
+        return self._function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[R]:
+        """Bind and check the arguments. Raises InvalidInput when they do not fit."""
+        call: StepCall[R] = StepCall(self, self.signature.bind(args, kwargs))
+        if (run := current_run()) is not None:
+            run.note_created(call)
+        return call
+
+    @overload
+    def compensation(
+        self, fn: Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]], /
+    ) -> Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]]: ...
+    @overload
+    def compensation(
+        self, fn: Callable[Concatenate[Undo[R], P], None], /
+    ) -> Callable[Concatenate[Undo[R], P], None]: ...
+    @overload
+    def compensation(
+        self, /, *, complete_within: Duration = ..., retry: Retry = ..., supervision: Supervision = ...
+    ) -> "CompensationDecorator[P, R]": ...
+    def compensation(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        complete_within: Duration = COMPLETE_WITHIN,
+        retry: Retry = DEFAULT_RETRY,
+        supervision: Supervision = DEFAULT_SUPERVISION,
+    ) -> Any:
+        """Declare how this step is undone: decorates a function whose first parameter is the ``Undo``.
+
+        arriero calls it, with the step's own arguments, also after a crash.
+
+        Args:
+            fn: the function, async or plain.
+            complete_within: seconds or timedelta that one attempt of it may take, 30 by default.
+            retry: tries inside one attempt, and the delays between them.
+            supervision: attempts and rounds; when they are spent, the task is held.
+        Returns: the function itself.
+        Raises: DefinitionError - a second one, parameters other than the step's, or ``then`` in its supervision.
+        """
+        if check_type(supervision, Supervision, "supervision").then != DEFAULT_SUPERVISION.then:
+            raise DefinitionError(
+                f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task"
+            )
+        policy = StepPolicy(
+            seconds(complete_within, "complete_within", at_least=0.001),
+            None,
+            check_type(retry, Retry, "retry"),
+            supervision,
+        )
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if self.undone_by is not None:
+                raise DefinitionError(
+                    f"step {self.name} has a compensation already: {self.undone_by.function.__qualname__}"
+                )
+            wanted, found = (list(inspect.signature(f).parameters)[1:] for f in (self._function, function))
+            if wanted != found:
+                raise DefinitionError(
+                    f"compensation of {self.name} takes ({', '.join(found)}); it gets the step's own arguments: ({', '.join(wanted)})"
+                )
+            self.undone_by = Compensation(function, self, policy)
+            return function
+
+        return declare if fn is None else declare(fn)
+
+    def __repr__(self) -> str:
+        policy = self.policy
+        limits = f"up to {policy.calls_max} calls, each attempt within {policy.complete_within:g} s"
+        return f"<step {self.name} of Agent {self.agent.name}: {limits}>"
+
+
+class AsyncStep(Step[P, R]):
+    """A step written as ``async def``."""
+
+    @property
+    def function(self) -> Callable[Concatenate[Attempt, P], Coroutine[Any, Any, R]]:
+        """The plain function, for tests."""
+        return self._function
+
+
+class SyncStep(Step[P, R]):
+    """A step written as a plain function; it runs in a thread."""
+
+    @property
+    def function(self) -> Callable[Concatenate[Attempt, P], R]:
+        """The plain function, for tests."""
+        return self._function
+
+
+class CompensationDecorator(Generic[P, R]):
+    """The decorator that ``step.compensation(...)`` with options returns."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]], /
+    ) -> Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Undo[R], P], None], /) -> Callable[Concatenate[Undo[R], P], None]: ...
+    def __call__(self, fn: Any, /) -> Any:
+        raise NotImplementedError  # only its type is used: compensation() returns a plain function
+
+
+class StepDecorator:
+    """The decorator that ``agent.step(...)`` with options returns."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any]], Step[Any, Any]]) -> None:
+        self._declare = declare
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Attempt, P], Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]  # async first
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Attempt, P], R], /) -> SyncStep[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any:
+        return self._declare(fn)
+
+
+class Agent:
+    """The object for one remote service: its steps, deadlines, limits and resources.
+
+    Args:
+        name: 1 to 255 characters.
+        max_in_flight: attempts at once in one process.
+    """
+
+    def __init__(self, name: str, *, max_in_flight: int = 10) -> None:
+        try:
+            self.name = codec.check_id(name, "name of an Agent")
+        except InvalidInput as error:
+            raise DefinitionError(str(error)) from error
+        if (
+            isinstance(max_in_flight, bool)
+            or not isinstance(max_in_flight, int)
+            or not 1 <= max_in_flight <= MAX_IN_FLIGHT_MAX
+        ):
+            raise DefinitionError(
+                f"Agent {name}: max_in_flight is {max_in_flight!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}"
+            )
+        self.max_in_flight = max_in_flight
+        self.steps: dict[str, Step[Any, Any]] = {}
+        self.resources: list[Resource[Any]] = []
+
+    @overload
+    def step(self, fn: Callable[Concatenate[Attempt, P], Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]  # async first
+    @overload
+    def step(self, fn: Callable[Concatenate[Attempt, P], R], /) -> SyncStep[P, R]: ...
+    @overload
+    def step(
+        self,
+        /,
+        *,
+        name: str = ...,
+        complete_within: Duration = COMPLETE_WITHIN,
+        wait_within: Duration | None = None,
+        retry: Retry = ...,
+        supervision: Supervision = ...,
+        pivot: bool = False,
+        effect_free: bool = False,
+    ) -> StepDecorator: ...
+    def step(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        complete_within: Duration = COMPLETE_WITHIN,
+        wait_within: Duration | None = None,
+        retry: Retry = DEFAULT_RETRY,
+        supervision: Supervision | None = None,
+        pivot: bool = False,
+        effect_free: bool = False,
+    ) -> Any:
+        """Declare a step: decorates a function, async or plain, whose first parameter is the ``Attempt``.
+
+        With or without options: ``@agent.step`` and ``@agent.step(complete_within=10)``.
+
+        Args:
+            fn: the function. A plain one runs in a thread.
+            name: kept in the store, 1 to 255 characters; give it when you rename the function. The function's by default.
+            complete_within: seconds or timedelta that one attempt may take, 30 by default; a later answer never counts.
+            wait_within: seconds or timedelta that a request may wait for an Agent before its first attempt; None: without
+                limit.
+            retry: tries inside one attempt, and the delays between them; 3 by default, after 0.2 s and more.
+            supervision: attempts, rounds, and what follows when they are spent: ``then="compensate"`` or ``"hold"``. None:
+                the workflow's holds.
+            pivot: once completed or in doubt, the task is never undone.
+            effect_free: leaves no trace, so that an attempt in doubt needs no undo.
+        Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is the
+            plain function, for tests.
+        Raises: DefinitionError - a name that is taken or unfit, a parameter that has no name or no JSON type, or an option
+            that cannot work.
+        """
+        policy = StepPolicy(
+            seconds(complete_within, "complete_within", at_least=0.001),
+            None if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
+            check_type(retry, Retry, "retry"),
+            DEFAULT_SUPERVISION if supervision is None else check_type(supervision, Supervision, "supervision"),
+        )
+        check_type(pivot, bool, "pivot")
+        check_type(effect_free, bool, "effect_free")
+
+        def declare(function: Callable[..., Any]) -> Step[Any, Any]:
+            kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
+            step: Step[Any, Any] = kind(
+                function,
+                agent=self,
+                name=name,
+                policy=policy,
+                supervision=supervision,
+                pivot=pivot,
+                effect_free=effect_free,
+            )
+            if step.name in self.steps:
+                raise DefinitionError(
+                    f"Agent {self.name} has a step {step.name} already; give one of them another name="
+                )
+            self.steps[step.name] = step
+            return step
+
+        return StepDecorator(declare) if fn is None else declare(fn)
+
+    @overload
+    def resource(self, fn: Callable[[], AsyncIterator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, fn: Callable[[], Iterator[T]], /) -> Resource[T]: ...
+    def resource(self, fn: Any, /) -> Any:
+        """Declare a resource that the Agent's steps share: decorates a function that yields it once, async or plain.
+
+        It is opened before the first attempt in each process that hosts the Agent, and closed after the drain. Calling the
+        resource inside a step gives what was yielded. Raises DefinitionError - the function does not yield.
+        """
+        resource: Resource[Any] = Resource(fn, self.name)
+        self.resources.append(resource)
+        return resource
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name}: {len(self.steps)} steps, {self.max_in_flight} in flight>"

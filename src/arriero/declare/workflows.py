@@ -1,0 +1,140 @@
+"""Workflows and their call values."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from ..errors import DefinitionError, NotYetBuilt
+from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy, Duration, Supervision, TaskPolicy, check_type, seconds
+from .calls import CallValue
+from .declared import Declared, caller_scope, choose_name
+from .signature import Signature
+from .steps import DEFAULT_SUPERVISION, current_run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class WorkflowCall(CallValue[R_co]):
+    """A workflow with its arguments: submit it."""
+
+    __slots__ = ("arguments", "workflow")
+
+    def __init__(self, workflow: "Workflow[Any, R_co]", arguments: str) -> None:
+        super().__init__()
+        self.workflow = workflow
+        self.arguments = arguments
+
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        task_id: str | None = None,
+        convoy: str | None = None,
+        priority: int | None = None,
+    ) -> "WorkflowCall[R_co]":
+        """For child tasks. Raises: NotYetBuilt - this release has none; submit the workflow instead."""
+        raise NotYetBuilt("child tasks come with a later release; submit each workflow with app.submit(..., task_id=)")
+
+    async def _run_call(self) -> R_co:
+        name = self.workflow.name
+        if current_run() is not None:
+            raise NotYetBuilt(
+                f"{name}(...) was awaited in a workflow: child tasks come with a later release; await its steps instead"
+            )
+        raise DefinitionError(
+            f"{name}(...) is a call value: start it with app.submit({name}(...)), then await task.result()"
+        )
+
+    def __repr__(self) -> str:
+        return f"<call of workflow {self.workflow.name}>"
+
+
+class Workflow(Declared, Generic[P, R]):
+    """A workflow. Calling it gives a call value to submit."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        complete_within: float | None,
+        supervision: Supervision | None,
+        convoy_policy: ConvoyPolicy | None = None,
+    ) -> None:
+        self.name = choose_name(name, function, "a workflow")
+        if not inspect.iscoroutinefunction(function):
+            raise DefinitionError(f"workflow {self.name} must be an `async def`: it awaits its steps")
+        self.signature = Signature(function, f"workflow {self.name}", given=0, scope=caller_scope())
+        self.supervision = supervision or DEFAULT_SUPERVISION
+        self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy or DEFAULT_CONVOY_POLICY)
+        self.policy_text = msgspec.json.encode(self.policy).decode()
+        self._show_as(function)
+        self._function = function
+
+    @property
+    def function(self) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The plain function."""
+        return self._function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowCall[R]:
+        """Bind and check the arguments. Raises InvalidInput when they do not fit."""
+        return WorkflowCall(self, self.signature.bind(args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+
+class WorkflowDecorator:
+    """The decorator that ``workflow(...)`` with options returns."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any]], Workflow[Any, Any]]) -> None:
+        self._declare = declare
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]:
+        return self._declare(fn)
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *,
+    name: str = ...,
+    complete_within: Duration = ...,
+    supervision: Supervision = ...,
+    convoy_policy: ConvoyPolicy = ...,
+) -> WorkflowDecorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    complete_within: Duration | None = None,
+    supervision: Supervision | None = None,
+    convoy_policy: ConvoyPolicy | None = None,
+) -> Any:
+    """Declare a workflow: an ``async def`` whose awaits of steps are recorded.
+
+    Args:
+        name: kept in the store; give it when you rename the function.
+        complete_within: seconds the whole task may take, counted from submission.
+        supervision: attempts and rounds for steps without their own; ``then`` for the task.
+        convoy_policy: what its convoys do when their head fails for good, and when a sequence number is missing.
+    Raises: DefinitionError.
+    """
+    limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)
+    if supervision is not None:
+        check_type(supervision, Supervision, "supervision")
+    if convoy_policy is not None:
+        check_type(convoy_policy, ConvoyPolicy, "convoy_policy")
+
+    def declare(function: Callable[..., Any]) -> Workflow[Any, Any]:
+        return Workflow(
+            function, name=name, complete_within=limit, supervision=supervision, convoy_policy=convoy_policy
+        )
+
+    return WorkflowDecorator(declare) if fn is None else declare(fn)

@@ -1,0 +1,142 @@
+"""Events of a convoy: those of whose turn it is stand in the histories of its tasks, the others in a stream of its own.
+
+Except for ``ConvoyPlaced`` they carry a ``number`` that counts all events of one convoy, in both kinds of streams.
+"""
+
+from msgspec import UNSET, Raw, UnsetType
+
+from ..model import Instant
+from .base import HistoryEvent
+
+
+class ConvoyPlaced(HistoryEvent, frozen=True, tag="convoy.placed"):
+    """A task was submitted to a convoy.
+
+    Args:
+        place: in the order of commits, from 1.
+        rank: by which the convoy is ordered: the place, or the producer's sequence.
+        end: the task is the last one.
+        refused: it came with a ledger, and the convoy takes it no more.
+        numbered: the sequence of a refused one, which counts for nothing.
+    """
+
+    convoy: int
+    key: str
+    place: int
+    rank: int
+    sequence: int | None = None
+    end: bool = False
+    refused: bool = False
+    numbered: int | None = None
+
+
+class NumberedEvent(HistoryEvent, frozen=True):
+    """Fields of all other events of a convoy."""
+
+    convoy: int
+    number: int
+
+
+# --- in the histories of its tasks
+class ConvoyOpened(NumberedEvent, frozen=True, tag="convoy.opened"):
+    """The task's turn begins. ``expected``: the convoy's next sequence after it."""
+
+    fence: int
+    rank: int
+    not_before: Instant
+    expected: int = 1
+
+
+class ConvoyClosed(NumberedEvent, frozen=True, tag="convoy.closed"):
+    """The task's turn is over. ``turn``: ``ended`` or ``set_aside``, the second with its reason."""
+
+    turn: str
+    fence: int
+    why: str | None = None
+
+
+class ConvoyStopped(NumberedEvent, frozen=True, tag="convoy.stopped"):
+    """The convoy stands still on the task, which is in error."""
+
+    fence: int
+    rank: int
+    expected: int
+    parked: bool
+
+
+class ConvoyMended(NumberedEvent, frozen=True, tag="convoy.mended"):
+    """The convoy goes on with the task it stood still on."""
+
+    fence: int
+
+
+class ConvoyReturned(NumberedEvent, frozen=True, tag="convoy.returned"):
+    """The task waits for its turn again. ``place_lost``: others have gone before it."""
+
+    rank: int
+    fence: int
+    place_lost: bool
+
+
+class ConvoyLeft(NumberedEvent, frozen=True, tag="convoy.left"):
+    """The task ended before its turn, with nothing done."""
+
+
+class ConvoySetAside(NumberedEvent, frozen=True, tag="convoy.set_aside"):
+    """The task was passed over before its turn. ``why``: ``late``, ``ledger`` or ``skip``."""
+
+    why: str
+
+
+class ConvoyMoved(NumberedEvent, frozen=True, tag="convoy.moved"):
+    """A person put the task before all others that wait."""
+
+    rank: int
+
+
+# --- in its own stream
+class ConvoyWaiting(NumberedEvent, frozen=True, tag="convoy.waiting"):
+    """Sequences from ``expected`` up to but without ``before`` are missing."""
+
+    expected: int
+    before: int
+
+
+class ConvoySkipped(NumberedEvent, frozen=True, tag="convoy.skipped"):
+    """The convoy goes on without the missing ones. ``why``: ``policy`` or ``person``."""
+
+    expected: int
+    before: int
+    why: str
+
+
+class ConvoyParked(NumberedEvent, frozen=True, tag="convoy.parked"):
+    """The convoy begins nothing until a person releases it."""
+
+    why: str
+
+
+class ConvoyAction(NumberedEvent, frozen=True, kw_only=True, tag="convoy.action"):
+    """A person carried out a verb on the convoy. ``policy``: of the verb ``set``, as JSON."""
+
+    verb: str
+    by: str
+    reason: str
+    before: str
+    policy: Raw | UnsetType = UNSET
+    after: str
+    fence: int
+
+
+EventOfTurn = (
+    ConvoyPlaced
+    | ConvoyOpened
+    | ConvoyClosed
+    | ConvoyStopped
+    | ConvoyMended
+    | ConvoyReturned
+    | ConvoyLeft
+    | ConvoySetAside
+    | ConvoyMoved
+)
+EventOfConvoy = ConvoyWaiting | ConvoySkipped | ConvoyParked | ConvoyAction

@@ -1,0 +1,115 @@
+"""Events of the store's own history: processes, leases, ledgers, Apps, and what was removed."""
+
+from .base import HistoryEvent
+
+
+class ProcessStarted(HistoryEvent, frozen=True, tag="process.started"):
+    """A process has begun. ``app``: empty if it names none."""
+
+    process: int
+    app: str = ""
+
+
+class ProcessRetired(HistoryEvent, frozen=True, tag="process.retired"):
+    """A process holds nothing any more. ``known_dead``: it was found dead, or ended; else it was silent for too long."""
+
+    process: int
+    known_dead: bool
+
+
+class LeaseGranted(HistoryEvent, frozen=True, tag="lease.granted"):
+    """A process leads, under a new term."""
+
+    lease: str
+    term: int
+    process: int
+
+
+class LeaseLost(HistoryEvent, frozen=True, tag="lease.lost"):
+    """A process gave its lease back, or let it run out."""
+
+    lease: str
+    term: int
+    process: int
+
+
+class EpochOpened(HistoryEvent, frozen=True, tag="epoch.opened"):
+    """The store was brought back from a copy: whoever worked on it before may not write any more."""
+
+    epoch: int
+    reason: str
+
+
+class AppRenamed(HistoryEvent, frozen=True, tag="app.renamed", rename={"from_app": "from"}):
+    """Tasks of one App are another's from now on. ``tasks``: how many."""
+
+    from_app: str
+    app: str
+    tasks: int
+    reason: str
+
+
+class LedgerOpenedEvent(HistoryEvent, frozen=True, tag="ledger.opened"):
+    """All tasks of a ledger are there from now on. ``accepted``: how many."""
+
+    ledger: str
+    digest: str
+    written: int
+    accepted: int
+    duplicates: int
+    aside: int
+
+
+class LedgerDiscarded(HistoryEvent, frozen=True, tag="ledger.discarded"):
+    """A ledger was removed before it was opened."""
+
+    ledger: str
+    written: int
+    reason: str
+
+
+class LedgerPurged(HistoryEvent, frozen=True, tag="ledger.purged"):
+    """A ledger was removed. ``erased``: link and hash of each row of this history whose events were erased for it."""
+
+    erased: tuple[tuple[int, str], ...]
+
+
+class TasksPurged(HistoryEvent, frozen=True, tag="tasks.purged"):
+    """Tasks were removed with their histories. ``heads``: one hash over the last link of each."""
+
+    count: int
+    heads: str
+
+
+class ConvoysPurged(HistoryEvent, frozen=True, tag="convoys.purged"):
+    """A convoy was removed with its history. ``heads``: hash of its last link."""
+
+    count: int
+    heads: str
+
+
+class StatusesDropped(HistoryEvent, frozen=True, tag="statuses.dropped"):
+    """Messages in reply queues were removed that nobody had read."""
+
+    count: int
+
+
+class Erased(HistoryEvent, frozen=True, tag="erased"):
+    """Stands in place of the events of a row that were removed; a ``LedgerPurged`` names the row."""
+
+
+EventOfStore = (
+    ProcessStarted
+    | ProcessRetired
+    | LeaseGranted
+    | LeaseLost
+    | EpochOpened
+    | AppRenamed
+    | LedgerOpenedEvent
+    | LedgerDiscarded
+    | LedgerPurged
+    | TasksPurged
+    | ConvoysPurged
+    | StatusesDropped
+    | Erased
+)

@@ -1,0 +1,191 @@
+"""Lists the verbs that a task allows as it stands, and the effect of each."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from ..commands import Operate
+from ..core.supervision import find_pivot, may_have_happened
+from ..core.undo import list_stuck_steps
+from ..core.verbs import find_verb_refusal, list_possible_verbs, list_steps_to_redo, may_edit_all
+from ..model import (
+    TASK_OPEN,
+    UNDO_PREFIX,
+    Instant,
+    Loaded,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskState,
+    Turn,
+    Verb,
+    seconds_between,
+)
+from ..verb_rules import VERB_RULES
+from .convoys import would_lose_its_place
+from .format import format_instant_and_age, format_step
+
+ANSWERS_TOLD_MAX = 5
+
+
+class AvailableAction(msgspec.Struct, frozen=True):
+    """A verb, and what it would do now; ``refused``: why it would be refused.
+
+    Args:
+        step: of ``answer``, as the verb wants it named.
+        options: that the verb needs beside who and why, as the command line writes them.
+    """
+
+    verb: Verb
+    does: str
+    step: str = ""
+    options: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def list_available_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    """The verbs that the task allows, and what each would do; also those that only this task refuses, with the reason."""
+    found: list[AvailableAction] = []
+    for verb in list_possible_verbs(loaded.task):
+        found += _ACTIONS[verb](loaded, now)
+    return sorted(found, key=lambda move: bool(move.refused))
+
+
+def _find_refusal(verb: Verb, loaded: Loaded, now: Instant, **what: object) -> str:
+    """Return why the verb would be refused; empty: it would be carried out."""
+    task = loaded.task
+    command = Operate(  # nobody's: it is judged and thrown away
+        actor="", verb=verb, task_no=task.task_no, incarnation=task.incarnation, by="-", reason="-"
+    )
+    refusal = find_verb_refusal(msgspec.structs.replace(command, **what), loaded, now)
+    return "" if refusal is None else refusal.detail
+
+
+def _single_action(verb: Verb, does: str, loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    return [AvailableAction(verb, does, refused=_find_refusal(verb, loaded, now))]
+
+
+def _resubmit(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    task, redo = loaded.task, list_steps_to_redo(loaded.task, loaded.life)
+    if task.state is TaskState.COMPENSATED:
+        does = f"runs it again from the beginning, in a new incarnation, under new keys{_describe_turn_after(loaded)}"
+        first = _single_action(Verb.RESUBMIT, does, loaded, now)
+        return [
+            *first,
+            AvailableAction(Verb.RESUBMIT, "the same with other arguments", options=("--arguments", "JSON")),
+        ]
+    if task.undoing:
+        still_open = _list_open_compensations(loaded)
+        does = f"goes on with the undo: {', '.join(still_open)}" if still_open else "goes on with the undo"
+        return _single_action(Verb.RESUBMIT, does + _describe_turn_after(loaded), loaded, now)
+    again = (
+        f"does again: {', '.join(step.label for step in redo)}"
+        if redo
+        else "runs its code again, over what is recorded"
+    )
+    found = _single_action(Verb.RESUBMIT, f"{again}; recorded results stay{_describe_turn_after(loaded)}", loaded, now)
+    if may_edit_all(task, loaded.life):
+        found.append(AvailableAction(Verb.RESUBMIT, "the same with other arguments", options=("--arguments", "JSON")))
+    for step in redo:
+        if not _find_refusal(Verb.RESUBMIT, loaded, now, step=step.ordinal, arguments=step.arguments):
+            at_step = ("--at-step", step.label) if len(redo) > 1 else ()
+            options = ("--arguments", "JSON", *at_step)
+            found.append(
+                AvailableAction(
+                    Verb.RESUBMIT, f"the same, {step.label} with other arguments under a new key", options=options
+                )
+            )
+    return found
+
+
+def _describe_turn_after(loaded: Loaded) -> str:
+    """Describe the turn that a task of a convoy waits for when it is reopened after its end."""
+    task, convoy = loaded.task, loaded.convoy
+    if convoy is None or task.state in TASK_OPEN or (task.turn is Turn.OPEN and convoy.parked_at is None):
+        return ""
+    lost = ", and its place is lost: others that came after it have gone before"
+    is_lost = would_lose_its_place(task, convoy)
+    return f"; it waits for its turn in convoy {convoy.key!r} first{lost * is_lost}"
+
+
+def _list_open_compensations(loaded: Loaded) -> list[str]:
+    return [s.label for s in loaded.life if s.kind is StepKind.COMPENSATION and s.state is not StepState.COMPLETED]
+
+
+def _describe_undo(loaded: Loaded) -> str:
+    """Describe what the undo would do."""
+    steps = [step for step in reversed(loaded.life) if step.kind is StepKind.STEP and step.compensation is not None]
+    names = [step.label for step in steps if step.state is StepState.COMPLETED or may_have_happened(step)]
+    stuck = list_stuck_steps(loaded.life)
+    stops = "; it stops in error if {} may have happened, for that has no compensation"
+    what = f"undoes what it did: {', '.join(names)}" if names else "ends it; no step that it did has a compensation"
+    return what + (stops.format(", ".join(step.label for step in stuck)) if stuck else "")
+
+
+def _compensate(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    return _single_action(Verb.COMPENSATE, _describe_undo(loaded) + _describe_turn_after(loaded), loaded, now)
+
+
+def _cancel(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    pivot = find_pivot(loaded.life)
+    if pivot is None:
+        return _single_action(Verb.CANCEL, _describe_undo(loaded), loaded, now)
+    does = f"stops it; past the pivot {pivot.label} nothing is undone, it is held in error"
+    return _single_action(Verb.CANCEL, does, loaded, now)
+
+
+def _extend(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    limit = loaded.task.complete_by
+    if limit is None:
+        return []  # it has no limit: nobody would think of it
+    within = max(seconds_between(now, limit), 0.0) + 1.0
+    does = f"moves its own limit, {format_instant_and_age(limit, now)}, to later"
+    refused = _find_refusal(Verb.EXTEND, loaded, now, within=within)
+    return [AvailableAction(Verb.EXTEND, does, options=("--within", "DURATION"), refused=refused)]
+
+
+def _answer(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    open_to_answer = [s for s in loaded.life if s.kind is not StepKind.TIMER and _may_be_answered(s)]
+    found: list[AvailableAction] = []
+    for step in open_to_answer[:ANSWERS_TOLD_MAX]:
+        found += _list_answers(step, loaded, now)
+    return found
+
+
+def _may_be_answered(step: StepRow) -> bool:
+    return step.state is not StepState.COMPLETED and (step.in_doubt or step.state is not StepState.WITHDRAWN)
+
+
+def _list_answers(step: StepRow, loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    is_undo = step.kind is StepKind.COMPENSATION
+    name = UNDO_PREFIX + step.label if is_undo else step.label
+    found: list[AvailableAction] = []
+    if not _find_refusal(Verb.ANSWER, loaded, now, step=step.ordinal, result="null"):
+        if is_undo:
+            found.append(AvailableAction(Verb.ANSWER, f"says that {step.label} was undone by hand", name))
+        else:
+            does = f"gives {step.label} its result by hand: it happened"
+            found.append(AvailableAction(Verb.ANSWER, does, name, ("--result", "JSON")))
+    if step.in_doubt and not _find_refusal(Verb.ANSWER, loaded, now, step=step.ordinal, did_not_happen=True):
+        does = f"says that {format_step(step)} did not happen: it is no longer in doubt"
+        found.append(AvailableAction(Verb.ANSWER, does, name, ("--did-not-happen",)))
+    return found
+
+
+def _pause(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    return _single_action(Verb.PAUSE, VERB_RULES[Verb.PAUSE, loaded.task.state].effect, loaded, now)
+
+
+def _resume(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+    return _single_action(Verb.RESUME, "it goes on; what waited for its next attempt begins at once", loaded, now)
+
+
+_ACTIONS: dict[Verb, Callable[[Loaded, Instant], list[AvailableAction]]] = {
+    Verb.RESUBMIT: _resubmit,
+    Verb.COMPENSATE: _compensate,
+    Verb.CANCEL: _cancel,
+    Verb.EXTEND: _extend,
+    Verb.ANSWER: _answer,
+    Verb.PAUSE: _pause,
+    Verb.RESUME: _resume,
+}

@@ -1,0 +1,122 @@
+"""Formats instants, durations, counts, processes and failures for explanations, timelines and findings."""
+
+import msgspec
+
+from ..declare.attempt import as_datetime
+from ..failure_location import find_frame_to_fix, format_frame, is_expected
+from ..model import Instant, StepFailure, StepKind, StepRow, seconds_between
+
+TOKEN_LENGTH = 12  # of the random end of a process's name
+TOKEN_SHOWN = 4
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+def format_instant(instant: Instant) -> str:
+    """Format an instant in UTC, to the second; one outside the calendar, as in a damaged row, as its number."""
+    try:
+        return f"{as_datetime(instant):%Y-%m-%d %H:%M:%S}Z"
+    except (OverflowError, ValueError, TypeError):
+        return f"instant {instant!r}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration: ``0.012 s``, ``1.5 s``, ``12 s``, ``3 min 2 s``, ``2 d 5 h``."""
+    if seconds < 1:
+        return f"{max(seconds, 0.0):.3f} s"
+    return f"{seconds:.1f} s" if seconds < 10 else _in_units(int(seconds))
+
+
+def _in_units(seconds: int) -> str:
+    """Whole seconds in the two largest units that matter."""
+    parts: list[str] = []
+    for unit, length in _UNITS:
+        count, seconds = divmod(seconds, length)
+        if count:
+            parts.append(f"{count} {unit}")
+        if parts and (not count or len(parts) == 2):
+            break
+    return " ".join(parts)
+
+
+def format_relative(instant: Instant, now: Instant) -> str:
+    """Format ``3 min 2 s ago``, or ``in 5 s``."""
+    seconds = seconds_between(instant, now)
+    return f"{_whole(seconds)} ago" if seconds >= 0 else f"in {_whole(-seconds)}"
+
+
+def _whole(seconds: float) -> str:
+    return _in_units(int(seconds)) if seconds >= 1 else "less than 1 s"
+
+
+def format_instant_and_age(instant: Instant, now: Instant) -> str:
+    """Format an instant and its distance from now."""
+    return f"{format_instant(instant)} ({format_relative(instant, now)})"
+
+
+def format_count(count: int, what: str) -> str:
+    """Format ``1 task``, ``1,500 tasks``, ``2 processes``."""
+    ending = "" if count == 1 else "es" if what.endswith("s") else "s"
+    return f"{count:,} {what}{ending}"
+
+
+def format_count_with_verb(count: int, what: str) -> str:
+    """Format ``1 task is``, ``1,500 tasks are``."""
+    return f"{format_count(count, what)} {'is' if count == 1 else 'are'}"
+
+
+def shorten_process_name(name: str) -> str:
+    """Shorten the random end of a process's name; any other name stays as it is."""
+    return name[: TOKEN_SHOWN - TOKEN_LENGTH] if is_process_name(name) else name
+
+
+def is_process_name(name: str) -> bool:
+    """Returns True for the name of a process: its host, its number there and a random end."""
+    _, dash, token = name.rpartition("-")
+    return bool(dash) and len(token) == TOKEN_LENGTH and _HEXADECIMAL.issuperset(token)
+
+
+def format_step(step: StepRow) -> str:
+    """Format a step, compensation or timer: ``step charge``, ``the undo of charge``."""
+    prefix = {StepKind.STEP: "step", StepKind.COMPENSATION: "the undo of", StepKind.TIMER: "timer"}[step.kind]
+    return f"{prefix} {step.label}"
+
+
+def format_failure(failure: StepFailure) -> str:
+    """Format a failure: ``permanent: card declined [declined]``."""
+    message = f": {failure.message}" if failure.message else ""
+    code = f" [{failure.code}]" if failure.code else ""
+    return f"{failure.cause}{message}{code}"
+
+
+def format_failure_with_line(failure: StepFailure) -> str:
+    """Format a failure; for a bug, with the line to fix."""
+    frame = None if is_expected(failure.trace) else find_frame_to_fix(failure.trace)
+    return f"{format_failure(failure)}{'' if frame is None else f', at {format_frame(frame)}'}"
+
+
+def format_step_failure(step: StepRow) -> str:
+    """Format the failure of a step's last attempt; empty if it has none."""
+    return "" if step.failure is None else format_failure_with_line(msgspec.json.decode(step.failure, type=StepFailure))
+
+
+def format_late_answer(attempt: int, answered_at: Instant, complete_by: Instant) -> str:
+    """Format ``attempt 1 answered at 2026-01-01 12:00:07Z, 2.0 s late: kept, not counted``.
+
+    An answer within its time came when its attempt no longer counted, as where a person had answered for it.
+    """
+    seconds = seconds_between(complete_by, answered_at)
+    late = f"{format_duration(seconds)} late" if seconds >= 0 else "when it no longer counted"
+    return f"attempt {attempt} answered at {format_instant(answered_at)}, {late}: kept, not counted"
+
+
+def format_bytes(count: int) -> str:
+    """Format bytes in the largest unit that fits: ``812 bytes``, ``40 kB``, ``1.2 MB``."""
+    if count < 1_000:
+        return f"{count} bytes"
+    amount = float(count)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1_000
+        if amount < 1_000:
+            return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+    return f"{amount / 1_000:,.1f} TB"

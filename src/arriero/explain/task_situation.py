@@ -1,0 +1,192 @@
+"""A task with what is read beside it, and the reasons that tasks under way and ended tasks share."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..core.supervision import find_pivot, read_step_policy
+from ..events import Event, UnreadableEvent, read_events_to_show
+from ..events.step import CompensationDispatched, StepDispatched
+from ..events.task import OperatorAction, UndoBegun
+from ..failure_location import format_labelled_location
+from ..model import (
+    AlertRow,
+    HistoryRow,
+    Instant,
+    Loaded,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskState,
+    Trace,
+    Verb,
+)
+from .convoys import TasksAhead
+from .format import format_instant_and_age, format_step, format_step_failure
+from .liveness import (
+    LiveProcesses,
+    format_process,
+)
+
+STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones tell how it stands
+SOON_SECONDS = 5.0  # what is due is taken well within it when nothing is wrong
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One thing that is so. ``kind`` is for programs; ``step`` a label; ``since`` and ``until`` where it has them.
+
+    ``trace``: of one that names a line of code: all lines that the exception passed.
+    ``idempotency_key``: what the step's service knows it by, where somebody may have to ask that.
+    """
+
+    kind: str
+    says: str
+    step: str = ""
+    since: Instant | None = None
+    until: Instant | None = None
+    idempotency_key: str = ""
+    trace: Trace = ()
+
+
+class PersonAct(msgspec.Struct, frozen=True):
+    """An action of a person on the task."""
+
+    at: Instant
+    verb: str
+    by: str
+    reason: str
+    before: str
+    after: str
+
+
+class TaskPast:
+    """The facts that the history adds to the rows: actions of people, and the times at which things began."""
+
+    def __init__(self, history: Iterable[HistoryRow]) -> None:
+        self.acts: list[PersonAct] = []
+        self.undo_begun_at: Instant | None = None
+        self.dispatched_at: dict[int, Instant] = {}
+        for row in history:
+            for event in read_events_to_show(row):
+                self._add(event, row.at)
+
+    def _add(self, event: Event | UnreadableEvent, at: Instant) -> None:
+        match event:
+            case OperatorAction():
+                self.acts.append(PersonAct(at, event.verb, event.by, event.reason, event.before, event.after))
+            case UnreadableEvent(type="operator.action"):
+                words = [str(event.fields.get(name, "")) for name in ("verb", "by", "reason", "before", "after")]
+                self.acts.append(PersonAct(at, *words))
+            case UndoBegun():
+                self.undo_begun_at = at
+            case StepDispatched(step=step) | CompensationDispatched(step=step):
+                self.dispatched_at[step] = at
+
+    def last(self, verb: Verb) -> PersonAct | None:
+        """Return the last action with this verb."""
+        return next((act for act in reversed(self.acts) if act.verb == verb), None)
+
+
+class TaskSituation:
+    """A task with its steps, its past, its open alert and the live processes."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        now: Instant,
+        running: LiveProcesses,
+        past: TaskPast,
+        alert: AlertRow | None,
+        ahead: TasksAhead | None,
+    ) -> None:
+        self.task = loaded.task
+        self.convoy = loaded.convoy
+        self.ahead = ahead
+        self.life = loaded.life
+        self.now = now
+        self.running = running
+        self.past = past
+        self.alert = alert
+        self.failure = None if loaded.task.failure is None else _read_failure(loaded.task.failure)
+
+    def _at(self, instant: Instant) -> str:
+        return format_instant_and_age(instant, self.now)
+
+    def _format_lack_of_supervisor(self) -> str:
+        return "" if self.running.list_with_role("supervisor") else ", but no process alive runs one"
+
+    def _describe_rescue(self) -> str:
+        if self.running.alive:
+            return "another process frees it within seconds"
+        return "no process is alive that could free it: start one (arriero run MODULE:APP)"
+
+    def _describe_attempt(self, step: StepRow) -> Reason:
+        since = self.past.dispatched_at.get(step.ordinal)
+        process = None if step.locked_by is None else self.running.rows.get(step.locked_by)
+        where = f"process {step.locked_by}" if process is None else format_process(process)
+        began = "" if since is None else f" since {self._at(since)}"
+        says = f"{format_step(step)}: {format_attempt(step)} runs at {where}{began}"
+        until = step.complete_by
+        if process is None or process.lease_until <= self.now:
+            says += f", which is lost; {self._describe_rescue()}"
+        elif until is not None and until > self.now:
+            says += f" and must end by {self._at(until)}"
+        elif until is not None:
+            says += (
+                f"; its time was over at {self._at(until)}: the Supervisor decides{self._format_lack_of_supervisor()}"
+            )
+        if self.task.state is TaskState.COMPENSATING and step.kind is StepKind.STEP:
+            says += "; it was begun before the undo, which waits for its end"
+        if self.task.state is TaskState.ERROR:
+            says += "; its result is kept when it comes"
+        if step.failure is not None:
+            says += f"; the attempt before failed: {format_step_failure(step)}"
+        return Reason("running", says + self._format_doubt(step), step.label, since, until, step.idempotency_key)
+
+    @staticmethod
+    def _format_doubt(step: StepRow) -> str:
+        return "; an earlier attempt may have happened" if step.in_doubt else ""
+
+    def _describe_pivot(self) -> list[Reason]:
+        pivot = find_pivot(self.life)
+        if pivot is None:
+            return []
+        how = "has happened" if pivot.state is StepState.COMPLETED else "may have happened"
+        says = f"past its pivot: {format_step(pivot)} {how}, so nothing is undone any more and compensate is refused"
+        return [Reason("pivot", says, pivot.label, since=pivot.finished_at)]
+
+
+def format_attempt(step: StepRow) -> str:
+    """Format the attempt that runs or comes next: ``attempt 2 of 3``, with the round where there are several."""
+    supervision = read_step_policy(step).supervision
+    rounds_spent, in_round = divmod(step.failure_count, supervision.attempts)
+    text = f"attempt {in_round + 1} of {supervision.attempts}"
+    if supervision.rounds > 1:
+        text += f" in round {rounds_spent + 1} of {supervision.rounds}"
+    return text if step.attempt == step.failure_count + 1 else f"{text} (number {step.attempt} in all)"
+
+
+def join_names(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def locate_failure(trace: Trace, step: str) -> list[Reason]:
+    """The line of code that a failure came from, where one is known."""
+    told = format_labelled_location(trace)
+    return [Reason("line", told, step, trace=trace)] if told else []
+
+
+def find_key_in_doubt(step: StepRow) -> str:
+    return step.idempotency_key if step.in_doubt else ""
+
+
+def format_key_to_ask(step: StepRow) -> str:
+    """Tell a person how to settle a doubt: the service knows what it did by the key that came with the call."""
+    if not step.in_doubt:
+        return ""
+    return (
+        f"; ask {step.agent} whether it knows the idempotency key {step.idempotency_key}, and say what it answers with"
+        " `arriero task answer`"
+    )

@@ -1,0 +1,172 @@
+"""Delivers the alerts in the store to the sinks of this process. No leader is needed.
+
+Taking an alert puts its next telling off by ``hold_seconds`` in the same transaction, so no other process tells it
+meanwhile; what this process could tell is then settled. Between the two a crash only means that the alert is told
+again, under the same id: at least once, never not at all. If the alert is closed meanwhile, settling is refused, and
+the alert is due again with its new state.
+
+A sink that fails is told again after a growing delay, for as long as it takes; those that know are left alone. A sink
+that let its whole time pass rests for a while: each alert offered to it meanwhile counts as failed at once, so that a
+webhook that hangs does not keep hundreds of alerts from the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from ..codec import error_text, recordable_text
+from ..core.alerts import RETRY_SECONDS, RETRY_SECONDS_MAX, Alert, build_alert, compute_alert_delay
+from ..errors import DefinitionError
+from ..escaping import one_line
+from ..loops import Loop, LoopGuard
+from ..model import AlertRow
+from ..policies import SECONDS_MAX
+from .alert_sinks import AlertSink, NotTold
+from .ports import Ports, ProcessClock
+
+logger = logging.getLogger("arriero")
+
+TELLINGS_MAX = 8  # at once: a storm of alerts must not become a storm of requests
+REST_SECONDS = 60.0
+SETTLE_SECONDS = 30.0  # what settling may take on a busy store before another process takes the alert
+
+
+class AlertStore(Protocol):
+    """The methods of a StateStore that are needed here."""
+
+    store_id: str
+
+    async def take_alerts(self, limit: int, hold_seconds: float) -> list[AlertRow]: ...
+
+    async def settle_alert(
+        self, no: int, attempts: int, told: Sequence[str], again_in: float | None, error: str
+    ) -> bool: ...
+
+
+class Alerting:
+    """See the module. Without sinks alerts stay as they are: a process with sinks tells them.
+
+    Args:
+        sinks: all processes on a store should have the same; an alert is settled when the sinks of one process know.
+        retry_seconds: until a sink that failed is told again; doubles up to ``retry_seconds_max``.
+        poll_seconds: between passes.
+    Raises: DefinitionError - two sinks have one name, or a number cannot work.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[AlertSink],
+        *,
+        store: AlertStore,
+        ports: Ports,
+        retry_seconds: float = RETRY_SECONDS,
+        retry_seconds_max: float = RETRY_SECONDS_MAX,
+        poll_seconds: float = 1.0,
+    ) -> None:
+        names = [sink.name for sink in sinks]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise DefinitionError(f"alerts are to be told twice to {twice[0]!r}: remove one, or give it another name")
+        _check_range(poll_seconds, "poll_seconds")
+        _check_range(retry_seconds_max, "retry_seconds_max")
+        _check_range(retry_seconds, "retry_seconds", at_most=retry_seconds_max)
+        for sink in sinks:
+            _check_range(sink.timeout_seconds, f"the timeout of {sink.name}")
+        self._sinks = tuple(sinks)
+        self._store = store
+        self._ports = ports
+        self._retry_seconds = retry_seconds
+        self._retry_seconds_max = retry_seconds_max
+        self._poll_seconds = poll_seconds
+        self._alerts_max = max(1, TELLINGS_MAX // max(1, len(sinks)))  # each is told to all its sinks at once
+        self._hold_seconds = max((sink.timeout_seconds for sink in sinks), default=0.0) + SETTLE_SECONDS
+        self._rests_until: dict[str, float] = {}
+        self._never = asyncio.Event()
+
+    async def run(self) -> None:
+        """Deliver alerts until cancelled."""
+        guard = LoopGuard(Loop.ALERTS, self._ports.clock.monotonic, unanswered="alerts could not be read: %s")
+        while True:
+            with guard:  # what was taken in a pass that broke is due again when its hold is over
+                while await self.tick() >= self._alerts_max:
+                    pass  # more is waiting; a full pass is followed by another at once
+            await self._ports.clock.idle(self._never, self._poll_seconds)
+
+    async def tick(self) -> int:
+        """Take the due alerts, deliver and settle them. Returns how many were taken. Raises StoreError."""
+        if not self._sinks:
+            return 0
+        rows = await self._store.take_alerts(self._alerts_max, self._hold_seconds)
+        answers = await asyncio.gather(*(self._handle(row) for row in rows), return_exceptions=True)
+        for row, answer in zip(rows, answers, strict=True):
+            if isinstance(answer, BaseException):
+                logger.error(
+                    "alert %d of task %s could not be settled, it will be told again: %s",
+                    row.no,
+                    row.task_id,
+                    error_text(answer),
+                )
+        return len(rows)
+
+    async def _handle(self, row: AlertRow) -> None:
+        alert = build_alert(row, self._store.store_id)
+        sinks = [sink for sink in self._sinks if sink.name not in row.told]
+        async with asyncio.TaskGroup() as group:  # when we stop, it waits until each has let go of what it began
+            tellings = {sink.name: group.create_task(self._tell(sink, alert)) for sink in sinks}
+        answers = {name: telling.result() for name, telling in tellings.items()}
+        failed = {name: one_line(error) for name, error in answers.items() if error is not None}
+        told = (*row.told, *(sink.name for sink in sinks if sink.name not in failed))
+        again = self._draw_retry_delay(row.attempts) if failed else None
+        for name, error in failed.items():
+            logger.warning("%s could not be told alert %s; again in %.0f s: %s", name, alert.id, again, error)
+        # What failed last stays with the alert when at last everybody knows: it says why it came late.
+        error = recordable_text("; ".join(f"{name}: {text}" for name, text in failed.items())) or row.error
+        await self._store.settle_alert(row.no, row.attempts, told, again, error)
+
+    def _draw_retry_delay(self, attempts: int) -> float:
+        jitter = self._ports.random.random()
+        return compute_alert_delay(
+            attempts, seconds=self._retry_seconds, seconds_max=self._retry_seconds_max, jitter=jitter
+        )
+
+    async def _tell(self, sink: AlertSink, alert: Alert) -> str | None:
+        """Tell one sink. Returns why that failed, or None; raises only when this process stops."""
+        if self._ports.clock.monotonic() < self._rests_until.get(sink.name, 0.0):
+            return f"it is left alone for {REST_SECONDS:.0f} s, because it let its time pass"
+        try:
+            async with _limit_time(self._ports.clock, sink.timeout_seconds) as scope:
+                await sink.tell(alert)
+        except asyncio.CancelledError as error:
+            if _is_stopping():
+                raise
+            return error_text(error)  # the sink cancelled itself, nobody asked it to
+        except (Exception, SystemExit) as error:  # a function that calls sys.exit must not take the process along
+            if not scope.expired():
+                return recordable_text(str(error)) if isinstance(error, NotTold) else error_text(error)
+            self._rests_until[sink.name] = self._ports.clock.monotonic() + REST_SECONDS
+            return f"it took longer than {sink.timeout_seconds:g} s"
+        self._rests_until.pop(sink.name, None)
+        return None
+
+
+def _check_range(seconds: float, what: str, *, at_most: float = SECONDS_MAX) -> None:
+    if not 0 < seconds <= at_most:  # NaN fails it too
+        raise DefinitionError(f"alerts: {what} is {seconds!r} seconds; it must be above 0 and at most {at_most:.0f}")
+
+
+def _is_stopping() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+@asynccontextmanager
+async def _limit_time(clock: ProcessClock, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+    """A timeout by the process's own clock, which the loop's is not in simulations."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as scope:
+        timer = clock.call_later(seconds, lambda: scope.reschedule(loop.time()))
+        try:
+            yield scope
+        finally:
+            timer.cancel()

@@ -1,0 +1,338 @@
+"""One attempt of a step: its tries up to its ``complete_by``, and its report, if there is one."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from ..codec import error_text, recordable_text, step_error_fields
+from ..commands import Dispatch, GaveUp, Outcome, Reported, Succeeded
+from ..core.backoff import retry_delay
+from ..core.supervision import on_attempt_failed, read_step_policy
+from ..declare.attempt import Attempt, Undo
+from ..declare.resources import Resource, open_resources
+from ..declare.steps import Agent, Compensation, Step
+from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
+from ..model import Instant, StepFailure, StepKind, StepRow, UndoContext
+from ..store.contract import StateStore
+from ..traceback_frames import trace_exception
+from . import crash_points
+from .ports import Ports, Timer
+from .shutdown import CANCELLED_SECONDS_MAX
+from .thread_answer import ThreadAnswer
+
+logger = logging.getLogger("arriero")
+TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
+_read_undo = msgspec.json.Decoder(UndoContext).decode
+
+# What a test puts in a step's place: given the step, its row, its Attempt and arguments; None: the step's own function.
+Around = Callable[[Step[Any, Any], StepRow, Attempt, dict[str, Any]], Callable[[], Any] | None]
+
+
+class Recorder(Protocol):
+    """The Scheduler, as attempts see it."""
+
+    def offer(self, step: StepRow, report: Reported) -> None:
+        """A report of an attempt."""
+        ...
+
+    def report_late(self, report: Reported) -> None:
+        """A report whose attempt's time was over; it changes nothing."""
+        ...
+
+    def note_taken(self, step: StepRow) -> None:
+        """A request was taken from the store; ``step``: its row as it now stands."""
+        ...
+
+
+class Host(Protocol):
+    """The Agents of the process, as an attempt sees them. ``resources``: those that are open."""
+
+    store: StateStore
+    ports: Ports
+    is_trusted: Callable[[], bool]
+    around: Around | None
+    recorder: Recorder
+    resources: dict[Resource[Any], Any]
+    in_threads: "set[AttemptRun]"
+
+    def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
+    def give_back(self, agent: str) -> None: ...
+    async def open_resources(self, agent: Agent) -> None: ...
+
+
+class AttemptRun:
+    """One attempt: its tries and its report."""
+
+    def __init__(self, host: Host, dispatch: Dispatch, deadline: float) -> None:
+        self._host = host
+        self.dispatch = dispatch
+        self._step = dispatch.step
+        self._deadline = deadline
+        self._clock = host.ports.clock
+        self.label = dispatch.step.label
+        self._definition = host.definition(dispatch.step)
+        self._in_thread = False
+        self._thread_answer: ThreadAnswer | None = None  # of the last try that ran in a thread
+        self._task: asyncio.Task[None] | None = None  # from its first line on: it may be cancelled before
+        self._number = 0  # of the try under way, or the last one
+        self._leaving: Timer | None = None
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it has ended, or was left behind
+
+    def _remaining_seconds(self) -> float:
+        return self._deadline - self._clock.monotonic()
+
+    def is_in_time(self) -> bool:
+        """Returns True before its deadline: a second run of it would overlap with this one."""
+        return self._remaining_seconds() > 0
+
+    def end(self) -> None:
+        """Finish an attempt that has ended, maybe before its first line."""
+        if self._task is None:
+            self._host.give_back(self._step.agent)
+        if self._leaving is not None:
+            self._leaving.cancel()
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def leave_behind(self) -> None:
+        """Stop waiting for an attempt that swallows its cancellation. It has no lease, and its report comes too late to count."""
+        if self.over.done():
+            return
+        self.over.set_result(None)
+        logger.error(
+            "attempt %d of step %s of task %s goes on %g s after it was cancelled: it is left behind, and nothing that it "
+            "still does counts; let the step pass asyncio.CancelledError on",
+            self._step.attempt,
+            self.label,
+            self.dispatch.task_id,
+            CANCELLED_SECONDS_MAX,
+        )
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        timer = self._clock.call_later(self._remaining_seconds(), self._expire)
+        outcome = None
+        try:
+            outcome = await self._run_tries()
+        except asyncio.CancelledError:
+            pass  # past complete_by, or the process stops: there is no answer, whoever supervises decides
+        except Exception:
+            self._log_breakage()
+        finally:
+            timer.cancel()
+            if not self._in_thread:
+                self._host.give_back(self._step.agent)
+        if outcome is not None:
+            self._report(outcome)
+        elif not self._in_thread:
+            self._report_thread_answer()
+
+    def _report(self, outcome: Outcome) -> None:
+        """Report an outcome. After the deadline it is sent once: the store keeps it, and nothing follows from it."""
+        step = self._step
+        now = self._host.store.now()
+        report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, step.complete_by)
+        if self._remaining_seconds() > 0:
+            self._host.recorder.offer(step, report)
+        else:
+            self._host.recorder.report_late(report)
+
+    def _report_thread_answer(self) -> None:
+        """Report a function that ended in its thread after its attempt. An attempt dropped before its deadline reports nothing."""
+        answer, self._thread_answer = self._thread_answer, None
+        if answer is None or not answer.is_given() or self._remaining_seconds() > 0:
+            return
+        try:
+            self._report(self._build_outcome(answer))
+        except Exception:
+            self._log_breakage()
+
+    def _build_outcome(self, answer: ThreadAnswer) -> Outcome:
+        try:
+            value = answer.value()
+        except BaseException as error:  # whatever a user's function raises
+            failure = _build_failure(error)
+            return GaveUp(failure, failure.cause == "unknown")
+        return self._encode_success(value)
+
+    def _log_breakage(self) -> None:
+        logger.exception(
+            "attempt %d of step %s of task %s broke; it will expire",
+            self._step.attempt,
+            self.label,
+            self.dispatch.task_id,
+        )
+
+    def _expire(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        self._leaving = self._clock.call_later(CANCELLED_SECONDS_MAX, self.leave_behind)
+
+    async def _run_tries(self) -> Outcome | None:
+        try:
+            call = self._build_call()
+        except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will fix it
+            text = recordable_text(str(error))
+            refused = StepFailure("permanent", text, "refused_arguments", trace=trace_exception(error))
+            return self._decide_failure(refused, in_doubt=False)
+        if call is None:
+            return None
+        retry = read_step_policy(self._step).retry
+        unsure = False
+        for number in range(1, retry.tries + 1):
+            if not (self._may_send() or await self._may_send_later()):
+                return None
+            self._number = number
+            try:
+                value = await (self._send(call) if crash_points.is_armed else call())
+            except Permanent as error:
+                return self._decide_failure(_build_failure(error), in_doubt=unsure)
+            except Transient as error:
+                failure, retry_after = _build_failure(error), step_error_fields(error).retry_after
+            except asyncio.CancelledError as error:
+                if self._task is None or self._task.cancelling():
+                    raise
+                unsure, retry_after = True, None  # the step cancelled itself, nobody asked it to
+                failure = _build_failure(error)
+            except (Exception, SystemExit) as error:  # a step that calls sys.exit must not take the process along
+                unsure, retry_after = True, None
+                failure = _build_failure(error)
+            else:
+                return self._encode_success(value)
+            delay, delay_max = retry.delay_seconds()
+            wait = retry_delay(
+                number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._draw_jitter()
+            )
+            wait = max(wait, retry_after or 0.0)
+            if number == retry.tries or wait >= self._remaining_seconds():
+                return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
+            await self._clock.sleep(wait)
+        return None
+
+    def _may_send(self) -> bool:
+        """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""
+        step = self._step
+        assert step.complete_by is not None
+        is_in_time = self._remaining_seconds() > 0 and self._host.store.now() < step.complete_by
+        return is_in_time and self._host.is_trusted()
+
+    async def _may_send_later(self) -> bool:
+        """Wait until a try may be made. Returns False if the time is over before.
+
+        Renewals may be late where many write to one store. Nothing is sent until one succeeds; none succeeds once others
+        may have freed what this process holds.
+        """
+        while self._remaining_seconds() > 0:
+            await self._clock.sleep(TRUST_SECONDS)
+            if self._may_send():
+                return True
+        return False
+
+    async def _send(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a try between its two crash points."""
+        is_undo = self._step.kind is StepKind.COMPENSATION
+        crash_points.reach("before_undo_send" if is_undo else "before_send")
+        try:
+            return await call()
+        finally:
+            crash_points.reach("after_undo_send" if is_undo else "after_send")
+
+    def _draw_jitter(self) -> float:
+        return self._host.ports.random.random()
+
+    def _encode_success(self, value: Any) -> Outcome:
+        if self._step.kind is StepKind.COMPENSATION:
+            return Succeeded("null")
+        assert self._definition is not None
+        try:
+            return Succeeded(self._definition.signature.encode_result(value))
+        except InvalidInput as error:  # it happened, but what came of it cannot be kept, now or at another attempt
+            text = recordable_text(str(error))
+            return GaveUp(StepFailure("unknown", text, "unrecordable_result", trace=trace_exception(error)), True)
+
+    def _decide_failure(self, failure: StepFailure, *, in_doubt: bool, retry_after: float | None = None) -> Outcome:
+        now = self._host.store.now()
+        return on_attempt_failed(
+            self._step, failure, now, in_doubt=in_doubt, jitter=self._draw_jitter(), retry_after=retry_after
+        )
+
+    def _build_call(self) -> Callable[[], Awaitable[Any]] | None:
+        """Build a function that makes one try; None when this process does not have the code."""
+        step, definition = self._step, self._definition
+        if definition is None:
+            return None
+        is_undo = step.kind is StepKind.COMPENSATION
+        code: Step[Any, Any] | Compensation | None = definition.undone_by if is_undo else definition
+        if code is None:
+            return None
+        assert step.complete_by is not None
+        given = (self.dispatch.task_id, self.label, step.attempt, step.idempotency_key, step.complete_by)
+        first = self._build_undo(definition, given) if is_undo else Attempt(*given, self._remaining_seconds)
+        signature, is_async, agent = code.signature, code.is_async, definition.agent
+        checked = [signature.arguments(step.arguments)]
+
+        def call() -> Awaitable[Any]:
+            # Made anew for each further try: a step may change them.
+            arguments = checked.pop() if checked else signature.arguments(step.arguments)
+            if self._host.around is not None:
+                instead = self._host.around(definition, step, first, arguments)
+                return self._call_substitute(agent, is_async, instead, lambda: signature.call((first,), arguments))
+            open_resources.set(self._host.resources)
+            if is_async:
+                coroutine: Awaitable[Any] = signature.call((first,), arguments)
+                return coroutine
+            return self._call_in_thread(agent, lambda: signature.call((first,), arguments))
+
+        return call
+
+    def _build_undo(self, definition: Step[Any, Any], given: tuple[str, str, int, str, Instant]) -> Undo[Any]:
+        """Build the first argument of a compensation. ``given``: what an Attempt is made of, too."""
+        assert self._step.undo is not None
+        context = _read_undo(self._step.undo)
+        result = None if context.result is None else definition.signature.result(context.result)
+        return Undo(
+            *given, self._remaining_seconds, outcome=context.outcome, forward_key=context.forward_key, result=result
+        )
+
+    async def _call_substitute(
+        self, agent: Agent, is_async: bool, instead: Callable[[], Any] | None, function: Callable[[], Any]
+    ) -> Any:
+        """Call what a test has put in the step's place; else the step's function, once its resources are open."""
+        if instead is not None:
+            value = instead()
+            return await value if inspect.isawaitable(value) else value
+        await self._host.open_resources(agent)
+        open_resources.set(self._host.resources)
+        return await (function() if is_async else self._call_in_thread(agent, function))
+
+    def _call_in_thread(self, agent: Agent, function: Callable[[], Any]) -> Awaitable[Any]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._in_thread = True
+        self._host.in_threads.add(self)
+
+        answer = self._thread_answer = ThreadAnswer(function)
+
+        def on_end() -> None:  # only now is its place free, also when it outlived its deadline
+            self._in_thread = False
+            self._host.in_threads.discard(self)
+            if task.done():
+                self._host.give_back(agent.name)
+                self._report_thread_answer()
+
+        return self._host.ports.run_in_thread(agent.name, agent.max_in_flight, answer.call, on_end)
+
+
+def _build_failure(error: BaseException) -> StepFailure:
+    """Build the failure of a try from what the step's function raised."""
+    if not isinstance(error, StepError):
+        return StepFailure("unknown", error_text(error), trace=trace_exception(error))
+    cause: Cause = (
+        "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
+    )
+    fields = step_error_fields(error)
+    return StepFailure(cause, fields.message, fields.code, fields.details, trace_exception(error))

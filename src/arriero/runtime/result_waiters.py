@@ -1,0 +1,168 @@
+"""Waiters for the end of tasks: told at once by this process's own Scheduler, else by polling the store."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from ..core.undo import list_open_compensations
+from ..errors import InvalidInput, StoreError, UnknownTask
+from ..loops import Loop, LoopGuard
+from ..model import Loaded, TaskRow
+from ..store.contract import Ended, StateStore
+from .ports import Ports, ProcessClock
+
+ASK_SECONDS = 0.02
+ASK_SECONDS_MAX = 0.25
+ASK_TASKS_MAX = 500
+IDLE_PER_ASKED = 4.0  # seconds of rest for each second that asking about all took
+
+
+class ResultWaiters:
+    """All waiters of one App; one poll asks for all of them.
+
+    Args:
+        is_driven: returns True if this process's own Scheduler holds a task. It tells of the end by itself, so the store
+            is rarely asked about such a task.
+    """
+
+    def __init__(
+        self, store: Callable[[], StateStore], ports: Callable[[], Ports], is_driven: Callable[[int], bool]
+    ) -> None:
+        self._store = store
+        self._ports = ports
+        self._is_driven = is_driven
+        self._waiters: defaultdict[int, set[asyncio.Future[Ended]]] = defaultdict(set)
+        self._poller: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()  # somebody new waits: the task may have ended long ago
+        self._new: list[int] = []
+        self._all_asked = False
+
+    def settle_ended(self, task: TaskRow, loaded: Loaded) -> None:
+        """Tell the waiters of a task that ended in this process."""
+        if task.task_no in self._waiters:
+            self._settle(Ended(task, list_open_compensations(loaded.steps)))
+
+    def _settle(self, ended: Ended) -> None:
+        for waiter in self._waiters.pop(ended.task.task_no, set()):
+            if not waiter.done():
+                waiter.set_result(ended)
+
+    def look(self) -> None:
+        """Ask the store now instead of at the next poll: another process may have ended something."""
+        self._all_asked = True
+        self._asked.set()
+
+    def list_awaited(self) -> frozenset[int]:
+        """Numbers of the tasks that somebody waits for."""
+        return frozenset(self._waiters)
+
+    def is_awaited(self) -> bool:
+        """Returns True if anybody waits."""
+        return bool(self._waiters)
+
+    def give_up(self, error: Exception) -> None:
+        """Raise an error in all waiters."""
+        for waiters in list(self._waiters.values()):
+            for waiter in list(waiters):
+                if not waiter.done():
+                    waiter.set_exception(error)
+
+    async def wait_until_ended(self, task_no: int, limit: float | None) -> Ended:
+        """Wait until a task has ended. Raises TimeoutError."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Ended] = loop.create_future()
+        self._waiters[task_no].add(waiter)
+        self._new.append(task_no)
+        self._asked.set()
+        if self._poller is None or self._poller.done():
+            self._poller = loop.create_task(self._poll(), name="arriero-waiting")
+        timer = None
+        if limit is not None:
+            late = TimeoutError(f"the task has not ended within {limit:g} s; it goes on")
+            timer = self._ports().clock.call_later(limit, lambda: None if waiter.done() else waiter.set_exception(late))
+        try:
+            return await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._forget(task_no, waiter)
+
+    def _forget(self, task_no: int, waiter: "asyncio.Future[Ended]") -> None:
+        left = self._waiters.get(task_no)
+        if left is not None:
+            left.discard(waiter)
+            if not left:
+                del self._waiters[task_no]
+
+    async def _poll(self) -> None:
+        """Ask about new waiters at once, and about all of them now and then."""
+        clock = self._ports().clock
+        guard = LoopGuard(Loop.WAITING, clock.monotonic)
+        while self._waiters:
+            with guard:
+                await self._ask_repeatedly(clock)
+            if guard.failed:
+                self._all_asked = True  # those who had just come are asked about with all the others
+                await clock.idle(asyncio.Event(), ASK_SECONDS_MAX)
+
+    async def _ask_repeatedly(self, clock: ProcessClock) -> None:
+        wait = ASK_SECONDS
+        all_at = clock.monotonic()
+        while self._waiters:
+            if self._asked.is_set():
+                self._asked.clear()
+                wait = ASK_SECONDS
+            new, self._new = self._new, []
+            began_at = clock.monotonic()
+            if new and began_at < all_at and not self._all_asked:
+                await self._ask(self._list_driven_elsewhere(new))
+            else:
+                is_thorough = self._all_asked or wait >= ASK_SECONDS_MAX
+                self._all_asked = False
+                if await self._ask(list(self._waiters) if is_thorough else self._list_driven_elsewhere(self._waiters)):
+                    wait = ASK_SECONDS
+                elif wait >= ASK_SECONDS_MAX:
+                    await self._settle_purged()
+                # With thousands who wait, asking takes its time: it must not take most of the process's.
+                spent = clock.monotonic() - began_at
+                all_at = began_at + spent + max(wait, spent * IDLE_PER_ASKED)
+                wait = min(wait * 1.5, ASK_SECONDS_MAX)
+            await clock.idle(self._asked, max(all_at - clock.monotonic(), 0.0))
+
+    def _list_driven_elsewhere(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if not self._is_driven(number)]
+
+    async def _ask(self, numbers: list[int]) -> bool:
+        """Tell the waiters whose tasks have ended. Returns True if there were any."""
+        any_ended = False
+        for start in range(0, len(numbers), ASK_TASKS_MAX):
+            with suppress(StoreError):  # asked again; whoever waits has a timeout of their own
+                for ended in await self._store().ended(numbers[start : start + ASK_TASKS_MAX]):
+                    self._settle(ended)
+                    any_ended = True
+        return any_ended
+
+    async def _settle_purged(self) -> None:
+        """Look if the task awaited longest was purged, because such a task never ends. The next call looks at the next one."""
+        number = next(iter(self._waiters), None)
+        if number is None:
+            return
+        with suppress(StoreError):
+            gone = await self._store().load(number) is None
+            waiters = self._waiters.pop(number, set())
+            if not gone:
+                self._waiters[number] |= waiters
+                return
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(UnknownTask("the task is no longer there: it was purged"))
+
+    async def close(self) -> None:
+        """Stop asking, and raise in all waiters."""
+        self.give_up(InvalidInput("the App was closed while a result was waited for; the task goes on"))
+        poller, self._poller = self._poller, None
+        if poller is not None:
+            poller.cancel()
+            await asyncio.wait({poller})
+        self._asked = asyncio.Event()  # the next opening may be on another loop

@@ -1,0 +1,105 @@
+"""Tasks that begin here with their submission: their code runs before the commit that brings them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from ..commands import NewStep, Start, Submit, Submitted
+from ..core.drive import build_first_requests
+from ..core.speculative_run import run_new
+from ..core.task_run import TaskRun
+from ..declare.steps import current_run
+from ..errors import StoreError
+from ..store.contract import Busy, Unwritten
+from .driver_parts import Holder, Parts
+from .running_code import code_running
+
+logger = logging.getLogger("arriero")
+OnSubmitted = Callable[[object, float], None]  # the answer, and when the batch left for the store, monotonic
+
+
+class SpeculativeStarts:
+    """Begins tasks with their submission.
+
+    Args:
+        may_begin: returns True if this process has room for one more task of the workflow with this name.
+        holder: told of the tasks that have begun here.
+    """
+
+    def __init__(self, parts: Parts, may_begin: Callable[[str], bool], holder: Holder) -> None:
+        self._parts = parts
+        self._may_begin = may_begin
+        self._holder = holder
+        self._is_abandoned = False
+        self._unsure: list[tuple[NewStep, ...]] = []  # asked for with submissions whose answer was lost
+        self._asked_about: list[tuple[NewStep, ...]] = []  # of those, what the last look for news may have brought
+        self.under_way = 0  # submissions on their way with which tasks begin here
+
+    def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
+        """Run a task's code speculatively. Returns the submission that begins it in the same commit, and the callback for its answer.
+
+        The submission is unchanged where other tasks come first, and where the code cannot run before the commit.
+        """
+        if command.convoy is not None or command.delay > 0 or current_run() is not None:
+            return command, None
+        if not self._may_begin(command.workflow):
+            return command, None
+        parts = self._parts
+        try:
+            loop = asyncio._get_running_loop()
+            code_running[loop] = command
+            try:
+                run = run_new(command, parts.codes, parts.store.now())
+            finally:
+                del code_running[loop]
+            requests = () if run is None else build_first_requests(run, parts.surroundings)
+        except Exception:  # the submission must not be lost with it; once it is claimed it meets the same again
+            logger.exception("the code of task %s could not be run with its submission", command.task_id)
+            return command, None
+        if run is None:
+            return command, None
+        if run.broken is not None:
+            run.close()
+            return command, None
+        opened = parts.agents.place(requests)
+        self.under_way += 1
+        started = replace(command, start=Start(parts.process_no, opened))
+        return started, partial(self._process_submission_answer, run, opened)
+
+    def _process_submission_answer(
+        self, run: TaskRun, opened: tuple[NewStep, ...], answer: object, left_at: float
+    ) -> None:
+        self.under_way -= 1
+        begun = answer.begun if isinstance(answer, Submitted) and not self._is_abandoned else None
+        if begun is not None and self._holder.begin(run, begun.task, begun.dispatches, left_at=left_at):
+            return
+        run.close()
+        if isinstance(answer, StoreError) and not isinstance(answer, Unwritten | Busy):
+            self._unsure.append(opened)  # it may have begun; then the news bring it, and its attempts take these places
+        else:
+            self._give_back(opened)
+        # Should it have begun although this process was abandoned, it is among the news.
+        if not self._is_abandoned and isinstance(answer, Submitted) and answer.created:
+            self._holder.find_submitted(answer.task_no)
+
+    # --- answers that were lost
+    def count_lost_answers(self) -> int:
+        """Count the answers lost by now. The query that follows need not see answers lost after this."""
+        return len(self._unsure)
+
+    def release_places_before(self, lost_before: int) -> None:
+        """Give back places that the previous query kept. The last query was sent after ``lost_before`` answers were lost."""
+        known_by_now, self._asked_about = self._asked_about, self._unsure[:lost_before]
+        del self._unsure[:lost_before]
+        for opened in known_by_now:
+            self._give_back(opened)
+
+    def _give_back(self, opened: tuple[NewStep, ...]) -> None:
+        self._parts.agents.give_back_all(new.agent for new in opened if new.take)
+
+    def abandon(self) -> None:
+        """Begin nothing that is answered from now on: other processes own it."""
+        self._is_abandoned = True

@@ -1,0 +1,282 @@
+"""Writing what a command changes: rows, and one link of history for each task and commit. Shared by all stores."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ...commands import (
+    Advance,
+    Answer,
+    AnyCommand,
+    Applied,
+    AssignApp,
+    ConvoyApplied,
+    EndByLimit,
+    FreeTask,
+    Operate,
+    OperateConvoy,
+    Recover,
+    Refusal,
+    Report,
+)
+from ...core import transitions, verbs
+from ...core.app_assignment import assign_app
+from ...core.changes import Change, ConvoyChange, Refused, Rows
+from ...core.convoy_verbs import operate_convoy
+from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
+from ...core.supervision import read_step_policy
+from ...errors import UnreadableRow
+from ...events import Event, encode_events
+from ...history_chain import link_hash
+from ...model import AlertRow, ConvoyRow, EditRow, Instant, LateAnswerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
+from ..contract import SUPERVISOR_LEASE
+from ..readable import of_convoy
+
+UPKEEP = "upkeep"  # the actor of what a store drops by its own rules
+STORE_STREAM = 0  # the task_no under which the store's own events stand: processes, leases
+_encode = msgspec.json.Encoder().encode
+
+
+class Table(Rows, Protocol):
+    """Rows that a store finds and keeps inside its transaction."""
+
+    def read_clock(self) -> Instant:
+        """The store's clock, not before the last commit of any row that this transaction has locked."""
+        ...
+
+    def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
+        """Keep a task's row, new or changed; ``rewrites``: also what only a person's verb changes."""
+        ...
+
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        """Keep a changed step's row; ``rewrites``: also what only a resubmission changes."""
+        ...
+
+    def add_step(self, step: StepRow) -> None:
+        """Keep a new step's row."""
+        ...
+
+    def put_convoy(self, convoy: ConvoyRow) -> None:
+        """Keep a convoy's row."""
+        ...
+
+    def put_tail(self, tail: TailRow) -> None:
+        """Keep a convoy's tail."""
+        ...
+
+    def arguments(self, task_no: int) -> str:
+        """The arguments of a task's workflow."""
+        ...
+
+    def find_following(self, task: TaskRow) -> Loaded | None:
+        """The task that waits behind one whose turn has just come, as far as that is known; not ours: a hint."""
+        ...
+
+    def put_arguments(self, task_no: int, arguments: str) -> None:
+        """Keep a workflow's arguments as a person edited them; what was submitted still answers for its id."""
+        ...
+
+    def add_edit(self, edit: EditRow) -> None:
+        """Keep a payload that a person gave or replaced, and the one it replaced."""
+        ...
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        """Keep what an attempt answered when it no longer counted; of one attempt only the first answer."""
+        ...
+
+    def add_status(self, status: StatusRow) -> None:
+        """Keep a status at the end of its queue; its ``no`` is given now."""
+        ...
+
+    def add_alert(self, alert: AlertRow) -> None:
+        """Keep an alert; its ``no`` is given now."""
+        ...
+
+    def close_alert(self, task_no: int, at: Instant) -> None:
+        """Close a task's open alert: every sink is to be told anew."""
+        ...
+
+    def set_apart(self, error: UnreadableRow) -> None:
+        """Leave the task or convoy of an unreadable row alone for a while, and tell a person."""
+        ...
+
+    def store_head(self) -> tuple[int, str]:
+        """Link number and hash of the store's own history."""
+        ...
+
+    def put_store_head(self, link: int, head: str) -> None: ...
+
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None: ...
+
+
+class Batch:
+    """One transaction's writes, all at one instant of the store's clock."""
+
+    def __init__(self, table: Table, now: Instant) -> None:
+        self._table = table
+        self.now = now
+
+    def apply(self, command: AnyCommand) -> Answer | UnreadableRow:
+        """Apply one command to one task. UnreadableRow: this release cannot read a row of it, and nothing changes."""
+        try:
+            result = self._decide(command)
+            if isinstance(result, Refused) and result.events:
+                self.note(result.task_no, command.actor, list(result.events), result.late_answer)
+        except UnreadableRow as error:  # before anything is written: the other commands of the batch go on
+            self._table.set_apart(error)
+            return error
+        except NextUnreadable as met:
+            return met.error
+        except Gone:
+            assert isinstance(command, OperateConvoy)  # every other command that names a convoy has a task of it
+            return Refusal("unknown", f"convoy {command.convoy_no} is not there any more")
+        if isinstance(result, Refused):
+            return result.refusal
+        if isinstance(result, ConvoyChange):
+            self._write_convoy(result, command.actor)
+            assert result.convoy is not None
+            return ConvoyApplied(result.convoy)
+        self.write(result, command.actor)
+        applied = Applied(result.task, (*result.steps, *result.opened), tuple(result.dispatches))
+        return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
+
+    def _decide(self, command: AnyCommand) -> Change | ConvoyChange | Refused:
+        match command:
+            case Advance():
+                return transitions.advance(command, self._table, self.now)
+            case Report():
+                return transitions.report(command, self._table, self.now)
+            case Recover():
+                return transitions.recover(command, self._table, self.now, SUPERVISOR_LEASE)
+            case EndByLimit():
+                return transitions.end_by_limit(command, self._table, self.now, SUPERVISOR_LEASE)
+            case FreeTask():
+                return transitions.free(command, self._table, self.now, SUPERVISOR_LEASE)
+            case Operate():
+                return verbs.operate(command, self._table, self.now)
+            case AssignApp():
+                return assign_app(command, self._table, self.now)
+            case OperateConvoy():
+                return operate_convoy(command, self._table, self.now)
+            case _:
+                raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
+
+    def _with_next(self, applied: Applied, change: ConvoyChange, command: AnyCommand) -> Applied:
+        """Add the next task of the convoy, if the same commit has claimed it for the process that asked."""
+        last = change.follows[-1] if change.follows else None
+        if last is None or last.task.locked_by is None or not isinstance(command, Advance):
+            return applied
+        task, steps = last.task, tuple(last.opened)
+        if task.opened_count and not change.begins:
+            try:
+                steps = self._table.steps_of(task.task_no)
+            except UnreadableRow as error:  # it is ours and set apart; once it can be read it is among our news
+                self._table.set_apart(error)
+                return applied
+        return msgspec.structs.replace(
+            applied,
+            next=Loaded(task, self._table.arguments(task.task_no), steps, change.convoy),
+            begun=tuple(last.dispatches) if change.begins else None,
+            following=self._table.find_following(task),
+        )
+
+    def look(self, convoy: ConvoyRow, actor: str) -> None:
+        """Decide anew whose turn it is in a convoy."""
+        try:
+            change = find_next_turn(convoy, self._table, self.now)
+        except Held:
+            return
+        except UnreadableRow as error:
+            self._table.set_apart(of_convoy(error, convoy.convoy_no))
+            return
+        self._write_convoy(change, actor)
+
+    def write(self, change: Change, actor: str, add: Callable[[TaskRow], None] | None = None) -> None:
+        """Keep a change's rows and its link of history. ``change.task`` is updated to the row as kept.
+
+        ``add``: keeps the row of a new task.
+        """
+        task = change.task
+        events = encode_events(change.events)
+        link = task.link + 1
+        head = link_hash(task.head, task.task_no, link, self.now, actor, events)
+        change.task = msgspec.structs.replace(task, link=link, head=head)
+        if add is None:
+            self._table.put_task(change.task, rewrites=change.rewrites)
+        else:
+            add(change.task)
+        for step in change.steps:
+            self._table.put_step(step, rewrites=change.rewrites)
+        for step in change.opened:
+            self._table.add_step(step)
+        for status in change.statuses:
+            self._table.add_status(status)
+        if change.closes_alert:
+            self._table.close_alert(task.task_no, self.now)
+        if change.alert is not None:
+            self._table.add_alert(change.alert)
+        if change.arguments is not None:
+            self._table.put_arguments(task.task_no, change.arguments)
+        if change.edit is not None:
+            self._table.add_edit(msgspec.structs.replace(change.edit, link=link))
+        if change.late_answer is not None:
+            self._table.add_late_answer(msgspec.structs.replace(change.late_answer, link=link))
+        self._table.add_history(task.task_no, task.task_id, link, self.now, actor, events, head)
+        if change.convoy is not None:
+            self._write_convoy(change.convoy, actor)
+
+    def _write_convoy(self, change: ConvoyChange, actor: str) -> None:
+        for follow in change.follows:
+            self.write(follow, actor)
+        if change.convoy is not None:
+            if change.events:
+                change.convoy = self._link_events(change.convoy, change.events, actor)
+            self._table.put_convoy(change.convoy)
+        if change.tail is not None:
+            self._table.put_tail(change.tail)
+
+    def _link_events(self, convoy: ConvoyRow, events: list[Event], actor: str) -> ConvoyRow:
+        """Append a convoy's own events to its own stream, whose number is the convoy's below zero."""
+        text, link, stream = encode_events(events), convoy.link + 1, -convoy.convoy_no
+        head = link_hash(convoy.head, stream, link, self.now, actor, text)
+        self._table.add_history(stream, convoy.key, link, self.now, actor, text, head)
+        return msgspec.structs.replace(convoy, link=link, head=head)
+
+    def note(self, task_no: int, actor: str, events: list[Event], late_answer: LateAnswerRow | None = None) -> None:
+        """Append events that change no state: of a task, or with STORE_STREAM of the store itself."""
+        if task_no != STORE_STREAM:
+            task = self._table.task(task_no)
+            assert task is not None
+            self.write(Change(task, [], [], events, [], late_answer=late_answer), actor)
+            return
+        link, head = self._table.store_head()
+        text = encode_events(events)
+        digest = link_hash(head, STORE_STREAM, link + 1, self.now, actor, text)
+        self._table.put_store_head(link + 1, digest)
+        self._table.add_history(STORE_STREAM, "", link + 1, self.now, actor, text, digest)
+
+
+class _Gap(msgspec.Struct, frozen=True):
+    count: int = 0
+    oldest_at: int | None = None
+    newest_at: int | None = None
+
+
+_read_gap = msgspec.json.Decoder(_Gap).decode
+
+
+def build_gap_mark(queue: str, before: StatusRow | None, dropped: Sequence[StatusRow], now: Instant) -> StatusRow:
+    """Build the one mark of a queue for all that was dropped since its reader last acknowledged one."""
+    gap = _Gap() if before is None else _read_gap(before.data)
+    instants = [status.at for status in dropped]
+    oldest = min(instants) if gap.oldest_at is None else gap.oldest_at
+    data = _Gap(gap.count + len(dropped), oldest, max(instants))
+    return StatusRow(0, queue, 0, "", "", 0, 0, "dropped", now, _encode(data).decode())
+
+
+def complete_within(step: StepRow) -> float:
+    """Seconds an attempt of the step may take, by the policy in its row."""
+    return read_step_policy(step).complete_within

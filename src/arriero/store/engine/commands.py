@@ -1,0 +1,148 @@
+"""Commands in one transaction: claims, takes, new tasks. One command on one task: ``store.engine.batch``."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
+from ...core import transitions
+from ...core.convoys import Held
+from ...core.deduplication import answer_known_id
+from ...core.lease import is_on_probation
+from ...errors import ArrieroError
+from ...model import ConvoyRow, Loaded, StepRow, TailRow, TaskRow
+from ..contract import Busy
+from .batch import Batch, Table, complete_within
+from .convoys import LOOKS_MAX, PlacementRows, find_spot
+from .ledgers import refuse_reserved
+from .speculative_start import build_answer, build_new_rows
+
+
+class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now
+    """A row was locked after the clock was read: its last commit may be later than that."""
+
+
+class CommandRows(Table, Protocol):
+    """Rows that commands need. Its methods may raise ReadLate or Busy where other processes change rows meanwhile."""
+
+    def process_was_retired(self, process_no: int) -> bool:
+        """False of a process that is unknown."""
+        ...
+
+    def lock_due_convoys(self, limit: int) -> Sequence[ConvoyRow]:
+        """Convoys to be looked at, longest due first, which no command of this batch has changed."""
+        ...
+
+    def lock_claimable(self, command: Claim, probation: bool, limit: int) -> Sequence[Loaded]:
+        """Free, due tasks that the process may claim, in their order. What cannot be read is set apart, and asked past.
+
+        ``probation``: also tasks on probation.
+        """
+        ...
+
+    def lock_takeable(self, command: Take, agent: str, probation: int | None, limit: int) -> Sequence[StepRow]:
+        """Due requests for an Agent, in their order; as in ``lock_claimable``.
+
+        ``probation``: of tasks on probation only this one's; None: of any.
+        """
+        ...
+
+
+class SubmissionRows(Table, PlacementRows, Protocol):
+    """Rows that a new task needs."""
+
+    def process_is_retired(self, process_no: int) -> bool: ...
+    def task_by_id(self, task_id: str) -> TaskRow | None: ...
+    def find_tail(self, key: str) -> TailRow | None: ...
+    def next_task_no(self) -> int: ...
+    def add_task(self, task: TaskRow, arguments: str) -> None: ...
+
+
+def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroError:
+    """Apply one command; see ``StateStore.apply``."""
+    match command:
+        case Claim() | Take() if rows.process_was_retired(command.process_no):
+            return Claimed(()) if isinstance(command, Claim) else Taken(())
+        case Claim():
+            return _claim(command, rows)
+        case Take():
+            return _take(command, rows)
+    while True:
+        try:
+            return Batch(rows, rows.read_clock()).apply(command)
+        except ReadLate:
+            continue
+        except (Busy, Held) as held:
+            return Busy(str(held) or "another transaction has the next task of its convoy open")
+
+
+def _claim(command: Claim, rows: CommandRows) -> Claimed:
+    for convoy in rows.lock_due_convoys(LOOKS_MAX):
+        _look(convoy, command.actor, rows)
+    claimed: list[Loaded] = []
+    probation = command.probation
+    while (left := command.limit - len(claimed)) > 0:
+        found = rows.lock_claimable(command, probation, left)
+        for loaded in found:
+            if is_on_probation(loaded.task):
+                if not probation:
+                    continue
+                probation = False  # one of them, which is handled alone
+            work = Batch(rows, rows.read_clock())
+            change = transitions.claim(loaded.task, command.process_no, work.now)
+            work.write(change, command.actor)
+            claimed.append(msgspec.structs.replace(loaded, task=change.task))
+        if len(found) < left:
+            break  # else some were passed over, and others may stand behind them
+    return Claimed(tuple(claimed))
+
+
+def _look(convoy: ConvoyRow, actor: str, rows: CommandRows) -> None:
+    while True:
+        try:
+            return Batch(rows, rows.read_clock()).look(convoy, actor)
+        except ReadLate:
+            continue
+
+
+def _take(command: Take, rows: CommandRows) -> Taken:
+    dispatches: list[Dispatch] = []
+    probation = command.probation
+    for agent, room in command.room:
+        left = room
+        while left > 0:
+            asked, found = left, rows.lock_takeable(command, agent, probation, left)
+            for step in found:
+                task = rows.task(step.task_no)
+                assert task is not None
+                if is_on_probation(task):
+                    if probation not in (None, task.task_no):
+                        continue
+                    probation = task.task_no  # of those on probation this one alone
+                work = Batch(rows, rows.read_clock())
+                change = transitions.take(task, step, command.process_no, work.now, complete_within(step))
+                work.write(change, command.actor)
+                dispatches += change.dispatches
+                left -= 1
+            if len(found) < asked:
+                break  # as in ``_claim``
+    return Taken(tuple(dispatches))
+
+
+def submit_task(command: Submit, rows: SubmissionRows, store_id: str | None) -> Submitted | Refusal:
+    """Keep one new task; see ``StateStore.submit``. ``store_id``: of a store in which it may begin at once; None: it may not."""
+    known = rows.task_by_id(command.task_id)
+    tail = None if command.convoy is None else rows.find_tail(command.convoy)
+    if known is not None:
+        return refuse_reserved(known, rows) or answer_known_id(
+            known, command, partial(rows.load_submitted, known.task_no), tail
+        )
+    now = rows.read_clock()
+    spot = find_spot(command, tail, rows, now)
+    if isinstance(spot, Submitted | Refusal):
+        return spot
+    change = build_new_rows(command, rows.next_task_no(), now, spot, rows, store_id)
+    Batch(rows, now).write(change, command.actor, lambda task: rows.add_task(task, command.arguments))
+    return build_answer(change, command)

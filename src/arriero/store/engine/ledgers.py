@@ -1,0 +1,318 @@
+"""Ledgers inside the transactions of all stores: written, opened, let go, discarded. The rules are ``core.ledgers``."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from ...commands import Refusal, Submit, Submitted
+from ...core import ledgers
+from ...core.deduplication import answer_known_id, answer_known_sequence
+from ...core.ledgers import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
+from ...core.placement import Spot, needs_convoy, read_ordering, refuse_place
+from ...errors import UnreadableRow
+from ...events.store import LedgerDiscarded, LedgerOpenedEvent
+from ...model import ConvoyRow, Instant, LedgerRow, LedgerState, TailRow, TaskRow
+from ..readable import refuse_unreadable
+from .batch import STORE_STREAM, Batch, Table
+
+
+class LedgerTable(Table, Protocol):
+    """Rows inside a transaction that has locked the ledger's row."""
+
+    def ledger(self, ledger_no: int) -> LedgerRow | None: ...
+    def put_ledger(self, ledger: LedgerRow) -> None: ...
+    def add_aside(self, ledger_no: int, line: int, reason: str) -> None: ...
+
+    def select_of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:
+        """Tasks that it has not let go, after the last one that was reached, in the order of their lines."""
+        ...
+
+    def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
+        """Remove tasks that it keeps; their numbers are not given again."""
+        ...
+
+    def remove_ledger(self, ledger_no: int) -> None:
+        """Remove the ledger itself, and what is kept of entries set aside."""
+        ...
+
+    def order(self, tail: TailRow) -> None:
+        """Keep how a key is ordered in which no task was placed yet."""
+        ...
+
+    def keeps_some_in(self, convoy_no: int) -> bool:
+        """Returns True if a ledger keeps a task of that convoy."""
+        ...
+
+    def find_known(self, command: Submit) -> TaskRow | None:
+        """The task that stands under its id."""
+        ...
+
+    def find_numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
+        """The task that has its sequence."""
+        ...
+
+    def load_submitted(self, task_no: int) -> str | None:
+        """The arguments, as JSON text, of a task that ``find_known`` or ``find_numbered`` has returned."""
+        ...
+
+    def next_task_no(self) -> int: ...
+    def add_task(self, task: TaskRow, arguments: str) -> None: ...
+    def find_tail(self, key: str) -> TailRow | None: ...
+    def tail(self, convoy_no: int) -> TailRow: ...
+
+    def new_tail(self, command: Submit, now: Instant) -> TailRow:
+        """The end of a key that nobody used before, whose rows are made now."""
+        ...
+
+
+class LedgerLookup(Protocol):
+    """Looks up ledgers by number."""
+
+    def ledger(self, ledger_no: int) -> LedgerRow | None: ...
+
+
+def refuse_reserved(task: TaskRow, known: LedgerLookup) -> Refusal | None:
+    """Refuse an id or a sequence whose task belongs to a ledger that is not opened: nobody may rely on it."""
+    if task.ledger_no is None:
+        return None
+    ledger = known.ledger(task.ledger_no)
+    if ledger is not None and ledger.is_open:
+        return None
+    name = "" if ledger is None else f" {ledger.ledger_id!r}"
+    return Refusal(
+        "conflict",
+        f"task {task.task_id!r} belongs to ledger{name}, which is not complete: submit that again, or discard it with"
+        " `arriero ledger discard`",
+    )
+
+
+def write_entries(batch: LedgerBatch, table: LedgerTable, now: Instant) -> LedgerWritten:
+    """See ``LedgerStore.write_ledger``."""
+    ledger = table.ledger(batch.ledger_no)
+    if ledger is None or ledger.state is not LedgerState.WRITING or ledger.written != batch.after:
+        return LedgerWritten(ledger)
+    writing = _Writing(ledger, table, now)
+    for entry in batch.entries:
+        reason = writing.keep(entry)
+        if reason and (batch.refuses or writing.aside >= ASIDE_MAX):
+            if not batch.refuses:
+                reason = f"{reason}; with it more than {ASIDE_MAX:,} entries are bad"
+            refused = replace(ledger, state=LedgerState.DISCARDING)
+            table.put_ledger(refused)
+            return LedgerWritten(refused, (entry.line, reason))
+        if reason:
+            writing.set_aside(entry, reason)
+    ledger = writing.result(batch)
+    table.put_ledger(ledger)
+    return LedgerWritten(ledger)
+
+
+class _Writing:
+    """One batch: entries become tasks that nobody sees."""
+
+    def __init__(self, ledger: LedgerRow, table: LedgerTable, now: Instant) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._now = now
+        self._accepted = 0
+        self._duplicates = 0
+        self.aside = ledger.aside
+
+    def result(self, batch: LedgerBatch) -> LedgerRow:
+        last = batch.entries[-1]
+        return replace(
+            self._ledger,
+            digest=last.digest,
+            written=last.line,
+            accepted=self._ledger.accepted + self._accepted,
+            duplicates=self._ledger.duplicates + self._duplicates,
+            aside=self.aside,
+            written_at=self._now,
+        )
+
+    def set_aside(self, entry: LedgerEntry, reason: str) -> None:
+        self.aside += 1
+        self._table.add_aside(self._ledger.ledger_no, entry.line, reason)
+
+    def keep(self, entry: LedgerEntry) -> str:
+        """Keep an entry as a task. Returns the reason why it cannot be one; empty: it is kept, or its task is there."""
+        command = entry.submit
+        if command is None:
+            return entry.bad
+        tail = None if command.convoy is None else self._table.find_tail(command.convoy)
+        known = self._find_known(command, tail)
+        if isinstance(known, Refusal):
+            return known.detail
+        if known is not None:
+            self._duplicates += 1
+            return ""
+        if command.convoy is not None:
+            if tail is None:
+                tail = self._table.new_tail(command, self._now)
+            elif (refused := self._refuse_place(command, tail)) is not None:
+                return refused.detail
+        task = ledgers.build_kept_task(command, self._table.next_task_no(), self._ledger, tail, self._now)
+        self._table.add_task(task, command.arguments)
+        self._accepted += 1
+        return ""
+
+    def _find_known(self, command: Submit, tail: TailRow | None) -> Submitted | Refusal | None:
+        """Answer for the task that has the id or the sequence already; None: there is none."""
+        task = self._table.find_known(command)
+        if task is not None:
+            return self._refuse_reserved(task) or answer_known_id(task, command, self._submitted_loader(task), tail)
+        if tail is None or command.sequence is None:
+            return None
+        task = self._table.find_numbered(command, tail.convoy_no)
+        return (
+            None
+            if task is None
+            else self._refuse_reserved(task) or answer_known_sequence(task, command, self._submitted_loader(task), tail)
+        )
+
+    def _submitted_loader(self, task: TaskRow) -> Callable[[], str | None]:
+        return partial(self._table.load_submitted, task.task_no)
+
+    def _refuse_reserved(self, task: TaskRow) -> Refusal | None:
+        return None if task.ledger_no == self._ledger.ledger_no else refuse_reserved(task, self._table)
+
+    def _refuse_place(self, command: Submit, tail: TailRow) -> Refusal | None:
+        if tail.placed or tail.ordering == read_ordering(command):
+            return refuse_place(command, tail)
+        if self._table.keeps_some_in(tail.convoy_no):
+            order = "by its producer's sequence" if tail.ordering == "sequence" else "by place"
+            return Refusal(
+                "conflict", f"convoy {tail.key!r} is ordered {order} by an entry before, or another ledger's"
+            )
+        self._table.order(ledgers.order_tail(command, tail))
+        return None
+
+
+def open_ledger(
+    ledger_no: int, written: int, digest: str, actor: str, table: LedgerTable, now: Instant
+) -> LedgerOpened:
+    """See ``LedgerStore.open_ledger``."""
+    ledger = table.ledger(ledger_no)
+    if (
+        ledger is None
+        or ledger.state is not LedgerState.WRITING
+        or (ledger.written, ledger.digest) != (written, digest)
+    ):
+        return LedgerOpened(ledger)
+    ledger = _mark_done(replace(ledger, state=LedgerState.OPENED, opened_at=now))
+    table.put_ledger(ledger)
+    counts = (ledger.written, ledger.accepted, ledger.duplicates, ledger.aside)
+    event = LedgerOpenedEvent(ledger.ledger_id, ledger.digest, *counts)
+    Batch(table, now).note(STORE_STREAM, actor, [event])
+    return LedgerOpened(ledger, True)
+
+
+def _mark_done(ledger: LedgerRow) -> LedgerRow:
+    return replace(ledger, state=LedgerState.DONE) if ledger.let_go >= ledger.accepted else ledger
+
+
+def _mark_reached(ledger: LedgerRow, tasks: Sequence[TaskRow]) -> LedgerRow:
+    return replace(ledger, reached=tasks[-1].task_no) if tasks else ledger
+
+
+def let_go(ledger_no: int, limit: int, actor: str, table: LedgerTable, now: Instant) -> LedgerRow | None:
+    """See ``LedgerStore.let_go``."""
+    ledger = table.ledger(ledger_no)
+    if ledger is None or ledger.state is not LedgerState.OPENED:
+        return ledger
+    work = Batch(table, now)
+    tasks = _up_to_unreadable(table.select_of_ledger(ledger, limit), table)
+    for task in tasks:
+        _let_go_one(task, ledger, actor, table, work)
+    ledger = _mark_done(_mark_reached(replace(ledger, let_go=ledger.let_go + len(tasks)), tasks))
+    table.put_ledger(ledger)
+    return ledger
+
+
+def _up_to_unreadable(tasks: Sequence[TaskRow], table: LedgerTable) -> list[TaskRow]:
+    """The tasks before the first unreadable one: the order of the lines is kept, so this ledger waits there."""
+    found: list[TaskRow] = []
+    for task in tasks:
+        try:
+            found.append(refuse_unreadable(task))
+        except UnreadableRow as error:
+            table.set_apart(error)
+            break
+    return found
+
+
+def _let_go_one(task: TaskRow, ledger: LedgerRow, actor: str, table: LedgerTable, work: Batch) -> None:
+    tail = None if task.convoy_no is None else table.tail(task.convoy_no)
+    command = ledgers.restore_submission(task, tail, actor)
+    if tail is None:
+        work.write(ledgers.release_kept_task(command, task, ledger, None, work.now), actor)
+        return
+    refused = refuse_place(command, tail)
+    if refused is not None:
+        convoy = table.convoy(tail.convoy_no)
+        change = ledgers.set_aside_kept_task(command, task, ledger, convoy, tail, table, work.now, refused.detail)
+    else:
+        change = ledgers.release_kept_task(
+            command, task, ledger, Spot(tail, _find_touched_convoy(command, tail, table)), work.now
+        )
+    work.write(change, actor)
+
+
+def _find_touched_convoy(command: Submit, tail: TailRow, table: LedgerTable) -> ConvoyRow | None:
+    """The convoy's row, if the task changes it."""
+    if not tail.asks and command.sequence is None:
+        return None
+    convoy = table.convoy(tail.convoy_no)
+    return convoy if needs_convoy(command, tail, convoy.expected) else None
+
+
+def discard_ledger(
+    ledger_no: int, limit: int, actor: str, reason: str, table: LedgerTable, now: Instant
+) -> LedgerRow | None:
+    """See ``LedgerStore.discard_ledger``."""
+    ledger = table.ledger(ledger_no)
+    if ledger is None or ledger.is_open:
+        return ledger
+    tasks = table.select_of_ledger(ledger, limit)
+    table.remove_kept(tasks)
+    if len(tasks) == limit:
+        ledger = _mark_reached(replace(ledger, state=LedgerState.DISCARDING), tasks)
+        table.put_ledger(ledger)
+        return ledger
+    table.remove_ledger(ledger_no)
+    event = LedgerDiscarded(ledger.ledger_id, ledger.written, reason)
+    Batch(table, now).note(STORE_STREAM, actor, [event])
+    return None
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound=LedgerTable)
+
+
+class LedgerEngine(Generic[R]):
+    """The writing part of ``store.ledger_contract.LedgerStore``."""
+
+    async def _with_ledger(self, ledger_no: int, work: Callable[[R], T], before: Sequence[Submit] = ()) -> T:
+        """Run ``work`` in one transaction that has the ledger. ``before``: submissions whose rows it needs."""
+        raise NotImplementedError
+
+    async def write_ledger(self, batch: LedgerBatch) -> LedgerWritten:
+        before = [entry.submit for entry in batch.entries if entry.submit is not None]
+        return await self._with_ledger(
+            batch.ledger_no, lambda rows: write_entries(batch, rows, rows.read_clock()), before
+        )
+
+    async def open_ledger(self, ledger_no: int, written: int, digest: str, actor: str) -> LedgerOpened:
+        return await self._with_ledger(
+            ledger_no, lambda rows: open_ledger(ledger_no, written, digest, actor, rows, rows.read_clock())
+        )
+
+    async def let_go(self, ledger_no: int, limit: int, actor: str) -> LedgerRow | None:
+        return await self._with_ledger(ledger_no, lambda rows: let_go(ledger_no, limit, actor, rows, rows.read_clock()))
+
+    async def discard_ledger(self, ledger_no: int, limit: int, actor: str, reason: str) -> LedgerRow | None:
+        return await self._with_ledger(
+            ledger_no, lambda rows: discard_ledger(ledger_no, limit, actor, reason, rows, rows.read_clock())
+        )

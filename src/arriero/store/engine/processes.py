@@ -1,0 +1,224 @@
+"""Processes, leases and epochs. The rules are in ``core.lease`` and ``core.apps``; stores find, lock and keep the rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ...core import lease
+from ...events import Event
+from ...events.store import EpochOpened, LeaseGranted, LeaseLost, ProcessRetired
+from ...model import Instant, LeaseRow, ProcessRow, later
+from ..apps import app_renamed, process_started, refuse_collision
+from ..contract import Renewal
+from .batch import STORE_STREAM, Batch
+from .transactions import Lane, Transactions, UnreadableRows
+
+
+class Renewals(msgspec.Struct, frozen=True):
+    """Rows that a renewal reads.
+
+    Args:
+        last_at: when any process renewed last.
+        nobody_frees_until: as it was kept; 0: never.
+        others: as in ``Renewal``.
+    """
+
+    last_at: Instant | None
+    nobody_frees_until: Instant
+    others: tuple[ProcessRow, ...]
+
+
+class ProcessRows(UnreadableRows, Protocol):
+    """Rows of processes, leases and epochs inside one transaction."""
+
+    def lock_known_code(self) -> Sequence[str]:
+        """The code of all processes that ever started here, as JSON texts; nobody else registers until this transaction ends."""
+        ...
+
+    def count_unsaid(self, workflows: Sequence[str]) -> Mapping[str, int]:
+        """Tasks that carry no App's name and are open or in error, by workflow."""
+        ...
+
+    def add_process(self, instance: str, lease_until: Instant, about: str) -> tuple[int, int]:
+        """The number of a new process start, and the epoch in which it begins."""
+        ...
+
+    def lock_process(self, process_no: int) -> ProcessRow | None:
+        """None: a restore has forgotten it."""
+        ...
+
+    def retire_process(self, process_no: int) -> None: ...
+
+    def select_renewals(self, process_no: int) -> Renewals:
+        """The other rows that a renewal needs."""
+        ...
+
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant) -> bool:
+        """Keep that it renewed now, and prolong its lease; False: it is retired."""
+        ...
+
+    def put_nobody_frees_until(self, until: Instant) -> None: ...
+
+    def select_processes(self) -> list[ProcessRow]:
+        """The processes that are not retired."""
+        ...
+
+    def describe_process(self, process_no: int, about: str) -> None:
+        """Replace what it says of itself, unless it is retired."""
+        ...
+
+    def open_epoch(self) -> int:
+        """Begin the next epoch: all processes are retired, numbers that may have been given are left out; its number."""
+        ...
+
+    def rename_workflows(self, old: str, new: str) -> None:
+        """Let who submits by SQL find the workflows of an App under its new name, and no more under the old one."""
+        ...
+
+    def select_lease(self, name: str) -> LeaseRow | None:
+        """A lease as it stands, which others may change."""
+        ...
+
+    def add_lease(self, name: str) -> None:
+        """Keep a lease that nobody holds, unless there is one."""
+        ...
+
+    def lock_lease(self, name: str) -> LeaseRow | None:
+        """A lease, ours until the transaction ends."""
+        ...
+
+    def put_lease(self, lease: LeaseRow) -> None: ...
+
+
+def register(rows: ProcessRows, instance: str, lease_seconds: float, about: str) -> tuple[int, int]:
+    """A new process start: its number, and the epoch it speaks in."""
+    refuse_collision(about, rows.lock_known_code(), rows.count_unsaid)
+    now = rows.read_clock()
+    process_no, epoch = rows.add_process(instance, later(now, lease_seconds), about)
+    _note(rows, instance, process_started(process_no, about))
+    return process_no, epoch
+
+
+def renew(rows: ProcessRows, process_no: int, lease_seconds: float) -> Renewal:
+    """See ``ProcessStore.renew``."""
+    found = rows.select_renewals(process_no)
+    now = rows.read_clock()
+    until = lease.nobody_frees_until(found.nobody_frees_until, found.last_at, now, lease_seconds)
+    if until != found.nobody_frees_until:
+        rows.put_nobody_frees_until(until)
+    return Renewal(now, rows.renew_process(process_no, later(now, lease_seconds), now), until, found.others)
+
+
+def retire(rows: ProcessRows, process_no: int, by: str, known_dead: bool) -> tuple[bool, str]:
+    """See ``ProcessStore.retire``; answers also the name of the process start."""
+    row = rows.lock_process(process_no)
+    if row is None:
+        return True, ""
+    if not lease.is_retirable(row, rows.read_clock(), known_dead=known_dead):
+        return row.retired, row.instance
+    rows.retire_process(process_no)
+    _note(rows, by, ProcessRetired(process_no, known_dead))
+    return True, row.instance
+
+
+def open_epoch(rows: ProcessRows, actor: str, reason: str) -> int:
+    """See ``ProcessStore.new_epoch``."""
+    epoch = rows.open_epoch()
+    _note(rows, actor, EpochOpened(epoch, reason))
+    return epoch
+
+
+def rename_app(rows: ProcessRows, old: str, new: str, count: int, actor: str, reason: str) -> None:
+    """See ``ProcessStore.rename_app``."""
+    rows.rename_workflows(old, new)
+    _note(rows, actor, app_renamed(old, new, count, reason))
+
+
+def acquire_lease(rows: ProcessRows, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
+    """See ``ProcessStore.acquire_lease``."""
+    seen = rows.select_lease(name)
+    if seen is not None and lease.is_led_by_another(seen, process_no, rows.read_clock()):
+        return seen  # unlocked: whoever leads must not wait for those who ask
+    if seen is None:
+        rows.add_lease(name)
+    row = rows.lock_lease(name)
+    assert row is not None
+    granted = lease.grant_lease(row, process_no, rows.read_clock(), seconds)
+    if granted is None:
+        return row
+    if granted.term != row.term:
+        _note(rows, actor, LeaseGranted(name, granted.term, process_no))
+    rows.put_lease(granted)
+    return granted
+
+
+def renew_lease(rows: ProcessRows, name: str, process_no: int, term: int, seconds: float) -> bool:
+    """See ``ProcessStore.renew_lease``."""
+    row = rows.lock_lease(name)
+    prolonged = None if row is None else lease.prolong_lease(row, process_no, term, rows.read_clock(), seconds)
+    if prolonged is not None:
+        rows.put_lease(prolonged)
+    return prolonged is not None
+
+
+def release_lease(rows: ProcessRows, name: str, process_no: int, term: int, actor: str) -> None:
+    """See ``ProcessStore.release_lease``."""
+    row = rows.lock_lease(name)
+    released = None if row is None else lease.release_lease(row, process_no, term)
+    if released is not None:
+        rows.put_lease(released)
+        _note(rows, actor, LeaseLost(name, term, process_no))
+
+
+def _note(rows: ProcessRows, actor: str, event: Event) -> None:
+    Batch(rows, rows.read_clock()).note(STORE_STREAM, actor, [event])
+
+
+R = TypeVar("R", bound=ProcessRows)
+
+
+class ProcessEngine(Transactions[R]):
+    """``store.contract.ProcessStore`` over any store's rows, but for what a store alone knows of living processes."""
+
+    def _on_registered(self, process_no: int, epoch: int) -> None:
+        """This process speaks in that epoch from now on."""
+        raise NotImplementedError
+
+    def _on_retired(self, instance: str) -> None:
+        """Called once the commit is made that retires a process start."""
+
+    async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
+        number, epoch = await self._write(lambda rows: register(rows, instance, lease_seconds, about))
+        self._on_registered(number, epoch)
+        return number
+
+    async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
+        return await self._write(lambda rows: renew(rows, process_no, lease_seconds), Lane.RENEWALS)
+
+    async def describe(self, process_no: int, about: str) -> None:
+        await self._write(lambda rows: rows.describe_process(process_no, about), Lane.RENEWALS)
+
+    async def known_processes(self) -> tuple[Instant, list[ProcessRow]]:
+        return await self._read(lambda rows: (rows.read_clock(), rows.select_processes()))
+
+    async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
+        is_retired, instance = await self._write(lambda rows: retire(rows, process_no, by, known_dead))
+        if is_retired and instance:
+            self._on_retired(instance)
+        return is_retired
+
+    async def new_epoch(self, actor: str, reason: str = "") -> int:
+        return await self._write(lambda rows: open_epoch(rows, actor, reason), Lane.UPKEEP)
+
+    async def rename_app(self, old: str, new: str, count: int, actor: str, reason: str) -> None:
+        await self._write(lambda rows: rename_app(rows, old, new, count, actor, reason), Lane.UPKEEP)
+
+    async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
+        return await self._write(lambda rows: acquire_lease(rows, name, process_no, actor, seconds))
+
+    async def renew_lease(self, name: str, process_no: int, term: int, seconds: float) -> bool:
+        return await self._write(lambda rows: renew_lease(rows, name, process_no, term, seconds))
+
+    async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
+        await self._write(lambda rows: release_lease(rows, name, process_no, term, actor))

@@ -1,0 +1,143 @@
+"""Reading what a process is to act on: rows that it cannot read are set apart, whatever the store."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ...core.undo import list_open_compensations
+from ...model import MICROSECONDS, Instant, Loaded, StepRow, TaskRow, TaskState
+from ..contract import Due, Ended, Overdue
+from ..quarantine import SetApart
+from .transactions import TASKS_MAX, Transactions, UnreadableRows
+
+
+class PastDeadline(msgspec.Struct, frozen=True):
+    """Rows whose deadline has passed, each list in the order of the deadlines; see ``contract.Overdue``.
+
+    ``past_limit`` and ``stuck`` are numbers of tasks.
+    """
+
+    expired: Sequence[StepRow]
+    starved: Sequence[StepRow]
+    past_limit: Sequence[int]
+    stuck: Sequence[int]
+
+
+class ReadingRows(UnreadableRows, Protocol):
+    """Rows as they stand, also those that this release cannot read. Tasks that are set apart are left out of what is due."""
+
+    def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        """The given tasks that exist, with all that is recorded of them, in the order asked for."""
+        ...
+
+    def select_number(self, task_id: str) -> int | None:
+        """A task's number by its id; None: there is none, or its ledger is not opened."""
+        ...
+
+    def select_held(self, process_no: int, limit: int) -> list[int]:
+        """Numbers of tasks that a process holds, or of which it runs a step."""
+        ...
+
+    def select_past_deadline(self, now: Instant, since: Instant, limit: int) -> PastDeadline:
+        """``since``: news that nobody has looked at since then make a task stuck."""
+        ...
+
+    def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
+        """The ended ones of the given tasks, ordered by their numbers."""
+        ...
+
+    def select_unreadable(self, limit: int) -> list[int]:
+        """Tasks with an open alert that tells of a row which cannot be read."""
+        ...
+
+    def close_unreadable(self, task_nos: Sequence[int]) -> None:
+        """Close those alerts."""
+        ...
+
+
+def load_readable(rows: ReadingRows, task_nos: Sequence[int], apart: SetApart) -> list[Loaded]:
+    """The given tasks that exist and can be read."""
+    return [loaded for loaded in rows.select_tasks(task_nos) if apart.can_read_task(loaded)]
+
+
+def load_overdue(rows: ReadingRows, limit: int, progress_seconds: float, apart: SetApart) -> Overdue:
+    """See ``StateStore.load_overdue``."""
+    now = rows.read_clock()
+    found = rows.select_past_deadline(now, Instant(now - round(progress_seconds * MICROSECONDS)), limit)
+    return Overdue(
+        now,
+        tuple(apart.readable(found.expired)),
+        tuple(apart.readable(found.starved)),
+        tuple(load_readable(rows, found.past_limit, apart)),
+        tuple(load_readable(rows, found.stuck, apart)),
+    )
+
+
+def load_ended(rows: ReadingRows, task_nos: Sequence[int], apart: SetApart) -> list[Ended]:
+    """See ``StateStore.ended``. What is still to be undone is in the steps of those that did not end well."""
+    tasks = apart.readable(rows.select_ended(task_nos))
+    undone = [task.task_no for task in tasks if task.state is not TaskState.PROCESSED]
+    steps: dict[int, tuple[StepRow, ...]] = {task.task_no: () for task in tasks if task.task_no not in undone}
+    steps |= {loaded.task.task_no: loaded.steps for loaded in load_readable(rows, undone, apart)}
+    return [Ended(task, list_open_compensations(steps[task.task_no])) for task in tasks if task.task_no in steps]
+
+
+def due_at(
+    now: Instant,
+    tasks: Iterable[Instant | None],
+    steps: Iterable[Instant | None],
+    times: Iterable[Instant | None],
+) -> Due:
+    """See ``StateStore.due``. ``times``: when something is or will be due, the earliest of each kind after now among them."""
+    next_at = min((at for at in times if at is not None and at > now), default=None)
+    return Due(now, _is_past(tasks, now), _is_past(steps, now), next_at)
+
+
+def _is_past(times: Iterable[Instant | None], now: Instant) -> bool:
+    return any(at is not None and at <= now for at in times)
+
+
+R = TypeVar("R", bound=ReadingRows)
+
+
+class ReadingEngine(Transactions[R]):
+    """The part of ``store.contract.StateStore`` that reads what a process is to act on."""
+
+    async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
+        return await self._read_to_act(
+            lambda rows: load_readable(rows, rows.select_held(process_no, limit), self._apart)
+        )
+
+    async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
+        return await self._read_to_act(lambda rows: load_overdue(rows, limit, progress_seconds, self._apart))
+
+    async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        return await self._read_to_act(lambda rows: load_readable(rows, task_nos, self._apart))
+
+    async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
+        return await self._read_to_act(lambda rows: load_ended(rows, task_nos, self._apart))
+
+    async def load(self, task_no: int) -> Loaded | None:
+        return await self._read(lambda rows: next(iter(rows.select_tasks([task_no])), None))
+
+    async def find(self, task_id: str) -> Loaded | None:
+        def work(rows: R) -> Loaded | None:
+            task_no = rows.select_number(task_id)
+            return None if task_no is None else next(iter(rows.select_tasks([task_no])), None)
+
+        return await self._read(work)
+
+    async def look_at_unreadable(self) -> int:
+        def look(rows: R) -> list[int]:
+            task_nos = rows.select_unreadable(TASKS_MAX)
+            loaded = {one.task.task_no: one for one in rows.select_tasks(task_nos)}
+            return [no for no in task_nos if no not in loaded or self._apart.can_read_task(loaded[no])]
+
+        readable = await self._read(look)
+        for task_no in readable:
+            self._apart.forget(task_no)
+        if readable:
+            await self._write(lambda rows: rows.close_unreadable(readable))
+        await self._tell_unreadable()
+        return len(readable)

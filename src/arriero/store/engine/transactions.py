@@ -1,0 +1,93 @@
+"""Transactions as the engine asks a store for them, and the alerts about rows that cannot be read."""
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from ...errors import StoreError, UnreadableRow
+from ...model import Instant
+from .. import quarantine
+from ..quarantine import SetApart
+from .batch import Table
+
+logger = logging.getLogger("arriero")
+T = TypeVar("T")
+TASKS_MAX = 1_000  # with an alert of a row that cannot be read, looked at again in one pass
+
+
+class Lane(StrEnum):
+    """Purpose of a transaction. A store may run transactions of two lanes at once, one lane never waits for another."""
+
+    ENGINE = "engine"  # commands
+    SUBMISSIONS = "submissions"
+    RENEWALS = "renewals"  # come before everything else
+    OTHERS = "others"
+    OUTBOX = "mail"  # statuses and alerts: a lock on them must cost nobody the Supervisors' lease
+    READS = "reads"
+    SURVEYS = "surveys"  # read many rows
+    UPKEEP = "upkeep"  # change many rows, or rows that no other command changes
+
+
+class UnreadableRows(Table, Protocol):
+    """Records of unreadable rows, inside a transaction."""
+
+    def select_first_waiting(self, convoy_no: int) -> int:
+        """The number of the task that waits first in a convoy; 0: none does."""
+        ...
+
+    def select_name(self, task_no: int) -> tuple[str, str, object] | None:
+        """A task's id, workflow and incarnation, as they stand."""
+        ...
+
+
+R = TypeVar("R", bound=UnreadableRows)
+
+
+class Transactions(Generic[R]):
+    """Transactions over a store's rows."""
+
+    _apart: SetApart
+
+    def now(self) -> Instant:
+        """The store's clock; see ``StateStore.now``."""
+        raise NotImplementedError
+
+    async def _write(self, work: Callable[[R], T], lane: Lane = Lane.OTHERS) -> T:
+        """All that ``work`` writes, durably, or nothing when it raises. It may be run more than once."""
+        raise NotImplementedError
+
+    async def _read(self, work: Callable[[R], T], lane: Lane = Lane.READS) -> T:
+        """Run ``work`` in a transaction that reads as of one moment."""
+        raise NotImplementedError
+
+    async def _read_to_act(self, work: Callable[[R], T]) -> T:
+        """Read rows that this process is to act on: a person is told of those that it cannot read."""
+        result = await self._read(work)
+        await self._tell_unreadable()
+        return result
+
+    async def _tell_unreadable(self) -> None:
+        """Open an alert for each task that was set apart, unless it has one. Whoever finds it next does, if we die."""
+        if not (errors := self._apart.untold()):
+            return
+        try:
+            named = await self._write(lambda rows: [(error, _add_alert(error, rows)) for error in errors])
+        except StoreError as error:
+            self._apart.give_back(errors)
+            logger.warning("an alert could not be opened yet: %s", error)
+            return
+        for unreadable, task_id in named:
+            quarantine.log(unreadable, task_id)
+
+
+def _add_alert(error: UnreadableRow, rows: UnreadableRows) -> str:
+    """Open an alert, unless the task has one of its kind; answers the task's id. Of a convoy in which nothing is open, the
+    task that comes next is told of."""
+    task_no = error.task_no or rows.select_first_waiting(error.convoy_no)
+    name = rows.select_name(task_no)
+    if name is None:
+        return ""
+    task_id, workflow, incarnation = str(name[0]), str(name[1]), name[2]
+    rows.add_alert(quarantine.alert(error, task_no, task_id, workflow, incarnation, rows.read_clock()))
+    return task_id

@@ -1,0 +1,336 @@
+"""The contract in dicts: the readable reference, the oracle of the other stores, and the store of the simulator."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from time import monotonic_ns, time_ns
+from typing import TypeVar
+
+import msgspec
+
+from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ...core.apps import may_run
+from ...core.lease import is_on_probation
+from ...core.ledgers import ASIDE_MAX
+from ...epoch import FIRST, describe_epoch_refusal
+from ...errors import ArrieroError
+from ...model import (
+    TASK_OPEN,
+    AlertRow,
+    ConvoyRow,
+    ConvoyState,
+    EditRow,
+    HistoryRow,
+    Instant,
+    LateAnswerRow,
+    LedgerRow,
+    LedgerState,
+    StatusRow,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    Turn,
+)
+from ..contract import ANY_TASK, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey, TaskFilter, fold_text
+from ..engine.commands import apply_command, submit_task
+from ..engine.convoys import find_missing
+from ..engine.ledgers import LedgerEngine
+from ..engine.processes import ProcessEngine
+from ..engine.reading import ReadingEngine, due_at
+from ..engine.transactions import Lane
+from ..engine.upkeep import UpkeepEngine, purge
+from ..readable import legible
+from .attempts import MemoryAttempts
+from .rows import MemoryUpkeep
+
+T = TypeVar("T")
+_DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+
+class MemoryReading(MemoryUpkeep):
+    """Reading for people, and due work."""
+
+    # --- tasks
+    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
+        now = self.now()
+        known = set(workflows)
+        left_alone, convoys_left = set(self._apart.tasks()), set(self._apart.convoys())
+        tasks = [
+            t.not_before
+            for t in self.tasks.values()
+            if t.locked_by is None and t.not_before is not None and t.paused_at is None
+            if t.workflow in known or t.state is TaskState.COMPENSATING
+            if t.task_no not in left_alone and may_run(app, t.app)
+        ]
+        looks = [c.look_at for c in self.convoys.values() if c.look_at is not None and c.convoy_no not in convoys_left]
+        tasks += sorted(looks)[:1]  # while one is due, whoever looks at it asks again
+        steps = [
+            s.not_before
+            for s in self._steps_not_apart()
+            if s.state is StepState.PENDING
+            and s.kind is not StepKind.TIMER
+            and s.not_before is not None
+            and s.agent in agents
+            and may_run(app, s.app)
+        ]
+        return due_at(now, tasks, steps, tasks + steps)
+
+    async def load_news(self, process_no: int) -> list[tuple[int, int]]:
+        left_alone = set(self._apart.tasks())
+        ours = [t for t in self.tasks.values() if t.locked_by == process_no and t.task_no not in left_alone]
+        news = [(t.unseen_since, t) for t in ours if t.unseen_since is not None]
+        to_be_tried = set(self._apart.to_be_tried())
+        again = [t for t in ours if t.task_no in to_be_tried]
+        self._apart.mark_tried(
+            t.task_no for t in again
+        )  # processes of the simulator share this store: the others' stay
+        found = [t for _, t in sorted(news, key=lambda one: (one[0], one[1].task_no))]
+        return [(t.task_no, t.revision) for t in (*found, *again)]
+
+    async def edits(self, task_no: int) -> list[EditRow]:
+        return list(self.edit_rows.get(task_no, {}).values())
+
+    async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
+        return list(self.late_answer_rows.get(task_no, {}).values())
+
+    async def list_tasks(
+        self,
+        which: TaskFilter = ANY_TASK,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[TaskRow]:
+        between = (t for t in self.tasks.values() if t.task_no > after and (before is None or t.task_no < before))
+        found = (t for t in between if self._is_meant(t, which))
+        return sorted(found, key=lambda t: t.task_no, reverse=newest_first)[:limit]
+
+    async def count_listed(
+        self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
+    ) -> int:
+        return len(await self.list_tasks(which, after=after, before=before, limit=limit))
+
+    def _is_meant(self, task: TaskRow, which: TaskFilter) -> bool:
+        told = legible(task).failure
+        failure = None if told is None else _read_failure(told)
+        code, reason = ("", "") if failure is None else (failure.code, failure.reason)
+        return (
+            not self.is_hidden(task)
+            and which.state in (None, task.state)
+            and which.workflow in (None, task.workflow)
+            and which.app in (None, task.app)
+            and (which.submitted_before is None or task.submitted_at <= which.submitted_before)
+            and (which.submitted_since is None or task.submitted_at >= which.submitted_since)
+            and which.code in (None, code)
+            and (which.text is None or fold_text(which.text) in fold_text(reason))
+            and which.paused in (None, task.paused_at is not None)
+            and (which.agent is None or any(s.agent == which.agent for s in self._list_unfinished(task)))
+            and (which.step is None or any(s.name == which.step for s in self._list_unfinished(task)))
+        )
+
+    def _list_unfinished(self, task: TaskRow) -> list[StepRow]:
+        return [s for s in self.steps_of(task.task_no) if s.state is not StepState.COMPLETED]
+
+    async def counts(self) -> dict[TaskState, int]:
+        states = [t.state for t in self.tasks.values() if not self.is_hidden(t)]
+        return {state: states.count(state) for state in TaskState}
+
+    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
+        found = (s for s in self.statuses.values() if s.queue == queue)
+        return sorted(found, key=lambda s: (s.kind != "dropped", s.no))[:limit]
+
+    async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
+        found = (a for a in self.alert_rows.values() if a.no > after and not (open_only and a.closed_at is not None))
+        return sorted(found, key=lambda a: a.no)[:limit]
+
+    async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
+        for row in list(self.log):
+            if task_no in (None, row.task_no):
+                yield row
+
+    # --- ledgers
+    async def find_ledger(self, ledger_id: str) -> LedgerRow | None:
+        return self.select_ledger(ledger_id)
+
+    async def list_ledgers(
+        self, states: Sequence[LedgerState] = tuple(LedgerState), *, after: int = 0, limit: int = 100
+    ) -> list[LedgerRow]:
+        found = (ledger for ledger in self.ledgers.values() if ledger.ledger_no > after and ledger.state in states)
+        return sorted(found, key=lambda ledger: ledger.ledger_no)[:limit]
+
+    async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
+        found = sorted((line, reason) for (number, line), reason in self.aside.items() if number == ledger_no)
+        return [one for one in found if one[0] > after][:limit]
+
+    async def survey(self) -> Survey:
+        now = self.now()
+        free = [t for t in self.tasks.values() if t.state in TASK_OPEN and t.locked_by is None and t.paused_at is None]
+        waiting = [(t.not_before, t) for t in free if t.not_before is not None and t.not_before <= now]
+        requests = [s for s in self._all_steps() if s.state is StepState.PENDING and s.kind is not StepKind.TIMER]
+        due = [s for s in requests if s.not_before is not None and s.not_before <= now]
+        open_tasks = [t for t in self.tasks.values() if t.state not in _DONE]
+        bare = {
+            (s.agent, s.name)
+            for t in open_tasks
+            for s in self.steps_of(t.task_no)
+            if s.kind is StepKind.STEP and s.compensation is None and not s.effect_free and not s.pivot
+        }
+        untold = [a.opened_at if a.closed_at is None else a.closed_at for a in self.alert_rows.values() if a.next_at]
+        queues = {status.queue for status in self.statuses.values()}
+        return Survey(
+            now,
+            await self.counts(),
+            sum(t.paused_at is not None for t in self.tasks.values()),
+            sum(is_on_probation(t) for t in self.tasks.values() if t.state in TASK_OPEN),
+            (len(waiting), min((at for at, _ in waiting), default=None)),
+            tuple(sorted({(t.app, t.workflow) for _, t in waiting if t.state is not TaskState.COMPENSATING})),
+            tuple(sorted({(s.app, s.agent, s.name) for s in due})),
+            tuple(sorted(bare)),
+            tuple(p for p in self.processes.values() if not p.retired),
+            tuple(self._queue(queue) for queue in sorted(queues)),
+            (len(untold), min(untold, default=None)),
+            {"tasks": len(self.tasks), "history": len(self.log), "statuses": len(self.statuses)},
+        )
+
+    def _queue(self, queue: str) -> QueueSurvey:
+        of_queue = [s for s in self.statuses.values() if s.queue == queue]
+        return QueueSurvey(queue, len(of_queue), min(s.at for s in of_queue))
+
+
+class MemoryConvoyReading(MemoryReading):
+    """Convoys as people look at them."""
+
+    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
+        tail = self.find_tail(key)
+        if tail is None or not tail.placed:  # a ledger that is not opened has the key, nobody else
+            return None
+        loaded = self._convoy_loaded(self.convoys[tail.convoy_no])
+        members = list(map(legible, self.members(tail.convoy_no)))
+        first = [task for task in members if task.turn is Turn.OPEN]
+        waiting = [task for task in members if task.turn is Turn.WAITING]
+        aside = [task for task in members if self._is_set_aside(task)]
+        return msgspec.structs.replace(
+            loaded,
+            members=tuple((*first, *waiting)[:limit]),
+            passed_over=tuple(sorted(aside, key=lambda task: task.place or 0)[:limit]),
+            missing=find_missing(
+                sorted(t.sequence for t in members if t.sequence), loaded.convoy.expected, tail, limit
+            ),
+        )
+
+    def _convoy_loaded(self, convoy: ConvoyRow) -> ConvoyLoaded:
+        members = self.members(convoy.convoy_no)
+        waiting = sum(task.turn is Turn.WAITING for task in members)
+        return ConvoyLoaded(
+            convoy, self.tails[convoy.convoy_no], waiting, sum(self._is_set_aside(task) for task in members)
+        )
+
+    async def look_at_forgotten(self) -> int:
+        found = [c for c in self.convoys.values() if c.state is ConvoyState.OPEN and self._is_forgotten(c)]
+        for convoy in found:
+            self.convoys[convoy.convoy_no] = msgspec.structs.replace(convoy, look_at=self.now())
+        return len(found)
+
+    def _is_forgotten(self, convoy: ConvoyRow) -> bool:
+        task = None if convoy.open_task is None else self.tasks.get(convoy.open_task)
+        return task is not None and task.state not in TASK_OPEN and convoy.look_at is None
+
+    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
+        found = [
+            convoy
+            for convoy in sorted(self.convoys.values(), key=lambda convoy: convoy.convoy_no)
+            if convoy.convoy_no > after
+            and self.tails[convoy.convoy_no].placed
+            and (convoy.shown != "idle" if shown is None else convoy.shown == shown)
+        ]
+        return [self._convoy_loaded(convoy) for convoy in found[:limit]]
+
+    @staticmethod
+    def _is_set_aside(task: TaskRow) -> bool:
+        return task.turn is Turn.SET_ASIDE and task.state is TaskState.ERROR
+
+
+class MemoryStore(
+    MemoryAttempts,
+    MemoryConvoyReading,
+    ProcessEngine["MemoryStore"],
+    ReadingEngine["MemoryStore"],
+    UpkeepEngine["MemoryStore"],
+    LedgerEngine["MemoryStore"],
+):
+    """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
+
+    url = "memory://"
+
+    def __init__(self, clock: Callable[[], Instant] | None = None, store_id: str = "memory") -> None:
+        offset = time_ns() - monotonic_ns()  # setting the wall clock moves nothing
+        self._clock = clock or (lambda: Instant((monotonic_ns() + offset) // 1000))
+        self.store_id = store_id
+        super().__init__()
+        self._speaks_in = FIRST
+
+    def now(self) -> Instant:
+        return self._clock()
+
+    async def open(self) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+    # --- transactions
+    async def _write(self, work: Callable[["MemoryStore"], T], lane: Lane = Lane.OTHERS) -> T:
+        return self._transact(lambda: work(self))
+
+    async def _read(self, work: Callable[["MemoryStore"], T], lane: Lane = Lane.READS) -> T:
+        return work(self)
+
+    async def _with_ledger(
+        self, ledger_no: int, work: Callable[["MemoryStore"], T], before: Sequence[Submit] = ()
+    ) -> T:
+        return self._transact(lambda: work(self))
+
+    # --- writing
+    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
+        store_id = None if describe_epoch_refusal(self._speaks_in, self.epoch) else self.store_id
+        return self._transact(lambda: [submit_task(command, self, store_id) for command in batch])
+
+    async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
+        if refused := describe_epoch_refusal(self._speaks_in, self.epoch):
+            return [Refusal("old_epoch", refused) for _ in batch]
+        answers = self._transact(lambda: [apply_command(command, self) for command in batch])
+        await self._tell_unreadable()
+        return answers
+
+    async def begin_ledger(self, ledger_id: str) -> LedgerRow:
+        return self.select_ledger(ledger_id) or self._transact(lambda: self._begin_ledger(ledger_id))
+
+    def _begin_ledger(self, ledger_id: str) -> LedgerRow:
+        now, number = self.now(), self.next_number("ledger")
+        ledger = LedgerRow(ledger_no=number, ledger_id=ledger_id, created_at=now, written_at=now)
+        self.put_ledger(ledger)
+        return ledger
+
+    async def purge(self, which: Purge, *, actor: str, limit: int, after: int = 0) -> Purged:
+        heads = self.lock_purgeable(which, limit, after)
+        self._transact(lambda: purge(self, heads, actor))
+        return Purged(len(heads), heads[-1][0] if len(heads) == limit else None)
+
+    async def empty_log(self) -> bool:
+        return True
+
+    # --- processes
+    def announce(self, instance: str) -> None:
+        return
+
+    def is_known_dead(self, instance: str) -> bool:
+        return False
+
+    def on_wake_up(self, wake: Callable[[], None]) -> None:
+        return
+
+    def _on_registered(self, process_no: int, epoch: int) -> None:
+        self._speaks_in = epoch

@@ -1,0 +1,263 @@
+"""Rows of the memory store in dicts, and its transactions, which write everything or nothing."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ...core.convoys import Gone, NextUnreadable
+from ...epoch import FIRST
+from ...errors import UnreadableRow
+from ...model import (
+    STEP_BITS,
+    AlertRow,
+    ConvoyRow,
+    EditRow,
+    HistoryRow,
+    Instant,
+    LateAnswerRow,
+    LeaseRow,
+    LedgerRow,
+    Loaded,
+    ProcessRow,
+    StatusRow,
+    StepRow,
+    StepState,
+    TailRow,
+    TaskRow,
+    Turn,
+)
+from ..quarantine import UNREADABLE, SetApart
+from ..readable import refuse_unreadable
+
+T = TypeVar("T")
+
+
+class MemoryTables:
+    """The dicts, and transactions on them."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, TaskRow] = {}
+        self.bodies: dict[int, str] = {}
+        self.asked: dict[int, str] = {}  # what was submitted, where a person has sent other arguments
+        self.edit_rows: dict[int, dict[int, EditRow]] = defaultdict(dict)  # by task and link
+        self.late_answer_rows: dict[int, dict[tuple[int, int], LateAnswerRow]] = defaultdict(dict)  # by task, attempt
+        self.numbers: dict[str, int] = {}
+        self.steps: dict[int, dict[int, StepRow]] = defaultdict(dict)
+        self.log: list[HistoryRow] = []
+        self.processes: dict[int, ProcessRow] = {}
+        self.leases: dict[str, LeaseRow] = {}
+        self.statuses: dict[int, StatusRow] = {}
+        self.alert_rows: dict[int, AlertRow] = {}
+        self.convoys: dict[int, ConvoyRow] = {}
+        self.tails: dict[int, TailRow] = {}
+        self.ledgers: dict[int, LedgerRow] = {}
+        self.aside: dict[tuple[int, int], str] = {}
+        self.epoch = FIRST
+        self.nobody_frees_until = Instant(0)
+        self.last_renewed_at: Instant | None = None
+        self._apart = SetApart(self.now)
+        self._numbers: dict[str, int] = {}  # the last one given, by kind of row
+        self._store_link, self._store_head = 0, ""
+        self._written: list[tuple[dict[Any, Any], Any, Any]] = []  # of this transaction: table, key, value before
+
+    def now(self) -> Instant:
+        raise NotImplementedError
+
+    def read_clock(self) -> Instant:
+        return self.now()
+
+    def store_head(self) -> tuple[int, str]:
+        return self._store_link, self._store_head
+
+    def put_store_head(self, link: int, head: str) -> None:
+        self._store_link, self._store_head = link, head
+
+    def _remove(self, table: dict[Any, Any], key: Any) -> None:
+        if key in table:
+            self._written.append((table, key, table.pop(key)))
+
+    def _put(self, table: dict[Any, Any], key: Any, value: object) -> None:
+        self._written.append((table, key, table.get(key)))
+        table[key] = value
+
+    def _transact(self, work: Callable[[], T]) -> T:
+        """All that ``work`` writes, or nothing when it raises."""
+        self._written.clear()
+        commits, head, numbers = len(self.log), self.store_head(), dict(self._numbers)
+        try:
+            return work()
+        except BaseException:
+            for table, key, before in reversed(self._written):
+                if before is None:
+                    table.pop(key, None)
+                else:
+                    table[key] = before
+            del self.log[commits:]
+            self.put_store_head(*head)
+            self._numbers = numbers
+            raise
+
+    def next_number(self, what: str) -> int:
+        """The next number of a kind of row; none is given twice, also when rows are removed."""
+        self._numbers[what] = self._numbers.get(what, 0) + 1
+        return self._numbers[what]
+
+    def number_from(self, what: str, first: int) -> None:
+        """The next number of a kind of row is ``first`` at least."""
+        self._numbers[what] = max(self._numbers.get(what, 0), first - 1)
+
+
+class MemoryTasks(MemoryTables):
+    """Tasks, steps, statuses, alerts and the history."""
+
+    def set_apart(self, error: UnreadableRow) -> None:
+        self._apart.add(error)
+
+    def task(self, task_no: int) -> TaskRow | None:
+        task = self.tasks.get(task_no)
+        return None if task is None else refuse_unreadable(task)
+
+    def step(self, step_no: int) -> StepRow | None:
+        step = self.steps[step_no >> STEP_BITS].get(step_no)
+        return None if step is None else refuse_unreadable(step)
+
+    def open_steps(self, task_no: int) -> list[StepRow]:
+        steps = map(refuse_unreadable, self.steps[task_no].values())
+        return [s for s in steps if s.state in (StepState.PENDING, StepState.RUNNING)]
+
+    def process_is_retired(self, process_no: int) -> bool:
+        row = self.processes.get(process_no)
+        return row is None or row.retired
+
+    def process_was_retired(self, process_no: int) -> bool:
+        row = self.processes.get(process_no)
+        return row is not None and row.retired
+
+    def term(self, lease: str) -> int:
+        row = self.leases.get(lease)
+        return 0 if row is None else row.term
+
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
+        return tuple(sorted(self.steps[task_no].values(), key=lambda s: s.ordinal))
+
+    def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
+        self._put(self.tasks, task.task_no, task)
+
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        self._put(self.steps[step.task_no], step.step_no, step)
+
+    def add_step(self, step: StepRow) -> None:
+        self._put(self.steps[step.task_no], step.step_no, step)
+
+    def add_history(
+        self, task_no: int, task_id: str, link: int, at: Instant, actor: str, events: str, digest: str
+    ) -> None:
+        number = self.next_number("history")
+        self.log.append(HistoryRow(number, task_no, task_id, link, at, actor, msgspec.Raw(events.encode()), digest))
+
+    def put_arguments(self, task_no: int, arguments: str) -> None:
+        self._put(self.asked, task_no, self.load_submitted(task_no))
+        self._put(self.bodies, task_no, arguments)
+
+    def arguments(self, task_no: int) -> str:
+        return self.bodies[task_no]
+
+    def load_submitted(self, task_no: int) -> str | None:
+        return self.asked.get(task_no, self.bodies[task_no])
+
+    def add_edit(self, edit: EditRow) -> None:
+        self._put(self.edit_rows[edit.task_no], edit.link, edit)
+
+    def add_late_answer(self, answer: LateAnswerRow) -> None:
+        attempt, rows = (answer.ordinal, answer.fence), self.late_answer_rows[answer.task_no]
+        if attempt not in rows:
+            self._put(rows, attempt, answer)
+
+    def add_status(self, status: StatusRow) -> None:
+        number = self.next_number("status")
+        self._put(self.statuses, number, replace(status, no=number))
+
+    def add_alert(self, alert: AlertRow) -> None:
+        if alert.cause == UNREADABLE and self._is_told_unreadable(alert.task_no):
+            return
+        number = self.next_number("alert")
+        self._put(self.alert_rows, number, replace(alert, no=number))
+
+    def _is_told_unreadable(self, task_no: int) -> bool:
+        return any(alert.task_no == task_no for alert in self._open_of_unreadable())
+
+    def _open_of_unreadable(self) -> list[AlertRow]:
+        return [a for a in self.alert_rows.values() if a.cause == UNREADABLE and a.closed_at is None]
+
+    def close_alert(self, task_no: int, at: Instant, *, causes: tuple[str, ...] = ()) -> None:
+        """``causes``: only such alerts; none given: all that are open."""
+        for alert in list(self.alert_rows.values()):
+            if alert.task_no == task_no and alert.closed_at is None and (not causes or alert.cause in causes):
+                closed = replace(alert, closed_at=at, told=(), attempts=alert.attempts + 1, next_at=at)
+                self._put(self.alert_rows, alert.no, closed)
+
+
+class MemoryConvoys(MemoryTasks):
+    """Convoys and their members."""
+
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        if convoy_no not in self.convoys:
+            raise Gone
+        return refuse_unreadable(self.convoys[convoy_no])
+
+    def find_tail(self, key: str) -> TailRow | None:
+        return next((tail for tail in self.tails.values() if tail.key == key), None)
+
+    def next_convoy_no(self) -> int:
+        return self.next_number("convoy")
+
+    def read_expected(self, convoy_no: int) -> int:
+        return self.convoy(convoy_no).expected
+
+    def convoy_of(self, task: TaskRow) -> ConvoyRow | None:
+        return None if task.convoy_no is None else self.convoys[task.convoy_no]
+
+    def put_convoy(self, convoy: ConvoyRow) -> None:
+        self._put(self.convoys, convoy.convoy_no, convoy)
+
+    def put_tail(self, tail: TailRow) -> None:
+        self._put(self.tails, tail.convoy_no, tail)
+
+    def members(self, convoy_no: int) -> list[TaskRow]:
+        """All tasks of a convoy, in their order."""
+        found = (t for t in self.tasks.values() if t.convoy_no == convoy_no and t.turn is not None)
+        return sorted(found, key=lambda task: (task.rank or 0, task.place or 0))
+
+    def member(self, task_no: int) -> TaskRow | None:
+        return self.task(task_no)
+
+    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
+        waiting = (task for task in self.members(convoy_no) if task.turn is Turn.WAITING)
+        first = next((task for task in waiting if (task.rank or 0, task.place or 0) > after), None)
+        try:
+            return None if first is None else refuse_unreadable(first)
+        except UnreadableRow as error:
+            self._apart.add(error)
+            raise NextUnreadable(error) from error
+
+    def find_following(self, task: TaskRow) -> Loaded | None:
+        assert task.convoy_no is not None
+        try:
+            behind = self.next_waiting(task.convoy_no, (task.rank or 0, task.place or 0))
+        except NextUnreadable:
+            return None
+        return None if behind is None else Loaded(behind, self.arguments(behind.task_no), ())
+
+    def find_by_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
+        """Also one that a ledger keeps."""
+        found = (t for t in self.tasks.values() if t.convoy_no == convoy_no and t.sequence == sequence)
+        return next(found, None)
+
+    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
+        return sum(task.sequence is not None and start <= task.sequence < end for task in self.members(convoy_no))
+
+    def seal(self, convoy_no: int) -> TailRow | None:
+        return self.tails[convoy_no]

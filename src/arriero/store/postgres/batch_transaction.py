@@ -1,0 +1,224 @@
+"""A batch of commands in one transaction: rows locked in key order, judged by the core, written one statement a kind."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...commands import (
+    Advance,
+    Answer,
+    AnyCommand,
+    Applied,
+    AssignApp,
+    Claim,
+    ConvoyApplied,
+    EndByLimit,
+    Fired,
+    FreeTask,
+    Keep,
+    NextUndo,
+    Operate,
+    OperateConvoy,
+    Process,
+    PutDown,
+    Recover,
+    Report,
+    Reported,
+    Take,
+)
+from ...errors import ArrieroError
+from ...model import STEP_BITS
+from ..contract import SUPERVISOR_LEASE, Busy
+from ..engine.commands import apply_command
+from ..engine.convoys import LOOKS_MAX, list_ending_turns
+from .context import StoreContext
+from .due_tables import PostgresDueRows
+from .pipeline import PendingAnswer
+from .session import Transaction
+
+
+class Named(msgspec.Struct):
+    """Rows that the commands of a batch name."""
+
+    tasks: set[int]
+    steps: set[int]
+    open_of: set[int]  # tasks whose open steps decide
+    all_of: set[int]  # tasks whose steps all may matter
+    processes: set[int]
+    convoys: set[int]  # of tasks that may end
+    convoys_of: set[int]  # tasks whose convoys may change, whichever those are
+    by_term: bool = False  # whether a leader speaks
+    claims: bool = False
+
+
+def collect_named(batch: Iterable[AnyCommand]) -> Named:
+    """See ``Named``. What is forgotten here is read later, one row at a time."""
+    named = Named(set(), set(), set(), set(), set(), set(), set())
+    for command in batch:
+        named.by_term = named.by_term or getattr(command, "term", None) is not None
+        match command:
+            case Claim(process_no=process_no) | Take(process_no=process_no):
+                named.processes.add(process_no)
+                named.claims = named.claims or isinstance(command, Claim)
+            case Advance():
+                _name_advance(command, named)
+            case Report(report=Reported(step_no=step_no)) | Recover(step_no=step_no):
+                named.tasks.add(step_no >> STEP_BITS)
+                named.steps.add(step_no)
+            case EndByLimit(task_no=task_no):
+                named.tasks.add(task_no)
+                named.convoys_of.add(task_no)
+                named.open_of.add(task_no)
+            case FreeTask(task_no=task_no, steps=steps):
+                named.tasks.add(task_no)
+                named.steps.update(step_no for step_no, _ in steps)
+                if command.hold is not None:
+                    named.open_of.add(task_no)
+                    named.convoys_of.add(task_no)
+                if command.lost_by is not None:
+                    named.processes.add(command.lost_by)
+            case Operate(task_no=task_no) | AssignApp(task_no=task_no):
+                named.tasks.add(task_no)
+                named.all_of.add(task_no)
+                named.convoys_of.add(task_no)
+            case OperateConvoy(convoy_no=convoy_no):
+                named.convoys.add(convoy_no)
+                if command.task_no is not None:
+                    named.tasks.add(command.task_no)
+            case _:
+                pass
+    return named
+
+
+def _name_advance(command: Advance, named: Named) -> None:
+    named.tasks.add(command.task_no)
+    named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired))
+    named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
+    if isinstance(command.ending, NextUndo):
+        named.steps.add(command.ending.step_no)
+    elif not isinstance(command.ending, Keep | PutDown | Process):  # at its end hardly any task has a step open
+        named.open_of.add(command.task_no)
+    named.convoys.update(list_ending_turns((command,)))
+    if command.hand_over is not None:
+        named.processes.add(command.process_no)  # one that is retired is given no next task
+
+
+class Applying:
+    """One run of one batch."""
+
+    def __init__(self, transaction: Transaction, context: StoreContext) -> None:
+        self._transaction = transaction
+        self._context = context
+        self._tables = PostgresDueRows(transaction, context)
+        self._term_is_held = False
+
+    def run(
+        self, batch: Sequence[AnyCommand], batch_number: Mapping[str, int] | None
+    ) -> list[Answer | ArrieroError] | None:
+        """The answers; None: the process that speaks is of an epoch that is over.
+
+        ``batch_number``: as ``begin_batch`` takes it; None: no process speaks.
+        """
+        named = collect_named(batch)
+        tasks, steps = sorted(named.tasks), sorted(named.steps)
+        ask = self._transaction.ask
+        locked = ask("lock_tasks", {"task_nos": tasks}) if tasks else None
+        of_convoys = self._ask_convoys(named)
+        # With the clock, after what is locked for it. Before COMMIT is sent this row is locked, too.
+        if batch_number is None:
+            clock = self._context.ask_clock(self._transaction)
+        else:
+            clock = ask("begin_batch", {**batch_number, "given": self._context.get_test_instant()})
+        of_steps = ask("select_named_steps", {"step_nos": steps}) if steps else None
+        all_of = sorted(named.all_of)
+        of_all = ask("select_steps", {"task_nos": all_of}) if all_of else None
+        open_of = sorted(named.open_of - named.all_of)
+        of_open = ask("select_open_steps", {"task_nos": open_of}) if open_of else None
+        of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
+        term = ask("select_term", {"name": SUPERVISOR_LEASE}) if named.by_term else None
+        self._transaction.arrive()
+        if not clock.rowcount:
+            return None
+        for number, process in of_processes.items():
+            self._tables.keep_process(number, process.fetchone())
+        self._term_is_held = term is not None and not self._keep_term(term.fetchone())
+        self._tables.keep_clock(clock)
+        self._keep_convoys(named, of_convoys)
+        ours = [] if locked is None else locked.fetchall()
+        self._tables.keep_tasks(ours)
+        held = {row[0] for row in ours}  # also those that cannot be read
+        for found in (of_steps, of_all, of_open):
+            if found is not None:
+                self._tables.keep_steps(found.fetchall())
+        self._tables.steps_read(all_of)
+        self._tables.open_steps_read(open_of)
+        busy = self._held_by_others(named.tasks - held)
+        answers = [self._apply(command, busy) for command in batch]
+        self._tables.flush()
+        return answers
+
+    def _ask_convoys(self, named: Named) -> dict[str, PendingAnswer]:
+        """Ask for convoys whose tasks may end, for their next tasks, and for convoys to look at."""
+        ask, asked = self._transaction.ask, {}
+        if named.convoys or named.convoys_of:
+            numbers = {"convoy_nos": sorted(named.convoys), "task_nos": sorted(named.convoys_of)}
+            asked["locked"] = ask("lock_convoys", numbers)
+        if named.convoys:
+            numbers = {"convoy_nos": sorted(named.convoys)}
+            for name in ("lock_next_waiting", "select_behind", "seal_drained", "select_drained"):
+                asked[name] = ask(name, numbers)
+        if named.claims:
+            of_clock = {
+                "given": self._context.get_test_instant(),
+                "limit": LOOKS_MAX,
+                "apart": self._context.apart.convoys(),
+            }
+            asked["due"] = ask("lock_due_convoys", of_clock)
+        return asked
+
+    def _keep_convoys(self, named: Named, asked: dict[str, PendingAnswer]) -> None:
+        if "locked" in asked:
+            self._tables.keep_convoys(asked["locked"].fetchall(), at_the_start=True)
+        if named.convoys:
+            self._tables.keep_next(asked["lock_next_waiting"].fetchall())
+            self._tables.keep_behind(asked["select_behind"].fetchall())
+            drained = (number for (number,) in asked["select_drained"].fetchall())
+            self._tables.keep_sealed(asked["seal_drained"].fetchall(), drained)
+        if named.claims:
+            self._tables.keep_due_convoys(asked["due"].fetchall())
+
+    def _keep_term(self, row: tuple[Any, ...] | None) -> bool:
+        """False: another transaction is just changing the lease."""
+        if row is None and self._transaction.ask("look_at_lease", {"name": SUPERVISOR_LEASE}).fetchone() is not None:
+            return False
+        self._tables.keep_term(SUPERVISOR_LEASE, 0 if row is None else row[0])
+        return True
+
+    def _held_by_others(self, missing: set[int]) -> set[int]:
+        if not missing:
+            return set()
+        found = self._transaction.ask("select_existing", {"task_nos": sorted(missing)}).fetchall()
+        return {task_no for (task_no,) in found}
+
+    def _apply(self, command: AnyCommand, busy: set[int]) -> Answer | ArrieroError:
+        if self._term_is_held and getattr(command, "term", None) is not None:
+            return Busy("another transaction has the Supervisors' lease open")
+        if busy and not collect_named((command,)).tasks.isdisjoint(busy):
+            return Busy("another transaction has its task open")
+        return apply_command(command, self._tables)
+
+
+def is_news_for_others(answers: Sequence[Answer | ArrieroError], process_no: int | None) -> bool:
+    """Returns True if a batch left work that another process may wait for: a free or foreign task, an untaken request."""
+    return any(
+        isinstance(answer, ConvoyApplied)
+        or (
+            isinstance(answer, Applied)
+            and (
+                answer.task.locked_by != process_no
+                or any(step.not_before and not step.locked_by for step in answer.steps)
+            )
+        )
+        for answer in answers
+    )

@@ -1,0 +1,113 @@
+"""Due rows on PostgreSQL. They are locked once they are found; those that another process is taking are passed over."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ...commands import Claim, Take
+from ...core.apps import apps_run_by
+from ...core.lease import PROBATION_FROM
+from ...errors import UnreadableRow
+from ...model import ConvoyRow, Loaded, StepRow
+from ..readable import of_task, without_body
+from . import columns
+from .context import StoreContext
+from .convoy_tables import PostgresConvoyRows
+from .rows import convoy_in, step_of
+from .session import Transaction
+
+T = TypeVar("T")
+TASK_WIDTH, STEP_WIDTH = len(columns.TASK), len(columns.STEP)
+OPENED_COUNT = columns.TASK.index("opened_count")
+
+
+class PostgresDueRows(PostgresConvoyRows):
+    """See the module. What a batch has freed may be found, so it is written first."""
+
+    def __init__(self, transaction: Transaction, context: StoreContext) -> None:
+        super().__init__(transaction, context)
+        self._due_convoys: list[ConvoyRow] = []
+
+    def keep_due_convoys(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Convoys to be looked at that this transaction has locked."""
+        self._due_convoys = self.keep_convoys(rows)
+
+    def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
+        """Rows locked at the start of the batch; none is answered twice."""
+        due, self._due_convoys = self._due_convoys, []
+        return [convoy for convoy in due if self.convoy(convoy.convoy_no) is convoy]
+
+    def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
+        asked: dict[str, Any] = {
+            "since": self._context.frontiers.tasks.since(command.workflows),
+            "probation": probation,
+        }
+        asked |= {"workflows": list(command.workflows), "apps": list(apps_run_by(command.app))}
+        return self._readable_of("select_claimable", asked, limit, self._claimable, self._read_steps)
+
+    def _read_steps(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        begun = [row[0] for row in rows if row[OPENED_COUNT]]
+        if begun:
+            self.keep_steps(self.ask("select_steps", {"task_nos": begun}).fetchall())
+            self.steps_read(begun)
+
+    def _claimable(self, row: tuple[Any, ...]) -> Loaded:
+        """A task with all that is recorded of it. Raises UnreadableRow."""
+        self.keep_tasks((row[:TASK_WIDTH],))
+        task = self.task(row[0])
+        assert task is not None
+        text = row[TASK_WIDTH]
+        if text is None:
+            raise without_body(task.task_no)
+        try:
+            convoy = convoy_in(row[TASK_WIDTH + 1])
+        except UnreadableRow as error:
+            raise of_task(error, task.task_no) from error
+        self.steps_read((task.task_no,))
+        return Loaded(task, text, self.steps_of(task.task_no), convoy)
+
+    def lock_takeable(self, command: Take, agent: str, probation: int | None, limit: int) -> list[StepRow]:
+        asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
+        asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
+        return self._readable_of("select_takeable", asked, limit, self._takeable)
+
+    def _takeable(self, row: tuple[Any, ...]) -> StepRow:
+        """A request. Of two of one task, both found at once, the second one's task moves on with the first. Raises
+        UnreadableRow."""
+        if self.task(row[STEP_WIDTH]) is None:
+            self.keep_tasks((row[STEP_WIDTH:],))
+        self.task(row[STEP_WIDTH])
+        step = step_of(row[:STEP_WIDTH])
+        self.keep_steps((row[:STEP_WIDTH],))
+        return step
+
+    def _readable_of(
+        self,
+        name: str,
+        asked: dict[str, Any],
+        limit: int,
+        read: Callable[[tuple[Any, ...]], T],
+        read_before: Callable[[Sequence[tuple[Any, ...]]], None] = lambda _: None,
+    ) -> list[T]:
+        """Rows that are due and can be read. The others are set apart, and asked past: nothing else waits behind them."""
+        while True:
+            rows = self._due(name, {**asked, "limit": limit})
+            read_before(rows)
+            found: list[T] = []
+            asks_again = False
+            for row in rows:
+                try:
+                    found.append(read(row))
+                except UnreadableRow as error:
+                    asks_again = self._apart.add(error) or asks_again
+            if not asks_again:
+                return found
+
+    def _due(self, name: str, asked: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Rows that are due; the clock is read after they were locked, also for what follows in this batch."""
+        self.flush()
+        common = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "apart": self._apart.tasks()}
+        found = self.ask(name, {**asked, **common})
+        clock = self._context.ask_clock(self.transaction)
+        self.arrive()
+        self.keep_clock(clock)
+        return found.fetchall()

@@ -1,0 +1,294 @@
+"""Connections to PostgreSQL: each kind of transactions has one of its own, so that none waits for another."""
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+import psycopg
+
+from ...errors import SchemaOutdated, StoreError
+from ...model import HistoryRow, Instant
+from ..contract import Renewal, Unanswered
+from ..engine.transactions import Lane, Transactions
+from ..process_locks import Lives
+from ..threads import ConnectionThread
+from .context import StoreContext
+from .ledger_tables import PostgresLedgerRows
+from .listening import Listener
+from .migrating import migrate, read_applied_number, refuse_unfit
+from .pages import Pages
+from .session import Limits, PostgresSession, Statements, Transaction, Undecided
+from .store_tables import PostgresRows
+from .target import target_of
+from .translating import translate_error
+
+logger = logging.getLogger("arriero")
+T = TypeVar("T")
+L = TypeVar("L", bound=PostgresLedgerRows)
+
+TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
+
+ENGINE = Limits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+SUBMISSIONS = Limits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+RENEWALS = Limits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
+OTHERS = Limits(lock=5.0, statement=10.0, idle=10.0, by_index=True)
+LONG = Limits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
+READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class BatchWriter:
+    """A process start as its batches name it: its row, the epoch it speaks in, and the number of its last batch."""
+
+    def __init__(self, process_no: int, epoch: int) -> None:
+        self.process_no = process_no
+        self.epoch = epoch
+        self.batch_no = 0
+
+
+class PostgresLanes(Transactions[PostgresRows]):
+    """Connections of one store, each with a thread of its own, and what is not known to be durable yet."""
+
+    def __init__(self, url: str, *, clock: Callable[[], Instant] | None = None) -> None:
+        self._target = target_of(url)
+        self.url = self._target.shown
+        self.store_id = ""
+        self._clock = clock
+        self._context = StoreContext(clock)
+        self._apart = self._context.apart
+        self._statements = Statements(self._target.schema)
+        self._writer: BatchWriter | None = None
+        self._undecided = 0  # commits whose answer was lost or cut short: what they wrote may not be durable yet
+        self._confirmed = 0  # how many of those a later write has confirmed
+        self._counting = threading.Lock()
+        self._wake_ups: list[Callable[[], None]] = []
+        self._listener: Listener | None = None
+        self._tell_handle: asyncio.TimerHandle | None = None
+        self._telling: set[asyncio.Task[None]] = set()
+        self._name = secrets.token_hex(8)  # under which it tells others: it need not hear itself
+        self._spare: list[PostgresSession] = []  # for those who read the history
+        self._lives: Lives | None = None
+        self._lanes: dict[str, tuple[PostgresSession, ConnectionThread[PostgresSession]]] = {}
+
+    def now(self) -> Instant:
+        return self._context.now()
+
+    # --- opening and closing
+    async def open(self) -> None:
+        if self._lanes:
+            return
+        for name, limits, begin in (
+            (Lane.ENGINE, ENGINE, "BEGIN"),
+            (Lane.SUBMISSIONS, SUBMISSIONS, "BEGIN"),
+            (Lane.RENEWALS, RENEWALS, "BEGIN"),
+            (Lane.OTHERS, OTHERS, "BEGIN"),
+            (Lane.OUTBOX, OTHERS, "BEGIN"),
+            (Lane.READS, OTHERS, READ_ONLY),
+            (Lane.SURVEYS, LONG, READ_ONLY),
+            (Lane.UPKEEP, LONG, "BEGIN"),
+        ):
+            session = self._session(limits, begin)
+            thread = ConnectionThread(f"arriero-{name}", lambda made=session: made)  # type: ignore[misc]  # bound now
+            self._lanes[name] = (session, thread)
+        try:
+            await self._run(Lane.OTHERS, self._prepare)
+        except BaseException:
+            await self.close()
+            raise
+        if self._target.listen:
+            loop = asyncio.get_running_loop()
+            self._listener = Listener(self._target, lambda: self._wake(loop), own=self._name)
+
+    def _session(self, limits: Limits, begin: str = "BEGIN") -> PostgresSession:
+        return PostgresSession(
+            self._target, self._statements, limits=limits, begin=begin, on_undecided=self._note_undecided
+        )
+
+    def _prepare(self, session: PostgresSession) -> None:
+        try:
+            number = session.transact(lambda transaction: read_applied_number(transaction, self._target.schema))
+            if number is None:
+                self._create()
+            else:
+                refuse_unfit(number)
+            self.store_id = session.transact(self._read_meta)
+        except SchemaOutdated as error:
+            told = str(error)
+            raise SchemaOutdated(told if told.startswith("store ") else f"store {self.url}: {told}") from error
+        except Undecided as error:
+            raise error.error from error
+
+    def _create(self) -> None:
+        """A database without our tables gets them, if this user may make them."""
+        try:
+            with psycopg.connect(self._target.conninfo, autocommit=True, prepare_threshold=None) as connection:
+                migrate(connection, self._target.schema, self._target.channel)
+        except psycopg.Error as error:
+            raise translate_error(error, self.url) from error
+
+    def _read_meta(self, transaction: Transaction) -> str:
+        (store_id,) = transaction.ask("select_meta", {"name": "store_id"}).fetchone() or ("",)
+        self._context.read_clock(self._context.ask_clock(transaction))
+        return str(store_id)
+
+    async def close(self) -> None:
+        if self._tell_handle is not None:
+            self._tell_handle.cancel()
+            self._tell_handle = None
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.end()
+        try:
+            if self._telling:
+                await asyncio.wait(list(self._telling))
+        finally:
+            lanes, self._lanes = self._lanes, {}
+            for _, thread in lanes.values():
+                thread.end()  # all of them, also if the waiting for one is cancelled
+            try:
+                if listener is not None:
+                    await asyncio.to_thread(listener.join)
+                for _, thread in lanes.values():
+                    await thread.close()
+            finally:
+                if self._lives is not None:
+                    self._lives.close()
+                while self._spare:
+                    self._spare.pop().close()
+
+    # --- transactions
+    async def _run(self, lane: Lane, work: Callable[[PostgresSession], T]) -> T:
+        """Run ``work`` in a lane's thread."""
+        if lane not in self._lanes:
+            raise StoreError(f"store {self.url}: it is not open")
+        _, thread = self._lanes[lane]
+        return await thread.run(work)
+
+    def _with_rows(self, kind: type[L], work: Callable[[L], T]) -> Callable[[Transaction], T]:
+        def in_transaction(transaction: Transaction) -> T:
+            rows = kind(transaction, self._context)
+            result = work(rows)
+            rows.flush()
+            return result
+
+        return in_transaction
+
+    async def _read(self, work: Callable[[PostgresRows], T], lane: Lane = Lane.READS) -> T:
+        def read(session: PostgresSession) -> T:
+            self._confirm()
+            try:
+                return session.transact(self._with_rows(PostgresRows, work))
+            except Undecided as error:  # it has written nothing
+                raise error.error from error
+
+        return await self._run(lane, read)
+
+    async def _write(self, work: Callable[[PostgresRows], T], lane: Lane = Lane.OTHERS) -> T:
+        return await self._write_to(PostgresRows, work, lane)
+
+    async def _write_to(self, kind: type[L], work: Callable[[L], T], lane: Lane) -> T:
+        """Run repeatable ``work``. Raises Unanswered: the answer was lost, so the outcome is unknown."""
+
+        def write(session: PostgresSession) -> T:
+            if (
+                lane is not Lane.RENEWALS
+            ):  # a renewal writes, and a lane that waits for a confirmation must not cost the lease
+                self._confirm()
+            undecided = self._undecided
+            try:
+                result = session.transact(self._with_rows(kind, work))
+            except Undecided as error:
+                raise Unanswered(str(error.error)) from error
+            if isinstance(result, Renewal) and result.renewed:
+                self._note_confirmed(undecided)
+            return result
+
+        return await self._run(lane, write)
+
+    def _note_undecided(self) -> None:
+        with self._counting:
+            self._undecided += 1
+
+    def _note_confirmed(self, undecided: int) -> None:
+        """A write that began after so many undecided commits was committed, and its answer came."""
+        with self._counting:
+            self._confirmed = max(self._confirmed, undecided)
+
+    def _confirm(self) -> None:
+        """After a commit whose answer was lost: nothing is read before a later write was confirmed.
+
+        What was read may otherwise be lost by a fail-over, although somebody has acted on it.
+        """
+        if self._confirmed == self._undecided:
+            return
+        session = self._session(ENGINE)
+        try:
+            self._confirm_with(session)
+        finally:
+            session.close()
+
+    def _confirm_with(self, session: PostgresSession) -> None:
+        undecided = self._undecided
+        try:
+            session.transact(self._write_confirmation)
+        except Undecided as error:
+            raise Unanswered(str(error.error)) from error
+        self._note_confirmed(undecided)
+
+    def _write_confirmation(self, transaction: Transaction) -> None:
+        if self._writer is None:
+            transaction.ask("confirm")
+        else:
+            transaction.ask("confirm_batch", {"process_no": self._writer.process_no})
+
+    # --- wake-ups
+    def on_wake_up(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when another process may have brought something. A hint: it may come late, twice or never."""
+        self._wake_ups.append(wake)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        def call() -> None:
+            for wake in self._wake_ups:
+                wake()
+
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(call)
+
+    def _tell_soon(self) -> None:
+        """Tell the others, once for everything of the next moment; never inside a transaction that others wait for."""
+        if self._target.listen and self._tell_handle is None:
+            self._tell_handle = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        self._tell_handle = None
+        telling = asyncio.get_running_loop().create_task(self._notify_others())
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    async def _notify_others(self) -> None:
+        try:
+            asked = {"channel": self._target.channel, "name": self._name}
+            await self._write(lambda rows: rows.ask("tell", asked).fetchall())
+        except StoreError as error:
+            logger.info("the other processes could not be told, they poll: %s", error)
+
+    # --- reading
+    async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
+        """Pages of one snapshot, on a connection of their own."""
+        if not self._lanes:
+            raise StoreError(f"store {self.url}: it is not open")
+        await asyncio.to_thread(self._confirm)
+        session = self._spare.pop() if self._spare else self._session(LONG)
+        pages = Pages(session, self._statements, task_no)
+        try:
+            while page := await asyncio.to_thread(pages.next):
+                for row in page:
+                    yield row
+        finally:
+            await asyncio.to_thread(pages.end)
+            if self._lanes:
+                self._spare.append(session)
+            else:
+                session.close()

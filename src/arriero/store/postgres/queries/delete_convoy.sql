@@ -1,3 +1,0 @@
--- delete_convoy: of a purged convoy.
--- Params: convoy_no.
-DELETE FROM {schema}.convoy WHERE convoy_no = %(convoy_no)s

@@ -1,3 +1,0 @@
--- delete_convoy_tail: of a purged convoy.
--- Params: convoy_no.
-DELETE FROM {schema}.convoy_tail WHERE convoy_no = %(convoy_no)s

@@ -1,0 +1,20 @@
+-- select_history: history in the order of commits.
+-- Params: after (no), limit.
+SELECT no, history.task_no, coalesce(task_id, convoy.key, ''), history.link, at, actor, events, hash
+  FROM {schema}.history AS history LEFT JOIN {schema}.task AS task ON task.task_no = history.task_no
+       LEFT JOIN {schema}.convoy AS convoy ON convoy.convoy_no = -history.task_no
+ WHERE no > %(after)s
+ ORDER BY no
+ LIMIT %(limit)s
+
+-- select_task_history: history of one task.
+-- Params: after (link), limit.
+SELECT no, history.task_no, coalesce(task_id, convoy.key, ''), history.link, at, actor, events, hash
+  FROM {schema}.history AS history LEFT JOIN {schema}.task AS task ON task.task_no = history.task_no
+       LEFT JOIN {schema}.convoy AS convoy ON convoy.convoy_no = -history.task_no
+ WHERE history.task_no = %(task_no)s AND history.link > %(after)s
+ ORDER BY history.link
+ LIMIT %(limit)s
+
+-- select_history_last: the last commits, newest first.
+SELECT task_no, at, events FROM {schema}.history ORDER BY no DESC LIMIT %(limit)s

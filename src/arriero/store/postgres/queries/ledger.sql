@@ -1,0 +1,69 @@
+-- begin_ledger: begin a ledger. Zero rows: its id is taken.
+INSERT INTO {schema}.ledger (ledger_id, created_at, written_at) VALUES (%(ledger_id)s, %(now)s, %(now)s)
+ON CONFLICT (ledger_id) DO NOTHING
+
+-- update_ledger: keep the progress of a ledger.
+UPDATE {schema}.ledger
+   SET state = %(state)s,
+       digest = %(digest)s,
+       written = %(written)s,
+       accepted = %(accepted)s,
+       duplicates = %(duplicates)s,
+       aside = %(aside)s,
+       let_go = %(let_go)s,
+       reached = %(reached)s,
+       written_at = %(written_at)s,
+       opened_at = %(opened_at)s
+ WHERE ledger_no = %(ledger_no)s
+
+-- select_ledger: one ledger.
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+  FROM {schema}.ledger
+ WHERE ledger_no = %(ledger_no)s
+
+-- select_ledger_by_id: one ledger by its id.
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+  FROM {schema}.ledger
+ WHERE ledger_id = %(ledger_id)s
+
+-- lock_ledger: one ledger, locked until the transaction ends.
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+  FROM {schema}.ledger
+ WHERE ledger_no = %(ledger_no)s
+   FOR NO KEY UPDATE
+
+-- lock_free_ledger: one ledger, locked until the transaction ends. Zero rows: another transaction has it.
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+  FROM {schema}.ledger
+ WHERE ledger_no = %(ledger_no)s
+   FOR NO KEY UPDATE SKIP LOCKED
+
+-- select_ledgers: ledgers in some states, in the order in which they began.
+-- Params: states, after (ledger_no), limit.
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+  FROM {schema}.ledger
+ WHERE ledger_no > %(after)s AND state = ANY(%(states)s)
+ ORDER BY ledger_no
+ LIMIT %(limit)s
+
+-- select_unfinished_ledgers: ledgers in some states but done, in the order in which they began.
+-- Params: states, after (ledger_no), limit.
+SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
+  FROM {schema}.ledger
+ WHERE state <> 'done' AND ledger_no > %(after)s AND state = ANY(%(states)s)
+ ORDER BY ledger_no
+ LIMIT %(limit)s
+
+-- select_of_ledger: tasks that a ledger has not released, in the order of their lines. The lock on the ledger covers them.
+-- Params: after (task_no; earlier rows are not read).
+SELECT {task} FROM {schema}.task
+ WHERE ledger_no = %(ledger_no)s AND task_no > %(after)s
+ ORDER BY ledger_no, task_no
+ LIMIT %(limit)s
+
+-- select_ledger_aside: entries of a ledger that became no tasks, in their order.
+-- Params: after (line).
+SELECT line, reason FROM {schema}.ledger_aside
+ WHERE ledger_no = %(ledger_no)s AND line > %(after)s
+ ORDER BY line
+ LIMIT %(limit)s

@@ -1,0 +1,73 @@
+-- select_statuses: the oldest statuses of a queue, its gap mark first.
+SELECT no, queue, status.task_no, coalesce(task_id, ''), coalesce(workflow, ''), number, status.incarnation, kind, at, data
+  FROM {schema}.status AS status LEFT JOIN {schema}.task AS task ON task.task_no = status.task_no
+ WHERE queue = %(queue)s
+ ORDER BY kind <> 'dropped', no
+ LIMIT %(limit)s
+
+-- delete_statuses: readers acknowledged them.
+-- Params: rows (JSON array of objects: queue, no).
+DELETE FROM {schema}.status AS status
+ USING json_to_recordset(%(rows)s::json) AS given (queue text, no bigint)
+ WHERE status.no = given.no AND status.queue = given.queue
+
+-- select_old_statuses: statuses to be dropped, locked until the transaction ends.
+-- Params: before (an instant), limit.
+SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
+  FROM {schema}.status
+ WHERE at < %(before)s AND kind <> 'dropped'
+ ORDER BY no
+ LIMIT %(limit)s
+   FOR UPDATE SKIP LOCKED
+
+-- select_gap_marks: the gap marks of some queues, locked until the transaction ends.
+SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
+  FROM {schema}.status
+ WHERE queue = ANY(%(queues)s) AND kind = 'dropped'
+ ORDER BY no
+   FOR UPDATE
+
+-- take_alerts: alerts to deliver now, longest due first; no other process takes them before next_at.
+WITH due AS (
+    SELECT no, next_at AS was_due_at FROM {schema}.alert
+     WHERE next_at IS NOT NULL AND next_at <= %(now)s
+     ORDER BY next_at, no
+     LIMIT %(limit)s
+       FOR NO KEY UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE {schema}.alert AS alert SET attempts = alert.attempts + 1, next_at = %(next_at)s
+      FROM due WHERE alert.no = due.no
+    RETURNING alert.*, due.was_due_at
+)
+SELECT taken.no, taken.task_no, task.task_id, task.workflow, taken.incarnation, cause, reason, step, code, opened_at, closed_at,
+       told, attempts, next_at, error, trace
+  FROM (SELECT * FROM taken) AS taken JOIN {schema}.task AS task ON task.task_no = taken.task_no
+ ORDER BY was_due_at, taken.no
+
+-- select_alerts: alerts in the order in which they were opened.
+-- Params: after (no), open_only, limit.
+SELECT no, alert.task_no, task_id, workflow, alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
+       attempts, alert.next_at, error, trace
+  FROM {schema}.alert AS alert JOIN {schema}.task AS task ON task.task_no = alert.task_no
+ WHERE no > %(after)s AND (NOT %(open_only)s OR closed_at IS NULL)
+ ORDER BY no
+ LIMIT %(limit)s
+
+-- settle_alert: the sinks that have it. Zero rows: another process took or closed it meanwhile.
+-- Params: told (JSON array).
+UPDATE {schema}.alert SET told = %(told)s, next_at = %(next_at)s, error = %(error)s
+ WHERE no = %(no)s AND attempts = %(attempts)s
+
+-- close_alert: a task left its error: every sink must hear of the alert again.
+UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
+ WHERE task_no = %(task_no)s AND closed_at IS NULL
+
+-- close_unreadable: every row of some tasks can be read again: every sink must hear of the alert again.
+UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
+ WHERE task_no = ANY(%(task_nos)s) AND cause = 'unreadable' AND closed_at IS NULL
+
+-- select_unreadable: tasks with an open alert about a row that cannot be read.
+SELECT task_no FROM {schema}.alert
+ WHERE cause = 'unreadable' AND closed_at IS NULL
+ ORDER BY task_no
+ LIMIT %(limit)s

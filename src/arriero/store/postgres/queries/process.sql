@@ -1,0 +1,77 @@
+-- lock_registration: starting processes come one after the other, so that each sees the code of the others.
+SELECT 1 FROM {schema}.meta WHERE name = 'store_id' FOR NO KEY UPDATE
+
+-- insert_process: a new process start, and the row that numbers its batches. It and a new epoch wait for each other.
+-- Rows: its number and its epoch.
+WITH added AS (
+    INSERT INTO {schema}.process (instance, lease_until, retired, about)
+    VALUES (%(instance)s, %(lease_until)s, false, %(about)s)
+    RETURNING process_no
+)
+INSERT INTO {schema}.writer (process_no, epoch, batch_no)
+SELECT process_no, (SELECT value::integer FROM {schema}.meta WHERE name = 'epoch' FOR SHARE), 0 FROM added
+RETURNING process_no, epoch
+
+-- describe_process: replace the description of a process, unless it is retired.
+-- Params: about (JSON text).
+UPDATE {schema}.process SET about = %(about)s WHERE process_no = %(process_no)s AND NOT retired
+
+-- renew_process: prolong a process's lease, unless it is retired. Zero rows: its epoch is over.
+-- Rows: true unless it is retired.
+UPDATE {schema}.process
+   SET lease_until = CASE WHEN retired THEN lease_until ELSE %(lease_until)s END, renewed_at = %(renewed_at)s
+ WHERE process_no = %(process_no)s
+   AND EXISTS (SELECT 1 FROM {schema}.writer WHERE process_no = %(process_no)s AND epoch = %(epoch)s)
+RETURNING NOT retired
+
+-- retire_process: the process cannot renew its lease any more.
+UPDATE {schema}.process SET retired = true WHERE process_no = %(process_no)s
+
+-- select_process: one process start.
+SELECT process_no, instance, lease_until, retired, about FROM {schema}.process WHERE process_no = %(process_no)s
+
+-- lock_process: one process start, locked until the transaction ends.
+SELECT process_no, instance, lease_until, retired, about
+  FROM {schema}.process WHERE process_no = %(process_no)s FOR NO KEY UPDATE
+
+-- select_other_processes: processes other than this one that are not retired or that a row still names.
+-- The indexes are read from one process number to the next: the cost grows with such processes, not with the rows they hold.
+WITH RECURSIVE holds_task (process_no) AS (
+    SELECT (SELECT min(locked_by) FROM {schema}.task WHERE locked_by IS NOT NULL)
+     UNION ALL
+    SELECT (SELECT min(task.locked_by) FROM {schema}.task AS task
+             WHERE task.locked_by IS NOT NULL AND task.locked_by > holds_task.process_no)
+      FROM holds_task WHERE holds_task.process_no IS NOT NULL
+), holds_step (process_no) AS (
+    SELECT (SELECT min(locked_by) FROM {schema}.step WHERE locked_by IS NOT NULL)
+     UNION ALL
+    SELECT (SELECT min(step.locked_by) FROM {schema}.step AS step
+             WHERE step.locked_by IS NOT NULL AND step.locked_by > holds_step.process_no)
+      FROM holds_step WHERE holds_step.process_no IS NOT NULL
+)
+SELECT process_no, instance, lease_until, retired, about
+  FROM {schema}.process
+ WHERE process_no <> %(process_no)s
+   AND process_no IN (SELECT process_no FROM {schema}.process WHERE NOT retired
+                       UNION SELECT process_no FROM holds_task
+                       UNION SELECT process_no FROM holds_step)
+ ORDER BY process_no
+
+-- select_known_code: the code of all processes that ever started here.
+-- Rows: about (JSON text).
+SELECT DISTINCT about FROM {schema}.process
+
+-- add_lease: the row of a lease, unless it is there.
+INSERT INTO {schema}.lease (name, term, holder, until) VALUES (%(name)s, 0, NULL, 0) ON CONFLICT (name) DO NOTHING
+
+-- select_lease: one lease, locked until the transaction ends.
+SELECT name, term, holder, until FROM {schema}.lease WHERE name = %(name)s FOR NO KEY UPDATE
+
+-- look_at_lease: one lease, which others may change.
+SELECT name, term, holder, until FROM {schema}.lease WHERE name = %(name)s
+
+-- select_term: the term of a lease, locked against change. Zero rows: another transaction changes it.
+SELECT term FROM {schema}.lease WHERE name = %(name)s FOR SHARE SKIP LOCKED
+
+-- put_lease: keep a lease.
+UPDATE {schema}.lease SET term = %(term)s, holder = %(holder)s, until = %(until)s WHERE name = %(name)s

@@ -1,8 +1,0 @@
--- select_alerts: alerts in the order of their opening.
--- Params: after (no), open_only, limit.
-SELECT no, alert.task_no, task_id, workflow, alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
-       attempts, alert.next_at, error, trace
-  FROM {schema}.alert AS alert JOIN {schema}.task AS task ON task.task_no = alert.task_no
- WHERE no > %(after)s AND (NOT %(open_only)s OR closed_at IS NULL)
- ORDER BY no
- LIMIT %(limit)s

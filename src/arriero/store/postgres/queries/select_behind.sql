@@ -1,9 +1,0 @@
--- select_behind: of each convoy the task that waits and stands second, with its arguments, as a hint; nothing is locked.
--- Params: convoy_nos.
-SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
-  FROM unnest(%(convoy_nos)s::bigint[]) AS wanted (convoy_no)
-  JOIN {schema}.convoy AS c ON c.convoy_no = wanted.convoy_no
- CROSS JOIN LATERAL (SELECT f.task_no FROM {schema}.task AS f
-                      WHERE f.turn = 'waiting' AND f.convoy_no = c.convoy_no AND f.rank >= c.from_rank
-                      ORDER BY f.convoy_no, f.rank, f.place OFFSET 1 LIMIT 1) AS second
-  JOIN {schema}.task AS t ON t.task_no = second.task_no

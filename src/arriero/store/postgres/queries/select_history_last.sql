@@ -1,3 +1,0 @@
--- select_history_last: the last commits, the newest first.
--- Params: limit.
-SELECT task_no, at, events FROM {schema}.history ORDER BY no DESC LIMIT %(limit)s

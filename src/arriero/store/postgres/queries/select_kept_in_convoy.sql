@@ -1,3 +1,0 @@
--- select_kept_in_convoy: whether a ledger keeps a task of a convoy.
--- Params: convoy_no.
-SELECT 1 FROM {schema}.task WHERE ledger_no IS NOT NULL AND convoy_no = %(convoy_no)s LIMIT 1

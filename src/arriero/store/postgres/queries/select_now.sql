@@ -1,3 +1,0 @@
--- select_now: the store's clock.
--- Params: given (the clock of a test, else null).
-SELECT {now}

@@ -1,3 +1,0 @@
--- select_process: one process start.
--- Params: process_no.
-SELECT process_no, instance, lease_until, retired, about FROM {schema}.process WHERE process_no = %(process_no)s

@@ -1,3 +1,0 @@
--- select_tails: the ends of some convoys.
--- Params: convoy_nos.
-SELECT {tail} FROM {schema}.convoy_tail WHERE convoy_no = ANY(%(convoy_nos)s)

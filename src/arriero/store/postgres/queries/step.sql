@@ -1,0 +1,63 @@
+-- select_steps: all steps of tasks in the order in which they were opened.
+-- OFFSET 0: each task's steps are found by their numbers. Without it the planner may expect thousands of steps a task and
+-- read the whole table.
+SELECT {s.step}
+  FROM unnest(%(task_nos)s::bigint[]) AS asked (task_no),
+       LATERAL (SELECT * FROM {schema}.step
+                 WHERE step_no >= asked.task_no << 20 AND step_no < (asked.task_no + 1) << 20
+                OFFSET 0) AS s
+ ORDER BY s.step_no
+
+-- select_open_steps: pending and running steps of tasks, timers included, in the order in which they were opened. OFFSET 0: see select_steps.
+SELECT {s.step}
+  FROM unnest(%(task_nos)s::bigint[]) AS asked (task_no),
+       LATERAL (SELECT * FROM {schema}.step
+                 WHERE step_no >= asked.task_no << 20 AND step_no < (asked.task_no + 1) << 20
+                   AND state IN ('pending', 'running')
+                OFFSET 0) AS s
+ ORDER BY s.step_no
+
+-- select_named_steps: steps by their numbers.
+SELECT {step} FROM {schema}.step WHERE step_no = ANY(%(step_nos)s)
+
+-- select_agents: the Agents of steps. Missing: the step is gone, or is a timer.
+SELECT step_no, agent FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigint[]) AND kind <> 'timer'
+
+-- select_takeable: due requests for one Agent with their tasks: highest priority first, of these those without an App, then oldest.
+-- Task and step are locked from now on; rows that another process changes are passed over. If the step were not locked,
+-- its old version would be found. A request without an App comes from a process of an older release; it belongs to its
+-- task's App.
+-- Params: app (null: only requests without one), names (steps with code here), probation_from, probation (steps of tasks on
+-- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are not read).
+SELECT {s.step}, {s.t.task}
+  FROM (VALUES (9, ''), (9, %(app)s::text), (8, ''), (8, %(app)s), (7, ''), (7, %(app)s), (6, ''), (6, %(app)s),
+               (5, ''), (5, %(app)s), (4, ''), (4, %(app)s), (3, ''), (3, %(app)s), (2, ''), (2, %(app)s),
+               (1, ''), (1, %(app)s), (0, ''), (0, %(app)s)) AS level (priority, app),
+       LATERAL (SELECT step.*, task AS t
+                  FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
+                 WHERE step.state = 'pending' AND step.kind <> 'timer' AND step.not_before IS NOT NULL
+                   AND step.agent = %(agent)s AND step.app = level.app AND step.priority = level.priority AND step.not_before BETWEEN %(since)s AND %(now)s
+                   AND step.name = ANY(%(names)s)
+                   AND (step.app <> '' OR task.app = '' OR task.app = %(app)s)
+                   AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
+                   AND NOT step.task_no = ANY(%(apart)s::bigint[])
+                 ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
+                 LIMIT %(limit)s
+                   FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
+ LIMIT %(limit)s
+
+-- select_expired: running steps whose time has passed, longest first.
+-- Params: apart (tasks to be left alone).
+SELECT {step} FROM {schema}.step
+ WHERE complete_by IS NOT NULL AND complete_by <= %(now)s
+   AND NOT step_no >> 20 = ANY(%(apart)s::bigint[])
+ ORDER BY complete_by, step_no
+ LIMIT %(limit)s
+
+-- select_starved: requests that nobody took within wait_within.
+-- Params: apart (tasks to be left alone).
+SELECT {step} FROM {schema}.step
+ WHERE wait_by IS NOT NULL AND wait_by <= %(now)s AND state = 'pending'
+   AND NOT step_no >> 20 = ANY(%(apart)s::bigint[])
+ ORDER BY wait_by, step_no
+ LIMIT %(limit)s

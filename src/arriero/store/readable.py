@@ -1,0 +1,332 @@
+"""Checks that this release can read a row: known types and words in each column, policies and failures that decode.
+
+A row may be damaged, or a newer release may have written it. A store reads it as it stands, so that what can be read is
+shown to people; who is to act on it asks first (``refuse_unreadable``).
+"""
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from types import UnionType
+from typing import Any, Literal, NamedTuple, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from ..core.supervision import decode_step_policy, decode_task_policy
+from ..errors import UnreadableRow
+from ..model import (
+    AlertRow,
+    ConvoyRow,
+    Instant,
+    LedgerRow,
+    Loaded,
+    ProcessAbout,
+    ProcessRow,
+    StepFailure,
+    StepKind,
+    StepRow,
+    TailRow,
+    TaskFailure,
+    TaskRow,
+    Turn,
+    UndoContext,
+)
+from ..policies import Retry, StepPolicy, Supervision, TaskPolicy
+
+AnyRow = TaskRow | StepRow | ConvoyRow | TailRow | LedgerRow | AlertRow | ProcessRow
+R = TypeVar("R", bound=AnyRow)
+
+VALUE_SHOWN_MAX = 60
+INSTANT_END = 253_402_300_800 * 1_000_000  # the year 10000, which no calendar of ours can show
+SHAPES_KEPT = 10_000
+TEXTS_KEPT = 1_000
+TABLES: dict[type, str] = {
+    TaskRow: "task",
+    StepRow: "step",
+    ConvoyRow: "convoy",
+    TailRow: "convoy_tail",
+    LedgerRow: "ledger",
+    AlertRow: "alert",
+    ProcessRow: "process",
+}
+KEYS: dict[type, str] = {
+    TaskRow: "task_no",
+    StepRow: "step_no",
+    ConvoyRow: "convoy_no",
+    TailRow: "convoy_no",
+    LedgerRow: "ledger_no",
+    AlertRow: "no",
+    ProcessRow: "process_no",
+}
+_PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "value"))
+_MEANT_FOR: dict[
+    type, dict[str, Any]
+] = {  # what a text column must decode as; null and what a timer leaves empty apart
+    TaskRow: {"policy": decode_task_policy, "failure": msgspec.json.Decoder(TaskFailure).decode},
+    StepRow: {
+        "policy": decode_step_policy,
+        "compensation": decode_step_policy,
+        "undo": msgspec.json.Decoder(UndoContext).decode,
+        "failure": msgspec.json.Decoder(StepFailure).decode,
+    },
+    ConvoyRow: {},
+    TailRow: {},
+    LedgerRow: {},
+    AlertRow: {},
+    ProcessRow: {"about": msgspec.json.Decoder(ProcessAbout).decode},
+}
+_SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only when they are shown, or by their code
+    TaskRow: ("output",),
+    StepRow: ("arguments", "result", "asked"),
+    ConvoyRow: ("value",),
+}
+_PLACEHOLDERS: dict[tuple[type, str], Any] = {
+    (TaskRow, "policy"): msgspec.json.encode(TaskPolicy(None, Supervision())).decode(),
+    (StepRow, "policy"): msgspec.json.encode(StepPolicy(0.0, None, Retry(), Supervision())).decode(),
+    (ProcessRow, "about"): "{}",
+}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A column that this release cannot read.
+
+    Args:
+        table: its name in ``TABLES``, or ``body``; number: the key of the row in it.
+        value: what stands there, shortened; empty where that may be private.
+    """
+
+    table: str
+    number: int
+    column: str
+    value: str
+
+    @property
+    def says(self) -> str:
+        """The text after "cannot be read: "."""
+        holds = f", which holds {self.value}" if self.value else ""
+        return f"column {self.column} of table {self.table} (row {self.number}){holds}"
+
+
+class Column(NamedTuple):
+    """A column of a row: its name, the types that its values may have, and whether they are instants."""
+
+    name: str
+    types: frozenset[type]
+    is_instant: bool
+
+
+def columns_of(row: type) -> tuple[Column, ...]:
+    """The columns of a kind of rows, in the order of its fields."""
+    hints = get_type_hints(row)
+    names: tuple[str, ...] = row.__struct_fields__  # type: ignore[attr-defined]
+    return tuple(Column(name, frozenset(_plain(hints[name])), _holds_instant(hints[name])) for name in names)
+
+
+def _plain(hint: Any) -> list[type]:
+    if get_origin(hint) in (Union, UnionType):
+        return [plain for each in get_args(hint) for plain in _plain(each)]
+    if get_origin(hint) is Literal:
+        return [str]
+    if isinstance(hint, NewType):
+        return _plain(hint.__supertype__)
+    return [float, int] if hint is float else [get_origin(hint) or hint]
+
+
+def _holds_instant(hint: Any) -> bool:
+    return hint is Instant or Instant in get_args(hint)
+
+
+_FIELDS = {row: columns_of(row) for row in TABLES}
+_OF_A_TURN = frozenset(("convoy_no", "place", "rank"))
+_decode = msgspec.json.Decoder().decode
+_seen: set[tuple[type, ...]] = set()  # types of the fields of rows that were found right
+_texts_of: dict[type, Callable[[Any], Any]] = {
+    row: attrgetter(*columns) if columns else lambda _: () for row, columns in _MEANT_FOR.items()
+}
+_decoded: set[tuple[type, Any]] = set()  # texts of rows that decode: nearly all rows of a workflow have the same
+
+
+def refuse_unreadable(row: R) -> R:
+    """The row, if this release can read it; said of every row before anybody acts on it.
+
+    Raises: UnreadableRow - naming table, row and column.
+    """
+    shape = (type(row), *map(type, msgspec.structs.astuple(row)))
+    if shape not in _seen:
+        if fault := _find_mistyped(row):
+            raise unreadable(row, fault)
+        if len(_seen) >= SHAPES_KEPT:
+            _seen.clear()
+        _seen.add(shape)
+    if fault := _undecodable(row):
+        raise unreadable(row, fault)
+    return row
+
+
+def _find_mistyped(row: AnyRow) -> Fault | None:
+    return next((_fault(row, name) for name, types, _ in _FIELDS[type(row)] if not _has_type(row, name, types)), None)
+
+
+def _has_type(row: AnyRow, name: str, types: frozenset[type]) -> bool:
+    value = getattr(row, name)
+    if value is None and name in _OF_A_TURN and isinstance(row, TaskRow):
+        return not isinstance(row.turn, Turn)  # whoever has a turn has a place
+    return type(value) in types
+
+
+def _undecodable(row: AnyRow) -> Fault | None:
+    kind = type(row)
+    texts = _texts_of[kind](row)
+    if (kind, texts) in _decoded or (isinstance(row, StepRow) and row.kind is StepKind.TIMER):
+        return None
+    for name, decode in _MEANT_FOR[kind].items():
+        text = getattr(row, name)
+        if text is not None and not _decodes(text, decode):
+            return _fault(row, name)
+    if len(_decoded) >= TEXTS_KEPT:
+        _decoded.clear()
+    _decoded.add((kind, texts))
+    return None
+
+
+def _decodes(text: str, decode: Any) -> bool:
+    try:
+        decode(text)
+    except Exception:  # whatever the types of policies and failures raise about a text that does not fit
+        return False
+    return True
+
+
+def _fault(row: AnyRow, column: str) -> Fault:
+    return Fault(TABLES[type(row)], number_of(row), column, _shown(column, getattr(row, column)))
+
+
+def _shown(column: str, value: object) -> str:
+    if column in _PRIVATE:
+        return ""
+    text = repr(value)
+    return text if len(text) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}..."
+
+
+def number_of(row: AnyRow) -> int:
+    """The key of a row in its table."""
+    number: int = getattr(row, KEYS[type(row)])
+    return number
+
+
+def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
+    """The error that tells of a fault."""
+    if isinstance(row, ConvoyRow):
+        open_task = row.open_task if isinstance(row.open_task, int) else 0
+        return UnreadableRow(
+            fault.says, table=fault.table, column=fault.column, task_no=open_task, convoy_no=row.convoy_no
+        )
+    if isinstance(row, TailRow):
+        return UnreadableRow(fault.says, table=fault.table, column=fault.column, convoy_no=row.convoy_no)
+    task_no = 0 if isinstance(row, LedgerRow | ProcessRow) else row.task_no
+    return UnreadableRow(fault.says, table=fault.table, column=fault.column, task_no=task_no)
+
+
+def without_body(task_no: int) -> UnreadableRow:
+    """The error that tells that a task's arguments are gone."""
+    fault = Fault("body", task_no, "arguments", "")
+    return UnreadableRow(f"{fault.says}: there is no text", table="body", column="arguments", task_no=task_no)
+
+
+def faults_of(row: AnyRow) -> tuple[Fault, ...]:
+    """Every column that cannot be read or shown; none: the row is as it should be."""
+    decoders: dict[str, Any] = {}
+    if not (isinstance(row, StepRow) and row.kind is StepKind.TIMER):
+        decoders |= _MEANT_FOR[type(row)]
+    decoders |= dict.fromkeys(_SHOWN_AS.get(type(row), ()), _decode)
+    return tuple(
+        _fault(row, name)
+        for name, types, is_instant in _FIELDS[type(row)]
+        # A column of the right type, of which nothing else is asked, is looked at without a call: most are.
+        if (is_instant or name in decoders or name in _OF_A_TURN or type(getattr(row, name)) not in types)
+        and not _fits(row, name, types, is_instant, decoders)
+    )
+
+
+def _fits(row: AnyRow, name: str, types: frozenset[type], is_instant: bool, decoders: dict[str, Any]) -> bool:
+    value = getattr(row, name)
+    if not _has_type(row, name, types):
+        return False
+    if value is None:
+        return True
+    if is_instant and not 0 <= value < INSTANT_END:
+        return False
+    return name not in decoders or value == "" or _decodes(value, decoders[name])
+
+
+# --- for people
+def legible(row: R) -> R:
+    """The row with something in place of each column that cannot be read, so that the others can be shown.
+
+    A word that is not known stays as it is. A policy becomes the usual one: ``faults_of`` tells that it is not the row's.
+    """
+    faults = {fault.column for fault in faults_of(row)}
+    if not faults:
+        return row
+    fields = {name: _in_place_of(row, name, types) for name, types, _ in _FIELDS[type(row)] if name in faults}
+    return msgspec.structs.replace(row, **fields)
+
+
+def _in_place_of(row: AnyRow, name: str, types: frozenset[type]) -> Any:
+    value = getattr(row, name)
+    if (type(row), name) in _PLACEHOLDERS:
+        return _PLACEHOLDERS[type(row), name]
+    if type(None) in types and name != "turn":
+        return None
+    if any(issubclass(each, str) for each in types):
+        return value if isinstance(value, str) else repr(value)
+    return () if types == {tuple} else False if types == {bool} else 0
+
+
+def legible_task(loaded: Loaded) -> tuple[Loaded, tuple[Fault, ...]]:
+    """All that is recorded of a task as far as it can be shown, and the columns that cannot be read."""
+    rows: list[AnyRow] = [loaded.task, *loaded.steps]
+    if loaded.convoy is not None:
+        rows.append(loaded.convoy)
+    faults = [fault for row in rows for fault in faults_of(row)]
+    if not isinstance(loaded.arguments, str):
+        faults.append(Fault("body", loaded.task.task_no, "arguments", ""))
+    if not faults:
+        return loaded, ()
+    arguments = loaded.arguments if isinstance(loaded.arguments, str) else "null"
+    convoy = None if loaded.convoy is None else legible(loaded.convoy)
+    return Loaded(legible(loaded.task), arguments, tuple(map(legible, loaded.steps)), convoy), tuple(faults)
+
+
+def refuse_unreadable_task(loaded: Loaded) -> Loaded:
+    """The task, if every row of it can be read. Raises: UnreadableRow, naming the task and each column."""
+    task = loaded.task
+    for row in (task, *loaded.steps, *(() if loaded.convoy is None else (loaded.convoy,))):
+        try:
+            refuse_unreadable(row)
+        except UnreadableRow as error:
+            raise of_task(error, task.task_no) from error
+    if not isinstance(loaded.arguments, str):
+        raise without_body(task.task_no)
+    return loaded
+
+
+def faults_told(faults: Iterable[Fault]) -> str:
+    """The columns that cannot be read, as one sentence; empty when there are none."""
+    return "; ".join(f"{fault.says} cannot be read" for fault in faults)
+
+
+def of_task(error: UnreadableRow, task_no: int, task_id: str = "") -> UnreadableRow:
+    """The same error, told of a task that cannot go on because of it."""
+    return UnreadableRow(
+        error.what,
+        table=error.table,
+        column=error.column,
+        task_no=task_no,
+        convoy_no=error.convoy_no,
+        task_id=task_id,
+    )
+
+
+def of_convoy(error: UnreadableRow, convoy_no: int) -> UnreadableRow:
+    """The same error, told of a convoy that cannot go on because of it."""
+    return UnreadableRow(error.what, table=error.table, column=error.column, task_no=error.task_no, convoy_no=convoy_no)

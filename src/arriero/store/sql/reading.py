@@ -1,0 +1,128 @@
+"""Reading for people on both databases: lists, counts and surveys, each by a statement of the same name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ...core.lease import PROBATION_FROM
+from ...core.ledgers import ASIDE_MAX
+from ...inspection.attempts import AttemptSurvey, Retrying
+from ...model import AlertRow, EditRow, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
+from ..attempts import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
+from ..contract import QueueSurvey, Survey
+from ..engine.transactions import Lane, Transactions, UnreadableRows
+from ..rows import Row, alert_of, edit_of, late_answer_of, ledger_of, process_of, status_of
+from .rows import StatementAnswer
+
+
+class StatementRows(UnreadableRows, Protocol):
+    """Rows that are asked for by the names of statements; see ``sql.rows.SqlRows``."""
+
+    def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> StatementAnswer: ...
+    def arrive(self) -> None: ...
+    def select_ledger(self, ledger_id: str) -> LedgerRow | None: ...
+
+
+def count_tasks(rows: StatementRows) -> dict[TaskState, int]:
+    """See ``StateStore.counts``."""
+    found: dict[str, int] = dict(rows.ask("count_tasks").fetchall())
+    return {state: found.get(state, 0) for state in TaskState}
+
+
+def survey(rows: StatementRows) -> Survey:
+    """See ``StateStore.survey``."""
+    now, ask = rows.read_clock(), rows.ask
+    at = {"now": now}
+    found = ask("survey_tasks", {**at, "probation_from": PROBATION_FROM})
+    workflows, steps = ask("survey_workflows", at), ask("survey_steps", at)
+    bare, processes, queues = ask("survey_not_undoable"), ask("survey_processes"), ask("survey_queues")
+    states = count_tasks(rows)
+    rows.arrive()
+    paused, probation, waiting, waiting_at, untold, untold_at, *sizes = found.fetchone() or ()
+    return Survey(
+        now,
+        states,
+        paused,
+        probation,
+        (waiting, waiting_at),
+        tuple((app, name) for app, name in workflows.fetchall()),
+        tuple((app, agent, name) for app, agent, name in steps.fetchall()),
+        tuple((agent, name) for agent, name in bare.fetchall()),
+        tuple(process_of(row) for row in processes.fetchall()),
+        tuple(QueueSurvey(*row) for row in queues.fetchall()),
+        (untold, untold_at),
+        dict(zip(("tasks", "history", "statuses"), sizes, strict=True)),
+    )
+
+
+def survey_attempts(rows: StatementRows, steps: int, commits: int) -> AttemptSurvey:
+    """See ``AttemptStore.survey_attempts``."""
+    now, ask = rows.read_clock(), rows.ask
+
+    def agents_of(step_nos: list[int]) -> dict[int, str]:
+        return dict(ask("select_agents", {"step_nos": step_nos}).fetchall()) if step_nos else {}
+
+    last, retrying = ask("select_history_last", {"limit": commits}), ask("select_retrying", {"limit": steps})
+    due, running = ask("survey_requests", {"now": now}), ask("survey_running")
+    rows.arrive()
+    ends, ends_from = ends_in([(task_no, at, events) for task_no, at, events in last.fetchall()], commits, agents_of)
+    return AttemptSurvey(
+        now=now,
+        retrying=tuple(map(retrying_of, retrying.fetchall())),
+        requests=requests_of(due.fetchall(), running.fetchall()),
+        ends=ends,
+        ends_from=ends_from,
+    )
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound=StatementRows)
+
+
+class SqlReading(Transactions[R]):
+    """The part of ``store.contract.StateStore`` that reads for people, as far as both databases do the same."""
+
+    async def counts(self) -> dict[TaskState, int]:
+        return await self._read(count_tasks, Lane.SURVEYS)
+
+    async def survey(self) -> Survey:
+        return await self._read(survey, Lane.SURVEYS)
+
+    async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
+        return await self._read(lambda rows: survey_attempts(rows, steps, commits), Lane.SURVEYS)
+
+    async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
+        asked = {"task_nos": sorted(set(task_nos))}
+        return await self._select(retrying_of, "select_retrying_of", asked, Lane.SURVEYS)
+
+    async def edits(self, task_no: int) -> list[EditRow]:
+        return await self._select(edit_of, "select_edits", {"task_no": task_no})
+
+    async def late_answers(self, task_no: int) -> list[LateAnswerRow]:
+        return await self._select(late_answer_of, "select_late_answers", {"task_no": task_no})
+
+    async def load_statuses(self, queue: str, limit: int) -> list[StatusRow]:
+        return await self._select(status_of, "select_statuses", {"queue": queue, "limit": limit})
+
+    async def alerts(self, *, open_only: bool = True, after: int = 0, limit: int = 100) -> list[AlertRow]:
+        asked = {"open_only": open_only, "after": after, "limit": limit}
+        return await self._select(alert_of, "select_alerts", asked, Lane.SURVEYS)
+
+    async def find_ledger(self, ledger_id: str) -> LedgerRow | None:
+        return await self._read(lambda rows: rows.select_ledger(ledger_id))
+
+    async def list_ledgers(
+        self, states: Sequence[LedgerState] = tuple(LedgerState), *, after: int = 0, limit: int = 100
+    ) -> list[LedgerRow]:
+        name = "select_ledgers" if LedgerState.DONE in states else "select_unfinished_ledgers"
+        asked = {"states": [str(state) for state in states], "after": after, "limit": limit}
+        return await self._select(ledger_of, name, asked)
+
+    async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
+        asked = {"ledger_no": ledger_no, "after": after, "limit": limit}
+        return await self._select(lambda row: (row[0], row[1]), "select_ledger_aside", asked)
+
+    async def _select(
+        self, read: Callable[[Row], T], name: str, asked: Mapping[str, Any], lane: Lane = Lane.READS
+    ) -> list[T]:
+        """All rows of a statement."""
+        return await self._read(lambda rows: [read(row) for row in rows.ask(name, asked).fetchall()], lane)

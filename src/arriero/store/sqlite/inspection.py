@@ -1,0 +1,119 @@
+"""Inspection of a store's file and of its folder. Nothing here changes the file."""
+
+import contextlib
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from ...errors import StoreError
+from ...inspection.file_facts import FileFacts
+from ..migrate import migrations
+from . import connection as connections
+from .connection import connect, translating
+from .damage import find_damaged_columns
+
+MOUNTS = Path("/proc/self/mounts")
+CHECK_BYTES_MAX = 256 * 10**6  # what is read through within a few seconds
+SYNCHRONOUS = ("off", "normal", "full", "extra")
+
+
+def file_facts(path: str) -> FileFacts:
+    """The facts of the file at an absolute path.
+
+    Raises: StoreError - it cannot be opened, is locked, is damaged, or holds no schema of ours.
+    """
+    with translating(path), closing(_connected_to_look(path)) as looking:
+        file_bytes = Path(path).stat().st_size
+        try:
+            log_bytes = Path(f"{path}-wal").stat().st_size
+        except FileNotFoundError:  # the last one who leaves the file takes it along
+            log_bytes = 0
+        (journal,) = looking.execute("PRAGMA journal_mode").fetchone()
+        (schema,) = looking.execute("SELECT coalesce(max(number), 0) FROM arriero_migration").fetchone()
+        was_checked = file_bytes + log_bytes <= CHECK_BYTES_MAX
+        schema_known = migrations(__package__)[-1].number
+        damaged: tuple[str, ...] = ()
+        if was_checked:
+            _refuse_damaged(looking)
+            damaged = find_damaged_columns(looking) if schema == schema_known else ()
+        kind, mount = file_system_of(path)
+        disk = shutil.disk_usage(Path(path).parent)
+        return FileFacts(
+            path=path,
+            schema=schema,
+            schema_known=schema_known,
+            journal_mode=journal,
+            file_system=kind,
+            mount=mount,
+            disk_free=disk.free,
+            disk_total=disk.total,
+            file_bytes=file_bytes,
+            log_bytes=log_bytes,
+            was_checked=was_checked,
+            damaged=damaged,
+            readable=_readable_by_others(path),
+        )
+
+
+def _readable_by_others(path: str) -> tuple[str, ...]:
+    """The store's files and folders that another user of this machine may read, by their modes."""
+    found = []
+    for name in (path, f"{path}-wal", f"{path}-shm", f"{path}.processes"):
+        with contextlib.suppress(OSError):  # it is not there
+            if stat.S_IMODE(Path(name).stat().st_mode) & 0o044:
+                found.append(name)
+    return tuple(found)
+
+
+def _connected_to_look(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{Path(path).as_uri()}?mode=ro", uri=True, timeout=connections.BUSY_SECONDS, isolation_level=None
+    )
+
+
+def _refuse_damaged(looking: sqlite3.Connection) -> None:
+    (found,) = looking.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreError(f"the file is damaged ({found}): restore it from a backup")
+
+
+def synchronous_of(path: str) -> str:
+    """``synchronous`` as arriero's own connections have it.
+
+    Asked while the store is open: the last connection that closes moves the log into the file. Raises: StoreError.
+    """
+    with translating(path), closing(connect(path, query_only=True)) as own:
+        (number,) = own.execute("PRAGMA synchronous").fetchone()
+        return SYNCHRONOUS[number]
+
+
+def file_system_of(path: str) -> tuple[str, str]:
+    """Kind and mount point of the file system that a file lies on; empty where the system does not tell."""
+    try:
+        lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return "", ""
+    return _deepest(Path(path).resolve(), lines)
+
+
+def _deepest(path: Path, lines: Iterable[str]) -> tuple[str, str]:
+    """The last of the deepest mounts above a path: one that is mounted over another hides it."""
+    found, depth = ("", ""), -1
+    for line in lines:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        mount = Path(_unescape(fields[1]))
+        if path.is_relative_to(mount) and len(mount.parts) >= depth:
+            found, depth = (fields[2], str(mount)), len(mount.parts)
+    return found
+
+
+def _unescape(text: str) -> str:
+    """Spaces and the like stand in octal there."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text

@@ -1,4 +1,0 @@
--- close_alert: the task left its error; every sink is to be told anew.
--- Params: task_no, at.
-UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
- WHERE task_no = :task_no AND closed_at IS NULL

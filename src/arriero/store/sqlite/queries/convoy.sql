@@ -1,0 +1,105 @@
+-- select_convoy: one convoy.
+SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head
+  FROM arriero_convoy
+ WHERE convoy_no = :convoy_no
+
+-- select_convoys: convoys after a number, in the order of their numbers.
+-- Params: after, shown (a state as people see it; null: all that are not idle), limit.
+SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head
+  FROM arriero_convoy
+ WHERE convoy_no > :after
+   AND convoy_no IN (SELECT convoy_no FROM arriero_convoy_tail WHERE placed > 0)
+   AND CASE WHEN :shown IS NULL THEN state <> 'idle' OR parked_at IS NOT NULL
+            WHEN :shown = 'parked' THEN parked_at IS NOT NULL
+            ELSE state = :shown AND parked_at IS NULL END
+ ORDER BY convoy_no
+ LIMIT :limit
+
+-- select_tail_by_key: the end of a convoy by its key.
+SELECT convoy_no, key, ordering, placed, last_rank, end_rank, asks
+  FROM arriero_convoy_tail
+ WHERE key = :key
+
+-- select_due_convoys: convoys whose next turn must be decided, longest due first.
+-- Params: apart (JSON array: convoys to be left alone).
+SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head
+  FROM arriero_convoy
+ WHERE look_at IS NOT NULL AND look_at <= :now
+   AND convoy_no NOT IN (SELECT value FROM json_each(:apart))
+ ORDER BY look_at, convoy_no
+ LIMIT :limit
+
+-- select_first_waiting: the task that is first among those that wait in a convoy.
+SELECT task_no FROM arriero_task INDEXED BY arriero_task_waiting
+ WHERE turn = 'waiting' AND convoy_no = :convoy_no
+ ORDER BY rank, place
+ LIMIT 1
+
+-- select_waiting: the first tasks of a convoy that wait for their turn, in their order.
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app
+  FROM arriero_task INDEXED BY arriero_task_waiting
+ WHERE turn = 'waiting' AND convoy_no = :convoy_no
+ ORDER BY rank, place
+ LIMIT :limit
+
+-- select_waiting_line: tasks of a convoy that wait after a rank and place, in their order, with their arguments.
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app,
+       (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
+  FROM arriero_task INDEXED BY arriero_task_waiting
+ WHERE turn = 'waiting' AND convoy_no = :convoy_no AND (rank, place) > (:rank, :place)
+ ORDER BY rank, place
+ LIMIT :limit
+
+-- select_set_aside: the first tasks of a convoy that were set aside and are still in error.
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app
+  FROM arriero_task INDEXED BY arriero_task_set_aside
+ WHERE turn = 'set_aside' AND convoy_no = :convoy_no AND state = 'error'
+ ORDER BY place
+ LIMIT :limit
+
+-- select_of_sequence: the task of a convoy with a number of the producer's sequence.
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app
+  FROM arriero_task
+ WHERE convoy_no = :convoy_no AND sequence = :sequence
+
+-- select_sequences: numbers of a convoy's sequence that arrived, ascending.
+-- Params: start (the first that may be among them), limit.
+SELECT sequence FROM arriero_task WHERE convoy_no = :convoy_no AND sequence >= :start AND turn IS NOT NULL ORDER BY sequence LIMIT :limit
+
+-- count_sequences: number of tasks in a convoy with a sequence in a range.
+-- Params: start, end (not in the range).
+SELECT count(*) FROM arriero_task WHERE convoy_no = :convoy_no AND sequence >= :start AND sequence < :end AND turn IS NOT NULL
+
+-- count_members: number of tasks in a convoy that wait, and of those that were set aside and are still in error.
+SELECT (SELECT count(*) FROM arriero_task WHERE turn = 'waiting' AND convoy_no = :convoy_no),
+       (SELECT count(*) FROM arriero_task WHERE turn = 'set_aside' AND convoy_no = :convoy_no AND state = 'error')
+
+-- select_forgotten: one convoy whose open task ended without passing its turn on.
+SELECT convoy.convoy_no FROM arriero_convoy AS convoy JOIN arriero_task AS task ON task.task_no = convoy.open_task
+ WHERE convoy.state = 'open' AND look_at IS NULL AND task.state IN ('processed', 'compensated', 'error')
+ LIMIT 1
+
+-- look_at_forgotten: mark convoys as due whose open task ended without passing its turn on.
+UPDATE arriero_convoy SET look_at = :now
+ WHERE state = 'open' AND look_at IS NULL
+   AND EXISTS (SELECT 1 FROM arriero_task AS task
+                WHERE task.task_no = open_task AND task.state IN ('processed', 'compensated', 'error'))

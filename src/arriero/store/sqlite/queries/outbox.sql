@@ -1,0 +1,66 @@
+-- select_statuses: the oldest statuses of a queue, its gap mark first.
+SELECT no, queue, status.task_no, coalesce(task_id, ''), coalesce(workflow, ''), number, status.incarnation, kind, at, data
+  FROM arriero_status AS status LEFT JOIN arriero_task AS task ON task.task_no = status.task_no
+ WHERE queue = :queue
+ ORDER BY kind <> 'dropped', no
+ LIMIT :limit
+
+-- delete_status: a reader acknowledged it. Zero rows: it was acknowledged before.
+DELETE FROM arriero_status WHERE no = :no AND queue = :queue
+
+-- select_old_statuses: statuses to be dropped.
+-- Params: before (an instant), limit.
+SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
+  FROM arriero_status
+ WHERE at < :before AND kind <> 'dropped'
+ ORDER BY no
+ LIMIT :limit
+
+-- select_gap_mark: the gap mark of a queue, if it has one.
+SELECT no, queue, task_no, '', '', number, incarnation, kind, at, data
+  FROM arriero_status
+ WHERE queue = :queue AND kind = 'dropped'
+
+-- insert_alert: a task needs a person. A task has at most one open alert about an unreadable row.
+INSERT INTO arriero_alert (task_no, incarnation, cause, reason, step, code, opened_at, closed_at, told, attempts, next_at, error,
+                           trace)
+VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL, '[]', 0, :next_at, '', :trace)
+    ON CONFLICT DO NOTHING
+
+-- select_alerts: alerts in the order in which they were opened.
+-- Params: after (no), open_only, limit.
+SELECT no, alert.task_no, task_id, workflow, alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
+       attempts, next_at, error, trace
+  FROM arriero_alert AS alert JOIN arriero_task AS task ON task.task_no = alert.task_no
+ WHERE no > :after AND (NOT :open_only OR closed_at IS NULL)
+ ORDER BY no
+ LIMIT :limit
+
+-- select_due_alerts: alerts to deliver now, longest due first.
+SELECT no, alert.task_no, task_id, workflow, alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
+       attempts, next_at, error, trace
+  FROM arriero_alert AS alert JOIN arriero_task AS task ON task.task_no = alert.task_no
+ WHERE next_at IS NOT NULL AND next_at <= :now
+ ORDER BY next_at, no
+ LIMIT :limit
+
+-- hold_alert: the process that asks delivers it; nobody else does before next_at.
+UPDATE arriero_alert SET attempts = attempts + 1, next_at = :next_at WHERE no = :no
+
+-- settle_alert: the sinks that have it. Zero rows: another process took or closed it meanwhile.
+-- Params: told (JSON array).
+UPDATE arriero_alert SET told = :told, next_at = :next_at, error = :error WHERE no = :no AND attempts = :attempts
+
+-- close_alert: a task left its error: every sink must hear of the alert again.
+UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
+ WHERE task_no = :task_no AND closed_at IS NULL
+
+-- close_unreadable: every row of a task can be read again: every sink must hear of the alert again.
+UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
+ WHERE task_no = :task_no AND cause = 'unreadable' AND closed_at IS NULL
+
+-- select_unreadable: tasks with an open alert about a row that cannot be read.
+SELECT task_no FROM arriero_alert INDEXED BY arriero_alert_unreadable
+ WHERE cause = 'unreadable' AND closed_at IS NULL
+ ORDER BY task_no
+ LIMIT :limit

@@ -1,0 +1,42 @@
+-- insert_process: a new process start. Its number is the last row id.
+-- Params: about (JSON text).
+INSERT INTO arriero_process (instance, lease_until, retired, about) VALUES (:instance, :lease_until, 0, :about)
+
+-- describe_process: replace the description of a process, unless it is retired.
+-- Params: about (JSON text).
+UPDATE arriero_process SET about = :about WHERE process_no = :process_no AND NOT retired
+
+-- renew_process: prolong a process's lease, unless it is retired. Row count 0: it is retired.
+UPDATE arriero_process SET lease_until = :lease_until WHERE process_no = :process_no AND NOT retired
+
+-- retire_process: the process cannot renew its lease any more.
+UPDATE arriero_process SET retired = 1 WHERE process_no = :process_no
+
+-- retire_all_processes: no process can renew its lease any more.
+UPDATE arriero_process SET retired = 1 WHERE NOT retired
+
+-- leave_out_processes: the next process start gets a number after this one.
+INSERT INTO arriero_process (process_no, instance, lease_until, retired, about) VALUES (:process_no, :instance, 0, 1, '{}')
+
+-- select_process: one process start.
+SELECT process_no, instance, lease_until, retired, about FROM arriero_process WHERE process_no = :process_no
+
+-- select_other_processes: processes other than this one that are not retired or that a row still names.
+SELECT process_no, instance, lease_until, retired, about
+  FROM arriero_process AS process
+ WHERE process_no <> :process_no
+   AND (NOT retired
+        OR EXISTS (SELECT 1 FROM arriero_task WHERE locked_by = process.process_no)
+        OR EXISTS (SELECT 1 FROM arriero_step WHERE locked_by = process.process_no))
+ ORDER BY process_no
+
+-- select_known_code: the code of all processes that ever started here.
+-- Rows: about (JSON text).
+SELECT DISTINCT about FROM arriero_process
+
+-- select_lease: one lease.
+SELECT name, term, holder, until FROM arriero_lease WHERE name = :name
+
+-- put_lease: keep a lease.
+INSERT INTO arriero_lease (name, term, holder, until) VALUES (:name, :term, :holder, :until)
+    ON CONFLICT (name) DO UPDATE SET term = excluded.term, holder = excluded.holder, until = excluded.until

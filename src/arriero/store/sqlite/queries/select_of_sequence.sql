@@ -1,9 +1,0 @@
--- select_of_sequence: the task of a convoy with a number of its producer's sequence.
--- Params: convoy_no, sequence.
-SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
-       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
-       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
-       paused_at, undoing, past_count, branched_at, reply_to, status_count,
-       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app
-  FROM arriero_task
- WHERE convoy_no = :convoy_no AND sequence = :sequence

@@ -1,0 +1,9 @@
+-- select_meta: one setting of the store.
+SELECT value FROM arriero_meta WHERE name = :name
+
+-- put_meta: keep one setting of the store.
+INSERT INTO arriero_meta (name, value) VALUES (:name, :value)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- take_write_lock: takes the write lock and changes nothing. From here on the transaction sees all earlier commits.
+UPDATE arriero_meta SET value = value WHERE name = ''

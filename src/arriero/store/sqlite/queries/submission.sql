@@ -1,0 +1,20 @@
+-- select_tasks_by_id: tasks by their business ids.
+-- Params: task_ids (JSON array).
+SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence, revision, incarnation,
+       failure_count, lost_count, opened_count, open_count, result_count, unseen_since, seed, policy,
+       body_hash, submitted_at, started_at, ended_at, complete_by, output, failure, link, head,
+       paused_at, undoing, past_count, branched_at, reply_to, status_count,
+       convoy_no, place, sequence, rank, turn, due_at, ledger_no, app
+  FROM arriero_task
+ WHERE task_id IN (SELECT value FROM json_each(:task_ids))
+
+-- select_submitted: the arguments that a task was submitted with, even if a person replaced them.
+SELECT coalesce(asked, arguments) FROM arriero_body WHERE task_no = :task_no
+
+-- select_next_task_no: the number of the next task. No number is used twice, even after a purge.
+SELECT max(coalesce((SELECT max(task_no) FROM arriero_task), 0),
+           coalesce((SELECT CAST(value AS INTEGER) FROM arriero_meta WHERE name = 'last_task_no'), 0)) + 1
+
+-- select_next_convoy_no: the number of the next convoy. No number is used twice, even after a purge.
+SELECT max(coalesce((SELECT max(convoy_no) FROM arriero_convoy), 0),
+           coalesce((SELECT CAST(value AS INTEGER) FROM arriero_meta WHERE name = 'last_convoy_no'), 0)) + 1

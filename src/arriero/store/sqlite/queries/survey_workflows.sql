@@ -1,5 +1,0 @@
--- survey_workflows: Apps and workflows of tasks that are free and due; an undo needs none.
--- Params: now.
-SELECT DISTINCT app, workflow FROM arriero_task
- WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND not_before <= :now AND state <> 'compensating'
- ORDER BY app, workflow

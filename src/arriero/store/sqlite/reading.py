@@ -1,0 +1,79 @@
+"""Reading for people, and due work, on SQLite."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ...model import HistoryRow, TaskRow
+from .. import listing
+from ..contract import ANY_TASK, ConvoyLoaded, Due, TaskFilter, fold_text
+from ..engine.transactions import Lane
+from ..sql.reading import SqlReading
+from . import convoys
+from .rows import history_of, task_as_is
+from .store_tables import SqliteRows
+from .tables import query
+
+HISTORY_PAGE = 500
+
+
+class SqliteReading(SqlReading[SqliteRows]):
+    """See the module."""
+
+    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
+        return await self._read(lambda rows: rows.select_due(workflows, agents, app))
+
+    async def load_news(self, process_no: int) -> list[tuple[int, int]]:
+        return await self._read(lambda rows: rows.select_news(process_no))
+
+    async def list_tasks(
+        self,
+        which: TaskFilter = ANY_TASK,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[TaskRow]:
+        sql = listing.order_newest_first(query("select_filtered")) if newest_first else query("select_filtered")
+        asked = _build_parameters(which, after, before, limit)
+        return await self._read(lambda rows: [task_as_is(row) for row in rows.connection.execute(sql, asked)])
+
+    async def count_listed(
+        self, which: TaskFilter = ANY_TASK, *, after: int = 0, before: int | None = None, limit: int
+    ) -> int:
+        sql, asked = listing.build_count(query("select_filtered")), _build_parameters(which, after, before, limit)
+        found: tuple[int] = await self._read(lambda rows: rows.connection.execute(sql, asked).fetchone())
+        return found[0]
+
+    async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
+        return await self._read(lambda rows: convoys.find(rows, key, limit))
+
+    async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:
+        return await self._read(lambda rows: convoys.list_convoys(rows, shown, after, limit))
+
+    async def look_at_forgotten(self) -> int:
+        if not await self._read(lambda rows: rows.ask("select_forgotten").fetchone()):
+            return 0
+        return await self._write(
+            lambda rows: rows.ask("look_at_forgotten", {"now": rows.read_clock()}).rowcount, Lane.UPKEEP
+        )
+
+    async def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:
+        (until,) = await self._read(lambda rows: rows.ask("select_history_end").fetchone())
+        after = 0
+        while True:
+            name = "select_history" if task_no is None else "select_task_history"
+            asked = {"after": after, "until": until, "task_no": task_no, "limit": HISTORY_PAGE}
+            page = await self._read(lambda rows, n=name, a=asked: rows.ask(n, a).fetchall())  # type: ignore[misc]  # bound now
+            for row in map(history_of, page):
+                yield row
+                after = row.no if task_no is None else row.link
+            if len(page) < HISTORY_PAGE:
+                return
+
+
+def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: int) -> dict[str, Any]:
+    text = None if which.text is None else fold_text(which.text)
+    return {**msgspec.structs.asdict(which), "text": text, "after": after, "before": before, "limit": limit}

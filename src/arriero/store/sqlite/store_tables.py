@@ -1,0 +1,336 @@
+"""All rows of the file as the engine asks for them: with those of ledgers, of alerts and of what is purged."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from ...commands import Claim, Submit, Take
+from ...core.apps import apps_run_by
+from ...core.lease import PROBATION_FROM
+from ...core.placement import build_first_convoy, build_first_tail
+from ...epoch import FIRST, compute_first_number
+from ...errors import UnreadableRow
+from ...model import (
+    AlertRow,
+    ConvoyRow,
+    Instant,
+    LeaseRow,
+    LedgerRow,
+    Loaded,
+    ProcessRow,
+    StatusRow,
+    StepRow,
+    TailRow,
+    TaskRow,
+)
+from ..contract import Due, Purge
+from ..engine.ledgers import refuse_reserved
+from ..engine.processes import Renewals
+from ..engine.reading import due_at
+from ..readable import of_task, without_body
+from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
+from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, step_as_is, step_of, task_as_is, task_of
+from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
+
+T = TypeVar("T")
+PRIORITIES = range(9, -1, -1)
+_json = msgspec.json.encode
+_OF_A_TASK = ("purge_history", "purge_alerts", "purge_body", "purge_task")
+
+
+class SqliteDueRows(SqliteConvoyRows):
+    """Due rows. Each priority is asked for by itself, so that an index gives the rows in their order."""
+
+    def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
+        asked = {"now": self.read_clock(), "limit": limit, "apart": self._apart.convoys()}
+        found = self._apart.readable(convoy_as_is(row) for row in self.ask("select_due_convoys", asked).fetchall())
+        self._known.convoys.update({convoy.convoy_no: convoy for convoy in found})
+        return found
+
+    def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
+        asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
+        asked["workflows"] = _json(command.workflows).decode()
+        asked["apps"] = _json(apps_run_by(command.app)).decode()
+        found: list[Loaded] = []
+        for priority in PRIORITIES:
+            asked |= {"priority": priority, "limit": limit - len(found)}
+            found += self._readable("select_claimable", asked, self._claimable)
+            if len(found) >= limit:
+                break
+        return found
+
+    def _claimable(self, row: tuple[Any, ...]) -> Loaded:
+        """A task with all that is recorded of it. Raises UnreadableRow."""
+        task, arguments = self._keep(task_of(row[:-1])), row[-1]
+        if not isinstance(arguments, str):
+            raise without_body(task.task_no)
+        try:
+            steps = self.steps_of(task.task_no) if task.opened_count else ()
+            return Loaded(task, arguments, steps, self.convoy_of(task))
+        except UnreadableRow as error:
+            raise of_task(error, task.task_no) from error
+
+    def lock_takeable(self, command: Take, agent: str, probation: int | None, limit: int) -> list[StepRow]:
+        asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
+        asked |= {"agent": agent, "own": command.app, "names": _json(command.names).decode()}
+        found: list[StepRow] = []
+        for priority, app in product(PRIORITIES, apps_run_by(command.app)):
+            asked |= {"priority": priority, "app": app, "limit": limit - len(found)}
+            found += self._readable("select_takeable", asked, self._takeable)
+            if len(found) >= limit:
+                break
+        return found
+
+    def _takeable(self, row: tuple[Any, ...]) -> StepRow:
+        """A request; its task is read, too. Raises UnreadableRow."""
+        step = step_of(row)
+        self.task(step.task_no)
+        return step
+
+    def _readable(self, name: str, asked: dict[str, Any], read: Callable[[tuple[Any, ...]], T]) -> list[T]:
+        """Rows that are due and can be read. The others are set apart, and asked past: nothing else waits behind them."""
+        while True:
+            rows = self._run(name, asked | {"apart": _json(self._apart.tasks()).decode()}).fetchall()
+            found: list[T] = []
+            asks_again = False
+            for row in rows:
+                try:
+                    found.append(read(row))
+                except UnreadableRow as error:
+                    asks_again = self._apart.add(error) or asks_again
+            if not asks_again:
+                return found
+
+    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
+        """See ``StateStore.due``."""
+        now = self.read_clock()
+        asked: dict[str, Any] = {"now": now, "workflows": list(workflows), "agents": list(agents)}
+        asked |= {"apps": list(apps_run_by(app)), "apart": self._apart.tasks(), "apart_convoys": self._apart.convoys()}
+        row = self.ask("select_due", asked).fetchone()
+        tasks, undos, steps, *nexts, look_at = (Instant(at) if isinstance(at, int) else None for at in row)
+        return due_at(now, (tasks, undos, look_at), (steps,), (*nexts, look_at))
+
+    def select_news(self, process_no: int) -> list[tuple[int, int]]:
+        """See ``StateStore.load_news``."""
+        found = self.ask("select_news", {"process_no": process_no, "apart": self._apart.tasks()}).fetchall()
+        if again := self._apart.to_be_tried():
+            found += self.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
+            self._apart.mark_tried(again)
+        return found
+
+
+class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
+    """Processes, leases and epochs. While this transaction has the write lock nobody else registers, renews or retires."""
+
+    def process_is_retired(self, process_no: int) -> bool:
+        return self._is_retired(process_no) is not False
+
+    def process_was_retired(self, process_no: int) -> bool:
+        return self._is_retired(process_no) is True
+
+    def _is_retired(self, process_no: int) -> bool | None:
+        """None: there is no such process."""
+        if process_no not in self._retired:
+            process = self.lock_process(process_no)
+            self._retired[process_no] = None if process is None else process.retired
+        return self._retired[process_no]
+
+    def lock_process(self, process_no: int) -> ProcessRow | None:
+        row = self._run("select_process", {"process_no": process_no}).fetchone()
+        return None if row is None else process_of(row)
+
+    def retire_process(self, process_no: int) -> None:
+        self._retired.clear()
+        super().retire_process(process_no)
+
+    def add_process(self, instance: str, lease_until: Instant, about: str) -> tuple[int, int]:
+        asked = {"instance": instance, "lease_until": lease_until, "about": about}
+        number = self._run("insert_process", asked).lastrowid
+        assert number is not None
+        return number, self.epoch()
+
+    def select_renewals(self, process_no: int) -> Renewals:
+        last = self.meta("renewed_at")
+        rows = self._run("select_other_processes", {"process_no": process_no}).fetchall()
+        return Renewals(
+            None if last is None else Instant(int(last)),
+            Instant(int(self.meta("nobody_frees_until") or 0)),
+            tuple(map(process_of, rows)),
+        )
+
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant) -> bool:
+        self.put_meta("renewed_at", now)
+        self.put_meta("clock_seen", now)
+        return self._run("renew_process", {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
+
+    def epoch(self) -> int:
+        """The store's life: the first, or that since it was restored last."""
+        return int(self.meta("epoch") or FIRST)
+
+    def open_epoch(self) -> int:
+        epoch = self.epoch() + 1
+        first = compute_first_number(epoch)
+        self.put_meta("epoch", epoch)
+        self.put_meta("last_task_no", max(self.next_task_no(), first) - 1)
+        self._run("retire_all_processes")
+        self._run("leave_out_processes", {"process_no": first - 1, "instance": f"epoch-{epoch}"})
+        return epoch
+
+    def rename_workflows(self, old: str, new: str) -> None:
+        """Nobody submits by SQL to a file."""
+
+    # --- leases
+    def select_lease(self, name: str) -> LeaseRow | None:
+        row = self._run("select_lease", {"name": name}).fetchone()
+        return None if row is None else LeaseRow(*row)
+
+    lock_lease = select_lease
+
+    def add_lease(self, name: str) -> None:
+        self.put_lease(LeaseRow(name, 0, None, Instant(0)))
+
+    def term(self, lease: str) -> int:
+        row = self.select_lease(lease)
+        return 0 if row is None else row.term
+
+
+class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
+    """The LedgerTable of ``store.engine.ledgers``, and the PurgeTable of ``store.engine.purging``."""
+
+    def begin_ledger(self, ledger_id: str) -> LedgerRow:
+        """The ledger of that id; a new one when there is none."""
+        known = self.select_ledger(ledger_id)
+        if known is None:
+            self._run("insert_ledger", {"ledger_id": ledger_id, "now": self.read_clock()})
+            known = self.select_ledger(ledger_id)
+            assert known is not None
+        return known
+
+    def find_known(self, command: Submit) -> TaskRow | None:
+        return self.task_by_id(command.task_id)
+
+    def find_numbered(self, command: Submit, convoy_no: int) -> TaskRow | None:
+        return None if command.sequence is None else self.find_by_sequence(convoy_no, command.sequence)
+
+    def put_ledger(self, ledger: LedgerRow) -> None:
+        self._run("update_ledger", parameters_of(ledger))
+
+    def add_aside(self, ledger_no: int, line: int, reason: str) -> None:
+        self._run("insert_ledger_aside", {"ledger_no": ledger_no, "line": line, "reason": reason})
+
+    def select_of_ledger(self, ledger: LedgerRow, limit: int) -> list[TaskRow]:
+        asked = {"ledger_no": ledger.ledger_no, "after": ledger.reached, "limit": limit}
+        return [task_as_is(row) for row in self._run("select_of_ledger", asked).fetchall()]
+
+    def remove_kept(self, tasks: Sequence[TaskRow]) -> None:
+        self.put_meta("last_task_no", self.next_task_no() - 1)
+        for task in tasks:
+            for name in ("purge_body", "purge_task"):
+                self._run(name, {"task_no": task.task_no})
+
+    def new_tail(self, command: Submit, now: Instant) -> TailRow:
+        tail = build_first_tail(self.next_convoy_no(), command)
+        self.put_convoy(build_first_convoy(tail, now))
+        self.put_tail(tail)
+        return tail
+
+    def order(self, tail: TailRow) -> None:
+        self.put_tail(tail)
+
+    def tail(self, convoy_no: int) -> TailRow:
+        tail = self.seal(convoy_no)
+        assert tail is not None
+        return tail
+
+    # --- purging
+    def select_tail(self, key: str) -> TailRow | None:
+        return self.find_tail(key)
+
+    purge_tail = select_tail
+
+    def purge_ledger(self, ledger_id: str) -> LedgerRow | None:
+        return self.select_ledger(ledger_id)
+
+    def purge_tasks(self, task_nos: Sequence[int]) -> list[TaskRow]:
+        return [task for number in sorted(task_nos) if (task := self.task(number)) is not None]
+
+    def read_expected_unlocked(self, convoy_no: int) -> int:
+        return self.convoy(convoy_no).expected
+
+    def select_purgeable(
+        self, which: Purge, limit: int, after: int = 0, of: list[int] | None = None
+    ) -> list[tuple[int, int, str]]:
+        """Tasks that may be purged, each by number, link and head. ``of``: only these; None: any."""
+        asked = {"states": list(which.states), "ended_before": which.ended_before, "task_nos": of}
+        return self.ask("select_purgeable", {**asked, "limit": limit, "after": after}).fetchall()
+
+    def remove_tasks(self, task_nos: Sequence[int]) -> None:
+        self.put_meta("last_task_no", self.next_task_no() - 1)  # their numbers are not given again
+        for task_no in task_nos:
+            for name in _OF_A_TASK:
+                self._run(name, {"task_no": task_no})
+            self._run("purge_steps", step_range(task_no))
+
+    def remove_convoy(self, convoy_no: int) -> None:
+        self.put_meta("last_convoy_no", self.next_convoy_no() - 1)
+        for name in ("delete_convoy", "delete_convoy_tail"):
+            self._run(name, {"convoy_no": convoy_no})
+        self._run("purge_history", {"task_no": -convoy_no})
+
+    def erase(self, rows: Sequence[int], events: str) -> None:
+        for no in rows:
+            self._run("erase_history", {"no": no, "events": events})
+
+
+class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows):
+    """See the module."""
+
+    def select_number(self, task_id: str) -> int | None:
+        task = self.task_by_id(task_id)
+        return None if task is None or refuse_reserved(task, self) else task.task_no
+
+    def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
+        found = (self._as_it_stands(task_no) for task_no in task_nos)
+        return [loaded for loaded in found if loaded is not None]
+
+    def _as_it_stands(self, task_no: int) -> Loaded | None:
+        row = self._run("select_task", {"task_no": task_no}).fetchone()
+        if row is None:
+            return None
+        task = task_as_is(row)
+        body = self._run("select_body", {"task_no": task_no}).fetchone()
+        steps = self._run("select_steps", step_range(task_no)).fetchall()
+        arguments: Any = None if body is None else body[0]
+        convoy = self._run("select_convoy", {"convoy_no": task.convoy_no}).fetchone()
+        return Loaded(
+            task,
+            arguments,
+            tuple(map(step_as_is, steps)),
+            None if convoy is None else convoy_as_is(convoy),
+        )
+
+    def select_first_waiting(self, convoy_no: int) -> int:
+        row = self._run("select_first_waiting", {"convoy_no": convoy_no}).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def close_unreadable(self, task_nos: Sequence[int]) -> None:
+        for task_no in task_nos:
+            self._run("close_unreadable", {"task_no": task_no, "at": self.read_clock()})
+
+    # --- statuses and alerts
+    def lock_gap_marks(self, queues: Sequence[str]) -> list[StatusRow]:
+        found = (self._run("select_gap_mark", {"queue": queue}).fetchone() for queue in queues)
+        return [status_of(row) for row in found if row is not None]
+
+    def remove_statuses(self, statuses: Sequence[tuple[str, int]]) -> None:
+        for queue, number in statuses:
+            self._run("delete_status", {"queue": queue, "no": number})
+
+    def hold_alerts(self, now: Instant, next_at: Instant, limit: int) -> list[AlertRow]:
+        due = list(map(alert_of, self._run("select_due_alerts", {"now": now, "limit": limit}).fetchall()))
+        for alert in due:
+            self._run("hold_alert", {"no": alert.no, "next_at": next_at})
+        return [replace(alert, attempts=alert.attempts + 1, next_at=next_at) for alert in due]

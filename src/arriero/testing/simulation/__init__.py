@@ -1,4 +1,0 @@
-"""A small deterministic simulator: nodes of the production runtime in one thread, on a virtual clock, under faults.
-
-``python -m arriero.testing.simulation --seeds 0:200`` runs seeds; a failing one prints the command that repeats it.
-"""

@@ -1,0 +1,546 @@
+"""A clean history in which every kind of event occurs, made by the memory store; and ways to change it afterwards.
+
+A changed history is chained anew, so that its hashes are in order and only what was changed can show.
+"""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from arriero.audit.check import History as Fold
+from arriero.audit.check import find_differences
+from arriero.commands import (
+    Advance,
+    Answer,
+    AnyCommand,
+    AssignApp,
+    BeginUndo,
+    Claim,
+    Claimed,
+    Compensate,
+    EndByLimit,
+    Ending,
+    Fired,
+    FreeTask,
+    GaveUp,
+    Hold,
+    Keep,
+    NewStep,
+    NextUndo,
+    Operate,
+    Outcome,
+    PlanUndo,
+    Process,
+    PutDown,
+    Recover,
+    Refusal,
+    Report,
+    Reported,
+    RetryAsked,
+    Submit,
+    Submitted,
+    Succeeded,
+    Take,
+    Taken,
+)
+from arriero.history_chain import START, link_hash
+from arriero.model import (
+    STEP_BITS,
+    HistoryRow,
+    Instant,
+    StepFailure,
+    StepKind,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    Verb,
+    later,
+)
+from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.store.contract import SUPERVISOR_LEASE, Purge
+from arriero.store.memory import MemoryStore
+
+NOON = 1_700_000_000_000_000
+SECOND = 1_000_000
+COMPLETE_WITHIN = 10.0
+LIMIT = 600.0  # of a whole task
+LEASE = 3.0
+AGENT = "payments"
+APP = "shop"
+NAMES = ("look", "charge", "reserve", "ship")
+REFUSED = StepFailure("permanent", "declined", "declined")
+UNSURE = StepFailure("unknown", "connection lost")
+BUSY = StepFailure("transient", "busy")
+EXPIRED = StepFailure("expired", "no report in time")
+FAILURE = TaskFailure("step", "charge: declined", "charge", "declined")
+
+UNDO = '{"outcome":"completed","forward_key":"k","result":null}'
+Event = dict[str, Any]
+
+
+def policy(attempts: int = 1, rounds: int = 1) -> str:
+    """A step's policy as it stands in its row."""
+    return msgspec.json.encode(
+        StepPolicy(COMPLETE_WITHIN, None, Retry(), Supervision(attempts=attempts, rounds=rounds, cool_off=60.0))
+    ).decode()
+
+
+def request(name: str, *, undoable: bool = True, policy: str = policy(), **changes: Any) -> NewStep:
+    """A step that its process takes at once."""
+    fields: dict[str, Any] = {
+        "kind": StepKind.STEP,
+        "name": name,
+        "key": "#1",
+        "agent": AGENT,
+        "arguments": '{"amount":5}',
+        "policy": policy,
+        "compensation": policy if undoable else None,
+        "complete_within": COMPLETE_WITHIN,
+        "take": True,
+    }
+    return NewStep(**(fields | changes))
+
+
+class Town:
+    """A store, its clock, and the processes that work on it: 1 and 3 live, 2 dies."""
+
+    def __init__(self) -> None:
+        self.at = NOON
+        self.store = MemoryStore(lambda: Instant(self.at), "town")
+        self.term = 0
+
+    def wait(self, seconds: float = 1.0) -> None:
+        self.at = later(Instant(self.at), seconds)
+
+    async def apply(self, command: AnyCommand) -> Answer:
+        self.wait(0.001)
+        (answer,) = await self.store.apply([command])
+        assert not isinstance(answer, Refusal), answer
+        return answer
+
+    def number(self, task_id: str) -> int:
+        return self.store.numbers[task_id]
+
+    def task(self, task_id: str) -> TaskRow:
+        return self.store.tasks[self.number(task_id)]
+
+    # --- what processes ask
+    async def submit(self, task_id: str, **changes: Any) -> None:
+        """A task whose workflow has its id for a name, so that it alone can be claimed."""
+        self.wait(0.001)
+        fields: dict[str, Any] = {
+            "actor": "client",
+            "task_id": task_id,
+            "workflow": task_id,
+            "arguments": "{}",
+            "body_hash": "body",
+            "policy": msgspec.json.encode(TaskPolicy(LIMIT, Supervision())).decode(),
+            "priority": 5,
+            "delay": 0.0,
+            "complete_within": LIMIT,
+            "seed": 7,
+            "reply_to": f"mail-{task_id}",
+        }
+        (answer,) = await self.store.submit([Submit(**(fields | changes))])
+        assert isinstance(answer, Submitted)
+        assert answer.created
+
+    async def claim(self, task_id: str, process_no: int = 1) -> None:
+        asked = {"workflows": (task_id,), "limit": 1, "probation": True, "app": APP}
+        answer = await self.apply(Claim(actor=f"p{process_no}", process_no=process_no, **asked))
+        assert isinstance(answer, Claimed)
+        assert [loaded.task.task_id for loaded in answer.tasks] == [task_id]
+
+    async def take(self, process_no: int = 1) -> None:
+        """All that is due."""
+        answer = await self.apply(
+            Take(actor=f"p{process_no}", process_no=process_no, room=((AGENT, 9),), names=NAMES, probation=None)
+        )
+        assert isinstance(answer, Taken)
+        assert answer.dispatches
+
+    def reported(self, task_id: str, ordinal: int, outcome: Outcome) -> Reported:
+        step_no = self.step_no(task_id, ordinal)
+        step = self.store.step(step_no)
+        assert step is not None
+        return Reported(step_no, step.fence, outcome, Instant(self.at))
+
+    def step_no(self, task_id: str, ordinal: int) -> int:
+        return self.number(task_id) << STEP_BITS | ordinal
+
+    async def advance(
+        self, task_id: str, *delivered: tuple[int, Outcome | None], opened: tuple[NewStep, ...] = (), ending: Ending
+    ) -> None:
+        """``delivered``: ordinals and outcomes; None: a timer."""
+        task = self.task(task_id)
+        assert task.locked_by is not None
+        news: list[Reported | Fired] = [
+            Fired(self.step_no(task_id, ordinal), Instant(self.at))
+            if outcome is None
+            else self.reported(task_id, ordinal, outcome)
+            for ordinal, outcome in delivered
+        ]
+        keyed = tuple(
+            new
+            if new.kind is StepKind.TIMER or new.reopens is not None
+            else msgspec.structs.replace(new, idempotency_key=self.key(task, new))
+            for new in opened
+        )
+        await self.apply(
+            Advance(
+                actor=f"p{task.locked_by}",
+                task_no=task.task_no,
+                process_no=task.locked_by,
+                fence=task.fence,
+                revision=task.revision,
+                state=task.state,
+                delivered=tuple(news),
+                opened=keyed,
+                ending=ending,
+            )
+        )
+
+    @staticmethod
+    def key(task: TaskRow, new: NewStep) -> str:
+        return f"{task.task_id}-{task.incarnation}-{new.kind}-{new.name}"
+
+    async def report(self, task_id: str, ordinal: int, outcome: Outcome, process_no: int = 1) -> Answer:
+        """By an Agent in a process that does not hold the task; what it answers may be a refusal."""
+        self.wait(0.001)
+        report = self.reported(task_id, ordinal, outcome)
+        (answer,) = await self.store.apply([Report(actor="agent", process_no=process_no, report=report)])
+        return answer
+
+    def undo_of(self, task_id: str, *ordinals: int) -> PlanUndo:
+        """The plan, in the order of these steps; its first action is taken at once."""
+        task = self.task(task_id)
+        planned = []
+        for ordinal in ordinals:
+            step = self.store.step(self.step_no(task_id, ordinal))
+            assert step is not None
+            new = request(step.name, undoable=False, kind=StepKind.COMPENSATION, undoes=step.step_no, undo=UNDO)
+            planned.append(msgspec.structs.replace(new, idempotency_key=self.key(task, new), policy=policy(attempts=2)))
+        return PlanUndo(FAILURE, tuple(planned))
+
+    def next_undo(self, task_id: str, ordinal: int) -> NextUndo:
+        return NextUndo(self.step_no(task_id, ordinal), True, COMPLETE_WITHIN)
+
+    async def operate(self, task_id: str, verb: Verb, **what: Any) -> None:
+        task = self.task(task_id)
+        fields: dict[str, Any] = {"by": "ana", "reason": "because", "store_id": "town", "incarnation": task.incarnation}
+        await self.apply(Operate(actor="operator", verb=verb, task_no=task.task_no, **(fields | what)))
+
+    async def lead(self, process_no: int) -> None:
+        self.wait(0.001)
+        row = await self.store.acquire_lease(SUPERVISOR_LEASE, process_no, f"p{process_no}", 1e6)
+        assert row.holder == process_no
+        self.term = row.term
+
+
+# --- what happened
+async def _processed(town: Town) -> None:
+    """Two steps and a timer; one step fails twice before it succeeds; one report comes again."""
+    await town.submit("plain")
+    await town.claim("plain")
+    stubborn = request("reserve", undoable=False, policy=policy(attempts=2, rounds=2))
+    pause = NewStep(kind=StepKind.TIMER, name="sleep", key="#1", fire_at=later(Instant(town.at), 30))
+    await town.advance("plain", opened=(request("charge", undoable=False), stubborn, pause), ending=Keep())
+    await town.report("plain", 1, Succeeded('"done"'))
+    await town.advance("plain", (2, RetryAsked(BUSY, False, later(Instant(town.at), 1))), ending=Keep())
+    town.wait(2)
+    await town.take()
+    await town.advance("plain", (2, RetryAsked(BUSY, False, later(Instant(town.at), 60), True)), ending=PutDown(None))
+    town.wait(61)
+    await town.take(3)
+    await town.report("plain", 2, Succeeded('"done"'), 3)
+    await town.claim("plain", 3)
+    await town.advance("plain", (3, None), ending=Process('"ok"'))
+    assert isinstance(await town.report("plain", 1, Succeeded('"done"')), Refusal)
+
+
+async def _undone_and_run_anew(town: Town) -> None:
+    await town.submit("undone")
+    await town.claim("undone")
+    opened = (request("charge"), request("reserve"), request("ship"), request("look", undoable=False, effect_free=True))
+    await town.advance("undone", opened=opened, ending=Keep())
+    await town.advance(
+        "undone", (1, Succeeded("1")), (2, Succeeded("2")), (3, GaveUp(UNSURE, True)), ending=BeginUndo(FAILURE)
+    )
+    await town.advance("undone", (4, Succeeded("4")), ending=town.undo_of("undone", 3, 2, 1))
+    await town.advance("undone", (5, Succeeded("null")), ending=town.next_undo("undone", 6))
+    await town.advance("undone", (6, Succeeded("null")), ending=town.next_undo("undone", 7))
+    await town.advance("undone", (7, Succeeded("null")), ending=Compensate(FAILURE))
+    await town.operate("undone", Verb.RESUBMIT)
+    await town.claim("undone")
+    await town.advance("undone", opened=(request("charge"),), ending=Keep())
+    await town.advance("undone", (8, Succeeded("1")), ending=Process('"ok"'))
+
+
+async def _held_and_mended(town: Town) -> None:
+    """Held; resubmitted with other arguments; undone by hand; that failed; resubmitted; undone."""
+    await town.submit("held")
+    await town.claim("held")
+    look = request("look", undoable=False, effect_free=True)
+    await town.advance("held", opened=(look, request("charge")), ending=Keep())
+    await town.advance("held", (1, Succeeded("1")), (2, GaveUp(REFUSED, False)), ending=Hold(_redo(2)))
+    await town.operate("held", Verb.RESUBMIT, step=2, arguments='{"amount":4}')
+    await town.claim("held")
+    again = request("charge", reopens=town.step_no("held", 2))
+    await town.advance("held", opened=(again,), ending=Keep())
+    await town.advance("held", (2, Succeeded("2")), ending=Process('"ok"'))
+    await town.operate("held", Verb.COMPENSATE)
+    await town.claim("held")
+    await town.advance("held", ending=town.undo_of("held", 2))
+    await town.advance("held", (3, GaveUp(REFUSED, False)), ending=Hold(_undo_failed()))
+    await town.operate("held", Verb.RESUBMIT)
+    await town.claim("held")
+    await town.advance("held", ending=town.next_undo("held", 3))
+    await town.advance("held", (3, Succeeded("null")), ending=Compensate(FAILURE))
+
+
+def _redo(*ordinals: int) -> TaskFailure:
+    return msgspec.structs.replace(FAILURE, redo=ordinals)
+
+
+def _undo_failed() -> TaskFailure:
+    return TaskFailure("undo", "the undo failed", "charge", "undo_failed", began_by=FAILURE)
+
+
+async def _in_the_hands_of_people(town: Town) -> None:
+    """Extended, paused, resumed, answered both ways, cancelled; its undo is parked, and answered by hand."""
+    await town.submit("patient")
+    await town.claim("patient")
+    twice = policy(attempts=2)
+    await town.advance(
+        "patient", opened=(request("charge", policy=twice), request("reserve"), request("ship")), ending=Keep()
+    )
+    await town.operate("patient", Verb.EXTEND, within=2 * LIMIT)
+    await town.operate("patient", Verb.PAUSE)
+    await town.report("patient", 1, RetryAsked(UNSURE, True, later(Instant(town.at), 1)))
+    await town.report("patient", 3, Succeeded("3"))
+    await town.operate("patient", Verb.RESUME)
+    await town.operate("patient", Verb.ANSWER, step=1, did_not_happen=True)
+    await town.operate("patient", Verb.ANSWER, step=2, result='"by hand"')
+    await town.operate("patient", Verb.CANCEL)
+    await town.claim("patient")
+    plan = town.undo_of("patient", 3, 2)
+    waits = msgspec.structs.replace(plan.planned[0], take=False)
+    await town.advance("patient", ending=PlanUndo(FAILURE, (waits, *plan.planned[1:])))
+    await town.advance("patient", ending=Hold(_undo_failed()))
+    await town.operate("patient", Verb.ANSWER, step=4)
+    await town.operate("patient", Verb.RESUBMIT)
+    await town.claim("patient")
+    await town.advance("patient", ending=town.next_undo("patient", 5))
+    await town.advance("patient", (5, Succeeded("null")), ending=Compensate(FAILURE))
+
+
+async def _lost_and_expired(town: Town) -> None:
+    """Its process dies, then its attempt expires; nobody wants to be told of it."""
+    await town.submit("lost", reply_to=None)
+    await town.claim("lost", 2)
+    await town.advance("lost", opened=(request("charge", policy=policy(attempts=3)),), ending=Keep())
+    await town.store.retire(2, by="p1", known_dead=True)
+    held = (town.step_no("lost", 1), 1)
+    await town.apply(
+        FreeTask(
+            actor="p1",
+            task_no=town.number("lost"),
+            fence=1,
+            steps=(held,),
+            lost_by=2,
+            stuck_since=None,
+            charged=True,
+            hold=None,
+        )
+    )
+    await town.claim("lost")
+    await town.take()
+    town.wait(COMPLETE_WITHIN + 1)
+    step = town.store.step(town.step_no("lost", 1))
+    assert step is not None
+    outcome = RetryAsked(EXPIRED, True, Instant(town.at))
+    await town.apply(
+        Recover(actor="p3", step_no=step.step_no, fence=step.fence, starved=False, outcome=outcome, term=town.term)
+    )
+    await town.take()
+    await town.report("lost", 1, Succeeded("1"))
+    await town.advance("lost", ending=Process('"ok"'))
+
+
+async def _past_its_limit(town: Town) -> None:
+    await town.submit("limited")
+    town.wait(LIMIT)
+    task = town.task("limited")
+    ending = Hold(TaskFailure("limit", "its time has passed", code="limit"))
+    await town.apply(
+        EndByLimit(
+            actor="p3",
+            task_no=task.task_no,
+            fence=task.fence,
+            revision=task.revision,
+            state=task.state,
+            ending=ending,
+            term=town.term,
+        )
+    )
+
+
+async def _of_an_app(town: Town) -> None:
+    """It does not say whose it is until a person does; another is its App's from the beginning."""
+    await town.submit("unsaid")
+    await town.claim("unsaid")
+    number = town.number("unsaid")
+    assigned = AssignApp(actor="operator", task_no=number, app=APP, from_app="", by="ana", reason="ours")
+    await town.apply(assigned)
+    await town.claim("unsaid", 3)
+    await town.advance("unsaid", ending=Process('"ok"'))
+    await town.submit("ours", app=APP)
+    await town.claim("ours")
+    await town.advance("ours", opened=(request("charge"),), ending=Keep())
+    await town.advance("ours", (1, Succeeded("1")), ending=Process('"ok"'))
+
+
+async def _purged(town: Town) -> None:
+    """A task whose messages nobody read in time; then nothing of it is kept."""
+    await town.submit("gone", reply_to="nobody")
+    await town.claim("gone")
+    await town.advance("gone", ending=Process('"ok"'))
+    town.wait()
+    assert await town.store.drop_statuses(Instant(town.at), 100) == 3
+    for status in await town.store.load_statuses("nobody", 10):
+        await town.store.acknowledge([("nobody", status.no)])
+    which = Purge(states=(TaskState.PROCESSED,), ended_before=Instant(town.at))
+    assert (await town.store.purge(which, actor="p1", limit=10)).count == 1
+
+
+async def _everything() -> Town:
+    town = Town()
+    for number in (1, 2, 3):
+        assert await town.store.register(f"p{number}", LEASE, f'{{"app":"{APP}"}}') == number
+    await town.lead(1)
+    await _purged(town)
+    await _processed(town)
+    await _undone_and_run_anew(town)
+    await town.store.release_lease(SUPERVISOR_LEASE, 1, town.term, "p1")
+    await town.lead(3)
+    await _held_and_mended(town)
+    await _in_the_hands_of_people(town)
+    await _lost_and_expired(town)
+    await _past_its_limit(town)
+    await _of_an_app(town)
+    return town
+
+
+@cache
+def everything() -> Town:
+    """The town after all of it; not to be changed."""
+    return asyncio.run(_everything())
+
+
+def disagreements() -> list[str]:
+    """Where the town's tables say something else than its history."""
+    fold = Fold()
+    for row in everything().store.log:
+        fold.add(row)
+    return [
+        told
+        for number, task in fold.tasks.items()
+        for told in find_differences(task, everything().store.load_as_is(number))
+    ]
+
+
+# --- changing it afterwards
+class Commit:
+    """One row of a history, to be changed."""
+
+    def __init__(self, task_no: int, task: str, at: int, actor: str, events: list[Event]) -> None:
+        self.task_no = task_no
+        self.task = task
+        self.at = at
+        self.actor = actor
+        self.events = events
+
+
+class Story:
+    """A copy of the clean history. ``task`` is empty for the store's own stream."""
+
+    def __init__(self) -> None:
+        self.commits = [
+            Commit(row.task_no, row.task_id, row.at, row.actor, msgspec.json.decode(row.events))
+            for row in everything().store.log
+        ]
+
+    def rows(self) -> list[HistoryRow]:
+        """As a store would have kept it: numbered, linked and hashed anew."""
+        rows: list[HistoryRow] = []
+        heads: dict[int, tuple[int, str]] = {}
+        for no, commit in enumerate(self.commits, start=1):
+            link, head = heads.get(commit.task_no, (0, START))
+            events = msgspec.json.encode(commit.events)
+            digest = link_hash(head, commit.task_no, link + 1, commit.at, commit.actor, events.decode())
+            heads[commit.task_no] = (link + 1, digest)
+            rows.append(
+                HistoryRow(
+                    no,
+                    commit.task_no,
+                    commit.task,
+                    link + 1,
+                    Instant(commit.at),
+                    commit.actor,
+                    msgspec.Raw(events),
+                    digest,
+                )
+            )
+        return rows
+
+    def of(self, task: str) -> list[Commit]:
+        """A task's commits."""
+        return [commit for commit in self.commits if commit.task == task]
+
+    def found(self, task: str, kind: str, nth: int = 0, /, **fields: Any) -> tuple[Commit, Event]:
+        """The n-th of a task's events that are of this type and have these fields, and its commit."""
+        matches = [
+            (commit, event)
+            for commit in self.of(task)
+            for event in commit.events
+            if event["type"] == kind and fields.items() <= event.items()
+        ]
+        return matches[nth]
+
+    def event(self, task: str, kind: str, nth: int = 0, /, **fields: Any) -> Event:
+        return self.found(task, kind, nth, **fields)[1]
+
+    def commit(self, task: str, kind: str, nth: int = 0, /, **fields: Any) -> Commit:
+        return self.found(task, kind, nth, **fields)[0]
+
+    def remove(self, task: str, kind: str, nth: int = 0, /, **fields: Any) -> Event:
+        """Take an event out; a commit that is left empty goes with it."""
+        commit, event = self.found(task, kind, nth, **fields)
+        commit.events = [one for one in commit.events if one is not event]
+        if not commit.events:
+            self.commits.remove(commit)
+        return event
+
+    def insert(self, after: Commit, *events: Event) -> Commit:
+        """One more commit of the same task, right after another and at the same instant."""
+        inserted = Commit(after.task_no, after.task, after.at, after.actor, copy.deepcopy(list(events)))
+        self.commits.insert(self.commits.index(after) + 1, inserted)
+        return inserted
+
+    def append(self, task: str, *events: Event) -> Commit:
+        """One more commit at the end of a task."""
+        return self.insert(self.of(task)[-1], *events)
+
+    def move(self, event: Event, commit: Commit, before: Event | None = None) -> None:
+        """Put an event into a commit: before another of it, else at its end."""
+        for one in self.commits:
+            one.events = [other for other in one.events if other is not event]
+        index = len(commit.events) if before is None else next(i for i, e in enumerate(commit.events) if e is before)
+        commit.events.insert(index, event)
+
+
+Change = Callable[[Story], None]

@@ -1,0 +1,170 @@
+"""One Supervisor leads at a time, under a term that only grows; the next takes over when it leaves or falls silent."""
+
+import asyncio
+from typing import Any
+
+from runtime_world import QUICK, Machine, session_of, until, within
+
+from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
+from arriero.commands import Recover, Refusal, RetryAsked
+from arriero.model import Instant, LeaseRow, StepFailure
+from arriero.runtime.leader import Leader
+
+slow = Agent("slow")
+
+
+@slow.step(complete_within=0.1, supervision=Supervision(attempts=3), retry=Retry(tries=1))
+async def hang_once(attempt: Attempt) -> int:
+    if attempt.number == 1:
+        await asyncio.Event().wait()
+    return attempt.number
+
+
+@workflow
+async def once() -> int:
+    return await hang_once()
+
+
+def term_of(app: App) -> int | None:
+    return session_of(app).leader.term
+
+
+async def test_of_two_one_leads_and_the_other_takes_over_with_a_higher_term_when_it_leaves(machine: Machine) -> None:
+    first, second = machine.app([slow], [once]), machine.app([slow], [once])
+    leading = first.running()
+    await leading.__aenter__()
+    await until(lambda: term_of(first) == 1)
+    async with second.running():
+        assert await within((await second.submit(once())).result()) == 2
+        assert term_of(second) is None
+        await leading.__aexit__(None, None, None)
+        await until(lambda: term_of(second) == 2)
+        assert await within((await second.submit(once())).result()) == 2
+    expired = await machine.events("step.expired")
+    assert [event["term"] for event in expired] == [1, 2]
+    await machine.check()
+
+
+async def test_a_leader_that_falls_silent_is_followed_after_its_lease_and_its_old_term_writes_nothing(
+    machine: Machine,
+) -> None:
+    first, second = machine.app([slow], [once]), machine.app([slow], [once])
+    async with first.running():
+        await until(lambda: term_of(first) == 1)
+        async with second.running():
+            assert first.session._store is not None
+
+            async def no_answer(*_args: Any, **_kwargs: Any) -> Any:
+                raise StoreError("store: cut off")
+
+            first.session._store.renew_lease = first.session._store.acquire_lease = no_answer  # type: ignore[method-assign]
+            await until(lambda: term_of(second) == 2)
+            assert term_of(first) is None  # it stopped by itself, before the other could begin
+            task = await second.submit(once())
+            dispatched = await machine.event("step.dispatched", task=task.id)
+            loaded = await second.session.store.find(task.id)
+            assert loaded is not None
+            outcome = RetryAsked(StepFailure("expired"), True, loaded.steps[0].opened_at)
+            old = Recover(
+                actor="old",
+                step_no=loaded.steps[0].step_no,
+                fence=dispatched["fence"],
+                starved=False,
+                outcome=outcome,
+                term=1,
+            )
+            (answer,) = await first.session._store.apply([old])
+            assert isinstance(answer, Refusal)
+            assert answer.verdict == "old_term"
+            assert await within(task.result()) == 2
+            del first.session._store.renew_lease, first.session._store.acquire_lease
+    await machine.check()
+
+
+async def test_a_leader_keeps_its_term_while_it_renews(machine: Machine) -> None:
+    app = machine.app([slow], [once])
+    async with app.running():
+        await until(lambda: term_of(app) == 1)
+        leader = session_of(app).leader
+        renewed = leader._renewed_at
+        await until(lambda: leader._renewed_at > renewed)
+        renewed = leader._renewed_at
+        await until(lambda: leader._renewed_at > renewed)
+        assert leader.term == 1
+    assert [event["term"] for event in await machine.events("lease.granted")] == [1]
+    assert [event["term"] for event in await machine.events("lease.lost")] == [1]
+
+
+async def test_a_process_without_the_role_never_leads(machine: Machine) -> None:
+    app = machine.app([slow], [once])
+    async with app.running(roles=["scheduler", "agents"]):
+        task = await app.submit(once())
+        await machine.event("step.dispatched", task=task.id)
+        async with machine.app([slow], [once]).running(roles=["supervisor"]):
+            assert await within(task.result()) == 2
+    assert {event["process"] for event in await machine.events("lease.granted")} == {2}
+
+
+# --- what a leader believes
+class Lease:
+    """A lease whose answers take as long as the test says, on the clock of the one who asks; terms worked under."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+        self.term = 0
+        self.acquiring: list[float] = []  # seconds that the next answers take
+        self.renewals: list[bool] = []  # the next answers; True when there are none left
+        self.is_free = True
+        self.worked: list[int] = []
+        self.clock = self
+
+    # the clock
+    def monotonic(self) -> float:
+        return self.at
+
+    # the store
+    async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
+        self.at += self.acquiring.pop(0) if self.acquiring else 0.0
+        self.term += 1
+        return LeaseRow(name, self.term, process_no if self.is_free else process_no + 1, Instant(0))
+
+    async def renew_lease(self, name: str, process_no: int, term: int, seconds: float) -> bool:
+        return self.renewals.pop(0) if self.renewals else True
+
+    # the one who asks
+    async def _work(self, term: int) -> int:
+        self.worked.append(term)
+        return 0
+
+    async def passes(self, count: int) -> list[int]:
+        """Terms that a leader worked under in so many passes."""
+        leader = Leader(self._work, store=self, ports=self, settings=QUICK, actor="leader", process_no=1)
+        for _ in range(count):
+            await leader._keep()
+            await leader._pass()
+            self.at += QUICK.supervise_seconds
+        return self.worked
+
+
+async def test_under_a_lease_whose_answer_came_when_its_trust_was_over_nothing_is_decided() -> None:
+    lease = Lease()
+    lease.acquiring = [QUICK.leader_seconds]
+    assert await lease.passes(2) == [2]
+
+
+async def test_a_leader_works_while_it_renews_and_is_over_with_a_renewal_that_is_refused() -> None:
+    passes_per_renewal = round(QUICK.leader_seconds / 3 / QUICK.supervise_seconds)
+    lease = Lease()
+    assert set(await lease.passes(3 * passes_per_renewal)) == {1}
+    lease = Lease()
+    lease.renewals = [False]
+    lease.acquiring = [0.0] * 10
+    worked = await lease.passes(2 * passes_per_renewal)
+    assert set(worked) == {1, 2}
+    assert len(worked) == 2 * passes_per_renewal - 1  # the pass that was refused decides nothing
+
+
+async def test_who_is_told_that_another_leads_decides_nothing() -> None:
+    lease = Lease()
+    lease.is_free = False
+    assert await lease.passes(3) == []

@@ -1,0 +1,127 @@
+"""House rules as tests: nobody reads another object's private attributes, and no modules import each other in a circle."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import arriero
+
+SRC = Path(arriero.__file__).parent
+OWN = ("self", "cls")
+
+# Where the standard library has no public way, or is public in spite of its name.
+STANDARD_LIBRARY = {
+    "asyncio._get_running_loop": "as get_running_loop, but None where no loop runs, which costs no exception",
+    "asyncio.Handle._run": "the frame below which a traceback is not ours",
+    "events._get_running_loop": "the loop of workflow code runs inside of another one",
+    "events._set_running_loop": "the same",
+    "getattr(of, '_is_protocol', False)": "typing.is_protocol comes with Python 3.13",
+    "handle._run": "a loop of our own runs its handles",
+    "os._exit": "public: ends the process at once",
+    "sys._current_frames": "public: looks where a thread stands",
+    "sys._getframe": "public: looks where the caller stands",
+    "task._log_destroy_pending": "asyncio has no public way to drop a task in silence",
+    "tasks._enter_task": "the loop of workflow code runs inside of another one",
+    "tasks._leave_task": "the same",
+    "threading._register_atexit": "atexit comes too late to close what needs a pool of threads",
+}
+# By module and expression, with the reason.
+EXCEPTIONS = {
+    ("testing.postgres.server", "server._copy"): "a class method that makes an instance of its own class",
+    ("testing.postgres.server", "server._launch"): "the same",
+    ("testing.postgres.server", "server._remove"): "the same",
+}
+
+
+def _modules() -> dict[str, ast.Module]:
+    found = {}
+    for path in sorted(SRC.rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        if "_examples" not in parts:
+            found[".".join(parts)] = ast.parse(path.read_text(), str(path))
+    return found
+
+
+MODULES = _modules()
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _is_own(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        value = value.func
+        return isinstance(value, ast.Name) and value.id == "super"
+    return isinstance(value, ast.Name) and value.id in OWN
+
+
+def _foreign_private_reads(tree: ast.Module) -> Iterator[str]:
+    """Expressions that take a private attribute of something other than the object whose code it is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_own(node.value):
+            yield ast.unparse(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr"):
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and _is_private(str(name.value)) and not _is_own(node.args[0]):
+                yield ast.unparse(node)
+
+
+def _imported_private_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("arriero")):
+            yield from (alias.name for alias in node.names if _is_private(alias.name))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nobody_reads_private_attributes_of_another_object(name: str) -> None:
+    reads = {read for read in _foreign_private_reads(MODULES[name]) if read not in STANDARD_LIBRARY}
+    assert {read for read in reads if (name, read) not in EXCEPTIONS} == set()
+
+
+def test_every_exception_is_still_needed() -> None:
+    reads = {(name, read) for name, tree in MODULES.items() for read in _foreign_private_reads(tree)}
+    assert set(EXCEPTIONS) - reads == set()
+    assert set(STANDARD_LIBRARY) - {read for _, read in reads} == set()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nobody_imports_private_names_of_another_module(name: str) -> None:
+    assert list(_imported_private_names(MODULES[name])) == []
+
+
+# --- circles
+def _module_named(words: list[str]) -> str | None:
+    """The module of a dotted name, or the package it stands for; None if it is a name inside a module."""
+    name = ".".join(words)
+    return next((known for known in (name, f"{name}.__init__" if words else "__init__") if known in MODULES), None)
+
+
+def _imports(name: str) -> set[str]:
+    """Modules of arriero that a module imports: at its top, inside functions, and for types only."""
+    package = name.split(".")[:-1]
+    found: set[str | None] = set()
+    for node in ast.walk(MODULES[name]):
+        if isinstance(node, ast.Import):
+            dotted = [alias.name.split(".") for alias in node.names]
+            found |= {_module_named(words[1:]) for words in dotted if words[0] == "arriero"}
+        elif isinstance(node, ast.ImportFrom):
+            words = (node.module or "").split(".") if node.module else []
+            if node.level:
+                base = package[: len(package) - node.level + 1] + words
+            elif words[:1] == ["arriero"]:
+                base = words[1:]
+            else:
+                continue
+            found |= {_module_named([*base, alias.name]) or _module_named(base) for alias in node.names}
+    return {module for module in found if module is not None and module != name}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    try:
+        TopologicalSorter({name: _imports(name) for name in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
