@@ -38,6 +38,7 @@ STRUCTS_MAX = 155
 def test_public_names_are_sorted_unique_and_there() -> None:
     assert arriero.__all__ == sorted(set(arriero.__all__))
     assert [name for name in arriero.__all__ if not hasattr(arriero, name)] == []
+    assert set(arriero.__all__) <= set(dir(arriero))
 
 
 def test_every_public_class_of_errors_and_policies_is_exported_from_the_top() -> None:

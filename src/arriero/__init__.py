@@ -60,6 +60,9 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f".{_LOADED_WHEN_USED[name]}", __name__), name)
 
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LOADED_WHEN_USED})
+
 
 __version__ = "0.4.0"
 

@@ -223,6 +223,21 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_call(app: App) -> None:
         assert task.view().state == "pending"
 
 
+def test_the_front_of_a_subclass_calls_what_the_subclass_has(machine: Machine) -> None:
+    class Labelled(App):
+        async def submit(self, call: Any, *, task_id: str | None = None, **options: Any) -> Task[Any]:
+            return await super().submit(call, task_id=f"label-{task_id}", **options)
+
+    app = Labelled("labelled", agents=[echoes], workflows=[greet], store=machine.url)
+    with app.sync as front:
+        assert front.submit(greet("mule"), task_id="t").id == "label-t"
+
+
+def test_a_call_with_missing_arguments_names_the_front(app: App) -> None:
+    with app.sync as front, pytest.raises(TypeError, match=r"^SyncApp\.submit\(\) missing"):
+        front.submit()  # type: ignore[call-overload]
+
+
 # --- replies, verbs, many tasks, joint transactions
 def test_replies_come_in_order_and_end_when_none_came_in_time(app: App) -> None:
     with app.sync.running() as front:
@@ -677,6 +692,21 @@ runs.wait()
     )
     assert said == ["hello mule", "pending"]
     assert [event["process"] for event in asyncio.run(machine.events("process.retired"))] == [1]
+
+
+def test_a_front_that_is_first_used_after_the_main_thread_ended_still_works(machine: Machine) -> None:
+    said = program(
+        machine,
+        """
+def serve():
+    threading.main_thread().join()
+    print(app.sync.submit(greet("mule"), task_id="t").view().state)
+
+threading.Thread(target=serve).start()
+""",
+    )
+    assert said == ["pending"]
+    assert tasks_kept(machine) == {"t"}
 
 
 def test_roles_that_were_never_left_are_drained_at_the_exit(machine: Machine) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from damaging import NO_POLICY, Damage
-from store_world import TestClock, World, step, submission
+from store_world import FAILED, TestClock, World, step, submission
 
-from arriero.commands import Applied, Claimed, HandOver, Operate, OperateConvoy, Process, Submitted
+from arriero.commands import Applied, Claimed, HandOver, Hold, Operate, OperateConvoy, Process, Submitted
 from arriero.core.convoys import LOOK_AT_UNREADABLE_SECONDS
 from arriero.errors import UnreadableRow
 from arriero.model import AlertRow, ConvoyVerb, TaskState, Verb
@@ -161,6 +161,17 @@ async def test_who_waits_for_the_ends_of_tasks_is_told_of_all_that_can_be_read(w
     damage = Damage(world.store, "task", tasks[0].task_no, "failure", "{")
     found = await world.store.ended([task.task_no for task in tasks])
     assert [ended.task.task_id for ended in found] == ["t1"]
+    damage.mend()
+
+
+async def test_who_waits_for_the_end_of_a_failed_task_is_told_whatever_its_convoy_holds(world: World) -> None:
+    task = await world.held("t0", convoy="order-1")
+    await world.advance(task, ending=Hold(FAILED))
+    assert task.convoy_no is not None
+    damage = Damage(world.store, "convoy", task.convoy_no, "state", "resting")
+    (ended,) = await world.store.ended([task.task_no])
+    assert ended.task.task_id == "t0"
+    assert [alert.cause for alert in await alerts(world)] == ["step"]
     damage.mend()
 
 

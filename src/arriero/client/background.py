@@ -332,4 +332,6 @@ def _at_exit() -> None:
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 # Not ``atexit``, which comes too late: closing needs a pool of threads, and no pool takes work once this has been called.
-threading._register_atexit(_at_exit)  # type: ignore[attr-defined]  # the standard library's own, for such pools
+# It refuses once the main thread has ended; a front that is first used then is closed by whoever opened it.
+with suppress(RuntimeError):
+    threading._register_atexit(_at_exit)  # type: ignore[attr-defined]  # the standard library's own, for such pools

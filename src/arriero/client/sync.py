@@ -37,6 +37,7 @@ R_co = TypeVar("R_co", covariant=True)
 def _mirror(method: Callable[..., Any], forward: Callable[..., Any], doc: str | None, returns: Any = None) -> Any:
     mirrored: Any = wraps(method)(forward)
     mirrored.__doc__ = doc or method.__doc__
+    mirrored.__qualname__ = f"Sync{method.__qualname__.replace('Client.', 'App.')}"  # as a TypeError names it
     if returns is not None:
         mirrored.__signature__ = inspect.signature(method).replace(return_annotation=returns)
     return mirrored
@@ -45,10 +46,11 @@ def _mirror(method: Callable[..., Any], forward: Callable[..., Any], doc: str | 
 def _build_waiting_method(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], doc: str | None = None
 ) -> Callable[Concatenate[Any, P], T]:
-    """Build a method that waits for the result of an async method."""
+    """Build a method that waits for the result of an async method, or of what a subclass has in its place."""
+    name = method.__name__
 
     def forward(self: "_Mirror", /, *args: Any, **kwargs: Any) -> T:
-        return self._background.call(method, self._to, *args, **kwargs)
+        return self._background.call(getattr(self._to, name), *args, **kwargs)  # type: ignore[no-any-return]
 
     return _mirror(method, forward, doc)  # type: ignore[no-any-return]
 
@@ -59,9 +61,10 @@ def _build_handle_method(
     doc: str,
 ) -> Callable[Concatenate[Any, P], S]:
     """Build a method that wraps the handle of a plain method for the sync front."""
+    name = method.__name__
 
     def forward(self: "_Mirror", /, *args: Any, **kwargs: Any) -> S:
-        return handle(self._background, method(self._to, *args, **kwargs))
+        return handle(self._background, getattr(self._to, name)(*args, **kwargs))
 
     return _mirror(method, forward, doc, handle)  # type: ignore[no-any-return]
 
@@ -74,7 +77,7 @@ def _build_submitting_method(
     def forward(self: "_Mirror", /, call: Any, *, connection: Any = None, **options: Any) -> SyncTask[R]:
         background = self._background
         if connection is None:
-            return SyncTask(background, background.call(method, self._to, call, **options))
+            return SyncTask(background, background.call(self._to.submit, call, **options))
         background.open()
         session = background.session
         command = build_submission(session, call, SubmitOptions(**options))

@@ -1,6 +1,7 @@
 """Reading what a process is to act on: rows that it cannot read are set apart, whatever the store."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -9,6 +10,7 @@ from ...core.undo import list_open_compensations
 from ...model import MICROSECONDS, Instant, Loaded, StepRow, TaskRow, TaskState
 from ..contract import Due, Ended, Overdue
 from ..quarantine import SetApart
+from ..readable import refuse_unreadable
 from .transactions import TASKS_MAX, Transactions, UnreadableRows
 
 
@@ -75,12 +77,19 @@ def load_overdue(rows: ReadingRows, limit: int, progress_seconds: float, apart: 
 
 
 def load_ended(rows: ReadingRows, task_nos: Sequence[int], apart: SetApart) -> list[Ended]:
-    """See ``StateStore.ended``. What is still to be undone is in the steps of those that did not end well."""
+    """See ``StateStore.ended``. What is still to be undone is in the steps of those that did not end well.
+
+    Nobody runs an ended task again, so its arguments and its convoy need not be readable.
+    """
     tasks = apart.readable(rows.select_ended(task_nos))
     undone = [task.task_no for task in tasks if task.state is not TaskState.PROCESSED]
-    steps: dict[int, tuple[StepRow, ...]] = {task.task_no: () for task in tasks if task.task_no not in undone}
-    steps |= {loaded.task.task_no: loaded.steps for loaded in load_readable(rows, undone, apart)}
-    return [Ended(task, list_open_compensations(steps[task.task_no])) for task in tasks if task.task_no in steps]
+    steps = {loaded.task.task_no: loaded.steps for loaded in rows.select_tasks(undone)}
+    found = ((task, steps.get(task.task_no, ())) for task in tasks)
+    return [
+        Ended(task, list_open_compensations(of_task))
+        for task, of_task in found
+        if all(apart.can_read(partial(refuse_unreadable, step)) for step in of_task)
+    ]
 
 
 def due_at(
