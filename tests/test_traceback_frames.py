@@ -23,7 +23,7 @@ from arriero.failure_location import (
     format_traceback,
     is_expected,
 )
-from arriero.model import Frame, StepFailure, TaskFailure, Trace
+from arriero.model import StepFailure, TaskFailure
 from arriero.traceback_frames import (
     ERRORS_MAX,
     FRAMES_MAX,
@@ -32,6 +32,7 @@ from arriero.traceback_frames import (
     trace_exception,
     trace_stack,
 )
+from arriero.traces import Frame, Trace
 
 HERE = "tests/test_traceback_frames.py"
 

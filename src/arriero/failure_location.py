@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .model import Frame, Trace, TracedError
+from .traces import Frame, Trace, TracedError
 
 _RELATIONS = {
     "raised": "{error}",

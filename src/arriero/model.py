@@ -1,4 +1,4 @@
-"""Plain data: the rows of the state store and the words for their states. Imports nothing of arriero.
+"""Plain data: the rows of the state store and the words for their states. Imports no decision.
 
 Instants are whole microseconds since 1970 by the store's clock. Payloads are JSON text.
 """
@@ -8,10 +8,10 @@ from typing import Any, Literal, NewType
 
 import msgspec
 
+from .traces import Trace
+
 Instant = NewType("Instant", int)
 MICROSECONDS = 1_000_000
-
-
 STEP_BITS = 20  # a step's number is its task's number and its ordinal, so that a task's steps lie side by side
 
 
@@ -112,40 +112,6 @@ Ordering = Literal["place", "sequence"]
 TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING})
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
-
-
-class Frame(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A line of code that an exception passed.
-
-    ``file``: as people find it, never an absolute path. ``source``: empty where it is not at hand. ``times``: so often in
-    a row, as in a recursion. ``library``: not the user's own code.
-    """
-
-    file: str
-    line: int
-    function: str
-    source: str = ""
-    times: int = 1
-    library: bool = False
-
-
-class TracedError(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An exception with the lines that it passed, the outermost call first. No value of any variable is in it.
-
-    ``error``: the name of its type. ``relation``: ``raised``; of those behind it ``cause`` (``raise ... from``),
-    ``context`` (it was being handled) or ``member`` (of an ExceptionGroup). ``left_out``: frames that are not listed.
-    ``expected``: a StepError, by which code says what is the matter, or an OSError (a TimeoutError, a ConnectionError), which
-    tells of the world outside: no line of code has to be fixed for it.
-    """
-
-    error: str
-    frames: tuple[Frame, ...] = ()
-    left_out: int = 0
-    relation: str = "raised"
-    expected: bool = False
-
-
-Trace = tuple[TracedError, ...]  # the exception that was raised, then those behind it; empty: none is known
 
 
 class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -17,7 +17,7 @@ from types import CodeType, FrameType, TracebackType
 
 from .codec import recordable_text
 from .errors import StepError
-from .model import Frame, Trace, TracedError
+from .traces import Frame, Trace, TracedError
 
 ERRORS_MAX = 5  # an exception and those behind it
 FRAMES_MAX = 20  # of all of them together

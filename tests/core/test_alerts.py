@@ -17,7 +17,8 @@ from arriero.core.alerts import (
     sign_message,
 )
 from arriero.errors import InvalidInput
-from arriero.model import AlertRow, Frame, Instant, Trace, TracedError
+from arriero.model import AlertRow, Instant
+from arriero.traces import Frame, Trace, TracedError
 
 KEY = bytes(range(24))
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")

@@ -9,7 +9,8 @@ from core_rows import NOW, step_policy_text, step_row, task_row
 from arriero.commands import GaveUp, RetryAsked
 from arriero.escaping import escape_text
 from arriero.explain.failure_lines import describe_failed_attempt, describe_held_task, describe_lost_attempt
-from arriero.model import Frame, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskState, TracedError, later
+from arriero.model import StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskState, later
+from arriero.traces import Frame, TracedError
 
 LINE = Frame("shop/bank.py", 12, "charge", "reply = client.get(url)")
 REFUSED = StepFailure("transient", "connection refused", "refused", trace=(TracedError("Transient", (LINE,)),))

@@ -12,8 +12,9 @@ from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Retry, Supervision, TaskFailed, workflow
 from arriero.explain.standstills import Standstill
-from arriero.model import Frame, Instant, TracedError, later
+from arriero.model import Instant, later
 from arriero.runtime.loop_watch import LOOK_SECONDS, NOT_RUN_SECONDS, SEEN_SECONDS, TOLD_SECONDS, Doing, LoopWatch
+from arriero.traces import Frame, TracedError
 
 
 class Lines(list[str]):

@@ -5,8 +5,9 @@ from store_world import NOON, World
 
 from arriero.commands import Compensate, GaveUp, Hold, RetryAsked
 from arriero.core.alerts import build_alert
-from arriero.model import Frame, Instant, StepFailure, TaskFailure, TracedError
+from arriero.model import Instant, StepFailure, TaskFailure
 from arriero.store.contract import PurgeNamed
+from arriero.traces import Frame, TracedError
 
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")
 TRACE = (TracedError("OrderError", (LINE,)), TracedError("KeyError", (LINE, LINE), 3, "cause"))

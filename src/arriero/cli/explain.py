@@ -15,10 +15,11 @@ from ..explain.available_actions import AvailableAction
 from ..explain.format import format_instant_and_age, format_relative
 from ..explain.task import Explanation, explain
 from ..explain.task_situation import PersonAct
-from ..model import AlertRow, Instant, Loaded, StepKind, TaskState, Trace
+from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
 from ..store.contract import StateStore
 from ..store.masking import holds_password
 from ..store.readable import legible_task
+from ..traces import Trace
 from .options import json_option, store_option
 from .output import build_output, print_json, print_text, print_trace, truncate
 from .payload_record import ShownRecord, print_record, read_record

@@ -18,7 +18,8 @@ from ..declare.attempt import as_datetime
 from ..escaping import escape_json, escape_text, one_line
 from ..explain.format import format_duration
 from ..failure_location import format_traceback
-from ..model import Instant, Trace
+from ..model import Instant
+from ..traces import Trace
 from . import layout
 
 PROGRESS_AFTER_SECONDS = 1.0

@@ -25,12 +25,12 @@ from ..model import (
     StepRow,
     TaskFailure,
     TaskState,
-    Trace,
     Turn,
 )
 from ..runtime.code import STEP_PREFIX, Code
 from ..store.contract import StateStore
 from ..store.readable import Fault, faults_told, legible_task
+from ..traces import Trace
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # checkers have it always; a default keeps a bare `TaskView` complete

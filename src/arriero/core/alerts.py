@@ -18,7 +18,8 @@ from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..escaping import escape_text, shell_word
 from ..failure_location import format_location
-from ..model import AlertRow, Trace
+from ..model import AlertRow
+from ..traces import Trace
 from .backoff import retry_delay
 
 RETRY_SECONDS = 5.0

@@ -7,7 +7,8 @@ from ..core.supervision import read_step_policy
 from ..declare.attempt import as_datetime
 from ..escaping import one_line
 from ..failure_location import find_frame_to_show, format_labelled_location, format_traceback
-from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskRow, Trace, seconds_between
+from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskRow, seconds_between
+from ..traces import Trace
 from .format import format_duration, format_failure, format_instant, format_step
 
 MESSAGE_SHOWN_MAX = 300

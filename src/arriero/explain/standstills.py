@@ -7,7 +7,8 @@ import msgspec
 from ..codec import recordable_text
 from ..core.supervision import read_step_policy
 from ..failure_location import find_frame_to_fix, format_frame_with_source
-from ..model import Instant, StepFailure, StepRow, Trace, later, seconds_between
+from ..model import Instant, StepFailure, StepRow, later, seconds_between
+from ..traces import Trace
 from .format import format_duration
 
 REMEDY = "make the step a plain function (def), or await asyncio.to_thread(...)"

@@ -19,9 +19,9 @@ from ..model import (
     StepState,
     TaskFailure,
     TaskState,
-    Trace,
     Verb,
 )
+from ..traces import Trace
 from .convoys import TasksAhead
 from .format import format_instant_and_age, format_step, format_step_failure
 from .liveness import (
