@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from runtime_world import SECONDS_MAX, Machine
+from threads_of_test import NewThreads
 
 import arriero
 from arriero import (
@@ -60,21 +61,15 @@ async def buggy() -> None:
     raise ZeroDivisionError("a bug")
 
 
-before: set[threading.Thread] = set()  # what other tests have left, for reasons of theirs
+new_threads = NewThreads()
 
 
 @pytest.fixture
 def app(machine: Machine) -> Iterator[App]:
-    before.clear()
-    before.update(threading.enumerate())
+    global new_threads
+    new_threads = NewThreads()
     yield machine.app([echoes], [greet, nap, buggy])
-    assert background_threads() == []
-
-
-def background_threads() -> list[str]:
-    """Of this test, without the watchdog, which is the process's own."""
-    names = [thread.name for thread in threading.enumerate() if thread not in before]
-    return [name for name in names if name.startswith("arriero") and name != "arriero-watchdog"]
+    assert new_threads.names() == []
 
 
 def until(question: Callable[[], object]) -> None:
@@ -131,7 +126,7 @@ def test_a_handle_by_id_reads_the_result_as_its_declared_type(app: App) -> None:
 
 
 def test_a_call_alone_opens_the_app_as_a_client_that_runs_nothing(app: App, machine: Machine) -> None:
-    assert background_threads() == []
+    assert new_threads.names() == []
     with app.sync as front:
         task = front.submit(greet("mule"))
         assert (task.view().state, task.view().waiting_for) == ("pending", "a Scheduler")
@@ -178,7 +173,7 @@ def test_many_threads_call_at_once_through_one_background_thread(app: App, machi
 
     with app.sync.running(), ThreadPoolExecutor(8) as pool:
         assert list(pool.map(request, range(60))) == [f"hello {number}" for number in range(60)]
-        assert len([name for name in background_threads() if name == "arriero-sync-machine"]) == 1
+        assert len([name for name in new_threads.names() if name == "arriero-sync-machine"]) == 1
     assert len(fronts) == 1
     asyncio.run(machine.check())
 
@@ -434,7 +429,7 @@ def test_a_store_that_cannot_be_opened_is_said_and_asked_again_by_the_next_call(
     for _ in range(2):
         with pytest.raises(StoreError, match="create it"):
             app.sync.submit(greet("mule"))
-        assert background_threads() == []
+        assert new_threads.names() == []
     (tmp_path / "folder").mkdir()
     with app.sync as front:
         assert front.submit(greet("mule")).view().state == "pending"
@@ -461,7 +456,7 @@ def test_leaving_the_last_block_closes_and_the_next_call_opens_again(app: App) -
             pass
         assert task.view().state == "pending"
     assert app.session._store is None
-    assert background_threads() == []
+    assert new_threads.names() == []
     assert task.view().state == "pending"
     with app.sync.running():
         assert task.result(SECONDS_MAX) == "hello mule"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from runtime_world import Machine, session_of, until, within
+from threads_of_test import NewThreads
 
 from arriero import Agent, App, Attempt, InvalidInput, StoreError, workflow
 from arriero.runtime import agent_host, attempt_run
@@ -64,14 +65,19 @@ async def with_a_cancellation(work: Coroutine[Any, Any, Any], nth: int) -> bool:
     return bool(fell)
 
 
-def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("arriero-")]
+new_threads = NewThreads()
+
+
+@pytest.fixture(autouse=True)
+def note_threads() -> None:
+    global new_threads
+    new_threads = NewThreads()
 
 
 async def nothing_goes_on(app: App) -> None:
     """No task, no thread and nothing open is left of an App."""
     assert (app.session.node, app.session._store, app.session.submissions, app.session.users) == (None, None, None, 0)
-    await until(lambda: not threads())
+    await until(lambda: not new_threads.names())
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
@@ -349,7 +355,7 @@ async def test_a_cancelled_drain_whose_step_goes_on_in_its_time_leaves_its_lease
     assert mule.swallowed == 1
     assert await machine.events("process.retired") == []
     mule.let_go.set()
-    await until(lambda: not threads())
+    await until(lambda: not new_threads.names())
     async with app.running():
         assert await within(app.task("t", mule.pause).result()) == "call 2"
     (retired,) = [event for event in await machine.events("process.retired") if event["process"] == 1]
@@ -435,7 +441,7 @@ def test_the_front_without_a_loop_leaves_a_step_that_swallows_its_cancellation(
         front.submit(stay())
         while not swallowed:
             threading.Event().wait(0.01)
-    assert threads() == []
+    assert new_threads.names() == []
     assert app.session.node is None
 
 
@@ -459,5 +465,5 @@ def test_an_interrupted_drain_of_the_front_without_a_loop_drops_everything(machi
     background._wait_for_result = interrupt_the_first  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         roles.__exit__(None, None, None)
-    assert threads() == []
+    assert new_threads.names() == []
     assert (app.session.node, app.session._store, road.effects, road.opened) == (None, None, 0, 0)
