@@ -279,9 +279,9 @@ async def test_a_process_killed_while_it_drains_charges_nobody(machine: Machine)
     session = session_of(app)
     leaving = asyncio.create_task(running.__aexit__(None, None, None))
 
-    async def is_told() -> bool:
+    async def is_told() -> bool | None:
         _, processes = await session._store.known_processes()
-        return any(read_process_about(process).leaving for process in processes)
+        return any(read_process_about(process).leaving for process in processes) or None
 
     await eventually(is_told)
     await declare_lost(session)

@@ -100,11 +100,11 @@ class AgentHost:
             await asyncio.wait(waited)
 
     def _list_unfinished(self) -> dict[asyncio.Future[None], AttemptRun]:
-        return {run.over: run for run in self._runs.values() if not run.over.done()}
+        return {run.wait_until_over(): run for run in self._runs.values() if not run.is_over}
 
     def is_busy(self) -> bool:
         """Returns True if an attempt is under way, or may still begin because a Take was not answered yet."""
-        return bool(self._asked_room) or any(not run.over.done() for run in self._runs.values())
+        return bool(self._asked_room) or any(not run.is_over for run in self._runs.values())
 
     def abandon(self) -> None:
         """Cancel every attempt without a report."""

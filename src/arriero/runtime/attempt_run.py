@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -80,7 +81,8 @@ class AttemptRun:
         self._task: asyncio.Task[None] | None = None  # from its first line on: it may be cancelled before
         self._number = 0  # of the try under way, or the last one
         self._leaving: Timer | None = None
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it has ended, or was left behind
+        self.is_over = False  # it has ended, or was left behind
+        self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
 
     def _remaining_seconds(self) -> float:
         return self._deadline - self._clock.monotonic()
@@ -95,14 +97,26 @@ class AttemptRun:
             self._host.give_back(self._step.agent)
         if self._leaving is not None:
             self._leaving.cancel()
-        if not self.over.done():
-            self.over.set_result(None)
+        self._set_over()
+
+    def wait_until_over(self) -> "asyncio.Future[None]":
+        """A future that is done once the attempt has ended, or was left behind."""
+        if self._over is None:
+            self._over = asyncio.get_running_loop().create_future()
+            if self.is_over:
+                self._over.set_result(None)
+        return self._over
+
+    def _set_over(self) -> None:
+        self.is_over = True
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
 
     def leave_behind(self) -> None:
         """Stop waiting for an attempt that swallows its cancellation. It has no lease, and its report comes too late to count."""
-        if self.over.done():
+        if self.is_over:
             return
-        self.over.set_result(None)
+        self._set_over()
         logger.error(
             "attempt %d of step %s of task %s goes on %g s after it was cancelled: it is left behind, and nothing that it "
             "still does counts; let the step pass asyncio.CancelledError on",
@@ -272,22 +286,22 @@ class AttemptRun:
         assert step.complete_by is not None
         given = (self.dispatch.task_id, self.label, step.attempt, step.idempotency_key, step.complete_by)
         first = self._build_undo(definition, given) if is_undo else Attempt(*given, self._remaining_seconds)
-        signature, is_async, agent = code.signature, code.is_async, definition.agent
-        checked = [signature.arguments(step.arguments)]
+        return partial(self._make_try, definition, code, first, [code.signature.arguments(step.arguments)])
 
-        def call() -> Awaitable[Any]:
-            # Made anew for each further try: a step may change them.
-            arguments = checked.pop() if checked else signature.arguments(step.arguments)
-            if self._host.around is not None:
-                instead = self._host.around(definition, step, first, arguments)
-                return self._call_substitute(agent, is_async, instead, lambda: signature.call((first,), arguments))
-            open_resources.set(self._host.resources)
-            if is_async:
-                coroutine: Awaitable[Any] = signature.call((first,), arguments)
-                return coroutine
-            return self._call_in_thread(agent, lambda: signature.call((first,), arguments))
-
-        return call
+    def _make_try(
+        self, definition: Step[Any, Any], code: Step[Any, Any] | Compensation, first: Attempt, checked: list[Any]
+    ) -> Awaitable[Any]:
+        """Call the step's function. ``checked``: its arguments; made anew for each further try, as a step may change them."""
+        step, signature, agent = self._step, code.signature, definition.agent
+        arguments = checked.pop() if checked else signature.arguments(step.arguments)
+        if self._host.around is not None:
+            instead = self._host.around(definition, step, first, arguments)
+            return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
+        open_resources.set(self._host.resources)
+        if code.is_async:
+            coroutine: Awaitable[Any] = signature.call((first,), arguments)
+            return coroutine
+        return self._call_in_thread(agent, partial(signature.call, (first,), arguments))
 
     def _build_undo(self, definition: Step[Any, Any], given: tuple[str, str, int, str, Instant]) -> Undo[Any]:
         """Build the first argument of a compensation. ``given``: what an Attempt is made of, too."""
