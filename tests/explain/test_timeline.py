@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero.explain.timeline import IncarnationStart, TimelineEntry, format_timeline
-from arriero.model import HistoryRow, Instant
+from arriero.model import HistoryRow, Instant, Verb
 from lab.simulation.world import World
 
 AT = Instant(1_767_225_600_000_000)  # 2026-01-01
@@ -191,6 +191,13 @@ def test_a_sentence_tells_what_happened_and_leaves_out_what_only_machines_need(k
     assert not sentence.startswith(kind)
     for noise in (NOISE, "5077", "5078", "fence", "{"):
         assert noise not in sentence
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_every_verb_on_a_task_has_its_words(verb: Verb) -> None:
+    event, _ = EVENTS["operator.action"]
+    (sentence,) = said({**event, "type": "operator.action", "verb": verb.value})
+    assert f"ana {verb.value} " not in sentence
 
 
 def test_a_report_that_is_applied_and_one_that_is_refused_are_told_apart() -> None:

@@ -190,7 +190,8 @@ VERBS = (
     _plain_verb(
         Verb.PAUSE,
         "Let nothing new begin in a task until it is resumed.",
-        "Let nothing new begin in a task until it is resumed; attempts under way end, and its own limit waits too.",
+        "Let nothing new begin in a task until it is resumed; attempts under way end. Its own limit goes on counting, and "
+        "is enforced only once it is resumed.",
     ),
     _plain_verb(Verb.RESUME, "Let a paused task go on.", "Let a paused task go on."),
 )

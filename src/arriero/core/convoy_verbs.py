@@ -14,7 +14,7 @@ from ..events.convoy import ConvoyAction, ConvoyMoved
 from ..model import TASK_OPEN, ConvoyRow, ConvoyState, ConvoyVerb, Instant, TaskRow, TaskState, Turn
 from ..verb_rules import CONVOY_VERB_RULES
 from .changes import ConvoyChange, Refused, Rows
-from .convoys import Round, resolve_convoy_policy
+from .convoys import ConvoyWriter, resolve_convoy_policy
 from .writer import Writer
 
 
@@ -52,9 +52,9 @@ class _ConvoyOperation:
 
     def __init__(self, command: OperateConvoy, convoy: ConvoyRow, rows: Rows, now: Instant) -> None:
         self.command = command
-        self.round = Round(convoy, rows, now)
+        self.convoy_writer = ConvoyWriter(convoy, rows, now)
         self.event = ConvoyAction(
-            *self.round.take_number(),
+            *self.convoy_writer.take_number(),
             verb=command.verb,
             by=command.by,
             reason=command.reason,
@@ -65,53 +65,53 @@ class _ConvoyOperation:
 
     def carry_out(self) -> ConvoyChange:
         _CARRY_OUT[self.command.verb](self)
-        convoy = self.round.convoy
-        self.round.events.insert(0, replace(self.event, after=convoy.shown, fence=convoy.fence))
-        return self.round.change()
+        convoy = self.convoy_writer.convoy
+        self.convoy_writer.events.insert(0, replace(self.event, after=convoy.shown, fence=convoy.fence))
+        return self.convoy_writer.change()
 
     def set(self) -> None:
         given = self.command.policy
         assert given is not None
-        self.round.set(on_head=given.head, on_gap=given.gap, gap_within=given.gap_within)
+        self.convoy_writer.set(on_head=given.head, on_gap=given.gap, gap_within=given.gap_within)
         self.event = replace(self.event, policy=Raw(json.encode(given)))
-        convoy = self.round.convoy
+        convoy = self.convoy_writer.convoy
         if convoy.parked_at is not None:
             return
         if convoy.state is ConvoyState.GAP:
-            self.round.pass_on()
+            self.convoy_writer.pass_on()
         elif convoy.state is ConvoyState.STOPPED:
             self._follow_policy()
 
     def _follow_policy(self) -> None:
         """Apply a policy that has just changed to a convoy that is stopped on a task in error."""
         task = self._load_stopping_task()
-        word = resolve_convoy_policy(self.round.convoy, task).head
+        word = resolve_convoy_policy(self.convoy_writer.convoy, task).head
         if word == "skip":
             self._skip_head(task)
         elif word == "park":
-            self.round.park(f"task {task.task_id} is in error")
+            self.convoy_writer.park(f"task {task.task_id} is in error")
 
     def _load_stopping_task(self) -> TaskRow:
-        number = self.round.convoy.open_task
-        task = None if number is None else self.round.rows.member(number)
+        number = self.convoy_writer.convoy.open_task
+        task = None if number is None else self.convoy_writer.rows.member(number)
         if task is None:
             raise _ConvoyVerbRefused(
-                f"convoy {self.round.convoy.key!r}: the task it stands still on is not there any more"
+                f"convoy {self.convoy_writer.convoy.key!r}: the task it stands still on is not there any more"
             )
         return task
 
     def release(self) -> None:
-        self.round.set(parked_at=None, parked_why="", gap_since=None)  # at a gap its time begins anew
-        if self.round.convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
-            self.round.tail = self.round.rows.seal(self.round.convoy.convoy_no)
-            self.round.pass_on()
-        elif self.round.convoy.state is ConvoyState.STOPPED:
+        self.convoy_writer.set(parked_at=None, parked_why="", gap_since=None)  # at a gap its time begins anew
+        if self.convoy_writer.convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
+            self.convoy_writer.tail = self.convoy_writer.rows.seal(self.convoy_writer.convoy.convoy_no)
+            self.convoy_writer.pass_on()
+        elif self.convoy_writer.convoy.state is ConvoyState.STOPPED:
             task = self._load_stopping_task()
-            if resolve_convoy_policy(self.round.convoy, task).head == "skip":
+            if resolve_convoy_policy(self.convoy_writer.convoy, task).head == "skip":
                 self._skip_head(task)
 
     def skip(self) -> None:
-        convoy = self.round.convoy
+        convoy = self.convoy_writer.convoy
         if convoy.state is ConvoyState.STOPPED:
             self._skip_head(self._load_stopping_task())
         elif convoy.state is ConvoyState.GAP:
@@ -120,32 +120,32 @@ class _ConvoyOperation:
             raise _ConvoyVerbRefused(f"convoy {convoy.key!r} waits for nothing that could be skipped")
 
     def _skip_head(self, task: TaskRow) -> None:
-        writer = Writer(task, self.round.rows, self.round.now, None)
-        self.round.set_aside(writer, "skip")
-        self.round.follows.append(writer.change())
-        self.round.pass_on()
+        writer = Writer(task, self.convoy_writer.rows, self.convoy_writer.now, None)
+        self.convoy_writer.set_aside(writer, "skip")
+        self.convoy_writer.follows.append(writer.change())
+        self.convoy_writer.pass_on()
 
     def _skip_gap(self) -> None:
-        convoy = self.round.convoy
-        self.round.tail = self.round.rows.seal(convoy.convoy_no)
-        if self.round.tail is None:
+        convoy = self.convoy_writer.convoy
+        self.convoy_writer.tail = self.convoy_writer.rows.seal(convoy.convoy_no)
+        if self.convoy_writer.tail is None:
             raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: somebody is just adding to it; ask again")
-        task = self.round.rows.next_waiting(convoy.convoy_no, (convoy.from_rank, 0))
+        task = self.convoy_writer.rows.next_waiting(convoy.convoy_no, (convoy.from_rank, 0))
         if task is None or task.sequence is None or task.sequence <= convoy.expected:
             raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: nothing is missing any more; look at it again")
-        self.round.tail = replace(self.round.tail, asks=False)
-        self.round.skip_gap(task, "person")
+        self.convoy_writer.tail = replace(self.convoy_writer.tail, asks=False)
+        self.convoy_writer.skip_gap(task, "person")
         if convoy.parked_at is None:
-            self.round.pass_on()
+            self.convoy_writer.pass_on()
         else:
-            self.round.set(state=ConvoyState.IDLE)
+            self.convoy_writer.set(state=ConvoyState.IDLE)
 
     def park(self) -> None:
         why = f"by {self.command.by}: {self.command.reason}"
-        self.round.set(parked_at=self.round.now, parked_why=why, look_at=None)
+        self.convoy_writer.set(parked_at=self.convoy_writer.now, parked_why=why, look_at=None)
 
     def move_to_head(self) -> None:
-        convoy, rows = self.round.convoy, self.round.rows
+        convoy, rows = self.convoy_writer.convoy, self.convoy_writer.rows
         if convoy.ordering == "sequence":
             raise _ConvoyVerbRefused(
                 f"convoy {convoy.key!r} is ordered by its producer's sequence; no task can be moved in it"
@@ -161,13 +161,13 @@ class _ConvoyOperation:
         assert first.rank is not None
         if first.task_no == task.task_no:
             raise _ConvoyVerbRefused(f"convoy {convoy.key!r}: task {task.task_id!r} is the next already")
-        writer = Writer(task, rows, self.round.now, None)
+        writer = Writer(task, rows, self.convoy_writer.now, None)
         writer.rewrites = True
         rank = min(first.rank, convoy.from_rank) - 1
         writer.set(rank=rank)
-        self.round.set(from_rank=min(convoy.from_rank, rank))
-        writer.events.append(ConvoyMoved(*self.round.take_number(), rank))
-        self.round.follows.append(writer.change())
+        self.convoy_writer.set(from_rank=min(convoy.from_rank, rank))
+        writer.events.append(ConvoyMoved(*self.convoy_writer.take_number(), rank))
+        self.convoy_writer.follows.append(writer.change())
 
 
 _CARRY_OUT: dict[ConvoyVerb, Callable[[_ConvoyOperation], None]] = {

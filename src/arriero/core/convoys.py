@@ -76,7 +76,7 @@ def resolve_convoy_policy(convoy: ConvoyRow, task: TaskRow) -> ConvoyPolicy:
     return replace(policy, **{name: value for name, value in given.items() if value is not None})
 
 
-class Round:
+class ConvoyWriter:
     """The changes that one commit makes in a convoy: its turn, and other tasks of it."""
 
     def __init__(self, convoy: ConvoyRow, rows: Rows, now: Instant) -> None:
@@ -218,7 +218,7 @@ class Round:
                         return
                     if not self._pass_gap(task):
                         return
-                if self._is_late(task):
+                if self._was_skipped(task):
                     self._refuse_late(task)
                 elif task.state is TaskState.ERROR:
                     if not self._pass_failed(task):
@@ -240,7 +240,7 @@ class Round:
         self.tail = replace(self.tail, asks=True)
         self.set(state=ConvoyState.IDLE, gap_since=None, look_at=None)
 
-    def _is_late(self, task: TaskRow) -> bool:
+    def _was_skipped(self, task: TaskRow) -> bool:
         """Returns True if the task's number was skipped before it came. One that a person brought back is not late."""
         return task.sequence is not None and task.incarnation == 1 and task.sequence < self.convoy.expected
 
@@ -392,42 +392,42 @@ def settle_convoy(
     was_open, is_open = before.state in TASK_OPEN, task.state in TASK_OPEN
     if was_open and is_open:
         return
-    round_ = Round(writer.rows.convoy(before.convoy_no), writer.rows, writer.now)
+    convoy_writer = ConvoyWriter(writer.rows.convoy(before.convoy_no), writer.rows, writer.now)
     if before.turn is Turn.WAITING:
-        _leave_convoy(round_, writer)
+        _leave_convoy(convoy_writer, writer)
     elif was_open:
-        if round_.close(writer):
+        if convoy_writer.close(writer):
             if convoy_state is not None and task.state is TaskState.PROCESSED:
-                round_.set(value=convoy_state)
-            round_.pass_on(hand_over, writer.process_no)
+                convoy_writer.set(value=convoy_state)
+            convoy_writer.pass_on(hand_over, writer.process_no)
     elif is_open:
-        round_.give_back(writer)
-    writer.convoy = round_.change()
+        convoy_writer.give_back(writer)
+    writer.convoy = convoy_writer.change()
 
 
-def _leave_convoy(round_: Round, writer: Writer) -> None:
+def _leave_convoy(convoy_writer: ConvoyWriter, writer: Writer) -> None:
     """End the wait of a task that ended before its turn, with nothing done. One in error waits on until its turn."""
     task = writer.task
     if task.state in TASK_OPEN:
-        round_.tell_of_lost_place(writer)
+        convoy_writer.tell_of_lost_place(writer)
         return
-    round_.close_alert(writer)  # an error has its own
+    convoy_writer.close_alert(writer)  # an error has its own
     if task.state is TaskState.ERROR:
         return
     writer.set(turn=Turn.ENDED)
-    writer.events.append(ConvoyLeft(*round_.take_number()))
-    if round_.convoy.state is ConvoyState.GAP and round_.convoy.parked_at is None:
-        round_.set(look_at=writer.now)
+    writer.events.append(ConvoyLeft(*convoy_writer.take_number()))
+    if convoy_writer.convoy.state is ConvoyState.GAP and convoy_writer.convoy.parked_at is None:
+        convoy_writer.set(look_at=writer.now)
 
 
 def find_next_turn(convoy: ConvoyRow, rows: Rows, now: Instant) -> ConvoyChange:
     """Decide anew whose turn it is in a convoy where nothing is open."""
-    round_ = Round(convoy, rows, now)
+    convoy_writer = ConvoyWriter(convoy, rows, now)
     if convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
-        round_.tail = rows.seal(convoy.convoy_no)
-        round_.pass_on()
-        return round_.change()
-    round_.set(look_at=None)
+        convoy_writer.tail = rows.seal(convoy.convoy_no)
+        convoy_writer.pass_on()
+        return convoy_writer.change()
+    convoy_writer.set(look_at=None)
     if convoy.state is ConvoyState.OPEN:
-        round_.close_forgotten()
-    return round_.change()
+        convoy_writer.close_forgotten()
+    return convoy_writer.change()

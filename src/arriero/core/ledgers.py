@@ -14,7 +14,7 @@ from ..commands import Submit
 from ..events.convoy import ConvoyPlaced
 from ..model import ConvoyRow, Instant, LedgerRow, TailRow, TaskFailure, TaskRow
 from .changes import Change, ConvoyChange, Rows
-from .convoys import Round
+from .convoys import ConvoyWriter
 from .placement import Spot, build_first_tail
 from .supervision import decode_task_policy
 from .transitions import build_new_task
@@ -155,8 +155,8 @@ def set_aside_kept_task(
     )
     writer.hold(TaskFailure("late", reason, code="late"))
     writer.set(revision=new.revision + 1)
-    round_ = Round(convoy, rows, now)
-    round_.set_aside(writer, "ledger")
+    convoy_writer = ConvoyWriter(convoy, rows, now)
+    convoy_writer.set_aside(writer, "ledger")
     last_rank = place if tail.ordering == "place" else tail.last_rank
-    writer.convoy = ConvoyChange(round_.convoy, replace(tail, placed=place, last_rank=last_rank))
+    writer.convoy = ConvoyChange(convoy_writer.convoy, replace(tail, placed=place, last_rank=last_rank))
     return writer.change()
