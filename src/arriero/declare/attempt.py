@@ -1,7 +1,6 @@
 """The first argument of a step, its attempt, and of a compensation, its undo."""
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Generic, Literal, TypeVar
@@ -82,9 +81,6 @@ class Attempt:
                 "Arriero-Task": self._task_id.encode("ascii", "backslashreplace").decode(),
             }
         )
-
-
-current_attempt: ContextVar[Attempt] = ContextVar("arriero_current_attempt")  # whose function runs in this context
 
 
 class Undo(Attempt, Generic[R_co]):

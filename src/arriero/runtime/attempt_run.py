@@ -13,7 +13,7 @@ from ..codec import error_text, recordable_text, step_error_fields
 from ..commands import Dispatch, GaveUp, Outcome, Reported, Succeeded
 from ..core.backoff import retry_delay
 from ..core.supervision import on_attempt_failed, read_step_policy
-from ..declare.attempt import Attempt, Undo, current_attempt
+from ..declare.attempt import Attempt, Undo
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Compensation, Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
@@ -294,7 +294,6 @@ class AttemptRun:
         """Call the step's function. ``checked``: its arguments; made anew for each further try, as a step may change them."""
         step, signature, agent = self._step, code.signature, definition.agent
         arguments = checked.pop() if checked else signature.arguments(step.arguments)
-        current_attempt.set(first)
         if self._host.around is not None:
             instead = self._host.around(definition, step, first, arguments)
             return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from ..declare.attempt import Attempt, Undo, current_attempt
+from ..declare.attempt import Attempt, Undo
 from ..declare.resources import Resource, open_resources
 from ..model import Instant
 
@@ -36,19 +36,6 @@ def undo(
     """An undo to hand to a compensation. ``result`` None with ``outcome="unknown"``: nobody knows whether it happened."""
     given = _given("test", 1, 10.0, "test-undo-key")
     return Undo(**given, outcome=outcome, forward_key=forward_key, result=result)
-
-
-A = TypeVar("A", bound=Attempt)
-
-
-@contextmanager
-def current(of: A) -> Iterator[A]:
-    """Let clients of ``arriero.http`` find this attempt or undo while a plain step function is tested."""
-    token = current_attempt.set(of)
-    try:
-        yield of
-    finally:
-        current_attempt.reset(token)
 
 
 @contextmanager
