@@ -9,6 +9,7 @@ TORTURE := \
   'for turn in {1..10}; do $(BIN)/python -m pytest tests/acceptance/test_postgres_kills.py || exit 1; done' \
   'ARRIERO_EVERY_SCHEDULE=1 $(BIN)/python -m pytest tests/postgres/test_postgres_convoy_interleavings.py' \
   'ARRIERO_EVERY_STORE=1 ARRIERO_ORACLE_SEEDS=2000 $(BIN)/python -m pytest -n 4 tests/store' \
+  'ARRIERO_RACES=2000 $(BIN)/python -m pytest -n 2 tests/client/test_task_verbs.py' \
   '$(BIN)/python -m lab.simulation --seeds 0:20000'
 
 # Tests that open no store and start no process. tests/store/test_readable.py is about rows as values.
@@ -85,7 +86,7 @@ torture: $(VENV)/.test
 	@summary=; failed=0; \
 	for command in $(TORTURE); do \
 	  echo "torture: $$command"; began=$$(date +%s); \
-	  if bash -c "$$command"; then verdict=passed; else verdict=FAILED; failed=1; fi; \
+	  if PYTEST_TIMEOUT=0 bash -c "$$command"; then verdict=passed; else verdict=FAILED; failed=1; fi; \
 	  summary="$$summary$$verdict after $$(( $$(date +%s) - began )) s: $$command\n"; \
 	done; \
 	printf '%b' "torture:\n$$summary"; exit $$failed

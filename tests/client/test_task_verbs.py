@@ -1,6 +1,7 @@
 """What people do to tasks besides resubmitting them: undo, stop, extend, answer, pause; and who wins when two act at once."""
 
 import asyncio
+import os
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -784,7 +785,7 @@ async def _events(world: World) -> list[dict[str, Any]]:
 
 
 # --- races
-RACES = 1_000
+RACES = int(os.environ.get("ARRIERO_RACES", "300"))  # make torture runs two thousand of each
 AT_ONCE = 20
 TURNS_MAX = 120  # of the event loop; a task beside others takes some tens of them
 
