@@ -7,8 +7,8 @@ the row first, and closed by whoever can read the row (docs/adr/0033).
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from ..errors import UnreadableRow
 from ..model import AlertRow, Instant, Loaded, later
@@ -16,6 +16,7 @@ from .readable import AnyRow, refuse_unreadable, refuse_unreadable_task
 
 logger = logging.getLogger("arriero")
 R = TypeVar("R", bound=AnyRow)
+T = TypeVar("T")
 
 UNREADABLE = "unreadable"  # the cause of such an alert
 APART_SECONDS = 10.0  # until a row is tried again: soon enough for a person who mends it, seldom enough to cost nothing
@@ -125,6 +126,24 @@ class SetApart:
             self.add(error)
             return False
         return True
+
+    def read_due(self, ask: Callable[[], Sequence[tuple[Any, ...]]], read: Callable[[tuple[Any, ...]], T]) -> list[T]:
+        """Rows that are due and can be read. The others are set apart, and asked past: nothing else waits behind them.
+
+        Args:
+            ask: the rows as the database gives them, without those of ``tasks``; it is asked again until all can be read.
+            read: makes a row of it. Raises UnreadableRow.
+        """
+        while True:
+            found: list[T] = []
+            asks_again = False
+            for row in ask():
+                try:
+                    found.append(read(row))
+                except UnreadableRow as error:
+                    asks_again = self.add(error) or asks_again
+            if not asks_again:
+                return found
 
 
 def log(error: UnreadableRow, task_id: str) -> None:

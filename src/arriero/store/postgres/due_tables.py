@@ -88,19 +88,14 @@ class PostgresDueRows(PostgresConvoyRows):
         read: Callable[[tuple[Any, ...]], T],
         read_before: Callable[[Sequence[tuple[Any, ...]]], None] = lambda _: None,
     ) -> list[T]:
-        """Rows that are due and can be read. The others are set apart, and asked past: nothing else waits behind them."""
-        while True:
+        """Rows that are due and can be read; ``read_before`` is given all of them first. See ``SetApart.read_due``."""
+
+        def ask() -> list[tuple[Any, ...]]:
             rows = self._due(name, {**asked, "limit": limit})
             read_before(rows)
-            found: list[T] = []
-            asks_again = False
-            for row in rows:
-                try:
-                    found.append(read(row))
-                except UnreadableRow as error:
-                    asks_again = self._apart.add(error) or asks_again
-            if not asks_again:
-                return found
+            return rows
+
+        return self._apart.read_due(ask, read)
 
     def _due(self, name: str, asked: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Rows that are due; the clock is read after they were locked, also for what follows in this batch."""

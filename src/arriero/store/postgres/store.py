@@ -14,7 +14,6 @@ from ..contract import (
     ANY_TASK,
     Busy,
     ConvoyLoaded,
-    Due,
     Purge,
     Purged,
     TaskFilter,
@@ -266,12 +265,6 @@ class PostgresStore(
         return ledger
 
     # --- reading
-    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
-        return await self._read(lambda rows: rows.select_due(workflows, agents, app))
-
-    async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        return await self._read(lambda rows: rows.select_news(process_no))
-
     async def list_tasks(
         self,
         which: TaskFilter = ANY_TASK,

@@ -1,4 +1,4 @@
-"""Reading for people on both databases: lists, counts and surveys, each by a statement of the same name."""
+"""Reading on both databases: what is due, lists, counts and surveys, each by a statement of the same name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -8,7 +8,7 @@ from ...core.ledgers import ASIDE_MAX
 from ...inspection.attempts import AttemptSurvey, Retrying
 from ...model import AlertRow, EditRow, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
-from ..contract import QueueSurvey, Survey
+from ..contract import Due, QueueSurvey, Survey
 from ..engine.transactions import Lane, Transactions, UnreadableRows
 from ..rows import Row, alert_of, edit_of, late_answer_of, ledger_of, process_of, status_of
 from .rows import StatementAnswer
@@ -20,6 +20,8 @@ class StatementRows(UnreadableRows, Protocol):
     def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> StatementAnswer: ...
     def arrive(self) -> None: ...
     def select_ledger(self, ledger_id: str) -> LedgerRow | None: ...
+    def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due: ...
+    def select_news(self, process_no: int) -> list[tuple[int, int]]: ...
 
 
 def count_tasks(rows: StatementRows) -> dict[TaskState, int]:
@@ -79,7 +81,13 @@ R = TypeVar("R", bound=StatementRows)
 
 
 class SqlReading(Transactions[R]):
-    """The part of ``store.contract.StateStore`` that reads for people, as far as both databases do the same."""
+    """The part of ``store.contract.StateStore`` that reads for people, and what is due, as far as both databases do the same."""
+
+    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
+        return await self._read(lambda rows: rows.select_due(workflows, agents, app))
+
+    async def load_news(self, process_no: int) -> list[tuple[int, int]]:
+        return await self._read(lambda rows: rows.select_news(process_no))
 
     async def counts(self) -> dict[TaskState, int]:
         return await self._read(count_tasks, Lane.SURVEYS)

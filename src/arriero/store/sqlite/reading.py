@@ -1,13 +1,13 @@
-"""Reading for people, and due work, on SQLite."""
+"""Reading for people on SQLite."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 
 from ...model import HistoryRow, TaskRow
 from .. import listing
-from ..contract import ANY_TASK, ConvoyLoaded, Due, TaskFilter, fold_text
+from ..contract import ANY_TASK, ConvoyLoaded, TaskFilter, fold_text
 from ..engine.transactions import Lane
 from ..sql.reading import SqlReading
 from . import convoys
@@ -20,12 +20,6 @@ HISTORY_PAGE = 500
 
 class SqliteReading(SqlReading[SqliteRows]):
     """See the module."""
-
-    async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
-        return await self._read(lambda rows: rows.select_due(workflows, agents, app))
-
-    async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        return await self._read(lambda rows: rows.select_news(process_no))
 
     async def list_tasks(
         self,

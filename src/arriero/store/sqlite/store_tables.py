@@ -91,18 +91,12 @@ class SqliteDueRows(SqliteConvoyRows):
         return step
 
     def _readable(self, name: str, asked: dict[str, Any], read: Callable[[tuple[Any, ...]], T]) -> list[T]:
-        """Rows that are due and can be read. The others are set apart, and asked past: nothing else waits behind them."""
-        while True:
-            rows = self._run(name, asked | {"apart": _json(self._apart.tasks()).decode()}).fetchall()
-            found: list[T] = []
-            asks_again = False
-            for row in rows:
-                try:
-                    found.append(read(row))
-                except UnreadableRow as error:
-                    asks_again = self._apart.add(error) or asks_again
-            if not asks_again:
-                return found
+        """See ``SetApart.read_due``."""
+
+        def ask() -> list[tuple[Any, ...]]:
+            return self._run(name, asked | {"apart": _json(self._apart.tasks()).decode()}).fetchall()
+
+        return self._apart.read_due(ask, read)
 
     def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
         """See ``StateStore.due``."""
