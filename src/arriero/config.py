@@ -179,6 +179,7 @@ def _collect_settings() -> tuple[Setting, ...]:
 
 
 SETTINGS = _collect_settings()  # in the order of their declaration; they are read, printed and documented from here
+VARIABLES = {setting.variable: setting for setting in SETTINGS}  # of the environment
 
 
 class FoundSetting(msgspec.Struct, frozen=True):
@@ -225,7 +226,7 @@ def load_configuration(
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
     """One line for each variable that looks like a setting and is none; it changes nothing, but was meant to."""
-    known = {setting.variable.removeprefix(PREFIX) for setting in SETTINGS}
+    known = {variable.removeprefix(PREFIX) for variable in VARIABLES}
     names = os.environ if environment is None else environment
     strange = sorted(set(names) - {PREFIX + name for name in known} - set(NOT_SETTINGS))
     return [_describe_unknown_variable(name, known) for name in strange if name.startswith(PREFIX)]
@@ -266,17 +267,17 @@ def _read_flags(flags: Mapping[str, Any]) -> Iterator[FoundSetting]:
 
 
 def _read_environment(environment: Mapping[str, str]) -> Iterator[FoundSetting]:
-    for setting in SETTINGS:
-        text = environment.get(setting.variable)
+    for variable, setting in VARIABLES.items():
+        text = environment.get(variable)
         if text is None:
             continue
         if not text.strip():
-            raise InvalidInput(f"{setting.variable} is empty; unset it, or give it {setting.about.kind.must_be}")
+            raise InvalidInput(f"{variable} is empty; unset it, or give it {setting.about.kind.must_be}")
         try:
             value = setting.about.kind.parsed(text)
         except ValueError as error:
-            raise _refusal(setting, text, setting.variable, error) from error
-        yield _check_setting(setting, value, setting.variable, setting.variable)
+            raise _refusal(setting, text, variable, error) from error
+        yield _check_setting(setting, value, variable, variable)
 
 
 def _read_file(file: Path) -> Iterator[FoundSetting]:

@@ -322,7 +322,7 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.since_boot, self.wall, self.boot = 1_000.0, NOON / 1e6, "first"
-        monkeypatch.setattr(sqlite_store, "since_boot", lambda: round(self.since_boot * 1e6))
+        monkeypatch.setattr(sqlite_store, "nanoseconds_since_boot", lambda: round(self.since_boot * 1e9))
         monkeypatch.setattr(sqlite_store, "boot_id", lambda: self.boot)
         monkeypatch.setattr(sqlite_store, "fresh_offset", self.fresh_offset)
 

@@ -35,7 +35,8 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
     priority, task_id = options.priority, options.task_id
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
-    _check_order(options)
+    if options.convoy is not None or options.sequence is not None or options.end_of_sequence is not False:
+        _check_order(options)
     name, arguments, policy = _find_code(session, call)
     return Submit(
         actor="client",

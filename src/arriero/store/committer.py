@@ -128,17 +128,16 @@ class Committer(Generic[C, A]):
         """Commands without an answer yet, but for those that wait for another transaction's end."""
         return len(self._waiting) + self._leaving
 
-    @property
     def _has_ended(self) -> bool:
-        """Returns True if nobody would commit what is put from now on."""
-        return self._stopping and (self._hurried or not self.is_alive())
+        """Returns True if a committer that stops would not commit what is put from now on."""
+        return self._hurried or not self.is_alive()
 
     def put(self, command: C, on_answer: OnAnswer[A]) -> None:
         """Commit a command soon; its answer, or the exception that it caused, goes to ``on_answer``.
 
         After the end that is Unwritten: whoever asks while all is being closed must not wait for ever.
         """
-        if self._has_ended:
+        if self._stopping and self._has_ended():
             asyncio.get_running_loop().call_soon(_tell, on_answer, Unwritten.as_it_closes())
             return
         self._waiting.append(_Asked(command, on_answer))
@@ -154,7 +153,10 @@ class Committer(Generic[C, A]):
                     on_answer(answer)
             finally:
                 if not future.done():
-                    _settle(future, answer)
+                    if isinstance(answer, BaseException):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
 
         self.put(command, settle)
         return await future
@@ -274,13 +276,6 @@ class Committer(Generic[C, A]):
         middle = len(batch) // 2
         await self._commit(batch[:middle])
         await self._commit(batch[middle:])
-
-
-def _settle(future: asyncio.Future[A], answer: A | BaseException) -> None:
-    if isinstance(answer, BaseException):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
 
 
 def _tell(on_answer: OnAnswer[A], answer: A | BaseException) -> None:

@@ -249,7 +249,7 @@ def faults_of(row: AnyRow) -> tuple[Fault, ...]:
 
 def _fits(row: AnyRow, name: str, types: frozenset[type], is_instant: bool, decoders: dict[str, Any]) -> bool:
     value = getattr(row, name)
-    if not _has_type(row, name, types):
+    if (type(value) not in types or name in _OF_A_TURN) and not _has_type(row, name, types):
         return False
     if value is None:
         return True

@@ -63,18 +63,12 @@ def _places(width: int, count: int) -> str:
     return ", ".join([row] * count)
 
 
-def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterable[tuple[str, tuple[Any, ...]]]:
+def in_statements(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """The texts and parameters that bring these rows; what is inserted keeps its order.
 
     The driver gives the interpreter's lock back for each statement it runs, not for each of its rows: for a row at a
     time it waits for that lock as often as there are rows, while the event loop works.
     """
-    if len(rows) == 1:
-        return ((statement(1), rows[0]),)
-    return _split_rows(statement, rows)
-
-
-def _split_rows(statement: Statement, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     at = 0
     for count in ROWS_AT_ONCE:
         while len(rows) - at >= count:

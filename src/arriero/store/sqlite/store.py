@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from ...boot_clock import nanoseconds_since_boot
 from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
 from ...epoch import describe_epoch_refusal
 from ...errors import ArrieroError, InvalidInput, StoreError
@@ -27,7 +28,7 @@ from ..migrate import is_current, migrate_sqlite, migrations, read_applied_numbe
 from ..process_locks import Lives, boot_id, folder_of_file
 from ..quarantine import SetApart
 from ..threads import ConnectionThread
-from .clock import fresh_offset, since_boot, wall_clock
+from .clock import fresh_offset, wall_clock
 from .connection import absolute, checkpoint, connect, empty_log, translating
 from .external_transaction import in_callers_transaction
 from .identity import OpenFile
@@ -73,7 +74,7 @@ class SqliteStore(
         self._checkpointer: sqlite3.Connection | None = None
 
     def now(self) -> Instant:
-        return Instant(since_boot() + self._offset) if self._clock is None else self._clock()
+        return Instant(nanoseconds_since_boot() // 1000 + self._offset) if self._clock is None else self._clock()
 
     # --- opening and closing
     async def open(self) -> None:

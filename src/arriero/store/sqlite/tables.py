@@ -174,8 +174,12 @@ class SqliteWrittenRows(SqlRows):
         )
         for statement, send, rows in written:
             if rows:  # most commits touch few of the tables
-                for sql, parameters in in_statements(statement, list(map(send, rows))):
-                    self.connection.execute(sql, parameters)
+                sent = list(map(send, rows))
+                if len(sent) == 1:
+                    self.connection.execute(statement(1), sent[0])
+                else:
+                    for sql, parameters in in_statements(statement, sent):
+                        self.connection.execute(sql, parameters)
         self._forget_written()
 
     def set_apart(self, error: UnreadableRow) -> None:
