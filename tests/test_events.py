@@ -12,6 +12,7 @@ from arriero.audit.export import read_export
 from arriero.events import (
     ERASED,
     TYPES,
+    EventOfBreaker,
     EventOfConvoy,
     EventOfStore,
     UnreadableEvent,
@@ -27,6 +28,7 @@ SRC = Path(arriero.__file__).parent
 # Each function that must know every event of a union: it ends with ``assert_never``, so mypy names an event it misses.
 CLOSED = {
     "audit/check.py": {"_fold_event", "_fold_store_event"},
+    "audit/fold_breakers.py": {"fold"},
     "audit/fold_convoys.py": {"fold_turn_event"},
     "audit/fold_people.py": {"fold_people_event"},
     "audit/fold_steps.py": {"fold_step_event"},
@@ -63,7 +65,8 @@ def test_the_mark_of_an_erased_row_is_the_one_that_stores_hold() -> None:
 
 
 def test_every_event_belongs_to_one_kind_of_stream() -> None:
-    streams = [OF_TASK_STREAMS, list_event_types(EventOfConvoy), list_event_types(EventOfStore)]
+    of_store = list_event_types(EventOfStore | EventOfBreaker)
+    streams = [OF_TASK_STREAMS, list_event_types(EventOfConvoy), of_store]
     assert frozenset().union(*streams) == TYPES
     assert sum(map(len, streams)) == len(TYPES)
 

@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "codec",
         "events",
         "boot_clock",
+        "breakers",
         "epoch",
         "escaping",
         "failure_location",

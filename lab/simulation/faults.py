@@ -15,6 +15,8 @@ KINDS = (
     "duplicate_report",
     "lost_wakeup",
     "remote",
+    "outage",
+    "agent_operator",
     "operator",
     "reader",
     "purge",
@@ -40,6 +42,8 @@ class Faults(msgspec.Struct):
     duplicate_report: float = 0.0
     lost_wakeup: float = 0.0
     remote: float = 0.0
+    outage: float = 0.0
+    agent_operator: float = 0.0
     operator: float = 0.0
     reader: float = 0.0
     purge: float = 0.0
@@ -76,6 +80,13 @@ class Faults(msgspec.Struct):
         for kind, strength in (("key_operator", 0.9), ("missing_number", 0.4), ("repeated_number", 0.4)):
             if random.random() < 0.7:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_outages(self, random: Random) -> None:
+        """Draw whether the remote service goes down for a while, and whether people act on its Agents."""
+        if random.random() < 0.5:
+            self.outage = random.uniform(0.3, 1.0)
+        if random.random() < 0.4:
+            self.agent_operator = random.uniform(0.2, 0.8)
 
     def add_unexpected(self, random: Random) -> None:
         """Draw whether calls of the store raise what nobody expects of them."""

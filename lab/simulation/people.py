@@ -2,15 +2,17 @@
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from arriero.audit.check import Violation
+from arriero.breakers import AgentVerb, BreakerRow
 from arriero.client import verb_commands
 from arriero.client.replies import Acknowledger, Replies
-from arriero.commands import Operate
+from arriero.commands import Operate, OperateAgent
 from arriero.errors import InvalidInput, StoreError
 from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
 from arriero.store.contract import Purge, PurgeNamed
@@ -96,6 +98,35 @@ class People:
                 remote.take_back(step.idempotency_key)  # and it cannot land later
                 return step
         return None
+
+    async def operate_agents(self, until: float, random: Random) -> None:
+        """Open, close, pause and resume Agents at any time, whether or not it makes sense."""
+        while self._world.loop.time() < until:
+            await asyncio.sleep(random.uniform(0.5, 4))
+            if self._world.faults.strikes("agent_operator", random):
+                agent, target = random.choice((("left", ""), ("right", "part-0"), ("right", "part-1"), ("right", "")))
+                await self._ask_agent(random.choice(tuple(AgentVerb)), agent, target, self._world.app.name)
+
+    async def _ask_agent(self, verb: AgentVerb, agent: str, target: str, app: str) -> None:
+        command = OperateAgent(
+            actor="ana", verb=verb, app=app, agent=agent, target=target, by="ana", reason="she says so"
+        )
+        with suppress(StoreError):
+            await self._store.apply([command])
+
+    async def free_agents(self) -> None:
+        """No Agent stays paused, or opened by a person, for ever."""
+        rows = self._world.store.breaker_rows
+
+        def list_kept() -> list[tuple[AgentVerb, BreakerRow]]:
+            paused = [(AgentVerb.RESUME, row) for row in rows.values() if row.paused_at is not None]
+            opened = [(AgentVerb.CLOSE, row) for row in rows.values() if row.state == "open" and row.probe_at is None]
+            return paused + opened
+
+        while kept := list_kept():
+            for verb, row in kept:
+                await self._ask_agent(verb, row.agent, row.target, row.app)
+            await asyncio.sleep(0.5)
 
     async def resume_all(self, *, but: int) -> None:
         """Nothing stays paused for ever, ``but`` the task that cannot be read."""

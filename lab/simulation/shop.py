@@ -14,10 +14,11 @@ from arriero.declare.attempt import Attempt, Undo
 from arriero.declare.steps import Agent
 from arriero.declare.workflows import Workflow, workflow
 from arriero.errors import Permanent, StepFailed, Transient
-from arriero.policies import ConvoyPolicy, Retry, Supervision
+from arriero.policies import Breaker, ConvoyPolicy, Retry, Supervision
 
 from .faults import Faults
 
+HANGING_SECONDS = 6.0  # of a call while the service hangs: longer than any deadline
 LATE_SECONDS_MAX = 8.0  # that a cancelled call goes on: some are left behind before
 
 
@@ -28,6 +29,7 @@ class Remote:
         self._random = random
         self._faults = faults
         self._late_random = late_random  # its own, so that the other faults strike as without late answers
+        self.outage: str | None = None  # "refuses" or "hangs" while it is down
         self.net: Counter[str] = Counter()  # effects that stand, by forward key
         self.barred: set[str] = set()
         self.keys_of: defaultdict[str, set[str]] = defaultdict(set)
@@ -75,6 +77,11 @@ class Remote:
 
     async def _reach(self) -> None:
         await asyncio.sleep(self._random.uniform(0.005, 0.3))
+        if self.outage == "refuses":
+            raise ConnectionError("down")
+        if self.outage == "hangs":
+            await asyncio.sleep(HANGING_SECONDS)
+            raise ConnectionError("down")
         if self._faults.strikes("remote", self._random):
             match self._random.randrange(3):
                 case 0:
@@ -94,7 +101,10 @@ class Remote:
 
 REMOTE: ContextVar[Remote] = ContextVar("simulated_remote")
 
-left, right = Agent("left", max_in_flight=2), Agent("right", max_in_flight=1)
+# It opens by a few calls, as worlds are small.
+_breaker = Breaker(minimum=4, window=4, cool_off=1, ramp=2)
+left = Agent("left", max_in_flight=2, breaker=_breaker)
+right = Agent("right", max_in_flight=1, breaker=_breaker, breaker_key=lambda n, *_: f"part-{n % 2}")
 _short = Supervision(attempts=2, rounds=2, cool_off=2)
 _patient = Supervision(attempts=50)
 _retry = Retry(tries=2, delay=0.05)

@@ -30,6 +30,7 @@ _PASSED_ON = (
     "find",
     "find_convoy",
     "look_at_unreadable",
+    "close_recovered_breakers",
     "ended",
     "load_statuses",
     "acknowledge",

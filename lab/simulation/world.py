@@ -12,7 +12,13 @@ from typing import Any
 
 import msgspec
 
-from arriero.audit.check import History, Violation, find_convoy_differences, find_differences
+from arriero.audit.check import (
+    History,
+    Violation,
+    find_breaker_differences,
+    find_convoy_differences,
+    find_differences,
+)
 from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
 from arriero.client.app import App
@@ -32,6 +38,7 @@ from .damage import Damage
 from .faults import Faults, drawn
 from .keys import Keys
 from .loop import PROCESS, Deadlock, SimulatedLoop
+from .outages import judge_outages
 from .people import QUEUES, People
 from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
@@ -156,6 +163,9 @@ class World:
         late_random = random_module.Random(f"late-{seed}")
         if people and faults is None:
             self.faults.add_late_answers(late_random)
+        self._outage_random = random_module.Random(f"outage-{seed}")
+        if people and faults is None:
+            self.faults.add_outages(self._outage_random)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random)
         self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
         self.people = People(self, people_random)
@@ -278,6 +288,17 @@ class World:
                 seconds = SETTINGS.lease_seconds * self.random.choice((0.5, 1, 2, 3))
                 self.loop.call_later(seconds, self.loop.wake, process)
 
+    async def _go_down(self) -> None:
+        """The remote service is down for a while, now and then."""
+        random = self._outage_random
+        while self.loop.time() < FAULT_SECONDS:
+            await asyncio.sleep(random.uniform(2, 12))
+            if self.faults.strikes("outage", random):
+                self.remote.outage = random.choice(("refuses", "hangs"))
+                await asyncio.sleep(random.uniform(1, 8))
+                self.remote.outage = None
+        self.remote.outage = None
+
     # --- clients
     async def _client(self, number: int) -> None:
         await asyncio.sleep(self.random.uniform(0, 15))
@@ -355,6 +376,8 @@ class World:
         people = self.people
         clients += self._spawn(people.operate(FAULT_SECONDS), 0)
         clients += self._spawn(people.purge(FAULT_SECONDS), 0)
+        clients += self._spawn(self._go_down(), 0)
+        clients += self._spawn(people.operate_agents(FAULT_SECONDS, self._outage_random), 0)
         for queue in QUEUES:
             self._spawn(people.read(queue), 0)
         if self.keys is not None:
@@ -365,6 +388,7 @@ class World:
         await self._nemesis()
         await asyncio.gather(*clients)
         self.faults.active = False
+        await people.free_agents()
         await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
         if self.damage is None or await self._end_but_for(self.damage, self.keys):
             await self._heal(self.keys)
@@ -467,6 +491,11 @@ class World:
                 Violation("I52", f"convoy {convoy.key}", text) for text in find_convoy_differences(history, convoy)
             ]
         self.violations += self._record_violations(exported)
+        self.violations += judge_outages(exported)
+        for breaker in self.store.breaker_rows.values():
+            self.violations += [
+                Violation("I52", breaker.label, text) for text in find_breaker_differences(history, breaker)
+            ]
         for task_id in self.acknowledged - self.store.numbers.keys() - self.people.purged:
             self.violations.append(Violation("I1", task_id, "acknowledged, but not in the store"))
         for task in self.store.tasks.values():

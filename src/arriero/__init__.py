@@ -40,7 +40,7 @@ from .errors import (
     VerbRefused,
 )
 from .model import Json, ProcessState
-from .policies import ConvoyPolicy, Duration, Retry, Supervision
+from .policies import Breaker, ConvoyPolicy, Duration, Retry, Supervision
 
 if TYPE_CHECKING:
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
@@ -75,6 +75,7 @@ __all__ = [
     "ArrieroError",
     "AsyncStep",
     "Attempt",
+    "Breaker",
     "CompensationDecorator",
     "Convoy",
     "ConvoyPolicy",

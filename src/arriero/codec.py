@@ -254,6 +254,7 @@ class StepErrorFields(msgspec.Struct, frozen=True):
     code: str
     details: Any
     retry_after: float | None
+    unavailable: bool = False
 
 
 def step_error_fields(error: StepError) -> StepErrorFields:
@@ -266,6 +267,7 @@ def step_error_fields(error: StepError) -> StepErrorFields:
         code=recordable_text(_text_field(error, "code")),
         details=recordable_details(_field(error, "details")),
         retry_after=_retry_after(error),
+        unavailable=_field(error, "unavailable") is True,
     )
 
 

@@ -5,6 +5,7 @@ Every command names what it was decided from (fence, revision, state); the store
 
 import msgspec
 
+from .breakers import AgentVerb, BreakerRow
 from .model import (
     ConvoyOverrides,
     ConvoyRow,
@@ -35,12 +36,16 @@ class Succeeded(msgspec.Struct, frozen=True, gc=False):
 
 
 class RetryAsked(msgspec.Struct, frozen=True, gc=False):
-    """The attempt failed or expired; the next may be taken from ``not_before`` on. ``cool_off``: a round was spent."""
+    """The attempt failed or expired; the next may be taken from ``not_before`` on.
+
+    ``cool_off``: a round was spent. ``is_charged`` False: it failed in an outage and does not count.
+    """
 
     failure: StepFailure
     in_doubt: bool
     not_before: Instant
     cool_off: bool = False
+    is_charged: bool = True
 
 
 class GaveUp(msgspec.Struct, frozen=True, gc=False):
@@ -98,6 +103,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     wait_within: float | None = None
     take: bool = False
     reopens: int | None = None
+    target: str = ""
 
 
 # --- where an advance leaves its task
@@ -366,7 +372,41 @@ class OperateConvoy(Command, frozen=True, gc=False, kw_only=True):
     policy: ConvoyOverrides | None = None
 
 
-AnyCommand = Claim | Take | Advance | Report | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
+class TripBreaker(Command, frozen=True, gc=False, kw_only=True):
+    """Open the breaker of an Agent by what its calls showed. Guard: it is closed, and was so in the whole window.
+
+    Args:
+        policy: the Breaker of the process, as JSON text.
+        failing_since: start of the window that was judged.
+        retry_after: seconds that the service asked for.
+    """
+
+    app: str
+    agent: str
+    target: str
+    policy: str
+    reason: str
+    failing_since: Instant
+    retry_after: float | None = None
+
+
+class OperateAgent(Command, frozen=True, gc=False, kw_only=True):
+    """A person's verb on an Agent, or on one target of it.
+
+    Args:
+        by, reason: who asks, and why; kept in the history.
+    """
+
+    verb: AgentVerb
+    app: str
+    agent: str
+    target: str
+    by: str
+    reason: str
+
+
+TaskCommand = Advance | Report | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
+AnyCommand = Claim | Take | TaskCommand | TripBreaker | OperateAgent
 
 
 # --- answers
@@ -414,9 +454,10 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """The attempts taken."""
+    """The attempts taken. ``breakers``: of the Agents that were asked for, those that are not plainly closed."""
 
     dispatches: tuple[Dispatch, ...]
+    breakers: tuple[BreakerRow, ...] = ()
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -440,4 +481,10 @@ class ConvoyApplied(msgspec.Struct, frozen=True, gc=False):
     convoy: ConvoyRow
 
 
-Answer = Refusal | Submitted | Claimed | Taken | Applied | ConvoyApplied
+class BreakerApplied(msgspec.Struct, frozen=True, gc=False):
+    """Written: the breaker as it now is."""
+
+    breaker: BreakerRow
+
+
+Answer = Refusal | Submitted | Claimed | Taken | Applied | ConvoyApplied | BreakerApplied

@@ -159,14 +159,23 @@ class Transient(StepError):
     Args:
         retry_after: seconds or timedelta to wait at least before the next try; it often comes from a service's
             answer, so one that means nothing (NaN, below 0) counts as none, and a century as a year.
+        unavailable: the service itself says that it takes no calls just now, as with status 503 and Retry-After. It opens
+            the breaker of the Agent at once.
     Raises: InvalidInput - ``retry_after`` is no number.
     """
 
     def __init__(
-        self, message: str = "", *, code: str = "", details: Any = None, retry_after: float | timedelta | None = None
+        self,
+        message: str = "",
+        *,
+        code: str = "",
+        details: Any = None,
+        retry_after: float | timedelta | None = None,
+        unavailable: bool = False,
     ) -> None:
         super().__init__(message, code=code, details=details)
         self.retry_after = parse_retry_after(retry_after)
+        self.unavailable = unavailable is True
 
 
 def parse_retry_after(retry_after: float | timedelta | None) -> float | None:

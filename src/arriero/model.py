@@ -318,6 +318,9 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     finished_at: Instant | None
     asked: str | None = None  # what the code asks with, where a person had other arguments sent
     app: str = ""  # as of its task
+    target: str = ""  # the part of its Agent's service that it calls, with a breaker of its own
+    canary: int | None = None  # the fence of the breaker that lets this attempt through
+    charged_at: str | None = None  # when its last counted failures were, oldest first, as JSON text
 
     @property
     def label(self) -> str:

@@ -46,6 +46,11 @@ def _check_count(value: object, what: str, *, least: int, most: int) -> None:
         raise DefinitionError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
 
 
+def _check_share(value: object, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise DefinitionError(f"{what} is {value!r}; it must be above 0 and at most 1")
+
+
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """Tries inside one attempt, all under one key.
 
@@ -80,12 +85,15 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
         attempts: attempts in one round, 1 to 1,000.
         rounds: rounds, each after a wait of ``cool_off``, 1 to 1,000.
         then: when all is spent: undo the task, or hold it for a person.
+        charge_outages: False: an attempt that fails while the breaker of its Agent is open, or in the window that opened it,
+            is not counted.
     """
 
     attempts: int = 3
     rounds: int = 1
     cool_off: Duration = 900.0
     then: Then = "compensate"
+    charge_outages: bool = False
 
     def __post_init__(self) -> None:
         _check_count(self.attempts, "Supervision.attempts", least=1, most=1_000)
@@ -93,11 +101,78 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
         _keep_seconds(self, "cool_off", "Supervision.cool_off")
         if self.then not in ("compensate", "hold"):
             raise DefinitionError(f"Supervision.then is {self.then!r}; it must be 'compensate' or 'hold'")
+        check_type(self.charge_outages, bool, "Supervision.charge_outages")
 
     def cool_off_seconds(self) -> float:
         """``cool_off`` in seconds."""
         assert isinstance(self.cool_off, float)
         return self.cool_off
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Circuit breaker of an Agent: when its service counts as down, and how calls begin again.
+
+    Args:
+        failure_rate: share of failed calls in the window from which it opens, above 0 and at most 1.
+        slow_rate: share of slow calls from which it opens; None: slow calls do not matter.
+        slow_seconds: a call that takes longer is slow; needed with ``slow_rate``, less than ``window``.
+        minimum: calls in the window, below which it does not open, 1 to 1,000,000.
+        window: seconds that are looked at, 1 to 3,600.
+        cool_off: seconds until one canary is sent, and again after each canary that fails; 0.1 to 86,400.
+        ramp: seconds after the first success in which growing waves of calls are sent, 0 to 86,400. Then it closes.
+    """
+
+    failure_rate: float = 0.5
+    slow_rate: float | None = None
+    slow_seconds: Duration | None = None
+    minimum: int = 20
+    window: Duration = 30.0
+    cool_off: Duration = 10.0
+    ramp: Duration = 30.0
+
+    def __post_init__(self) -> None:
+        _check_share(self.failure_rate, "Breaker.failure_rate")
+        _check_count(self.minimum, "Breaker.minimum", least=1, most=1_000_000)
+        for field, least, most in (("window", 1.0, 3_600.0), ("cool_off", 0.1, 86_400.0), ("ramp", 0.0, 86_400.0)):
+            _keep_seconds(self, field, f"Breaker.{field}")
+            value = getattr(self, field)
+            if not least <= value <= most:
+                raise DefinitionError(
+                    f"Breaker.{field} is {value:g} seconds; it must lie between {least:g} and {most:g}"
+                )
+        if (self.slow_rate is None) != (self.slow_seconds is None):
+            raise DefinitionError("Breaker: slow_rate and slow_seconds need each other; give both or neither")
+        if self.slow_rate is not None:
+            _check_share(self.slow_rate, "Breaker.slow_rate")
+            _keep_seconds(self, "slow_seconds", "Breaker.slow_seconds")
+            if not 0 < self.slow_limit < self.window_seconds:
+                raise DefinitionError(
+                    f"Breaker.slow_seconds is {self.slow_limit:g}; it must lie between 0 and the window of "
+                    f"{self.window_seconds:g} seconds, because a window shorter than a call sees none of them"
+                )
+
+    @property
+    def window_seconds(self) -> float:
+        """``window`` in seconds."""
+        assert isinstance(self.window, float)
+        return self.window
+
+    @property
+    def cool_off_seconds(self) -> float:
+        """``cool_off`` in seconds."""
+        assert isinstance(self.cool_off, float)
+        return self.cool_off
+
+    @property
+    def ramp_seconds(self) -> float:
+        """``ramp`` in seconds."""
+        assert isinstance(self.ramp, float)
+        return self.ramp
+
+    @property
+    def slow_limit(self) -> float:
+        """``slow_seconds`` in seconds; infinite without it."""
+        return self.slow_seconds if isinstance(self.slow_seconds, float) else float("inf")
 
 
 class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):

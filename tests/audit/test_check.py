@@ -26,6 +26,12 @@ OF_THE_STORE = {
     "lease.lost",
     "statuses.dropped",
     "tasks.purged",
+    "breaker.opened",
+    "breaker.probed",
+    "breaker.answered",
+    "breaker.closed",
+    "agent.paused",
+    "agent.resumed",
 }
 OF_CONVOYS = {"I39", "I40", "I41"}  # test_fold_convoys
 FAR = NOON + 10**6 * SECOND
@@ -892,6 +898,56 @@ def an_event_is_unknown(story: Story) -> None:
 @violates("I53")
 def an_event_has_no_type(story: Story) -> None:
     story.append("plain", {"fence": 1})
+
+
+@violates("I62")
+def a_breaker_is_opened_under_an_old_fence(story: Story) -> None:
+    opened = story.event(STORE, "breaker.opened")
+    story.append(STORE, {**opened, "fence": opened["fence"]})
+
+
+@violates("I62")
+def a_breaker_opens_by_itself_and_no_canary_will_ever_go(story: Story) -> None:
+    del story.event(STORE, "breaker.opened")["probe_at"]
+
+
+@violates("I62")
+def an_agent_is_paused_twice(story: Story) -> None:
+    paused = story.event(STORE, "agent.paused")
+    story.insert(story.commit(STORE, "agent.paused"), {**paused})
+
+
+@violates("I63")
+def two_canaries_go_at_once(story: Story) -> None:
+    probed = story.event(STORE, "breaker.probed")
+    story.insert(story.commit(STORE, "breaker.probed"), {**probed, "step": probed["step"] + 1})
+
+
+@violates("I63")
+def a_canary_ends_that_never_went(story: Story) -> None:
+    story.event(STORE, "breaker.answered")["task"] += 1
+
+
+@violates("I63")
+def a_canary_goes_although_its_agent_is_paused(story: Story) -> None:
+    story.remove(STORE, "agent.resumed")
+
+
+@violates("I64")
+def more_failures_are_given_back_than_were_counted(story: Story) -> None:
+    story.event("burnt", "step.attempts_returned")["failure_count"] = 7
+
+
+@violates("I23")
+def an_uncharged_failure_is_counted(story: Story) -> None:
+    event = next(
+        event
+        for commit in story.commits
+        if commit.task == "later"
+        for event in commit.events
+        if event["type"] == "recover.applied"
+    )
+    event["failure_count"] = 1
 
 
 @violates("I53")

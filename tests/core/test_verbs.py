@@ -20,9 +20,9 @@ from core_rows import (
 from arriero.commands import Operate
 from arriero.core.changes import Change, Refused
 from arriero.core.undo import build_idempotency_key
+from arriero.core.verb_preview import find_verb_refusal
 from arriero.core.verbs import (
     VERB_RULES,
-    find_verb_refusal,
     list_allowed_verbs,
     list_possible_verbs,
     list_steps_to_redo,

@@ -56,6 +56,10 @@ EVENTS: dict[str, tuple[Event, str]] = {
     "task.released": ({"fence": 5077, "not_before": LATER, "why": "put_down"}, "put down until 2026-01-01 00:01:00Z"),
     "task.expired": ({"term": 5077}, "the task's own limit has passed"),
     "task.lost": ({"lost_count": 2, "process": 7}, "process 7 was lost while it worked on this task: loss 2"),
+    "step.attempts_returned": (
+        {"step": 1, "count": 2, "failure_count": 0},
+        "2 failed attempts of the outage are not counted any more",
+    ),
     "task.terminal": (
         {"state": "error", "fence": 5077, "failure": TASK_FAILURE},
         "in error, a person is needed: charge: no line [busy]",

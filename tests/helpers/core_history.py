@@ -13,6 +13,7 @@ import msgspec
 
 from arriero.audit.check import History as Fold
 from arriero.audit.check import find_differences
+from arriero.breakers import AgentVerb
 from arriero.commands import (
     Advance,
     Answer,
@@ -32,6 +33,7 @@ from arriero.commands import (
     NewStep,
     NextUndo,
     Operate,
+    OperateAgent,
     Outcome,
     PlanUndo,
     Process,
@@ -46,6 +48,7 @@ from arriero.commands import (
     Succeeded,
     Take,
     Taken,
+    TripBreaker,
 )
 from arriero.history_chain import START, link_hash
 from arriero.model import (
@@ -60,7 +63,7 @@ from arriero.model import (
     Verb,
     later,
 )
-from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE, Purge
 from arriero.store.memory import MemoryStore
 
@@ -70,6 +73,7 @@ COMPLETE_WITHIN = 10.0
 LIMIT = 600.0  # of a whole task
 LEASE = 3.0
 AGENT = "payments"
+GATE = "gate"  # the Agent of a service that fails
 APP = "shop"
 NAMES = ("look", "charge", "reserve", "ship")
 REFUSED = StepFailure("permanent", "declined", "declined")
@@ -404,6 +408,35 @@ async def _of_an_app(town: Town) -> None:
     await town.advance("ours", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _outage(town: Town) -> None:
+    """A service that fails: its breaker opens, two canaries go, the second one is answered; a person pauses it in between."""
+    gate = {"app": APP, "agent": GATE, "target": ""}
+    by = {"by": "ana", "reason": "they called"}
+    again = policy(attempts=5)
+    for task_id in ("burnt", "later", "lucky"):
+        await town.submit(task_id, app=APP)
+        await town.claim(task_id, 3)
+        await town.advance(task_id, opened=(request("look", agent=GATE, policy=again),), ending=Keep())
+    retry = RetryAsked(UNSURE, True, Instant(town.at))
+    await town.advance("burnt", (1, retry), ending=Keep())
+    policy_text = msgspec.json.encode(Breaker(cool_off=10, ramp=0)).decode()
+    since = later(Instant(town.at), -1)
+    await town.apply(TripBreaker(actor="p3", **gate, policy=policy_text, reason="all failed", failing_since=since))
+    await town.advance("later", (1, retry), ending=Keep())
+    await town.advance("lucky", (1, Succeeded("1")), ending=Process('"ok"'))
+    take = Take(actor="p3", process_no=3, room=((GATE, 1),), names=("look",), probation=None, app=APP)
+    town.wait(10)
+    await town.apply(take)
+    await town.advance("burnt", (1, RetryAsked(UNSURE, True, Instant(town.at))), ending=Keep())
+    await town.apply(OperateAgent(actor="cli", verb=AgentVerb.PAUSE, **gate, **by))
+    await town.apply(OperateAgent(actor="cli", verb=AgentVerb.RESUME, **gate, **by))
+    town.wait(11)
+    await town.apply(take)
+    await town.advance("later", (1, Succeeded("1")), ending=Process('"ok"'))
+    await town.apply(take)
+    await town.advance("burnt", (1, Succeeded("1")), ending=Process('"ok"'))
+
+
 async def _purged(town: Town) -> None:
     """A task whose messages nobody read in time; then nothing of it is kept."""
     await town.submit("gone", reply_to="nobody")
@@ -432,6 +465,7 @@ async def _everything() -> Town:
     await _lost_and_expired(town)
     await _past_its_limit(town)
     await _of_an_app(town)
+    await _outage(town)
     return town
 
 

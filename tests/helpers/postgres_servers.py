@@ -14,6 +14,7 @@ from lab.postgres.bouncer import PgBouncer
 
 USUAL = 16
 _TABLES = (
+    "breaker",
     "task",
     "ledger",
     "ledger_aside",

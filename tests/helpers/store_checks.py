@@ -2,9 +2,17 @@
 
 from collections import defaultdict
 
-from arriero.audit.check import History, Violation, check, find_convoy_differences, find_differences
+from arriero.audit.check import (
+    History,
+    Violation,
+    check,
+    find_breaker_differences,
+    find_convoy_differences,
+    find_differences,
+)
 from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
+from arriero.breakers import BreakerRow
 from arriero.events import ERASED
 from arriero.history_chain import START, fits_link
 from arriero.model import STEP_OPEN, TASK_OPEN, HistoryRow, Loaded, StepKind, StepState, TaskRow, TaskState
@@ -64,7 +72,10 @@ async def disagreements(store: StateStore) -> list[str]:
         found.append(f"the history tells of the tasks {sorted(history.tasks)}, not of {[t.task_no for t in tasks]}")
     for one in (*await store.list_convoys(limit=CONVOYS_MAX), *await store.list_convoys("idle", limit=CONVOYS_MAX)):
         found += find_convoy_differences(history, one.convoy)
-    return found + await _wrong_alerts(store, tasks)
+    breakers = await store.list_breakers()
+    for breaker in breakers:
+        found += find_breaker_differences(history, breaker)
+    return found + await _wrong_alerts(store, tasks) + await _wrong_breaker_alerts(store, breakers)
 
 
 async def _tasks(store: StateStore) -> list[TaskRow]:
@@ -98,8 +109,19 @@ def _wrong_counts(loaded: Loaded) -> list[str]:
 
 
 async def _wrong_alerts(store: StateStore, tasks: list[TaskRow]) -> list[str]:
-    others = ("gap", "unreadable")  # of its convoy, and of what a process could not read
+    others = ("gap", "unreadable", "breaker")  # of its convoy, of what a process could not read, of an Agent
     found = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause not in others]
     opened = sorted((alert.task_no, alert.incarnation) for alert in found)
     wanted = sorted((task.task_no, task.incarnation) for task in tasks if task.state is TaskState.ERROR)
     return [] if opened == wanted else [f"alerts are open of (task, incarnation) {opened}, in error are {wanted}"]
+
+
+async def _wrong_breaker_alerts(store: StateStore, breakers: list[BreakerRow]) -> list[str]:
+    """An outage that no person began has one open alert, until its breaker is closed."""
+    opened = sorted(
+        (alert.step, alert.code) for alert in await store.alerts(limit=TASKS_MAX) if alert.cause == "breaker"
+    )
+    wanted = sorted((row.label, row.app) for row in breakers if row.is_outage and not row.opened_by)
+    allowed = sorted((row.label, row.app) for row in breakers if row.is_outage)
+    fits = len(opened) == len(set(opened)) and set(wanted) <= set(opened) <= set(allowed)
+    return [] if fits else [f"alerts are open of breakers {opened}, open are {wanted}"]

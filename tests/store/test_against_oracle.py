@@ -65,7 +65,8 @@ from arriero.core.lease import on_process_lost, on_stuck
 from arriero.core.purging import Named
 from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
 from arriero.core.undo import decide_next_undo, plan_undo
-from arriero.core.verbs import find_verb_refusal, list_steps_to_redo
+from arriero.core.verb_preview import find_verb_refusal
+from arriero.core.verbs import list_steps_to_redo
 from arriero.errors import ArrieroError
 from arriero.model import (
     AlertRow,

@@ -5,10 +5,12 @@ from typing import assert_never
 
 import msgspec
 
+from ..breakers import BreakerRow
 from ..epoch import FIRST
 from ..events import (
     TYPES,
     Event,
+    EventOfBreaker,
     EventOfConvoy,
     EventOfPeople,
     EventOfStep,
@@ -41,6 +43,7 @@ from . import fold_people
 from .erasures import Erasures
 from .fold import UNREADABLE, TaskFold, Violation
 from .fold_apps import judge_app
+from .fold_breakers import BreakerFold
 from .fold_convoys import fold_turn_event
 from .fold_ledger import LedgerFold
 from .fold_steps import fold_step_event
@@ -54,6 +57,7 @@ __all__ = [
     "TaskFold",
     "Violation",
     "check",
+    "find_breaker_differences",
     "find_convoy_differences",
     "find_differences",
 ]
@@ -101,6 +105,9 @@ CHECKED: dict[str, str] = {
     "I53": "history is append-only, gap-free and hash-chained, and every event in it is known",
     "I59": "every verb of a person tells who, from which state to which, and which arguments an edit replaces",
     "I61": "a task and its steps are run by processes of its own App",
+    "I62": "the fence of a breaker strictly increases, and its states follow each other as in its table",
+    "I63": "canaries go one wave after the other, never more than a wave has, and none while the breaker is closed or paused",
+    "I64": "failures that an outage burnt are given back once, and never more than were counted",
 }
 
 
@@ -122,7 +129,7 @@ def fold_commit(task: TaskFold, at: int, events: Sequence[Event | UnreadableEven
 
 def _fold_event(task: TaskFold, event: Event | UnreadableEvent) -> bool:
     """Fold one event. False: nothing more of this commit can be folded."""
-    if isinstance(event, EventOfConvoy | EventOfStore) or event.type not in TYPES:
+    if isinstance(event, EventOfConvoy | EventOfStore | EventOfBreaker) or event.type not in TYPES:
         task.convict("I53", f"unknown event {event.type!r}")
         return True
     if event.type != "task.submitted" and task.state is None:
@@ -156,6 +163,7 @@ class StoreFold:
         self.apps: dict[int, str] = {}  # of process starts, by number
         self.epoch = FIRST
         self.ledgers = LedgerFold()
+        self.breakers: dict[tuple[str, str, str], BreakerFold] = {}  # by App, Agent, target
         self.purged = False  # tasks were removed, and their histories with them
         self.violations: list[Violation] = []
 
@@ -164,6 +172,8 @@ class StoreFold:
         for event in events:
             if isinstance(event, EventOfStore):
                 self._fold_store_event(actor, event)
+            elif isinstance(event, EventOfBreaker):
+                self._find_breaker(event).fold(event)
             elif isinstance(event, UnreadableEvent) and event.error:
                 self._convict("I53", f"{event.type} cannot be read: {event.error}")
             else:
@@ -194,6 +204,13 @@ class StoreFold:
                 pass
             case _:
                 assert_never(event)
+
+    def _find_breaker(self, event: EventOfBreaker) -> BreakerFold:
+        key = (event.app, event.agent, event.target)
+        if key not in self.breakers:
+            name = f"{event.agent}[{event.target}]" if event.target else event.agent
+            self.breakers[key] = BreakerFold(name, self._convict)
+        return self.breakers[key]
 
     def _open_epoch(self, epoch: int) -> None:
         if epoch <= self.epoch:
@@ -328,6 +345,16 @@ def find_convoy_differences(history: History, row: ConvoyRow) -> list[str]:
     if (row.link, row.head) != history.last_link(-row.convoy_no):
         found.append(f"convoy {row.key}: its row names another last link than its history")
     return found
+
+
+def find_breaker_differences(history: History, row: BreakerRow) -> list[str]:
+    """Return the differences between a breaker's row and the history (I52)."""
+    fold = history.store.breakers.get((row.app, row.agent, row.target))
+    if fold is None:
+        return [f"breaker {row.label}: its history says nothing of it"]
+    found = (str(row.state), row.fence, row.paused_at is not None)
+    said = (fold.state, fold.fence, fold.paused)
+    return [] if found == said else [f"breaker {row.label}: its row says {found}, its history {said}"]
 
 
 def _list_differing_fields(what: str, fold: object, row: object, fields: tuple[str, ...]) -> list[str]:

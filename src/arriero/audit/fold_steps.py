@@ -12,6 +12,7 @@ from ..events.step import (
     EventOfStep,
     RecoverApplied,
     StepAnswered,
+    StepAttemptsReturned,
     StepDispatched,
     StepEdited,
     StepExpired,
@@ -58,6 +59,8 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
             _expire(task, event)
         case RecoverApplied():
             _recover(task, event)
+        case StepAttemptsReturned():
+            _return_attempts(task, event)
         case StepLost():
             _count_loss(task, event)
         case StepWithdrawn():
@@ -227,7 +230,10 @@ def _recover(task: TaskFold, event: RecoverApplied) -> None:
     if fence in step.recovered:
         task.convict("I24", f"step {step.ordinal} was recovered twice under fence {fence}")
     step.recovered.add(fence)
-    _count_failure(task, step, event)
+    if event.is_charged:
+        _count_failure(task, step, event)
+    else:
+        _judge_uncharged(task, step, event)
     if _read_failure(event.failure).cause == "permanent":
         task.convict("I26", f"step {step.ordinal} is retried after a permanent failure")
     step.attempt += 1
@@ -235,8 +241,32 @@ def _recover(task: TaskFold, event: RecoverApplied) -> None:
     step.complete_by = None
     step.not_before = event.not_before
     if what != "error":
-        _judge_rounds(task, step, what)
+        if event.is_charged:
+            _judge_rounds(task, step, what)
         step.state = StepState.PENDING
+
+
+def _judge_uncharged(task: TaskFold, step: StepFold, event: RecoverApplied) -> None:
+    """Judge a failure in an outage: it counts for nothing, and the policy of the step allows that."""
+    step.fence = max(step.fence, event.fence)
+    if event.failure_count != step.failure_count:
+        task.convict(
+            "I23", f"step {step.ordinal}: failure_count moved to {event.failure_count} by an uncharged failure"
+        )
+    if step.policy is not None and step.policy.supervision.charge_outages:
+        task.convict("I25", f"step {step.ordinal}: a failure was not charged, its policy charges outages")
+
+
+def _return_attempts(task: TaskFold, event: StepAttemptsReturned) -> None:
+    step = task.steps[event.step]
+    step.failure_count -= event.count
+    task.failure_count -= event.count
+    if event.count < 1 or step.failure_count < 0 or event.failure_count != step.failure_count:
+        task.convict(
+            "I64",
+            f"step {step.ordinal}: {event.count} failures were given back, which leaves {event.failure_count}; its history "
+            f"says {step.failure_count}",
+        )
 
 
 def _count_loss(task: TaskFold, event: StepLost) -> None:

@@ -12,7 +12,7 @@ from ..client.acting import Acted, What, load_task, load_task_to_act, operate_ta
 from ..client.app import App
 from ..client.task_view import load_tasks_ahead
 from ..client.verb_commands import build_command, check_signature, raise_refused
-from ..core.verbs import find_verb_refusal
+from ..core.verb_preview import find_verb_refusal
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_argument
 from ..model import Loaded, TaskState, Verb

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..commands import Operate, Refusal
-from ..core.verbs import find_verb_refusal
+from ..core.verb_preview import find_verb_refusal
 from ..errors import InvalidInput, UnknownTask
 from ..model import Loaded, TaskRow, TaskState, Verb
 from ..store.contract import ANY_TASK, StateStore, TaskFilter

@@ -7,7 +7,8 @@ import msgspec
 
 from .. import codec
 from ..commands import Operate, Refusal
-from ..core.verbs import find_verb_refusal, list_steps_to_redo, may_edit_all
+from ..core.verb_preview import find_verb_refusal
+from ..core.verbs import list_steps_to_redo, may_edit_all
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput, UnreadableRow, VerbRefused

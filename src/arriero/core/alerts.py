@@ -20,6 +20,7 @@ from ..escaping import escape_text, shell_word
 from ..failure_location import format_location
 from ..model import AlertRow
 from ..traces import Trace
+from .alert_rows import BREAKER_CAUSE
 from .backoff import retry_delay
 
 RETRY_SECONDS = 5.0
@@ -40,7 +41,8 @@ class Alert(msgspec.Struct, frozen=True):
         id: of this state of the alert; the same whenever it is told again.
         cause: ``step``, ``refused``, ``limit``, ``bug``, ``replay``, ``unawaited``, ``lost``, ``in_doubt``, ``undo``
             or ``person``: the kind of the task's failure, see ``model.TaskFailure``; ``unreadable``: a row of it
-            cannot be read, ``code`` names table and column.
+            cannot be read, ``code`` names table and column; ``breaker``: an Agent gets no calls, because its service is
+            down. Then no task is named, ``step`` is the Agent with its target, and ``code`` its App.
         reason: for people.
         step, code: of the step that failed; empty when it was none.
         at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
@@ -103,12 +105,15 @@ def _read_trace(row: AlertRow) -> Trace:
 
 def encode_alert(alert: Alert) -> bytes:
     """Encode the alert as JSON: ``type``, ``timestamp`` of the opening or closing, ``data``. Always the same bytes."""
-    kind = "task.alert.opened" if alert.state == "open" else "task.alert.closed"
+    of = "agent" if alert.cause == BREAKER_CAUSE else "task"
+    kind = f"{of}.alert.{'opened' if alert.state == 'open' else 'closed'}"
     return msgspec.json.encode(_Event(kind, alert.closed_at or alert.opened_at, alert))
 
 
 def format_alert_line(alert: Alert) -> str:
     """Format the alert for a log in one line, whatever its texts hold."""
+    if alert.cause == BREAKER_CAUSE:
+        return _format_breaker_line(alert)
     what = "needs a person" if alert.state == "open" else "needs nobody any more; it had waited for a person"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
@@ -117,6 +122,16 @@ def format_alert_line(alert: Alert) -> str:
     facts.append(f"alert {alert.id}")
     next_command = f"; see: arriero task explain {shell_word(alert.task_id)}" if alert.state == "open" else ""
     text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){next_command}"
+    return escape_text(text)
+
+
+def _format_breaker_line(alert: Alert) -> str:
+    """Format the alert of an Agent. Its ``step`` is the Agent with its target, its ``code`` the App."""
+    agent = shell_word(alert.step.partition("[")[0])
+    if alert.state == "open":
+        text = f"Agent {alert.step} gets no calls: {alert.reason} (alert {alert.id}); see: arriero agent show {agent}"
+    else:
+        text = f"Agent {alert.step} gets calls as always again; its breaker was open (alert {alert.id})"
     return escape_text(text)
 
 

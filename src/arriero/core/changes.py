@@ -1,15 +1,29 @@
 """Input and output of a decision: the rows as they stand, and the rows and events that it writes."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
+from ..breakers import BreakerRow
 from ..commands import Dispatch, Refusal
 from ..events import Event
 from ..model import AlertRow, ConvoyRow, EditRow, LateAnswerRow, StatusRow, StepRow, TailRow, TaskRow
 
 
-class Rows(Protocol):
+class BreakerRows(Protocol):
+    """Breakers as they stand in the transaction."""
+
+    def breakers(self, agent: str) -> Sequence[BreakerRow]:
+        """The breakers of an Agent, of any App, that are not closed, are paused, or were closed a short time ago."""
+        ...
+
+    def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
+        """A breaker, locked by this transaction. None: it was never opened or paused."""
+        ...
+
+
+class Rows(BreakerRows, Protocol):
     """Rows as they stand in the transaction. All methods raise UnreadableRow, of a row that this release cannot read."""
 
     def task(self, task_no: int) -> TaskRow | None: ...
@@ -53,6 +67,14 @@ class Rows(Protocol):
         ...
 
 
+class BreakerChange(msgspec.Struct):
+    """A breaker's row to write, and the events that tell why."""
+
+    row: BreakerRow
+    events: list[Event]
+    alert: AlertRow | None = None  # to be opened
+
+
 class Change(msgspec.Struct):
     """Rows to write and events to append, all for one task."""
 
@@ -69,6 +91,7 @@ class Change(msgspec.Struct):
     convoy: "ConvoyChange | None" = None
     edit: EditRow | None = None
     late_answer: LateAnswerRow | None = None
+    breakers: list[BreakerChange] = []
 
 
 class ConvoyChange(msgspec.Struct):

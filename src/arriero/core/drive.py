@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
-from ..declare.steps import StepCall
+from ..declare.steps import StepCall, compute_target
+from ..errors import DefinitionError
 from ..model import (
     STEP_OPEN,
     Instant,
@@ -27,6 +28,7 @@ from ..model import (
     later,
     seconds_between,
 )
+from ..traceback_frames import trace_exception
 from .call_policy import resolve_call_policy
 from .replay import Identity, Raised, RequestedStep, Returned, identify_step
 from .supervision import decode_task_policy, on_limit_passed, on_task_failed, read_step_policy
@@ -151,10 +153,16 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
             run.broken = _unknown_step(asked.call)
             return ()
         before = None if run.earlier is None else run.earlier.find(asked)
-        if before is None:
-            opened.append(build_new_step(asked, run.task, around.store_id))
-        else:
-            opened.append(build_reopened_step(asked, before, run.task, around.store_id))
+        try:
+            if before is None:
+                opened.append(build_new_step(asked, run.task, around.store_id))
+            else:
+                opened.append(build_reopened_step(asked, before, run.task, around.store_id))
+        except DefinitionError as error:  # of the Agent's breaker_key
+            run.broken = TaskFailure(
+                "bug", str(error), code="breaker_key", trace=trace_exception(error.__cause__ or error)
+            )
+            return ()
     return tuple(opened)
 
 
@@ -187,6 +195,7 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
         compensation=None if undone_by is None else undone_by.policy_text,
         complete_within=policy.complete_within,
         wait_within=policy.wait_within,
+        target=compute_target(call.step, asked.arguments),
     )
 
 

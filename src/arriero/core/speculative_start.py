@@ -1,22 +1,23 @@
 """A task that begins with its first requests in one commit: its code has run before the commit could be."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import cast
 
 from msgspec.structs import replace
 
 from ..commands import NewStep, Start
 from ..model import Instant, StepKind, TaskRow
-from .changes import Change, Rows
+from .changes import BreakerRows, Change, Rows
 from .undo import build_idempotency_key
 from .writer import Writer, claim
 
-_NOTHING: Any = None  # of a task that is not there yet nothing is read
-
 
 def open_first_steps(change: Change, opened: Iterable[NewStep], rows: Rows, now: Instant, process_no: int) -> None:
-    """Open what the code of a task just claimed has asked for, as its first advance would."""
-    writer = Writer(change.task, rows, now, process_no)
+    """Open what the code of a task just claimed has asked for, as its first advance would.
+
+    No canary goes with it: the breaker would change in the same commit as by the task that ends.
+    """
+    writer = Writer(change.task, rows, now, process_no, may_probe=False)
     for new in opened:
         writer.open(new)
     writer.set(revision=writer.task.revision + 1)
@@ -29,15 +30,17 @@ def may_start(task: TaskRow, now: Instant) -> bool:
     return task.convoy_no is None and task.not_before is not None and task.not_before <= now
 
 
-def start_task(change: Change, start: Start, now: Instant, store_id: str) -> Change:
+def start_task(change: Change, start: Start, breakers: BreakerRows, now: Instant, store_id: str) -> Change:
     """Return a new task's rows with its start by its submitter's process.
+
+    ``breakers``: all that is read of the store, because the task is not there yet. No canary goes with a submission.
 
     It stays unseen until the process writes again: should the answer be lost, the process finds it among its news.
     """
     claimed = claim(change.task, start.process_no, now)
     begun = Change(claimed.task, [], [], change.events + claimed.events, [], change.statuses + claimed.statuses)
     opened = [_add_keys(new, claimed.task, store_id) for new in start.opened]
-    open_first_steps(begun, opened, _NOTHING, now, start.process_no)
+    open_first_steps(begun, opened, cast(Rows, breakers), now, start.process_no)
     return begun
 
 

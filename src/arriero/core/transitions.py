@@ -16,6 +16,7 @@ from ..commands import (
     EndByLimit,
     Fired,
     FreeTask,
+    GaveUp,
     PlanUndo,
     Process,
     Recover,
@@ -41,14 +42,15 @@ from ..model import (
     TaskState,
     later,
 )
-from .changes import Change, ConvoyChange, Refused, Rows
+from .attempts import BreakerBook, begin_attempt
+from .changes import BreakerRows, Change, ConvoyChange, Refused, Rows
 from .convoys import settle_convoy
 from .late_answers import build_late_answer, build_refused_report_event, build_report_event
 from .placement import Spot, place_task
 from .states import StepEvent, advance_step
 from .statuses import publish_status
 from .step_events import build_dispatched
-from .writer import Writer, begin_attempt, claim
+from .writer import Writer, claim
 
 __all__ = ["advance", "build_new_task", "claim", "end_by_limit", "free", "recover", "report", "report_verdict", "take"]
 
@@ -119,11 +121,24 @@ def build_new_task(
     return change
 
 
-def take(task: TaskRow, step: StepRow, process_no: int, now: Instant, complete_within: float) -> Change:
-    """Take a due request as an attempt of the process."""
-    running = begin_attempt(step, process_no, now, complete_within)
+def take(
+    task: TaskRow, step: StepRow, process_no: int, now: Instant, complete_within: float, rows: BreakerRows
+) -> Change | None:
+    """Take a due request as an attempt of the process. None: the Agent's breaker does not let it through."""
+    breakers = BreakerBook(rows, now)
+    begun = breakers.admit(step)
+    if begun is None:
+        return None
+    if begun.returned:
+        task = replace(task, failure_count=task.failure_count - begun.returned)
+    running = begin_attempt(begun.step, process_no, now, complete_within)
     return Change(
-        task, [running], [], [build_dispatched(running)], [Dispatch(running, task.task_id, now, task.lost_count)]
+        task,
+        [running],
+        [],
+        [*begun.events, build_dispatched(running)],
+        [Dispatch(running, task.task_id, now, task.lost_count)],
+        breakers=list(breakers.changes.values()),
     )
 
 
@@ -172,6 +187,9 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             return _refused_report(step, item, verdict)
         assert step is not None
         assert step.task_no == task.task_no
+        if isinstance(item.outcome, GaveUp) and writer.breakers.spare(step, item.outcome) is not item.outcome:
+            # The code was given a failure that does not count. The report comes again by itself and is taken as a retry.
+            return Refused(Refusal("outage", f"step {step.ordinal} of task {task.task_id} failed in an outage"))
         writer.events.append(build_report_event(step, item, verdict))
         writer.record(step, item.outcome, item.delivered_at, step.fence)
     if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:
@@ -294,6 +312,8 @@ def _free_steps(writer: Writer, command: FreeTask) -> bool:
         if step is None or (step.fence, step.locked_by, step.state) != (fence, command.lost_by, StepState.RUNNING):
             continue
         freed = True
+        if step.canary is not None:
+            step = writer.breakers.end(step, None)
         fields: dict[str, Any] = {
             "fence": step.fence + 1,
             "locked_by": None,

@@ -92,6 +92,7 @@ def _build_compensation(step: StepRow, loaded: Loaded, store_id: str) -> NewStep
         undoes=step.step_no,
         undo=msgspec.json.encode(context).decode(),
         complete_within=_read_policy(step.compensation).complete_within,
+        target=step.target,
     )
 
 

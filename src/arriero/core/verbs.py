@@ -16,14 +16,11 @@ from ..history_chain import payload_hash
 from ..model import (
     STEP_OPEN,
     TASK_OPEN,
-    ConvoyRow,
     EditRow,
     Instant,
-    Loaded,
     StepKind,
     StepRow,
     StepState,
-    TailRow,
     TaskFailure,
     TaskRow,
     TaskState,
@@ -49,7 +46,6 @@ from .verb_guards import (
 from .writer import Writer
 
 __all__ = [
-    "find_verb_refusal",
     "list_allowed_verbs",
     "list_possible_verbs",
     "list_steps_to_redo",
@@ -90,55 +86,6 @@ def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
 
 def _build_refusal(verdict: str, detail: str, task: TaskRow, rows: Rows) -> Refusal:
     return Refusal(verdict, detail, task.state, list_allowed_verbs(task, life_of(task, rows.steps_of(task.task_no))))
-
-
-class _LoadedRows:
-    """Rows of one task as they were read: enough to judge a verb without carrying it out."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self._loaded = loaded
-
-    def task(self, task_no: int) -> TaskRow | None:
-        return self._loaded.task
-
-    def step(self, step_no: int) -> StepRow | None:
-        return next((step for step in self._loaded.steps if step.step_no == step_no), None)
-
-    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
-        return self._loaded.steps
-
-    def open_steps(self, task_no: int) -> list[StepRow]:
-        return [step for step in self._loaded.steps if step.state in STEP_OPEN]
-
-    def arguments(self, task_no: int) -> str:
-        return self._loaded.arguments
-
-    def process_is_retired(self, process_no: int) -> bool:
-        return False
-
-    def term(self, lease: str) -> int:
-        return 0
-
-    def convoy(self, convoy_no: int) -> ConvoyRow:
-        return self._loaded.convoy or ConvoyRow(convoy_no=convoy_no, key="", ordering="place")
-
-    def member(self, task_no: int) -> TaskRow | None:
-        return self._loaded.task
-
-    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
-        return None
-
-    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
-        return 0
-
-    def seal(self, convoy_no: int) -> TailRow | None:
-        return None
-
-
-def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
-    """Return the refusal of a verb on the task as it was read; None: it would be carried out."""
-    result = operate(command, _LoadedRows(loaded), now)
-    return result.refusal if isinstance(result, Refused) else None
 
 
 class _Operation:
@@ -443,6 +390,8 @@ class _Operation:
         number = task.result_count + 1
         result = "null" if step.kind is StepKind.COMPENSATION else self.command.result
         fence = step.fence + 1
+        if step.canary is not None:
+            step = writer.breakers.end(step, None)
         answered = replace(
             step,
             state=advance_step(step.state, StepEvent.ANSWERED),

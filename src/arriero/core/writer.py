@@ -58,23 +58,12 @@ from ..model import (
     later,
     step_number,
 )
+from .alert_rows import build_task_alert
+from .attempts import BreakerBook, begin_attempt, note_charged
 from .changes import Change, ConvoyChange, Rows
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .statuses import STATUS_OF_END, publish_status
 from .step_events import build_dispatched, build_opened, build_reopened
-
-
-def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within: float) -> StepRow:
-    """Return the row of a request that a process has taken: its fence grows, its time begins."""
-    return replace(
-        step,
-        state=advance_step(step.state, StepEvent.TAKEN),
-        fence=step.fence + 1,
-        locked_by=process_no,
-        complete_by=later(now, complete_within),
-        wait_by=None,  # it bounds the wait for the first attempt only
-        taken=True,
-    )
 
 
 def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
@@ -98,7 +87,9 @@ def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
 class Writer:
     """The changes of one command, as they are collected."""
 
-    def __init__(self, task: TaskRow, rows: Rows, now: Instant, process_no: int | None) -> None:
+    def __init__(
+        self, task: TaskRow, rows: Rows, now: Instant, process_no: int | None, *, may_probe: bool = True
+    ) -> None:
         self.task = task
         self.rows = rows
         self.now = now
@@ -114,6 +105,7 @@ class Writer:
         self.rewrites = False
         self.convoy: ConvoyChange | None = None
         self.edit: EditRow | None = None
+        self.breakers = BreakerBook(rows, now, may_probe=may_probe)
 
     def change(self) -> Change:
         return Change(
@@ -129,6 +121,7 @@ class Writer:
             self.rewrites,
             self.convoy,
             self.edit,
+            breakers=list(self.breakers.changes.values()) if self.breakers.changes else [],
         )
 
     def step(self, step_no: int) -> StepRow | None:
@@ -145,7 +138,9 @@ class Writer:
     # --- steps
     def record(self, step: StepRow, outcome: Outcome, at: Instant, fence: int) -> None:
         """Record the end of an attempt. ``fence`` is the step's from now on."""
-        match outcome:
+        if step.canary is not None:
+            step = self.breakers.end(step, outcome)
+        match self.breakers.spare(step, outcome):
             case Succeeded(result=result):
                 step = replace(step, in_doubt=False)  # whatever earlier tries did, now it has surely happened
                 self._result(step, StepState.COMPLETED, StepEvent.SUCCEEDED, at, fence, result=result, failure=None)
@@ -156,8 +151,8 @@ class Writer:
                     ended = replace(ended, failure_count=step.failure_count + 1)
                 text = msgspec.json.encode(failure).decode()
                 self._result(ended, StepState.FAILED, StepEvent.GAVE_UP, at, fence, result=None, failure=text)
-            case RetryAsked():
-                self._retry(step, outcome, fence)
+            case RetryAsked() as retry:
+                self._retry(step, retry, fence)
 
     def _result(
         self,
@@ -197,17 +192,22 @@ class Writer:
             self.events.append(failed(step.ordinal, number, told, ended.in_doubt, ended.failure_count, fence))
 
     def _retry(self, step: StepRow, outcome: RetryAsked, fence: int) -> None:
-        self.set(failure_count=self.task.failure_count + 1)
+        count = step.failure_count
+        if outcome.is_charged:
+            self.set(failure_count=self.task.failure_count + 1)
+            count += 1
         failure = msgspec.json.encode(outcome.failure)
         fields: dict[str, Any] = {
             "fence": fence,
             "locked_by": None,
             "complete_by": None,
             "attempt": step.attempt + 1,
-            "failure_count": step.failure_count + 1,
+            "failure_count": count,
             "in_doubt": outcome.in_doubt,
             "failure": failure.decode(),
         }
+        if outcome.is_charged:
+            fields["charged_at"] = note_charged(step, self.now)
         # Once the undo began, or a person is asked, no forward step runs again: the attempt's end is the step's. A
         # compensation of a task that is held stays open for the person who repairs it.
         if self.may_run_again(step):
@@ -222,10 +222,11 @@ class Writer:
                 step=step.ordinal,
                 what=what,
                 fence=fence,
-                failure_count=step.failure_count + 1,
+                failure_count=count,
                 not_before=outcome.not_before,
                 in_doubt=outcome.in_doubt,
                 failure=msgspec.Raw(failure),
+                is_charged=outcome.is_charged,
             )
         )
 
@@ -298,6 +299,7 @@ class Writer:
             not_before=new.fire_at if is_timer else self.now,
             complete_by=None,
             wait_by=None if new.wait_within is None else later(self.now, new.wait_within),
+            target=new.target,
             result=None,
             failure=None,
             result_number=None,
@@ -329,6 +331,7 @@ class Writer:
             pivot=new.pivot,
             effect_free=new.effect_free,
             compensation=new.compensation,
+            target=new.target,
             not_before=before.not_before if is_timer else self.now,
             wait_by=None if new.wait_within is None or before.taken else later(self.now, new.wait_within),
             finished_at=None,
@@ -340,8 +343,15 @@ class Writer:
         self.put(self._dispatch(step, new.complete_within) if new.take else step)
 
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
+        """Begin an attempt. Returns the row as it is if the Agent's breaker does not let it through."""
         assert self.process_no is not None
-        running = begin_attempt(step, self.process_no, self.now, complete_within)
+        begun = self.breakers.admit(step)
+        if begun is None:
+            return step
+        if begun.returned:
+            self.set(failure_count=self.task.failure_count - begun.returned)
+            self.events += begun.events
+        running = begin_attempt(begun.step, self.process_no, self.now, complete_within)
         self.events.append(build_dispatched(running))
         self.dispatches.append(Dispatch(running, self.task.task_id, self.now, self.task.lost_count))
         return running
@@ -395,26 +405,8 @@ class Writer:
 
     def open_alert(self, failure: TaskFailure) -> None:
         """Open an alert for people."""
-        task = self.task
         self.events.append(AlertOpened(failure.kind))
-        self.alert = AlertRow(
-            no=0,
-            task_no=task.task_no,
-            task_id=task.task_id,
-            workflow=task.workflow,
-            incarnation=task.incarnation,
-            cause=failure.kind,
-            reason=failure.reason,
-            step=failure.step,
-            code=failure.code,
-            opened_at=self.now,
-            closed_at=None,
-            told=(),
-            attempts=0,
-            next_at=self.now,
-            error="",
-            trace=msgspec.json.encode(failure.trace).decode() if failure.trace else None,
-        )
+        self.alert = build_task_alert(self.task, failure, self.now)
 
     def publish(self, kind: StatusKind, *, failure: TaskFailure | None = None, output: str | None = None) -> None:
         """Tell the submitter's reply queue, if it named one, in the same commit."""

@@ -12,7 +12,7 @@ import msgspec
 
 from .. import codec
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..policies import Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from ..policies import Breaker, Duration, Retry, StepPolicy, Supervision, check_type, seconds
 from .attempt import Attempt, Undo
 from .calls import CallValue
 from .declared import Declared, caller_scope, choose_name
@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 DEFAULT_RETRY = Retry()
 DEFAULT_SUPERVISION = Supervision()
+DEFAULT_BREAKER = Breaker()
 COMPLETE_WITHIN = 30.0
 MAX_IN_FLIGHT_MAX = 100_000
 
@@ -245,6 +246,26 @@ class Step(Declared, Generic[P, R]):
         return f"<step {self.name} of Agent {self.agent.name}: {limits}>"
 
 
+def compute_target(step: Step[Any, Any], arguments: str) -> str:
+    """Return the part of the Agent's service that a call concerns; empty if the Agent has no ``breaker_key``.
+
+    Raises: DefinitionError - ``breaker_key`` failed, or did not return an id.
+    """
+    key = step.agent.breaker_key
+    if key is None:
+        return ""
+    try:
+        target = key(*step.signature.arguments(arguments).values())
+    except Exception as error:
+        raise DefinitionError(
+            f"Agent {step.agent.name}: breaker_key failed for step {step.name}: {codec.error_text(error)}"
+        ) from error
+    try:
+        return codec.check_id(target, f"breaker_key of Agent {step.agent.name} for step {step.name}")
+    except InvalidInput as error:
+        raise DefinitionError(str(error)) from error
+
+
 class AsyncStep(Step[P, R]):
     """A step written as ``async def``."""
 
@@ -296,9 +317,19 @@ class Agent:
     Args:
         name: 1 to 255 characters.
         max_in_flight: attempts at once in one process.
+        breaker: when the service counts as down, for all processes; None: never.
+        breaker_key: for a service with parts that fail by themselves. It gets the arguments of the step and returns the name
+            of the part, as ``lambda order: order.bank``; each part has a breaker of its own.
     """
 
-    def __init__(self, name: str, *, max_in_flight: int = 10) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        max_in_flight: int = 10,
+        breaker: Breaker | None = DEFAULT_BREAKER,
+        breaker_key: Callable[..., str] | None = None,
+    ) -> None:
         try:
             self.name = codec.check_id(name, "name of an Agent")
         except InvalidInput as error:
@@ -312,6 +343,13 @@ class Agent:
                 f"Agent {name}: max_in_flight is {max_in_flight!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}"
             )
         self.max_in_flight = max_in_flight
+        self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
+        if breaker_key is not None and not callable(breaker_key):
+            raise DefinitionError(
+                f"Agent {name}: breaker_key is {breaker_key!r}; give a function of the step's arguments"
+            )
+        self.breaker_key = breaker_key
+        self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
 

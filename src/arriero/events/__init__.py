@@ -12,6 +12,7 @@ import msgspec
 
 from ..model import HistoryRow
 from .base import HistoryEvent, UnreadableEvent
+from .breaker import EventOfBreaker
 from .convoy import EventOfConvoy, EventOfTurn
 from .step import EventOfStep
 from .store import Erased, EventOfStore
@@ -22,6 +23,7 @@ __all__ = [
     "TYPES",
     "UNREADABLE_EVENT",
     "Event",
+    "EventOfBreaker",
     "EventOfConvoy",
     "EventOfPeople",
     "EventOfStep",
@@ -37,7 +39,7 @@ __all__ = [
     "read_events_to_show",
 ]
 
-Event = EventOfTask | EventOfPeople | EventOfStep | EventOfTurn | EventOfConvoy | EventOfStore
+Event = EventOfTask | EventOfPeople | EventOfStep | EventOfTurn | EventOfConvoy | EventOfStore | EventOfBreaker
 
 UNREADABLE_EVENT = "unreadable"  # in place of the events of a commit; no commit holds an event of that name
 

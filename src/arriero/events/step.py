@@ -114,7 +114,10 @@ class CompensationFailedEvent(_FailureRecorded, frozen=True, tag="compensation.f
 
 
 class RecoverApplied(HistoryEvent, frozen=True, tag="recover.applied"):
-    """An attempt failed. ``what``: ``retry``, ``cool_off`` or ``error``; ``failure``: a ``model.StepFailure`` as JSON."""
+    """An attempt failed. ``what``: ``retry``, ``cool_off`` or ``error``; ``failure``: a ``model.StepFailure`` as JSON.
+
+    ``is_charged`` False: it failed in an outage, so ``failure_count`` stays as it was.
+    """
 
     step: int
     what: str
@@ -123,6 +126,15 @@ class RecoverApplied(HistoryEvent, frozen=True, tag="recover.applied"):
     not_before: Instant
     in_doubt: bool
     failure: Raw
+    is_charged: bool = True
+
+
+class StepAttemptsReturned(HistoryEvent, frozen=True, tag="step.attempts_returned"):
+    """Failures of a step that an outage has burnt do not count any more. ``failure_count``: what is left."""
+
+    step: int
+    count: int
+    failure_count: int
 
 
 class StepExpired(HistoryEvent, frozen=True, tag="step.expired"):
@@ -208,6 +220,7 @@ EventOfStep = (
     | StepFailedEvent
     | CompensationFailedEvent
     | RecoverApplied
+    | StepAttemptsReturned
     | StepExpired
     | StepLost
     | StepWithdrawn

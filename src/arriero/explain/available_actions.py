@@ -7,7 +7,8 @@ import msgspec
 from ..commands import Operate
 from ..core.supervision import find_pivot, may_have_happened
 from ..core.undo import list_stuck_steps
-from ..core.verbs import find_verb_refusal, list_possible_verbs, list_steps_to_redo, may_edit_all
+from ..core.verb_preview import find_verb_refusal
+from ..core.verbs import list_possible_verbs, list_steps_to_redo, may_edit_all
 from ..model import (
     TASK_OPEN,
     UNDO_PREFIX,

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 from ..events import (
     UNREADABLE_EVENT,
     Event,
+    EventOfBreaker,
     EventOfConvoy,
     EventOfPeople,
     EventOfStep,
@@ -28,6 +29,7 @@ from ..events.step import (
     CompensationRecorded,
     RecoverApplied,
     StepAnswered,
+    StepAttemptsReturned,
     StepDispatched,
     StepEdited,
     StepExpired,
@@ -165,7 +167,7 @@ def _describe_event(timeline: Timeline, event: Event | UnreadableEvent) -> str:
             return _describe_people_event(event)
         if isinstance(event, EventOfTurn):
             return describe_turn(event)
-        if isinstance(event, EventOfConvoy | EventOfStore | UnreadableEvent):
+        if isinstance(event, EventOfConvoy | EventOfStore | EventOfBreaker | UnreadableEvent):
             return _show_as_it_is(event)
         assert_never(event)
     except (KeyError, ValueError, OverflowError, msgspec.ValidationError):
@@ -329,6 +331,8 @@ def _describe_step_event(timeline: Timeline, event: EventOfStep) -> str:
             return f"the Supervisor finds that {step} gave no answer in time"
         case RecoverApplied():
             return _describe_recovery(timeline, event)
+        case StepAttemptsReturned(count=count):
+            return f"{step}: {format_count(count, 'failed attempt')} of the outage {'is' if count == 1 else 'are'} not counted any more"
         case StepLost():
             return f"{step}: its attempt was lost with its process; it is in doubt, and costs no attempt"
         case StepWithdrawn(in_doubt=in_doubt):
@@ -416,4 +420,6 @@ def _describe_recovery(timeline: Timeline, event: RecoverApplied) -> str:
     attempt = "an attempt" if number is None else f"attempt {number}"
     doubt = ", and is in doubt" if event.in_doubt else ""
     decision = _DECISIONS[event.what].format(at=format_instant(event.not_before))
+    if not event.is_charged:
+        decision += "; its Agent's service is down, so the attempt is not counted"
     return f"{timeline.name_step(event.step)}: {attempt} failed{doubt} ({failure}); {decision}"

@@ -18,6 +18,8 @@ from ..store.committer import Committer
 from ..store.contract import Busy, StateStore, Unwritten
 from .attempt_registry import AttemptRegistry
 from .attempt_run import Around, AttemptRun, Recorder
+from .breakers import Breakers
+from .call_monitor import EndedCall
 from .ports import Ports
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
@@ -71,6 +73,7 @@ class AgentHost:
         self._runs: dict[asyncio.Task[None], AttemptRun] = {}  # that have not ended, also those that were dropped
         self.in_threads: set[AttemptRun] = set()  # whose function has not ended, also after their own end
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
+        self.breakers = Breakers(committer, store, ports.clock, actor)
 
     # --- life
     async def start(self) -> None:
@@ -129,8 +132,10 @@ class AgentHost:
         await self._exits.aclose()
 
     # --- room
-    def reserve(self, agent: str) -> bool:
+    def reserve(self, agent: str, target: str = "") -> bool:
         """Take a place of a local Agent for a new request. Returns False if the request must wait in the store."""
+        if self.breakers.is_barred(self._app, agent, target):
+            return False  # it is taken from the store, by whoever the breaker lets through
         hosted = self.agents.get(agent)
         if hosted is None or self._stopping or agent in self._backlog or self._used[agent] >= hosted.max_in_flight:
             self._backlog.add(agent)
@@ -144,7 +149,7 @@ class AgentHost:
         """Take places for new requests. Those without a local place wait in the store for any process."""
         placed: list[NewStep] = []
         for new in requests:
-            takes = new.kind is not StepKind.TIMER and self.reserve(new.agent)
+            takes = new.kind is not StepKind.TIMER and self.reserve(new.agent, new.target)
             placed.append(replace(new, take=True) if takes else new)
         return tuple(placed)
 
@@ -152,6 +157,15 @@ class AgentHost:
         """Free places that were reserved for requests that do not begin."""
         for agent in agents:
             self.give_back(agent)
+
+    def give_back_unused(self, reserved: Sequence[str], dispatches: Sequence[Dispatch]) -> None:
+        """Free those of the reserved places for which no attempt began. Their requests wait in the store."""
+        if len(reserved) == len(dispatches):
+            return
+        unused = Counter(reserved) - Counter(dispatch.step.agent for dispatch in dispatches)
+        self.give_back_all(unused.elements())
+        for agent in unused:
+            self.note_waiting(agent)
 
     def give_back(self, agent: str) -> None:
         """Free a place that was reserved, or whose attempt has ended."""
@@ -184,6 +198,7 @@ class AgentHost:
         free = [
             (name, self.agents[name].max_in_flight - self._used[name])
             for name in sorted(self._backlog & self.agents.keys())
+            if self.breakers.may_ask(self._app, name)
         ]
         room = tuple((name, min(places, self._settings.batch_max)) for name, places in free if places > 0)
         if self._stopping or not room or not self.is_trusted():
@@ -211,6 +226,7 @@ class AgentHost:
         if not isinstance(answer, Taken):
             self._unsure += room  # what was taken, if anything, is found by reconciling; until then its place is kept
             return
+        self.breakers.learn([name for name, _ in room], answer.breakers)
         dispatches = answer.dispatches
         got = Counter(dispatch.step.agent for dispatch in dispatches)
         for name, places in room:
@@ -284,6 +300,18 @@ class AgentHost:
         """The step whose attempt runs as this asyncio task, and the id of its task; None if there is none."""
         run = None if task is None else self._runs.get(task)
         return None if run is None else (run.dispatch.step, run.dispatch.task_id)
+
+    def note_call(
+        self, step: StepRow, call: EndedCall, *, retry_after: float | None = None, unavailable: bool = False
+    ) -> None:
+        """Count a call of a step that has ended. It may open the breaker of its Agent."""
+        agent = self.agents.get(step.agent)
+        if agent is not None and agent.breaker is not None:
+            self.breakers.note_call(agent, step, call, retry_after=retry_after, unavailable=unavailable)
+
+    def is_barred(self, step: StepRow) -> bool:
+        """Returns True if the breaker of a step's Agent is known not to be closed: no further try is made."""
+        return self.breakers.is_barred(step.app, step.agent, step.target)
 
     def definition(self, step: StepRow) -> Step[Any, Any] | None:
         """The code of a step; None when this process does not have it."""

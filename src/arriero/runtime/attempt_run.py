@@ -21,6 +21,7 @@ from ..model import Instant, StepFailure, StepKind, StepRow, UndoContext
 from ..store.contract import StateStore
 from ..traceback_frames import trace_exception
 from . import crash_points
+from .call_monitor import EndedCall
 from .ports import Ports, Timer
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
@@ -61,6 +62,10 @@ class Host(Protocol):
     in_threads: "set[AttemptRun]"
 
     def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
+    def note_call(
+        self, step: StepRow, call: EndedCall, *, retry_after: float | None = None, unavailable: bool = False
+    ) -> None: ...
+    def is_barred(self, step: StepRow) -> bool: ...
     def give_back(self, agent: str) -> None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
@@ -80,6 +85,7 @@ class AttemptRun:
         self._thread_answer: ThreadAnswer | None = None  # of the last try that ran in a thread
         self._task: asyncio.Task[None] | None = None  # from its first line on: it may be cancelled before
         self._number = 0  # of the try under way, or the last one
+        self._call_began: float | None = None  # when the try under way began, monotonic
         self._leaving: Timer | None = None
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
@@ -133,7 +139,9 @@ class AttemptRun:
         try:
             outcome = await self._run_tries()
         except asyncio.CancelledError:
-            pass  # past complete_by, or the process stops: there is no answer, whoever supervises decides
+            # Past complete_by, or the process stops: there is no answer, whoever supervises decides.
+            if self._call_began is not None and self._remaining_seconds() <= 0:
+                self._note_call("expired", StepFailure("expired", "no answer within its time"))
         except Exception:
             self._log_breakage()
         finally:
@@ -201,31 +209,53 @@ class AttemptRun:
             if not (self._may_send() or await self._may_send_later()):
                 return None
             self._number = number
+            retry_after, unavailable = None, False
+            self._call_began = self._clock.monotonic()
             try:
                 value = await (self._send(call) if crash_points.is_armed else call())
             except Permanent as error:
-                return self._decide_failure(_build_failure(error), in_doubt=unsure)
+                failure = _build_failure(error)
+                self._note_call("permanent", failure)
+                return self._decide_failure(failure, in_doubt=unsure)
             except Transient as error:
-                failure, retry_after = _build_failure(error), step_error_fields(error).retry_after
+                failure, fields = _build_failure(error), step_error_fields(error)
+                retry_after, unavailable = fields.retry_after, fields.unavailable
             except asyncio.CancelledError as error:
                 if self._task is None or self._task.cancelling():
                     raise
-                unsure, retry_after = True, None  # the step cancelled itself, nobody asked it to
+                unsure = True  # the step cancelled itself, nobody asked it to
                 failure = _build_failure(error)
             except (Exception, SystemExit) as error:  # a step that calls sys.exit must not take the process along
-                unsure, retry_after = True, None
+                unsure = True
                 failure = _build_failure(error)
             else:
+                self._note_call("succeeded")
                 return self._encode_success(value)
+            self._note_call(failure.cause, failure, retry_after=retry_after, unavailable=unavailable)
             delay, delay_max = retry.delay_seconds()
             wait = retry_delay(
                 number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._draw_jitter()
             )
             wait = max(wait, retry_after or 0.0)
-            if number == retry.tries or wait >= self._remaining_seconds():
+            is_last = number == retry.tries or self._step.canary is not None or self._host.is_barred(self._step)
+            if is_last or wait >= self._remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
         return None
+
+    def _note_call(
+        self,
+        end: str,
+        failure: StepFailure | None = None,
+        *,
+        retry_after: float | None = None,
+        unavailable: bool = False,
+    ) -> None:
+        """Count a call that has ended for the breaker of its Agent."""
+        assert self._call_began is not None
+        seconds, self._call_began = self._clock.monotonic() - self._call_began, None
+        call = EndedCall(end, seconds, "" if failure is None else failure.message)
+        self._host.note_call(self._step, call, retry_after=retry_after, unavailable=unavailable)
 
     def _may_send(self) -> bool:
         """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""

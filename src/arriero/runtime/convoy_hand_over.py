@@ -68,6 +68,7 @@ class ConvoyHandOver:
         if ahead is not None and answer.next is not None and answer.begun is not None:
             self._ahead = None
             if self._holder.begin(ahead, answer.next, answer.begun, key_since=key_since, behind=behind):
+                self._parts.agents.give_back_unused(_list_reserved(command), answer.begun)
                 return
             self._ahead = ahead
         self.give_up(command)
@@ -79,11 +80,16 @@ class ConvoyHandOver:
         if self._ahead is None:
             return
         self.close()
-        if command.hand_over is not None and command.hand_over.ahead is not None:
-            self._parts.agents.give_back_all(new.agent for new in command.hand_over.ahead.opened if new.take)
+        self._parts.agents.give_back_all(_list_reserved(command))
 
     def close(self) -> None:
         """Drop the speculative run."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
+
+
+def _list_reserved(command: Advance) -> list[str]:
+    """Agents whose places a command has reserved for the first requests of the next task."""
+    ahead = None if command.hand_over is None else command.hand_over.ahead
+    return [] if ahead is None else [new.agent for new in ahead.opened if new.take]

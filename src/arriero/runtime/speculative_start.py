@@ -75,6 +75,8 @@ class SpeculativeStarts:
         self.under_way -= 1
         begun = answer.begun if isinstance(answer, Submitted) and not self._is_abandoned else None
         if begun is not None and self._holder.begin(run, begun.task, begun.dispatches, left_at=left_at):
+            reserved = [new.agent for new in opened if new.take]
+            self._parts.agents.give_back_unused(reserved, begun.dispatches)
             return
         run.close()
         if isinstance(answer, StoreError) and not isinstance(answer, Unwritten | Busy):

@@ -5,7 +5,7 @@ At most one command of a task is on its way. Its answer, a report, a timer or a 
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 
@@ -166,7 +166,8 @@ class TaskDriver:
             first = agents.place(ending.planned[:1])
             return replace(move, ending=replace(ending, planned=first + ending.planned[1:]))
         if isinstance(ending, NextUndo):
-            return replace(move, ending=replace(ending, take=agents.reserve(self.run.steps[ending.step_no].agent)))
+            step = self.run.steps[ending.step_no]
+            return replace(move, ending=replace(ending, take=agents.reserve(step.agent, step.target)))
         return move
 
     def _advance(self, move: Move) -> Advance:
@@ -240,9 +241,8 @@ class TaskDriver:
             if isinstance(item, Reported):
                 parts.agents.registry.settle((item.step_no, item.fence))
         reserved = self._list_reserved_agents(command)
-        if len(reserved) != len(answer.dispatches):  # the task was held for opening too many steps
-            unused = Counter(reserved) - Counter(dispatch.step.agent for dispatch in answer.dispatches)
-            parts.agents.give_back_all(unused.elements())
+        # A breaker let none through, or the task was held for opening too many steps.
+        parts.agents.give_back_unused(reserved, answer.dispatches)
         run.is_ahead_of_record = False
         run.task = answer.task
         for step in answer.steps:

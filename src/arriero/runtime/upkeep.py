@@ -1,7 +1,7 @@
 """Periodic cleanup of a store by the leader: it removes statuses that nobody acknowledged for too long.
 
-It also finishes the work of a submitter that died: it releases the tasks of an opened ledger and removes those of a refused
-one.
+It also closes breakers whose ramp is over, and finishes the work of a submitter that died: it releases the tasks of an opened
+ledger and removes those of a refused one.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ LEDGER_SECONDS = 1.0
 AGAIN_SECONDS = (
     10.0  # after a duty failed: a table that somebody keeps locked must not cost the other duties their time
 )
+BREAKER_SECONDS = 1.0  # until a service that is well again, and gets no calls, counts as well
 LOOK_SECONDS = 0.25  # between looks whether something is due
 UNREADABLE_SECONDS = 5.0  # between looks at what could not be read: a person who fixes it soon sees that it goes on
 LEDGERS = 20  # that one pass goes on with
@@ -46,6 +47,7 @@ class Upkeep:
             self._look_at_convoys: 0.0,
             self._drop_statuses: 0.0,
             self._look_at_unreadable: 0.0,
+            self._close_breakers: 0.0,
         }
         self._guards = {
             duty: LoopGuard(Loop.UPKEEP, ports.clock.monotonic, unanswered="the store's upkeep could not be done: %s")
@@ -76,6 +78,10 @@ class Upkeep:
         if count := await self._store.look_at_unreadable():
             logger.info("%d tasks that could not be read can be read again", count)
         return UNREADABLE_SECONDS
+
+    async def _close_breakers(self) -> float:
+        await self._store.close_recovered_breakers(ACTOR)
+        return BREAKER_SECONDS
 
     async def _drop_statuses(self) -> float:
         dropped = await self._store.drop_statuses(later(self._store.now(), -self._keep_seconds), BATCH)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from ..breakers import BreakerRow
 from ..model import ConvoyRow, EditRow, LateAnswerRow, StepRow, TailRow, TaskRow
 
 TASK = TaskRow.__struct_fields__
@@ -10,6 +11,7 @@ CONVOY = ConvoyRow.__struct_fields__
 TAIL = TailRow.__struct_fields__
 EDIT = EditRow.__struct_fields__
 LATE_ANSWER = LateAnswerRow.__struct_fields__
+BREAKER = BreakerRow.__struct_fields__
 STATUS = ("queue", "task_no", "number", "incarnation", "kind", "at", "data")
 ALERT = (
     "task_no",
@@ -44,11 +46,11 @@ TASK_REWRITES = (
 )  # fmt: skip
 STEP_CHANGES = (
     "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",
-    "complete_by", "wait_by", "result", "failure", "result_number", "delivered_at", "finished_at",
+    "complete_by", "wait_by", "result", "failure", "result_number", "delivered_at", "finished_at", "canary", "charged_at",
 )  # fmt: skip
 STEP_REWRITES = (
     *STEP_CHANGES, "agent", "arguments", "asked", "policy", "idempotency_key", "pivot", "effect_free", "compensation",
-    "app",
+    "app", "target",
 )  # fmt: skip
 # Of these: what a command may change that leaves a task where it stands, so that no index on that is touched.
 TASK_COUNTS = (

@@ -29,6 +29,7 @@ from ..model import (
     TaskState,
 )
 from .attempts import AttemptStore
+from .breaker_contract import BreakerStore
 from .ledger_contract import LedgerStore
 
 SUPERVISOR_LEASE = "supervisor"
@@ -344,7 +345,7 @@ class UpkeepStore(Protocol):
         ...
 
 
-class StateStore(ProcessStore, UpkeepStore, LedgerStore, AttemptStore, Protocol):
+class StateStore(ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerStore, Protocol):
     """A state store."""
 
     url: str

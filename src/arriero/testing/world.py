@@ -15,6 +15,7 @@ from ..client.app import App
 from ..client.assembly import run_node
 from ..client.task_view import waiting_for
 from ..config import Configuration
+from ..core.breaker import compute_next_look
 from ..declare.attempt import Attempt, as_datetime
 from ..declare.steps import Step
 from ..errors import ArrieroError, Permanent
@@ -225,6 +226,7 @@ class World:
                 elif step.state is StepState.RUNNING:
                     instants.append(step.complete_by)
         instants += [convoy.look_at for convoy in self._store.convoys.values()]
+        instants += [compute_next_look(breaker, now) for breaker in self._store.breaker_rows.values()]
         wanted = [at for at in instants if at is not None and (at > now or not after_now)]
         store_next = None if not wanted else START_SECONDS + (min(wanted) - START) / 1_000_000
         both = [at for at in (store_next, self._virtual.next_timer()) if at is not None]

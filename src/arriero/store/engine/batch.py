@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from ...breakers import BreakerRow
 from ...commands import (
     Advance,
     Answer,
@@ -22,12 +23,13 @@ from ...commands import (
 )
 from ...core import transitions, verbs
 from ...core.app_assignment import assign_app
-from ...core.changes import Change, ConvoyChange, Refused, Rows
+from ...core.changes import BreakerChange, Change, ConvoyChange, Refused, Rows
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
 from ...core.supervision import read_step_policy
 from ...errors import UnreadableRow
 from ...events import Event, encode_events
+from ...events.breaker import BreakerClosed
 from ...history_chain import link_hash
 from ...model import AlertRow, ConvoyRow, EditRow, Instant, LateAnswerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from ..contract import SUPERVISOR_LEASE
@@ -99,6 +101,18 @@ class Table(Rows, Protocol):
 
     def set_apart(self, error: UnreadableRow) -> None:
         """Leave the task or convoy of an unreadable row alone for a while, and tell a person."""
+        ...
+
+    def put_breaker(self, breaker: BreakerRow) -> None:
+        """Keep the row of a breaker that this transaction has locked."""
+        ...
+
+    def add_breaker(self, breaker: BreakerRow) -> None:
+        """Keep a new breaker's row, unless there is one under its name."""
+        ...
+
+    def close_breaker_alert(self, breaker: BreakerRow, at: Instant) -> None:
+        """Close the open alert of a breaker: every sink is to be told anew."""
         ...
 
     def store_head(self) -> tuple[int, str]:
@@ -225,8 +239,19 @@ class Batch:
         if change.late_answer is not None:
             self._table.add_late_answer(msgspec.structs.replace(change.late_answer, link=link))
         self._table.add_history(task.task_no, task.task_id, link, self.now, actor, events, head)
+        for breaker in change.breakers:
+            self.write_breaker(breaker, actor)
         if change.convoy is not None:
             self._write_convoy(change.convoy, actor)
+
+    def write_breaker(self, change: BreakerChange, actor: str) -> None:
+        """Keep a breaker's row, tell of it in the store's own history, and open or close its alert."""
+        self._table.put_breaker(change.row)
+        self.note(STORE_STREAM, actor, change.events)
+        if change.alert is not None:
+            self._table.add_alert(change.alert)
+        if any(isinstance(event, BreakerClosed) for event in change.events):
+            self._table.close_breaker_alert(change.row, self.now)
 
     def _write_convoy(self, change: ConvoyChange, actor: str) -> None:
         for follow in change.follows:

@@ -6,14 +6,30 @@ from typing import Protocol
 
 import msgspec
 
-from ...commands import Answer, AnyCommand, Claim, Claimed, Dispatch, Refusal, Submit, Submitted, Take, Taken
+from ...breakers import BreakerRow
+from ...commands import (
+    Answer,
+    AnyCommand,
+    Claim,
+    Claimed,
+    Dispatch,
+    OperateAgent,
+    Refusal,
+    Submit,
+    Submitted,
+    Take,
+    Taken,
+    TripBreaker,
+)
 from ...core import transitions
+from ...core.attempts import NOTHING_BARRED, Barred, list_barred
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
 from ...errors import ArrieroError
 from ...model import ConvoyRow, Loaded, StepRow, TailRow, TaskRow
 from ..contract import Busy
+from .agents import change_breaker
 from .batch import Batch, Table, complete_within
 from .convoys import LOOKS_MAX, PlacementRows, find_spot
 from .ledgers import refuse_reserved
@@ -42,10 +58,12 @@ class CommandRows(Table, Protocol):
         """
         ...
 
-    def lock_takeable(self, command: Take, agent: str, probation: int | None, limit: int) -> Sequence[StepRow]:
+    def lock_takeable(
+        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+    ) -> Sequence[StepRow]:
         """Due requests for an Agent, in their order; as in ``lock_claimable``.
 
-        ``probation``: of tasks on probation only this one's; None: of any.
+        ``probation``: of tasks on probation only this one's; None: of any. ``barred``: is left out.
         """
         ...
 
@@ -65,6 +83,8 @@ def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroErr
     match command:
         case Claim() | Take() if rows.process_was_retired(command.process_no):
             return Claimed(()) if isinstance(command, Claim) else Taken(())
+        case TripBreaker() | OperateAgent():
+            return change_breaker(command, rows)
         case Claim():
             return _claim(command, rows)
         case Take():
@@ -109,11 +129,14 @@ def _look(convoy: ConvoyRow, actor: str, rows: CommandRows) -> None:
 
 def _take(command: Take, rows: CommandRows) -> Taken:
     dispatches: list[Dispatch] = []
+    breakers: list[BreakerRow] = []
     probation = command.probation
     for agent, room in command.room:
         left = room
+        turned_away = NOTHING_BARRED
         while left > 0:
-            asked, found = left, rows.lock_takeable(command, agent, probation, left)
+            barred = list_barred(rows.breakers(agent), rows.read_clock()).joined_with(turned_away)
+            asked, found = left, rows.lock_takeable(command, agent, probation, left, barred)
             for step in found:
                 task = rows.task(step.task_no)
                 assert task is not None
@@ -122,13 +145,17 @@ def _take(command: Take, rows: CommandRows) -> Taken:
                         continue
                     probation = task.task_no  # of those on probation this one alone
                 work = Batch(rows, rows.read_clock())
-                change = transitions.take(task, step, command.process_no, work.now, complete_within(step))
+                change = transitions.take(task, step, command.process_no, work.now, complete_within(step), rows)
+                if change is None:
+                    turned_away = turned_away.with_request(step)
+                    continue
                 work.write(change, command.actor)
                 dispatches += change.dispatches
                 left -= 1
             if len(found) < asked:
                 break  # as in ``_claim``
-    return Taken(tuple(dispatches))
+        breakers += rows.breakers(agent)
+    return Taken(tuple(dispatches), tuple(breakers))
 
 
 def submit_task(command: Submit, rows: SubmissionRows, store_id: str | None) -> Submitted | Refusal:

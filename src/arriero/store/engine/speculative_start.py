@@ -4,14 +4,14 @@ from typing import Protocol
 
 from ...commands import Begun, Submit, Submitted
 from ...core import transitions
-from ...core.changes import Change
+from ...core.changes import BreakerRows, Change
 from ...core.placement import Spot
 from ...core.speculative_start import may_start, start_task
 from ...model import Instant, Loaded
 
 
-class ProcessLookup(Protocol):
-    """Looks up the process that asks."""
+class ProcessLookup(BreakerRows, Protocol):
+    """Looks up the process that asks, and the breakers of its Agents."""
 
     def process_is_retired(self, process_no: int) -> bool: ...
 
@@ -31,7 +31,7 @@ def build_new_rows(
         return change
     if processes.process_is_retired(start.process_no):
         return change
-    return start_task(change, start, now, store_id)
+    return start_task(change, start, processes, now, store_id)
 
 
 def build_answer(change: Change, command: Submit) -> Submitted:

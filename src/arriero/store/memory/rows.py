@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ...commands import Claim, Submit, Take
 from ...core.apps import may_run
+from ...core.attempts import Barred
 from ...core.lease import is_on_probation
 from ...core.placement import build_first_convoy, build_first_tail
 from ...epoch import compute_first_number
@@ -93,7 +94,9 @@ class MemoryDue(MemoryConvoys):
         first = sorted(due, key=lambda t: (-t.priority, t.not_before, t.task_no))
         return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._apart.can_read_task)
 
-    def lock_takeable(self, command: Take, agent: str, probation: int | None, limit: int) -> list[StepRow]:
+    def lock_takeable(
+        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+    ) -> list[StepRow]:
         known, now = set(command.names), self.now()
         due = [
             s
@@ -102,6 +105,7 @@ class MemoryDue(MemoryConvoys):
             if s.not_before is not None and s.not_before <= now and may_run(command.app, s.app)
             if s.app != NOT_SAID or may_run(command.app, self.tasks[s.task_no].app)
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
+            if not barred.holds(s)
         ]
         first = sorted(due, key=lambda s: (-s.priority, s.app != NOT_SAID, s.not_before, s.step_no))
         return _take_readable(limit, first, lambda step: self._apart.can_read(partial(self._refuse_unreadable, step)))

@@ -33,6 +33,7 @@ from ...model import (
     Turn,
 )
 from ..contract import ANY_TASK, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey, TaskFilter, fold_text
+from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
 from ..engine.ledgers import LedgerEngine
@@ -260,6 +261,7 @@ class MemoryStore(
     ReadingEngine["MemoryStore"],
     UpkeepEngine["MemoryStore"],
     LedgerEngine["MemoryStore"],
+    BreakerEngine["MemoryStore"],
 ):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 

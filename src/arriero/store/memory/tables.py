@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ...breakers import BreakerRow
+from ...core.alert_rows import BREAKER_CAUSE
+from ...core.breaker import is_remembered
 from ...core.convoys import Gone, NextUnreadable
 from ...epoch import FIRST
 from ...errors import UnreadableRow
@@ -55,6 +58,7 @@ class MemoryTables:
         self.tails: dict[int, TailRow] = {}
         self.ledgers: dict[int, LedgerRow] = {}
         self.aside: dict[tuple[int, int], str] = {}
+        self.breaker_rows: dict[tuple[str, str, str], BreakerRow] = {}  # by App, Agent, target
         self.epoch = FIRST
         self.nobody_frees_until = Instant(0)
         self.last_renewed_at: Instant | None = None
@@ -143,6 +147,21 @@ class MemoryTasks(MemoryTables):
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return tuple(sorted(self.steps[task_no].values(), key=lambda s: s.ordinal))
 
+    def breakers(self, agent: str) -> list[BreakerRow]:
+        found = sorted(key for key in self.breaker_rows if key[1] == agent)
+        return [row for key in found if is_remembered(row := self.breaker_rows[key], self.now())]
+
+    def select_all_breakers(self) -> list[BreakerRow]:
+        return [self.breaker_rows[key] for key in sorted(self.breaker_rows, key=lambda key: (key[1], key[0], key[2]))]
+
+    def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
+        return self.breaker_rows.get((app, agent, target))
+
+    def put_breaker(self, breaker: BreakerRow) -> None:
+        self._put(self.breaker_rows, (breaker.app, breaker.agent, breaker.target), breaker)
+
+    add_breaker = put_breaker
+
     def put_task(self, task: TaskRow, *, rewrites: bool = False) -> None:
         self._put(self.tasks, task.task_no, task)
 
@@ -195,9 +214,18 @@ class MemoryTasks(MemoryTables):
     def close_alert(self, task_no: int, at: Instant, *, causes: tuple[str, ...] = ()) -> None:
         """``causes``: only such alerts; none given: all that are open."""
         for alert in list(self.alert_rows.values()):
-            if alert.task_no == task_no and alert.closed_at is None and (not causes or alert.cause in causes):
-                closed = replace(alert, closed_at=at, told=(), attempts=alert.attempts + 1, next_at=at)
-                self._put(self.alert_rows, alert.no, closed)
+            if alert.task_no == task_no and (not causes or alert.cause in causes):
+                self._close(alert, at)
+
+    def close_breaker_alert(self, breaker: BreakerRow, at: Instant) -> None:
+        for alert in list(self.alert_rows.values()):
+            if (alert.cause, alert.step, alert.code) == (BREAKER_CAUSE, breaker.label, breaker.app):
+                self._close(alert, at)
+
+    def _close(self, alert: AlertRow, at: Instant) -> None:
+        if alert.closed_at is None:
+            closed = replace(alert, closed_at=at, told=(), attempts=alert.attempts + 1, next_at=at)
+            self._put(self.alert_rows, alert.no, closed)
 
 
 class MemoryConvoys(MemoryTasks):

@@ -48,19 +48,22 @@ class Named(msgspec.Struct):
     processes: set[int]
     convoys: set[int]  # of tasks that may end
     convoys_of: set[int]  # tasks whose convoys may change, whichever those are
+    agents: set[str]  # whose attempts may begin
     by_term: bool = False  # whether a leader speaks
     claims: bool = False
 
 
 def collect_named(batch: Iterable[AnyCommand]) -> Named:
     """See ``Named``. What is forgotten here is read later, one row at a time."""
-    named = Named(set(), set(), set(), set(), set(), set(), set())
+    named = Named(set(), set(), set(), set(), set(), set(), set(), set())
     for command in batch:
         named.by_term = named.by_term or getattr(command, "term", None) is not None
         match command:
             case Claim(process_no=process_no) | Take(process_no=process_no):
                 named.processes.add(process_no)
                 named.claims = named.claims or isinstance(command, Claim)
+                if isinstance(command, Take):
+                    named.agents.update(agent for agent, _ in command.room)
             case Advance():
                 _name_advance(command, named)
             case Report(report=Reported(step_no=step_no)) | Recover(step_no=step_no):
@@ -95,6 +98,7 @@ def _name_advance(command: Advance, named: Named) -> None:
     named.tasks.add(command.task_no)
     named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired))
     named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
+    named.agents.update(new.agent for new in command.opened if new.take)
     if isinstance(command.ending, NextUndo):
         named.steps.add(command.ending.step_no)
     elif not isinstance(command.ending, Keep | PutDown | Process):  # at its end hardly any task has a step open
@@ -136,6 +140,8 @@ class Applying:
         open_of = sorted(named.open_of - named.all_of)
         of_open = ask("select_open_steps", {"task_nos": open_of}) if open_of else None
         of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
+        agents = sorted(named.agents)
+        of_breakers = self._tables.ask_breakers_of(agents) if agents else None
         term = ask("select_term", {"name": SUPERVISOR_LEASE}) if named.by_term else None
         self._transaction.arrive()
         if not clock.rowcount:
@@ -144,6 +150,8 @@ class Applying:
             self._tables.keep_process(number, process.fetchone())
         self._term_is_held = term is not None and not self._keep_term(term.fetchone())
         self._tables.keep_clock(clock)
+        if of_breakers is not None:
+            self._tables.keep_breakers(agents, of_breakers.fetchall())
         self._keep_convoys(named, of_convoys)
         ours = [] if locked is None else locked.fetchall()
         self._tables.keep_tasks(ours)

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from ...commands import Claim, Take
 from ...core.apps import apps_run_by
+from ...core.attempts import Barred
 from ...core.lease import PROBATION_FROM
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, Loaded, StepRow
@@ -65,9 +66,13 @@ class PostgresDueRows(PostgresConvoyRows):
         self.steps_read((task.task_no,))
         return Loaded(task, text, self.steps_of(task.task_no), convoy)
 
-    def lock_takeable(self, command: Take, agent: str, probation: int | None, limit: int) -> list[StepRow]:
+    def lock_takeable(
+        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+    ) -> list[StepRow]:
         asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
         asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
+        asked["barred_apps"] = sorted(barred.apps)
+        asked["barred_targets"] = sorted(f"{app}\x1f{target}" for app, target in barred.targets)
         return self._readable_of("select_takeable", asked, limit, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:

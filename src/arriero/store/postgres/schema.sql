@@ -150,7 +150,10 @@ CREATE TABLE {schema}.step (
     opened_at bigint NOT NULL,
     finished_at bigint,
     asked text,                     -- what the code asks with, where a person had other arguments sent
-    app text NOT NULL DEFAULT ''    -- as of its task
+    app text NOT NULL DEFAULT '',   -- as of its task
+    target text NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
+    canary bigint,                  -- the fence of the breaker that lets this attempt through
+    charged_at text                 -- JSON array: when its last counted failures were
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 
@@ -323,6 +326,32 @@ CREATE TABLE {schema}.app_workflow (
     policy text NOT NULL,
     complete_within double precision,
     PRIMARY KEY (name, app)
+);
+
+-- Circuit breakers of Agents that were opened or paused at least once.
+CREATE TABLE {schema}.breaker (
+    app text NOT NULL,
+    agent text NOT NULL,            -- the name of the Agent
+    target text NOT NULL,           -- the part of its service; empty: all of it
+    state text NOT NULL,            -- closed, open, half_open
+    fence bigint NOT NULL,          -- grows with each change of state and each wave of canaries
+    policy text NOT NULL,           -- the Breaker of the process that opened it, as JSON text
+    changed_at bigint NOT NULL,
+    opened_at bigint,               -- when the last outage began
+    failing_since bigint,           -- start of the window whose failures opened it
+    closed_at bigint,               -- when the last outage ended
+    probe_at bigint,                -- when the next canary may go; null: only a person closes it
+    ramp_from bigint,               -- when the first canary succeeded
+    wave bigint NOT NULL,           -- canaries that may go under this fence
+    granted bigint NOT NULL,        -- canaries of this wave
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    reason text NOT NULL,
+    opened_by text NOT NULL,        -- a person; empty: it opened by itself
+    paused_at bigint,               -- since when a person keeps the Agent from taking anything
+    paused_by text NOT NULL,
+    pause_reason text NOT NULL,
+    PRIMARY KEY (app, agent, target)
 );
 
 CREATE TABLE {schema}.migration (

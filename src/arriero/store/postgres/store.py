@@ -21,6 +21,7 @@ from ..contract import (
     Unwritten,
 )
 from ..engine import ledgers
+from ..engine.agents import BreakerEngine
 from ..engine.batch import STORE_STREAM, Batch
 from ..engine.ledgers import LedgerEngine
 from ..engine.processes import ProcessEngine
@@ -55,6 +56,7 @@ class PostgresStore(
     SqlReading[PostgresRows],
     ProcessEngine[PostgresRows],
     ReadingEngine[PostgresRows],
+    BreakerEngine[PostgresRows],
     UpkeepEngine[PostgresRows],
     LedgerEngine[PostgresLedgerRows],
 ):

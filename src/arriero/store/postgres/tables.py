@@ -25,7 +25,7 @@ from ...model import (
 )
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
-from ..sql.rows import SqlRows
+from ..sql.breakers import SqlBreakerRows
 from . import columns
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -49,13 +49,14 @@ INSERT_LATE_ANSWERS = columns.insert_rows("late_answer", columns.LATE_ANSWER, su
 INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
-class PostgresWrittenRows(SqlRows):
+class PostgresWrittenRows(SqlBreakerRows):
     """Rows that one transaction has read, and those that it writes at its end, many at once."""
 
     task_as_is = staticmethod(task_as_is)
     step_as_is = staticmethod(step_as_is)
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
+        super().__init__()
         self.transaction = transaction
         self._context = context
         self._apart = context.apart
@@ -95,6 +96,9 @@ class PostgresWrittenRows(SqlRows):
 
     def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> PendingAnswer:
         return self.transaction.ask(name, parameters)
+
+    def read_recent_clock(self) -> Instant:
+        return self._context.now()
 
     def arrive(self) -> None:
         self.transaction.arrive()

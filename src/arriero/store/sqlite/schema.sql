@@ -149,7 +149,10 @@ CREATE TABLE arriero_step (
     opened_at INTEGER NOT NULL,
     finished_at INTEGER,
     asked TEXT,                     -- what the code asks with, where a person had other arguments sent
-    app TEXT NOT NULL DEFAULT ''    -- as of its task
+    app TEXT NOT NULL DEFAULT '',   -- as of its task
+    target TEXT NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
+    canary INTEGER,                 -- the fence of the breaker that lets this attempt through
+    charged_at TEXT                 -- JSON array: when its last counted failures were
 );
 
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)
@@ -285,6 +288,32 @@ CREATE TABLE arriero_ledger_aside (
     line INTEGER NOT NULL,
     reason TEXT NOT NULL,
     PRIMARY KEY (ledger_no, line)
+) WITHOUT ROWID;
+
+-- Circuit breakers of Agents that were opened or paused at least once.
+CREATE TABLE arriero_breaker (
+    app TEXT NOT NULL,
+    agent TEXT NOT NULL,            -- the name of the Agent
+    target TEXT NOT NULL,           -- the part of its service; empty: all of it
+    state TEXT NOT NULL,            -- closed, open, half_open
+    fence INTEGER NOT NULL,         -- grows with each change of state and each wave of canaries
+    policy TEXT NOT NULL,           -- the Breaker of the process that opened it, as JSON text
+    changed_at INTEGER NOT NULL,
+    opened_at INTEGER,              -- when the last outage began
+    failing_since INTEGER,          -- start of the window whose failures opened it
+    closed_at INTEGER,              -- when the last outage ended
+    probe_at INTEGER,               -- when the next canary may go; null: only a person closes it
+    ramp_from INTEGER,              -- when the first canary succeeded
+    wave INTEGER NOT NULL,          -- canaries that may go under this fence
+    granted INTEGER NOT NULL,       -- canaries of this wave
+    succeeded INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    opened_by TEXT NOT NULL,        -- a person; empty: it opened by itself
+    paused_at INTEGER,              -- since when a person keeps the Agent from taking anything
+    paused_by TEXT NOT NULL,
+    pause_reason TEXT NOT NULL,
+    PRIMARY KEY (app, agent, target)
 ) WITHOUT ROWID;
 
 CREATE TABLE arriero_migration (

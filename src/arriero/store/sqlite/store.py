@@ -17,6 +17,7 @@ from ...epoch import describe_epoch_refusal
 from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import Instant, LedgerRow
 from ..contract import Purge, Purged, PurgedNamed
+from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import list_ending_turns
 from ..engine.ledgers import LedgerEngine
@@ -50,6 +51,7 @@ class SqliteStore(
     SqliteReading,
     ProcessEngine[SqliteRows],
     ReadingEngine[SqliteRows],
+    BreakerEngine[SqliteRows],
     UpkeepEngine[SqliteRows],
     LedgerEngine[SqliteRows],
 ):

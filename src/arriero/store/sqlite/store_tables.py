@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ...commands import Claim, Submit, Take
 from ...core.apps import apps_run_by
+from ...core.attempts import Barred
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
 from ...epoch import FIRST, compute_first_number
@@ -73,12 +74,17 @@ class SqliteDueRows(SqliteConvoyRows):
         except UnreadableRow as error:
             raise of_task(error, task.task_no) from error
 
-    def lock_takeable(self, command: Take, agent: str, probation: int | None, limit: int) -> list[StepRow]:
+    def lock_takeable(
+        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+    ) -> list[StepRow]:
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
         asked |= {"agent": agent, "own": command.app, "names": _json(command.names).decode()}
         found: list[StepRow] = []
         for priority, app in product(PRIORITIES, apps_run_by(command.app)):
-            asked |= {"priority": priority, "app": app, "limit": limit - len(found)}
+            if app in barred.apps:
+                continue
+            targets = sorted(target for of_app, target in barred.targets if of_app == app)
+            asked |= {"priority": priority, "app": app, "limit": limit - len(found), "barred": _json(targets).decode()}
             found += self._readable("select_takeable", asked, self._takeable)
             if len(found) >= limit:
                 break

@@ -28,7 +28,7 @@ from ...model import (
 from .. import columns
 from ..quarantine import SetApart
 from ..readable import refuse_unreadable_task, without_body
-from ..sql.rows import SqlRows
+from ..sql.breakers import SqlBreakerRows
 from ..statement_files import load_statements
 from .columns import Statement, in_statements, insert_rows, sender, update_rows
 from .row_cache import Remembered
@@ -88,7 +88,7 @@ class Executes(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
 
 
-class SqliteWrittenRows(SqlRows):
+class SqliteWrittenRows(SqlBreakerRows):
     """Rows that one transaction of a connection writes at its end, many at once.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
@@ -101,6 +101,7 @@ class SqliteWrittenRows(SqlRows):
         remembered: Remembered | None = None,
         apart: SetApart | None = None,
     ) -> None:
+        super().__init__()
         self.connection = connection
         self._clock = clock
         self._now: Instant | None = None
@@ -136,6 +137,15 @@ class SqliteWrittenRows(SqlRows):
         """Lists travel as JSON arrays."""
         given = {} if parameters is None else parameters
         return self._run(name, {key: _json(v).decode() if type(v) is list else v for key, v in given.items()})
+
+    def ask_breakers(self, name: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
+        if name == "add_breaker":
+            name = "put_breaker"  # the write lock is ours, so nobody else can add one
+        given = {key: _json(value).decode() if type(value) is list else value for key, value in parameters.items()}
+        return self.connection.execute(query(name), given)
+
+    def read_recent_clock(self) -> Instant:
+        return self.read_clock()
 
     def arrive(self) -> None:
         """Every answer is here at once."""

@@ -590,3 +590,34 @@ BEGIN
     END LOOP;
 END
 $rights$;
+
+-- Of a step: what its Agent's breaker is asked by, and what is given back after an outage.
+ALTER TABLE {schema}.step ADD COLUMN target text NOT NULL DEFAULT '';
+ALTER TABLE {schema}.step ADD COLUMN canary bigint;
+ALTER TABLE {schema}.step ADD COLUMN charged_at text;
+
+-- Circuit breakers of Agents that were opened or paused at least once.
+CREATE TABLE {schema}.breaker (
+    app text NOT NULL,
+    agent text NOT NULL,            -- the name of the Agent
+    target text NOT NULL,           -- the part of its service; empty: all of it
+    state text NOT NULL,            -- closed, open, half_open
+    fence bigint NOT NULL,          -- grows with each change of state and each wave of canaries
+    policy text NOT NULL,           -- the Breaker of the process that opened it, as JSON text
+    changed_at bigint NOT NULL,
+    opened_at bigint,               -- when the last outage began
+    failing_since bigint,           -- start of the window whose failures opened it
+    closed_at bigint,               -- when the last outage ended
+    probe_at bigint,                -- when the next canary may go; null: only a person closes it
+    ramp_from bigint,               -- when the first canary succeeded
+    wave bigint NOT NULL,           -- canaries that may go under this fence
+    granted bigint NOT NULL,        -- canaries of this wave
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    reason text NOT NULL,
+    opened_by text NOT NULL,        -- a person; empty: it opened by itself
+    paused_at bigint,               -- since when a person keeps the Agent from taking anything
+    paused_by text NOT NULL,
+    pause_reason text NOT NULL,
+    PRIMARY KEY (app, agent, target)
+);

@@ -39,16 +39,16 @@ WITH due AS (
       FROM due WHERE alert.no = due.no
     RETURNING alert.*, due.was_due_at
 )
-SELECT taken.no, taken.task_no, task.task_id, task.workflow, taken.incarnation, cause, reason, step, code, opened_at, closed_at,
+SELECT taken.no, taken.task_no, coalesce(task.task_id, ''), coalesce(task.workflow, ''), taken.incarnation, cause, reason, step, code, opened_at, closed_at,
        told, attempts, next_at, error, trace
-  FROM (SELECT * FROM taken) AS taken JOIN {schema}.task AS task ON task.task_no = taken.task_no
+  FROM (SELECT * FROM taken) AS taken LEFT JOIN {schema}.task AS task ON task.task_no = taken.task_no
  ORDER BY was_due_at, taken.no
 
 -- select_alerts: alerts in the order in which they were opened.
 -- Params: after (no), open_only, limit.
-SELECT no, alert.task_no, task_id, workflow, alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
+SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
        attempts, alert.next_at, error, trace
-  FROM {schema}.alert AS alert JOIN {schema}.task AS task ON task.task_no = alert.task_no
+  FROM {schema}.alert AS alert LEFT JOIN {schema}.task AS task ON task.task_no = alert.task_no
  WHERE no > %(after)s AND (NOT %(open_only)s OR closed_at IS NULL)
  ORDER BY no
  LIMIT %(limit)s
@@ -71,3 +71,8 @@ SELECT task_no FROM {schema}.alert
  WHERE cause = 'unreadable' AND closed_at IS NULL
  ORDER BY task_no
  LIMIT %(limit)s
+
+-- close_breaker_alert: a breaker was closed: every sink must hear of its alert again.
+-- Params: step (the Agent with its target), code (the App).
+UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
+ WHERE task_no = 0 AND cause = 'breaker' AND step = %(step)s AND code = %(code)s AND closed_at IS NULL

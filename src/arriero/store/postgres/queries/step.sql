@@ -28,7 +28,8 @@ SELECT step_no, agent FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigin
 -- its old version would be found. A request without an App comes from a process of an older release; it belongs to its
 -- task's App.
 -- Params: app (null: only requests without one), names (steps with code here), probation_from, probation (steps of tasks on
--- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are not read).
+-- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are not read),
+-- barred_apps, barred_targets (App, unit separator, target): what breakers let nothing through to.
 SELECT {s.step}, {s.t.task}
   FROM (VALUES (9, ''), (9, %(app)s::text), (8, ''), (8, %(app)s), (7, ''), (7, %(app)s), (6, ''), (6, %(app)s),
                (5, ''), (5, %(app)s), (4, ''), (4, %(app)s), (3, ''), (3, %(app)s), (2, ''), (2, %(app)s),
@@ -41,6 +42,8 @@ SELECT {s.step}, {s.t.task}
                    AND (step.app <> '' OR task.app = '' OR task.app = %(app)s)
                    AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
                    AND NOT step.task_no = ANY(%(apart)s::bigint[])
+                   AND NOT step.app = ANY(%(barred_apps)s::text[])
+                   AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
                  ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
                  LIMIT %(limit)s
                    FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s

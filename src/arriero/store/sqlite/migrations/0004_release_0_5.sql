@@ -56,3 +56,34 @@ BEGIN
     DELETE FROM arriero_edit WHERE task_no = OLD.task_no;
     DELETE FROM arriero_late_answer WHERE task_no = OLD.task_no;
 END;
+
+-- Of a step: what its Agent's breaker is asked by, and what is given back after an outage.
+ALTER TABLE arriero_step ADD COLUMN target TEXT NOT NULL DEFAULT '';
+ALTER TABLE arriero_step ADD COLUMN canary INTEGER;
+ALTER TABLE arriero_step ADD COLUMN charged_at TEXT;
+
+-- Circuit breakers of Agents that were opened or paused at least once.
+CREATE TABLE arriero_breaker (
+    app TEXT NOT NULL,
+    agent TEXT NOT NULL,            -- the name of the Agent
+    target TEXT NOT NULL,           -- the part of its service; empty: all of it
+    state TEXT NOT NULL,            -- closed, open, half_open
+    fence INTEGER NOT NULL,         -- grows with each change of state and each wave of canaries
+    policy TEXT NOT NULL,           -- the Breaker of the process that opened it, as JSON text
+    changed_at INTEGER NOT NULL,
+    opened_at INTEGER,              -- when the last outage began
+    failing_since INTEGER,          -- start of the window whose failures opened it
+    closed_at INTEGER,              -- when the last outage ended
+    probe_at INTEGER,               -- when the next canary may go; null: only a person closes it
+    ramp_from INTEGER,              -- when the first canary succeeded
+    wave INTEGER NOT NULL,          -- canaries that may go under this fence
+    granted INTEGER NOT NULL,       -- canaries of this wave
+    succeeded INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    opened_by TEXT NOT NULL,        -- a person; empty: it opened by itself
+    paused_at INTEGER,              -- since when a person keeps the Agent from taking anything
+    paused_by TEXT NOT NULL,
+    pause_reason TEXT NOT NULL,
+    PRIMARY KEY (app, agent, target)
+) WITHOUT ROWID;

@@ -29,17 +29,17 @@ VALUES (:task_no, :incarnation, :cause, :reason, :step, :code, :opened_at, NULL,
 
 -- select_alerts: alerts in the order in which they were opened.
 -- Params: after (no), open_only, limit.
-SELECT no, alert.task_no, task_id, workflow, alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
-       attempts, next_at, error, trace
-  FROM arriero_alert AS alert JOIN arriero_task AS task ON task.task_no = alert.task_no
+SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at,
+       closed_at, told, attempts, next_at, error, trace
+  FROM arriero_alert AS alert LEFT JOIN arriero_task AS task ON task.task_no = alert.task_no
  WHERE no > :after AND (NOT :open_only OR closed_at IS NULL)
  ORDER BY no
  LIMIT :limit
 
 -- select_due_alerts: alerts to deliver now, longest due first.
-SELECT no, alert.task_no, task_id, workflow, alert.incarnation, cause, reason, step, code, opened_at, closed_at, told,
-       attempts, next_at, error, trace
-  FROM arriero_alert AS alert JOIN arriero_task AS task ON task.task_no = alert.task_no
+SELECT no, alert.task_no, coalesce(task_id, ''), coalesce(workflow, ''), alert.incarnation, cause, reason, step, code, opened_at,
+       closed_at, told, attempts, next_at, error, trace
+  FROM arriero_alert AS alert LEFT JOIN arriero_task AS task ON task.task_no = alert.task_no
  WHERE next_at IS NOT NULL AND next_at <= :now
  ORDER BY next_at, no
  LIMIT :limit
@@ -64,3 +64,8 @@ SELECT task_no FROM arriero_alert INDEXED BY arriero_alert_unreadable
  WHERE cause = 'unreadable' AND closed_at IS NULL
  ORDER BY task_no
  LIMIT :limit
+
+-- close_breaker_alert: a breaker was closed: every sink must hear of its alert again.
+-- Params: step (the Agent with its target), code (the App).
+UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
+ WHERE task_no = 0 AND cause = 'breaker' AND step = :step AND code = :code AND closed_at IS NULL

@@ -2,7 +2,8 @@
 SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app
+       result_number, delivered_at, opened_at, finished_at, asked, app,
+       target, canary, charged_at
   FROM arriero_step
  WHERE step_no = :step_no
 
@@ -11,7 +12,8 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
 SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app
+       result_number, delivered_at, opened_at, finished_at, asked, app,
+       target, canary, charged_at
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end
  ORDER BY step_no
@@ -21,7 +23,8 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
 SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app
+       result_number, delivered_at, opened_at, finished_at, asked, app,
+       target, canary, charged_at
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end AND state IN ('pending', 'running')
  ORDER BY step_no
@@ -34,11 +37,13 @@ SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS st
 -- select_takeable: due requests for one Agent, App and priority, oldest first.
 -- A request without an App comes from a process of an older release; it belongs to its task's App.
 -- Params: app, own (the App of the process), names (JSON array: steps with code here), probation_from, probation (steps of
--- tasks on probation: null any, else only of this task), apart (JSON array: tasks to be left alone).
+-- tasks on probation: null any, else only of this task), apart (JSON array: tasks to be left alone), barred (JSON array: targets
+-- that a breaker lets nothing through to).
 SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, step.priority, arguments, step.policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, step.failure_count,
        step.lost_count, taken, in_doubt, step.fence, step.locked_by, step.not_before, step.complete_by, wait_by, result,
-       step.failure, result_number, delivered_at, opened_at, finished_at, asked, step.app
+       step.failure, result_number, delivered_at, opened_at, finished_at, asked, step.app,
+       target, canary, charged_at
   FROM arriero_step AS step INDEXED BY arriero_step_takeable
  CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
  WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = :app AND step.priority = :priority
@@ -46,6 +51,7 @@ SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, 
    AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
    AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
    AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
+   AND target NOT IN (SELECT value FROM json_each(:barred))
  ORDER BY step.not_before, step.step_no
  LIMIT :limit
 
@@ -54,7 +60,8 @@ SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, 
 SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app
+       result_number, delivered_at, opened_at, finished_at, asked, app,
+       target, canary, charged_at
   FROM arriero_step INDEXED BY arriero_step_running
  WHERE complete_by IS NOT NULL AND complete_by <= :now
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
@@ -66,7 +73,8 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
 SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
-       result_number, delivered_at, opened_at, finished_at, asked, app
+       result_number, delivered_at, opened_at, finished_at, asked, app,
+       target, canary, charged_at
   FROM arriero_step INDEXED BY arriero_step_starving
  WHERE wait_by IS NOT NULL AND wait_by <= :now AND state = 'pending'
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))

@@ -1,0 +1,51 @@
+"""Rows of alerts that are to be opened. What is sent of them to people is in ``core.alerts``."""
+
+import msgspec
+
+from ..breakers import BreakerRow
+from ..model import AlertRow, Instant, TaskFailure, TaskRow
+
+BREAKER_CAUSE = "breaker"
+
+
+def build_task_alert(task: TaskRow, failure: TaskFailure, now: Instant) -> AlertRow:
+    """Build the alert of a task that needs a person."""
+    return AlertRow(
+        no=0,
+        task_no=task.task_no,
+        task_id=task.task_id,
+        workflow=task.workflow,
+        incarnation=task.incarnation,
+        cause=failure.kind,
+        reason=failure.reason,
+        step=failure.step,
+        code=failure.code,
+        opened_at=now,
+        closed_at=None,
+        told=(),
+        attempts=0,
+        next_at=now,
+        error="",
+        trace=msgspec.json.encode(failure.trace).decode() if failure.trace else None,
+    )
+
+
+def build_breaker_alert(row: BreakerRow, now: Instant) -> AlertRow:
+    """Build the one alert of an outage. It names no task; ``step`` is the Agent with its target, ``code`` its App."""
+    return AlertRow(
+        no=0,
+        task_no=0,
+        task_id="",
+        workflow="",
+        incarnation=0,
+        cause=BREAKER_CAUSE,
+        reason=row.reason,
+        step=row.label,
+        code=row.app,
+        opened_at=now,
+        closed_at=None,
+        told=(),
+        attempts=0,
+        next_at=now,
+        error="",
+    )

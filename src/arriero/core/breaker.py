@@ -1,0 +1,263 @@
+"""Circuit breakers of Agents: when one opens, who may call meanwhile, and when it closes. Values in, values out.
+
+A breaker is a row that all processes share. While it is open, requests wait: nothing is taken and no attempt is spent.
+After ``cool_off`` one attempt is let through, the canary. If the service answers, waves of 1, 2, 4, ... attempts follow over
+``ramp`` seconds; then the breaker closes. If too many of a wave fail, it is open again. A canary is granted in the commit
+that takes its request, with the breaker's row locked. So two processes never both have the same one.
+
+Sources: Release It! (circuit breaker), the cloud design patterns' Circuit Breaker.
+"""
+
+from enum import StrEnum
+from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
+
+from ..breakers import BreakerRow, BreakerState, CallCounts
+from ..errors import IllegalTransition
+from ..model import Instant, later
+from ..policies import Breaker
+
+SAMPLE_MIN = 2  # canaries of a larger wave that say something: one of them alone may have bad luck
+WAVES = 5  # over the ramp: 1, 2, 4, 8, 16 attempts; then the breaker closes
+RETRY_AFTER_MAX = 3_600.0  # seconds that a service's word keeps a breaker open; then a canary asks again
+RETRY_SECONDS = 1.0  # until a step that failed in an outage may be tried again, if the breaker lets it
+REMEMBERED_SECONDS = 3_600.0  # after an outage: until then what it burnt is given back
+POLICIES_KEPT = 256
+
+CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
+
+
+class BreakerEvent(StrEnum):
+    """Events that move a breaker to another state."""
+
+    TRIPPED = "tripped"  # too many calls failed, or the service said that it is unavailable
+    OPENED = "opened"  # by a person
+    PROBED = "probed"  # the first canary goes
+    FAILED = "failed"  # too many canaries of a wave failed
+    RECOVERED = "recovered"  # the ramp is over
+    CLOSED = "closed"  # by a person
+
+
+BREAKER_MOVES: dict[tuple[BreakerState, BreakerEvent], BreakerState] = {
+    (CLOSED, BreakerEvent.TRIPPED): OPEN,
+    (CLOSED, BreakerEvent.OPENED): OPEN,
+    (OPEN, BreakerEvent.OPENED): OPEN,  # it no longer closes by itself
+    (OPEN, BreakerEvent.PROBED): HALF_OPEN,
+    (OPEN, BreakerEvent.CLOSED): CLOSED,
+    (HALF_OPEN, BreakerEvent.OPENED): OPEN,
+    (HALF_OPEN, BreakerEvent.FAILED): OPEN,
+    (HALF_OPEN, BreakerEvent.RECOVERED): CLOSED,
+    (HALF_OPEN, BreakerEvent.CLOSED): CLOSED,
+}
+
+
+def advance_breaker(state: BreakerState, event: BreakerEvent) -> BreakerState:
+    """Return the state after ``event``. Raises IllegalTransition when the table has no such move."""
+    try:
+        return BREAKER_MOVES[state, event]
+    except KeyError:
+        raise IllegalTransition(f"a breaker that is {state} cannot be {event}") from None
+
+
+@lru_cache(POLICIES_KEPT)
+def decode_breaker_policy(text: str) -> Breaker:
+    """Decode a breaker's policy from its text."""
+    return msgspec.json.decode(text, type=Breaker)
+
+
+# --- opening
+def judge_calls(policy: Breaker, counts: CallCounts) -> str | None:
+    """Decide if a closed breaker opens by the calls of its window.
+
+    Returns: the reason for people; None: it stays closed.
+    """
+    if counts.calls < policy.minimum:
+        return None
+    last = f": {counts.last_error}" if counts.last_error else ""
+    if counts.failed >= policy.failure_rate * counts.calls:
+        return f"{counts.failed} of {counts.calls} calls failed in {policy.window_seconds:g} s{last}"
+    if policy.slow_rate is not None and counts.slow >= policy.slow_rate * counts.calls:
+        return f"{counts.slow} of {counts.calls} calls took longer than {policy.slow_limit:g} s in {policy.window_seconds:g} s"
+    return None
+
+
+def trip(
+    row: BreakerRow, policy: Breaker, now: Instant, *, reason: str, failing_since: Instant, retry_after: float | None
+) -> BreakerRow:
+    """Open a closed breaker.
+
+    Args:
+        failing_since: start of the window that was judged; never later than now.
+        retry_after: seconds that the service asked for, if it did; at most ``RETRY_AFTER_MAX`` count.
+    """
+    wait = max(policy.cool_off_seconds, min(retry_after or 0.0, RETRY_AFTER_MAX))
+    return replace(
+        _move(row, BreakerEvent.TRIPPED, now),
+        policy=msgspec.json.encode(policy).decode(),
+        opened_at=now,
+        closed_at=None,
+        failing_since=min(failing_since, now),
+        probe_at=later(now, wait),
+        reason=reason,
+        opened_by="",
+    )
+
+
+def open_by_hand(row: BreakerRow, now: Instant, *, by: str, reason: str) -> BreakerRow:
+    """Open a breaker until a person closes it."""
+    started = now if row.opened_at is None or row.closed_at is not None else row.opened_at
+    return replace(
+        _move(row, BreakerEvent.OPENED, now),
+        opened_at=started,
+        failing_since=started if row.failing_since is None else min(row.failing_since, started),
+        closed_at=None,
+        probe_at=None,
+        reason=reason,
+        opened_by=by,
+    )
+
+
+def close_by_hand(row: BreakerRow, now: Instant) -> BreakerRow:
+    """Close a breaker at once: a person knows that the service is well."""
+    return _close(row, BreakerEvent.CLOSED, now)
+
+
+# --- canaries
+def is_barred(row: BreakerRow, now: Instant) -> bool:
+    """Returns True if no attempt may begin now. Of a half-open breaker and one whose time has come ``grant_canary`` decides."""
+    if row.paused_at is not None:
+        return True
+    return row.state is OPEN and (row.probe_at is None or row.probe_at > now)
+
+
+def grant_canary(row: BreakerRow, now: Instant) -> BreakerRow | None:
+    """Let one attempt through a breaker that is not closed, if one may go now.
+
+    Args:
+        row: locked; neither closed nor barred.
+    Returns: the row to keep, with the attempt counted under its fence; None: none may go now.
+    """
+    policy = decode_breaker_policy(row.policy)
+    if row.state is OPEN:
+        return replace(_begin_wave(_move(row, BreakerEvent.PROBED, now), 1), granted=1)
+    if _is_ramp_over(row, policy, now) and row.granted == row.succeeded + row.failed:
+        return None  # it is closed by whoever looks next: see ``close_after_ramp``
+    if row.granted < row.wave:
+        return replace(row, granted=row.granted + 1)
+    if row.succeeded + row.failed < row.granted or not _may_grow(row, policy, now):
+        return None
+    return replace(_begin_wave(row, row.wave * 2), granted=1)
+
+
+def may_let_through(row: BreakerRow, now: Instant) -> bool:
+    """Returns True if an attempt may begin now, as the row stands. Who begins one asks again with the row locked."""
+    if is_barred(row, now):
+        return False
+    after = close_after_ramp(row, now)
+    return after.state is CLOSED or grant_canary(after, now) is not None
+
+
+def close_after_ramp(row: BreakerRow, now: Instant) -> BreakerRow:
+    """Close a half-open breaker whose ramp is over and whose canaries have all ended; else return it as it is."""
+    if row.state is not HALF_OPEN or row.granted != row.succeeded + row.failed:
+        return row
+    if not _is_ramp_over(row, decode_breaker_policy(row.policy), now):
+        return row
+    return _close(row, BreakerEvent.RECOVERED, now)
+
+
+def end_canary(
+    row: BreakerRow, fence: int, now: Instant, *, has_answered: bool | None, not_before: Instant | None = None
+) -> BreakerRow:
+    """Take in the end of an attempt that was let through.
+
+    Args:
+        row: locked, as it now stands.
+        fence: of the breaker when the attempt was let through. If the breaker has moved on, nothing changes.
+        has_answered: True: the service answered, also if it refused. False: the call failed. None: nobody knows, because
+            the process was lost; another canary may go instead.
+        not_before: instant before which the service does not want to be called.
+    """
+    if row.fence != fence or row.state is not HALF_OPEN:
+        return row
+    policy = decode_breaker_policy(row.policy)
+    if has_answered is None:
+        return replace(row, granted=row.granted - 1)
+    if not has_answered:
+        row = replace(row, failed=row.failed + 1)
+        ended = row.failed + row.succeeded
+        is_sample = ended == row.granted and ended >= min(row.wave, SAMPLE_MIN)  # of a wave that nobody fills
+        if row.failed >= policy.failure_rate * (ended if is_sample else row.wave):
+            cool_off_end = later(now, policy.cool_off_seconds)
+            latest = later(now, RETRY_AFTER_MAX)
+            wanted = cool_off_end if not_before is None else min(max(cool_off_end, not_before), latest)
+            return replace(_move(row, BreakerEvent.FAILED, now), probe_at=wanted, ramp_from=None)
+        return row
+    return close_after_ramp(replace(row, succeeded=row.succeeded + 1, ramp_from=row.ramp_from or now), now)
+
+
+def _begin_wave(row: BreakerRow, size: int) -> BreakerRow:
+    return replace(row, fence=row.fence + 1, wave=size, granted=0, succeeded=0, failed=0)
+
+
+def _may_grow(row: BreakerRow, policy: Breaker, now: Instant) -> bool:
+    """Returns True if the next wave may begin: waves are spread evenly over the ramp."""
+    if row.ramp_from is None:
+        return False
+    begun = row.wave.bit_length()  # waves so far: 1, 2, 4, ... attempts
+    return now >= later(row.ramp_from, policy.ramp_seconds * (begun - 1) / WAVES)
+
+
+def _is_ramp_over(row: BreakerRow, policy: Breaker, now: Instant) -> bool:
+    return row.ramp_from is not None and now >= later(row.ramp_from, policy.ramp_seconds)
+
+
+def compute_next_look(row: BreakerRow, now: Instant) -> Instant | None:
+    """Return when requests that wait behind a breaker may be let through next; None: only an event changes that."""
+    if row.paused_at is not None or row.state is CLOSED:
+        return None
+    if row.state is OPEN:
+        return row.probe_at
+    policy = decode_breaker_policy(row.policy)
+    if row.ramp_from is None:
+        return None
+    steps = max(1, row.wave.bit_length())
+    return min(
+        later(row.ramp_from, policy.ramp_seconds),
+        max(now, later(row.ramp_from, policy.ramp_seconds * (steps - 1) / WAVES)),
+    )
+
+
+def _move(row: BreakerRow, event: BreakerEvent, now: Instant) -> BreakerRow:
+    return replace(row, state=advance_breaker(row.state, event), fence=row.fence + 1, changed_at=now)
+
+
+def _close(row: BreakerRow, event: BreakerEvent, now: Instant) -> BreakerRow:
+    closed = _move(row, event, now)
+    return replace(closed, closed_at=now, probe_at=None, ramp_from=None, wave=0, granted=0, succeeded=0, failed=0)
+
+
+# --- attempts that the outage burnt
+def is_remembered(row: BreakerRow, now: Instant) -> bool:
+    """Returns True if a breaker matters to attempts: it is not closed, is paused, or was closed a short time ago."""
+    is_recent = row.closed_at is not None and row.closed_at > later(now, -REMEMBERED_SECONDS)
+    return row.state is not CLOSED or row.paused_at is not None or is_recent
+
+
+def count_burnt(row: BreakerRow, charged_at: tuple[Instant, ...]) -> int:
+    """Count the charged failures of a step that fell into the last outage, from the window that opened the breaker on.
+
+    Args:
+        charged_at: when failures of the step were charged, oldest first.
+    """
+    if row.failing_since is None:
+        return 0
+    until = row.closed_at
+    return sum(at >= row.failing_since and (until is None or at <= until) for at in charged_at)
+
+
+def compute_retry_at(row: BreakerRow, now: Instant) -> Instant:
+    """Return when a step is tried again whose attempt failed in an outage. The breaker decides when it is really taken."""
+    return max(later(now, RETRY_SECONDS), row.probe_at or now)

@@ -1,0 +1,73 @@
+"""Commands on one breaker: it opens by what calls showed, or a person acts on it. Values in, values out."""
+
+from msgspec.structs import replace
+
+from ..breakers import AgentVerb, BreakerRow, BreakerState
+from ..commands import OperateAgent, Refusal, TripBreaker
+from ..events import Event
+from ..events.breaker import AgentPaused, AgentResumed, BreakerClosed, BreakerOpened
+from ..model import Instant
+from .alert_rows import build_breaker_alert
+from .attempts import name_breaker
+from .breaker import close_by_hand, decode_breaker_policy, open_by_hand, trip
+from .changes import BreakerChange
+
+
+def trip_breaker(command: TripBreaker, row: BreakerRow, now: Instant) -> BreakerChange | Refusal:
+    """Open a breaker for a process that saw too many calls fail. Guard: it was closed in the whole window that was judged.
+
+    Returns: the change, with an alert for people; a Refusal if another process came first.
+    """
+    if row.state is not BreakerState.CLOSED:
+        return Refusal("moved_on", f"breaker {row.label} is {row.state} already", state=row.state)
+    if row.closed_at is not None and command.failing_since < row.closed_at:
+        return Refusal("moved_on", f"breaker {row.label} was closed after these calls began", state=row.state)
+    policy = decode_breaker_policy(command.policy)
+    opened = trip(
+        row,
+        policy,
+        now,
+        reason=command.reason,
+        failing_since=command.failing_since,
+        retry_after=command.retry_after,
+    )
+    event = BreakerOpened(
+        *name_breaker(opened), reason=opened.reason, failing_since=opened.failing_since, probe_at=opened.probe_at
+    )
+    return BreakerChange(opened, [event], build_breaker_alert(opened, now))
+
+
+def operate_agent(command: OperateAgent, row: BreakerRow, now: Instant) -> BreakerChange | Refusal:
+    """Apply a person's verb to an Agent or a target of it.
+
+    Returns: the change; a Refusal if there is nothing to do, with the state.
+    """
+    event: Event
+    match command.verb:
+        case AgentVerb.OPEN:
+            if row.state is BreakerState.OPEN and row.probe_at is None:
+                return _refuse(row, "is open already, until a person closes it")
+            row = open_by_hand(row, now, by=command.by, reason=command.reason)
+            event = BreakerOpened(
+                *name_breaker(row), reason=command.reason, failing_since=row.failing_since, by=command.by
+            )
+        case AgentVerb.CLOSE:
+            if row.state is BreakerState.CLOSED:
+                return _refuse(row, "is closed already")
+            row = close_by_hand(row, now)
+            event = BreakerClosed(*name_breaker(row), by=command.by, reason=command.reason)
+        case AgentVerb.PAUSE:
+            if row.paused_at is not None:
+                return _refuse(row, f"is paused already, by {row.paused_by}: {row.pause_reason}")
+            row = replace(row, paused_at=now, paused_by=command.by, pause_reason=command.reason)
+            event = AgentPaused(*name_breaker(row), by=command.by, reason=command.reason)
+        case AgentVerb.RESUME:
+            if row.paused_at is None:
+                return _refuse(row, "is not paused")
+            row = replace(row, paused_at=None, paused_by="", pause_reason="")
+            event = AgentResumed(*name_breaker(row), by=command.by, reason=command.reason)
+    return BreakerChange(row, [event])
+
+
+def _refuse(row: BreakerRow, why: str) -> Refusal:
+    return Refusal("not_allowed", f"{row.label} {why}", state=row.state)

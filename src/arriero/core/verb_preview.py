@@ -1,0 +1,62 @@
+"""Judges a person's verb on a task without carrying it out."""
+
+from ..breakers import BreakerRow
+from ..commands import Operate, Refusal
+from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow
+from .changes import Refused
+from .verbs import operate
+
+
+class _LoadedRows:
+    """Rows of one task as they were read: enough to judge a verb without carrying it out."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+
+    def task(self, task_no: int) -> TaskRow | None:
+        return self._loaded.task
+
+    def step(self, step_no: int) -> StepRow | None:
+        return next((step for step in self._loaded.steps if step.step_no == step_no), None)
+
+    def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
+        return self._loaded.steps
+
+    def open_steps(self, task_no: int) -> list[StepRow]:
+        return [step for step in self._loaded.steps if step.state in STEP_OPEN]
+
+    def arguments(self, task_no: int) -> str:
+        return self._loaded.arguments
+
+    def breakers(self, agent: str) -> tuple[BreakerRow, ...]:
+        return ()
+
+    def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
+        return None
+
+    def process_is_retired(self, process_no: int) -> bool:
+        return False
+
+    def term(self, lease: str) -> int:
+        return 0
+
+    def convoy(self, convoy_no: int) -> ConvoyRow:
+        return self._loaded.convoy or ConvoyRow(convoy_no=convoy_no, key="", ordering="place")
+
+    def member(self, task_no: int) -> TaskRow | None:
+        return self._loaded.task
+
+    def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
+        return None
+
+    def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
+        return 0
+
+    def seal(self, convoy_no: int) -> TailRow | None:
+        return None
+
+
+def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
+    """Return the refusal of a verb on the task as it was read; None: it would be carried out."""
+    result = operate(command, _LoadedRows(loaded), now)
+    return result.refusal if isinstance(result, Refused) else None

@@ -1,0 +1,68 @@
+"""Events of the store's own history about the circuit breakers of Agents. ``target`` is empty where an Agent has none."""
+
+from ..model import Instant
+from .base import HistoryEvent
+
+
+class _OfBreaker(HistoryEvent, frozen=True):
+    """An event of one breaker. ``fence``: of the breaker from now on."""
+
+    agent: str
+    fence: int
+    app: str = ""
+    target: str = ""
+
+
+class BreakerOpened(_OfBreaker, frozen=True, kw_only=True, tag="breaker.opened"):
+    """No attempt of the Agent begins any more.
+
+    ``probe_at``: when the first canary may go; None: a person must close it. ``by``: the person who opened it.
+    """
+
+    reason: str
+    failing_since: Instant | None = None
+    probe_at: Instant | None = None
+    by: str = ""
+
+
+class BreakerProbed(_OfBreaker, frozen=True, kw_only=True, tag="breaker.probed"):
+    """A canary goes: an attempt of ``step`` (its ordinal) of ``task``, as number ``number`` of a wave of so many."""
+
+    task: int
+    step: int
+    step_fence: int
+    wave: int
+    number: int
+
+
+class BreakerAnswered(_OfBreaker, frozen=True, kw_only=True, tag="breaker.answered"):
+    """A canary has ended. ``outcome``: ``answered``, ``failed``, or ``lost`` with its process."""
+
+    task: int
+    step: int
+    step_fence: int
+    outcome: str
+
+
+class BreakerClosed(_OfBreaker, frozen=True, kw_only=True, tag="breaker.closed"):
+    """Attempts begin as always. ``by``: the person who closed it; empty: the ramp is over."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class AgentPaused(_OfBreaker, frozen=True, kw_only=True, tag="agent.paused"):
+    """A person keeps the Agent from taking anything."""
+
+    by: str
+    reason: str
+
+
+class AgentResumed(_OfBreaker, frozen=True, kw_only=True, tag="agent.resumed"):
+    """The Agent takes requests again."""
+
+    by: str
+    reason: str
+
+
+EventOfBreaker = BreakerOpened | BreakerProbed | BreakerAnswered | BreakerClosed | AgentPaused | AgentResumed

@@ -1,0 +1,118 @@
+"""Breakers as one process knows them: what its calls showed, which ones it asks to open, which ones keep it from taking.
+
+What is known here is a hint that saves commands. The store decides in the commit that takes a request.
+"""
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from ..breakers import FAILED_ENDS, BreakerRow, BreakerState
+from ..commands import Answer, AnyCommand, BreakerApplied, Refusal, TripBreaker
+from ..core.breaker import judge_calls, may_let_through
+from ..declare.steps import Agent
+from ..model import StepRow
+from ..store.committer import Committer
+from ..store.contract import StateStore
+from .call_monitor import CallMonitor, EndedCall
+from .ports import ProcessClock
+
+logger = logging.getLogger("arriero")
+
+LOOK_SECONDS = 1.0  # between Takes that will bring nothing, as far as is known
+
+Key = tuple[str, str, str]  # App, Agent, target
+
+
+class Breakers:
+    """See the module."""
+
+    def __init__(
+        self, committer: Committer[AnyCommand, Answer], store: StateStore, clock: ProcessClock, actor: str
+    ) -> None:
+        self._committer = committer
+        self._store = store
+        self._clock = clock
+        self._actor = actor
+        self._asked_at: dict[str, float] = {}  # by Agent: when a Take last told of its breakers, monotonic
+        self._calls = CallMonitor()
+        self._known: dict[Key, BreakerRow] = {}  # that are not closed, or paused
+        self._asked: set[Key] = set()  # that this process has asked to open, without an answer so far
+
+    def is_barred(self, app: str, agent: str, target: str) -> bool:
+        """Returns True if the breaker, or the whole Agent, is known not to let requests through as always."""
+        if not self._known:
+            return False
+        whole = self._known.get((app, agent, ""))
+        return (app, agent, target) in self._known or (whole is not None and whole.paused_at is not None)
+
+    def may_ask(self, app: str, agent: str) -> bool:
+        """Returns True if a Take for the Agent may bring something, or if it is time to look whether it would.
+
+        A breaker of the whole Agent that lets nothing through is asked again when a canary may go, and now and then,
+        because a person may have closed it.
+        """
+        row = self._known.get((app, agent, ""))
+        if row is None or row.state is BreakerState.HALF_OPEN or may_let_through(row, self._store.now()):
+            return True  # how far the canaries of a wave are is known in the store alone
+        return self._clock.monotonic() >= self._asked_at.get(agent, 0.0) + LOOK_SECONDS
+
+    def learn(self, agents: Iterable[str], rows: Iterable[BreakerRow]) -> None:
+        """Take in the breakers of some Agents as a Take has found them."""
+        asked = set(agents)
+        self._asked_at.update(dict.fromkeys(asked, self._clock.monotonic()))
+        found: dict[Key, BreakerRow] = {}
+        for row in rows:
+            if row.state is not BreakerState.CLOSED or row.paused_at is not None:
+                found[row.app, row.agent, row.target] = row
+        for key in [key for key in self._known if key[1] in asked and key not in found]:
+            del self._known[key]
+            self._calls.forget(key)  # they speak of an outage that is over
+        self._known.update(found)
+
+    def note_call(
+        self, agent: Agent, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool
+    ) -> None:
+        """Count a call that has ended, and ask to open the breaker if too many failed."""
+        policy, key = agent.breaker, (step.app, step.agent, step.target)
+        assert policy is not None
+        now = self._store.now()
+        counts = self._calls.add(key, policy, call, now)
+        if step.canary is not None or key in self._asked or key in self._known:
+            return
+        if unavailable:
+            reason: str | None = f"the service says that it is unavailable: {call.error}"
+        elif call.end in FAILED_ENDS or call.seconds > policy.slow_limit:
+            reason = judge_calls(policy, counts)
+        else:
+            return
+        if reason is None:
+            return
+        self._asked.add(key)
+        command = TripBreaker(
+            actor=self._actor,
+            app=step.app,
+            agent=step.agent,
+            target=step.target,
+            policy=agent.breaker_text,
+            reason=reason,
+            failing_since=counts.since,
+            retry_after=retry_after,
+        )
+        self._committer.put(command, partial(self._process_answer, key))
+
+    def _process_answer(self, key: Key, answer: Answer | BaseException) -> None:
+        self._asked.discard(key)
+        if isinstance(answer, BreakerApplied):
+            row = answer.breaker
+            self._known[key] = row
+            self._calls.forget(key)
+            logger.warning(
+                "Agent %s gets no calls from now on: %s; the next canary goes in %g s; see: arriero agent show %s",
+                row.label,
+                row.reason,
+                (row.probe_at or row.changed_at) / 1_000_000 - row.changed_at / 1_000_000,
+                row.agent,
+            )
+        elif isinstance(answer, Refusal):
+            self._calls.forget(key)  # another process came first, or these calls are of an outage that is over

@@ -1,0 +1,82 @@
+"""Breakers of Agents in one transaction: opening by what calls showed, and the verbs of people. Shared by all stores."""
+
+from typing import Protocol, TypeVar
+
+from ...breakers import BreakerRow
+from ...commands import Answer, BreakerApplied, OperateAgent, Refusal, TripBreaker
+from ...core.attempts import name_breaker
+from ...core.breaker import close_after_ramp
+from ...core.breaker_verbs import operate_agent, trip_breaker
+from ...core.changes import BreakerChange
+from ...events.breaker import BreakerClosed
+from ...model import Instant
+from .batch import Batch, Table
+from .transactions import Transactions
+
+
+def change_breaker(command: TripBreaker | OperateAgent, rows: Table) -> Answer:
+    """Apply a command to one breaker. Its row is made if there is none and something is to be kept."""
+    app, agent, target = command.app, command.agent, command.target
+    breaker = rows.lock_breaker(app, agent, target)
+    if breaker is None:
+        unopened = BreakerRow(app=app, agent=agent, target=target)
+        change = _decide(command, unopened, rows.read_clock())
+        if isinstance(change, Refusal):
+            return change
+        rows.add_breaker(unopened)
+        breaker = rows.lock_breaker(app, agent, target)
+        assert breaker is not None
+    work = Batch(rows, rows.read_clock())
+    change = _decide(command, breaker, work.now)
+    if isinstance(change, Refusal):
+        return change
+    work.write_breaker(change, command.actor)
+    return BreakerApplied(change.row)
+
+
+def _decide(command: TripBreaker | OperateAgent, breaker: BreakerRow, now: Instant) -> BreakerChange | Refusal:
+    match command:
+        case TripBreaker():
+            return trip_breaker(command, breaker, now)
+        case OperateAgent():
+            return operate_agent(command, breaker, now)
+
+
+class BreakerEngineRows(Table, Protocol):
+    """Breakers as they stand."""
+
+    def select_all_breakers(self) -> list[BreakerRow]:
+        """All breakers, by Agent, App and target."""
+        ...
+
+    def select_first_waiting(self, convoy_no: int) -> int: ...
+    def select_name(self, task_no: int) -> tuple[str, str, object] | None: ...
+
+
+R = TypeVar("R", bound=BreakerEngineRows)
+
+
+class BreakerEngine(Transactions[R]):
+    """``store.breaker_contract.BreakerStore``, the same for all stores."""
+
+    async def list_breakers(self) -> list[BreakerRow]:
+        return await self._read(lambda rows: rows.select_all_breakers())
+
+    async def close_recovered_breakers(self, actor: str) -> int:
+        now = self.now()
+        recovered = [row for row in await self.list_breakers() if close_after_ramp(row, now) is not row]
+        if not recovered:
+            return 0
+
+        def close(rows: R) -> int:
+            work = Batch(rows, rows.read_clock())
+            count = 0
+            for found in recovered:
+                row = rows.lock_breaker(found.app, found.agent, found.target)
+                closed = row if row is None else close_after_ramp(row, work.now)
+                if closed is not None and closed is not row:
+                    work.write_breaker(BreakerChange(closed, [BreakerClosed(*name_breaker(closed))]), actor)
+                    count += 1
+            return count
+
+        return await self._write(close)
