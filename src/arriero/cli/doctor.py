@@ -12,8 +12,10 @@ import msgspec
 from .. import __version__
 from ..client.app import App
 from ..client.convoy import build_convoy_view
+from ..core.alert_rows import BREAKER_CAUSE
 from ..errors import ArrieroError
 from ..escaping import one_line
+from ..explain.agents import diagnose_breakers
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import Finding, StoppedConvoys, Versions, diagnose_file, diagnose_store, needs_care, sort_findings
 from ..explain.doctor_server import diagnose_server
@@ -113,17 +115,19 @@ def _sqlite_version() -> tuple[int, int, int]:
 
 async def _diagnose_tasks(store: StateStore, of_app: AppDiagnosis) -> list[Finding]:
     survey = await store.survey()
-    attempts = diagnose_attempts(await store.survey_attempts(), survey.processes)
+    of_attempts = await store.survey_attempts()
+    breakers, down = diagnose_breakers(await store.list_breakers(), of_attempts.requests, survey.now)
+    attempts = diagnose_attempts(of_attempts, survey.processes, down=down)
     alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
     found = diagnose_store(
         survey,
-        oldest_alert=next((alert for alert in alerts if alert.cause != UNREADABLE), None),
+        oldest_alert=next((alert for alert in alerts if alert.cause not in (UNREADABLE, BREAKER_CAUSE)), None),
         unreadable=[alert for alert in alerts if alert.cause == UNREADABLE],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=of_app.not_undoable,
         standstills=await _find_stopped_convoys(store),
     )
-    return [*found, *attempts]
+    return [*found, *breakers, *attempts]
 
 
 async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:

@@ -113,8 +113,8 @@ async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation
         rows = [row async for row in store.history(task_no)]
         alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.ERROR else None
         now, processes = await store.known_processes()
-        ahead = await load_tasks_ahead(loaded, store)
-        explanation = explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead)
+        ahead, breakers = await load_tasks_ahead(loaded, store), await store.list_breakers()
+        explanation = explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead, breakers=breakers)
         return legible_task(loaded)[0], explanation, now, await read_record(loaded, store, rows)
 
 

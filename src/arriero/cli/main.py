@@ -11,6 +11,7 @@ import click
 from .. import __version__
 from ..errors import ArrieroError
 from ..escaping import one_line
+from .agent import agent
 from .config import config
 from .convoy import convoy
 from .demo import demo
@@ -115,6 +116,7 @@ for command in (
     submit,
     task,
     convoy,
+    agent,
     ledger,
     replies,
     history,

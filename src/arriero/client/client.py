@@ -13,6 +13,7 @@ from ..model import TaskState
 from ..policies import Duration, check_seconds
 from ..runtime.code import Code
 from ..store.contract import TaskFilter
+from .agents import AgentHandle, AgentView, check_agent_name, load_agent_views
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
 from .ledger import Entry, Ledger, LedgerSubmission
@@ -168,6 +169,20 @@ class Client:
         Raises: InvalidInput - an unknown state, or the App is not open.
         """
         return list_convoy_views(self.session.store, check_state(state))
+
+    def agent(self, name: str, *, target: str = "") -> AgentHandle:
+        """A handle of an Agent of this App, for people: how its service is, and open, close, pause, resume.
+
+        Args:
+            target: the part of its service, as its ``breaker_key`` names it; empty: the whole Agent.
+        Raises: InvalidInput - no fit name.
+        """
+        check_agent_name(name, target)
+        return AgentHandle(self.session, self.session.app, name, target)
+
+    async def agents_view(self) -> list[AgentView]:
+        """All Agents that the store knows of, of any App, by name. Raises InvalidInput - the App is not open."""
+        return await load_agent_views(self.session.store)
 
     def replies(self, queue: str) -> Replies:
         """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.

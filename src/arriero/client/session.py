@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from ..commands import Answer, AssignApp, Operate, OperateConvoy, Refusal, Submit, Submitted
+from ..commands import Answer, AssignApp, Operate, OperateAgent, OperateConvoy, Refusal, Submit, Submitted
 from ..core.deduplication import answer_known_id
 from ..core.lease import is_alive, read_process_about
 from ..declare.steps import Agent
@@ -174,7 +174,7 @@ class Session:
                 raise
             return answer_known_id(found.task, command, lambda: found.arguments, _find_named_tail(found, command))
 
-    async def operate(self, commands: Sequence[Operate | AssignApp | OperateConvoy]) -> Sequence[Answer]:
+    async def operate(self, commands: Sequence[Operate | AssignApp | OperateConvoy | OperateAgent]) -> Sequence[Answer]:
         """Carry out verbs, each whole or refused, in one transaction."""
         answers = await apply_patiently(self.store, commands, self.ports.clock) if commands else []
         self.hint()

@@ -14,6 +14,7 @@ from ..commands import Refusal, Submitted
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
 from ..policies import Duration, check_seconds
+from .agents import AgentHandle
 from .background import BackgroundReading, BackgroundSession
 from .client import Client
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
@@ -150,6 +151,22 @@ class SyncTasks(_Mirror):
         return BackgroundReading(self._background, lambda: aiter(self._to)).each()
 
 
+class SyncAgentHandle(_Mirror):
+    """An Agent's handle for code without an event loop; see AgentHandle for each method."""
+
+    def __init__(self, background: BackgroundSession, handle: AgentHandle) -> None:
+        super().__init__(background, handle)
+
+    view = _build_waiting_method(AgentHandle.view)
+    open = _build_waiting_method(AgentHandle.open)
+    close = _build_waiting_method(AgentHandle.close)
+    pause = _build_waiting_method(AgentHandle.pause)
+    resume = _build_waiting_method(AgentHandle.resume)
+
+    def __repr__(self) -> str:
+        return repr(self._to)
+
+
 class SyncConvoy(_Mirror):
     """A convoy's handle for code without an event loop; see Convoy for each method."""
 
@@ -229,6 +246,10 @@ class SyncApp(_Mirror):
     tasks = _build_handle_method(
         Client.tasks, SyncTasks, "All tasks that this names; arguments and errors are those of App.tasks."
     )
+    agent = _build_handle_method(
+        Client.agent, SyncAgentHandle, "A handle of an Agent of this App; nothing is asked of the store yet."
+    )
+    agents_view = _build_waiting_method(Client.agents_view)
     convoy = _build_handle_method(
         Client.convoy, SyncConvoy, "A handle of the convoy of a key; nothing is asked of the store yet."
     )

@@ -14,7 +14,7 @@ normal from looking like an outage: an attempt that failed once and is tried aga
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
@@ -93,20 +93,25 @@ def format_short_failure(failure: StepFailure) -> str:
     return text if len(text) <= REASON_LENGTH_MAX else f"{text[: REASON_LENGTH_MAX - 3]}..."
 
 
-def diagnose_attempts(survey: AttemptSurvey, processes: Iterable[ProcessRow]) -> list[Finding]:
+def diagnose_attempts(
+    survey: AttemptSurvey, processes: Iterable[ProcessRow], *, down: Container[str] = ()
+) -> list[Finding]:
     """Diagnose the attempts of each Agent.
 
     Args:
         processes: those not retired.
+        down: Agents whose breaker tells of their outage already. They are left out.
     Returns: for each Agent the gravest thing only; then one finding that says what was looked at.
     """
-    found = [_diagnose_agent(health, survey.now) for health in measure_agents(survey)]
+    found = [_diagnose_agent(health, survey.now) for health in measure_agents(survey) if health.agent not in down]
     shown = sorted((one for one in found if one is not None), key=lambda one: one.level != "care")
     findings = shown[:NAMES_TOLD_MAX]
     if len(shown) > NAMES_TOLD_MAX:
         level = shown[NAMES_TOLD_MAX].level
         findings.append(Finding(level, "attempts", f"{len(shown) - NAMES_TOLD_MAX:,} more Agents have failed attempts"))
-    return [*findings, _report_window(survey), *_check_requests(survey, LiveProcesses(processes, survey.now))]
+    running = LiveProcesses(processes, survey.now)
+    waiting = [one for one in survey.requests if one.agent not in down]
+    return [*findings, _report_window(survey), *_check_requests(waiting, survey.now, running)]
 
 
 def window_start(survey: AttemptSurvey) -> Instant:
@@ -362,16 +367,16 @@ def _report_window(survey: AttemptSurvey) -> Finding:
 
 
 # --- requests that nobody takes
-def _check_requests(survey: AttemptSurvey, running: LiveProcesses) -> list[Finding]:
-    due = [one for one in survey.requests if one.due and one.oldest_at is not None]
-    long = [one for one in due if _is_waiting_long(one, survey.now)]
+def _check_requests(requests: Sequence[Requests], now: Instant, running: LiveProcesses) -> list[Finding]:
+    due = [one for one in requests if one.due and one.oldest_at is not None]
+    long = [one for one in due if _is_waiting_long(one, now)]
     if long:
-        return [_describe_untaken_requests(one, survey.now, running) for one in long[:NAMES_TOLD_MAX]]
+        return [_describe_untaken_requests(one, now, running) for one in long[:NAMES_TOLD_MAX]]
     if not due:
         return [Finding("fine", "starved", "no request is due and untaken by any Agent")]
     count = format_count_with_verb(sum(one.due for one in due), "request")
     oldest = min(one.oldest_at for one in due if one.oldest_at is not None)
-    says = f"{count} due and untaken by any Agent, the oldest since {format_instant_and_age(oldest, survey.now)}"
+    says = f"{count} due and untaken by any Agent, the oldest since {format_instant_and_age(oldest, now)}"
     return [Finding("fine", "starved", says)]
 
 

@@ -1,9 +1,10 @@
 """Explains why a task is where it is, since when, and which verb would move it. Rows in, sentences out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ..breakers import BreakerRow
 from ..errors import UnreadableRow
 from ..model import (
     AlertRow,
@@ -44,6 +45,7 @@ def explain(
     history: Iterable[HistoryRow] = (),
     alert: AlertRow | None = None,
     ahead: TasksAhead | None = None,
+    breakers: Sequence[BreakerRow] = (),
 ) -> Explanation:
     """Explain a task as it was read.
 
@@ -54,6 +56,7 @@ def explain(
         history: of the task, in commit order.
         alert: its open one.
         ahead: who comes before it in its convoy, if its turn has not come.
+        breakers: of all Agents.
     Returns: of a task with a row that this release cannot read only that, each column by name, and no verb.
     """
     past = TaskPast(history)
@@ -62,7 +65,7 @@ def explain(
     is_ended = loaded.task.state in (TaskState.ERROR, TaskState.PROCESSED, TaskState.COMPENSATED)
     situation = EndedTask if is_ended else TaskUnderWay
     return Explanation(
-        tuple(situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead).list_reasons()),
+        tuple(situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers).list_reasons()),
         tuple(past.acts),
         tuple(list_available_actions(loaded, now)),
     )

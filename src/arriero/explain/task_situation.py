@@ -1,9 +1,10 @@
 """A task with what is read beside it, and the reasons that tasks under way and ended tasks share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ..breakers import BreakerRow
 from ..core.supervision import find_pivot, read_step_policy
 from ..events import Event, UnreadableEvent, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
@@ -100,10 +101,12 @@ class TaskSituation:
         past: TaskPast,
         alert: AlertRow | None,
         ahead: TasksAhead | None,
+        breakers: Sequence[BreakerRow] = (),
     ) -> None:
         self.task = loaded.task
         self.convoy = loaded.convoy
         self.ahead = ahead
+        self.breakers = breakers
         self.life = loaded.life
         self.now = now
         self.running = running

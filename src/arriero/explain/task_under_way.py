@@ -18,6 +18,7 @@ from ..model import (
     Verb,
     seconds_between,
 )
+from .agents import describe_wait_behind_breaker
 from .convoys import describe_turn_wait, format_place
 from .format import format_count, format_step, format_step_failure
 from .liveness import (
@@ -268,7 +269,8 @@ class TaskUnderWay(TaskSituation):
             return Reason("waits_for_resume", f"{name} is asked for, and waits until the task is resumed", step.label)
         if due > self.now:
             return self._describe_retry(step, due)
-        says = f"{name} waits untaken since {self._at(due)}: {self._describe_takers(step, due)}"
+        barred = describe_wait_behind_breaker(step, self.breakers, self.now)
+        says = f"{name} waits untaken since {self._at(due)}: {barred or self._describe_takers(step, due)}"
         if step.wait_by is not None:
             says += f"; it fails when nobody takes it by {self._at(step.wait_by)} (wait_within)"
         if step.failure is not None:

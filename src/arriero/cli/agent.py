@@ -1,0 +1,268 @@
+"""``arriero agent``: how the services of Agents are, and what a person may do to one."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from ..breakers import AgentVerb
+from ..client.agents import AgentHandle, AgentView, check_agent_name, choose_app, load_agent_views
+from ..client.verb_commands import check_signature
+from ..errors import InvalidInput, VerbRefused
+from ..escaping import shell_word
+from ..events import read_events_to_show
+from ..events.breaker import EventOfBreaker
+from ..explain.agents import describe_breaker_event
+from ..explain.format import format_count
+from ..model import HistoryRow
+from .near_misses import NearMissGroup
+from .options import format_refusal, json_option, signature_options, store_option
+from .output import format_time, print_json, print_table, print_text, to_datetime, truncate
+from .stores import open_operator, open_store_to_read
+
+STORE_STREAM = 0  # of the history: what concerns no task
+EVENTS_SHOWN_MAX = 10  # the last ones
+
+
+class AgentVerbOutcome(msgspec.Struct, frozen=True):
+    """The output of a verb with ``--json``; ``agent``: as it stands now."""
+
+    verb: str
+    outcome: Literal["done"]
+    agent: AgentView
+
+
+class ShownAgent(msgspec.Struct, frozen=True):
+    """The output of ``agent show --json``, a line for each App and target."""
+
+    agent: AgentView
+    history: tuple[str, ...]
+
+
+@click.group(cls=NearMissGroup, invoke_without_command=True)
+@click.pass_context
+def agent(context: click.Context) -> None:
+    """Look at Agents: whether their services are well, what waits for them; and act on one."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+# --- looking
+@agent.command("list", short_help="List the Agents, and whether their services are well.")
+@store_option
+@json_option
+def list_agents(store: str | None, as_json: bool) -> None:
+    """List the Agents that processes host, that have requests, or whose breaker was open once, with their state.
+
+    closed: calls are made. open: the service is down, and requests wait. half_open: a few calls find out if it is well again.
+    """
+    views = asyncio.run(_load_views(store))
+    if as_json:
+        for view in views:
+            print_json(view)
+        return
+    columns = ("agent", "target", "app", "state", "since", "waiting", "running", "processes", "reason")
+    print_table(columns, list(map(_format_cells, views)))
+
+
+async def _load_views(store: str | None) -> list[AgentView]:
+    async with open_store_to_read(store) as opened:
+        return await load_agent_views(opened)
+
+
+def _format_cells(view: AgentView) -> tuple[str, ...]:
+    since = view.paused_at if view.paused_at is not None else view.since
+    counts = (f"{view.waiting:,}", f"{view.running:,}", str(len(view.processes)))
+    reason = view.pause_reason if view.paused_at is not None else view.reason
+    return (view.agent, view.target, view.app, view.shown, format_time(since), *counts, truncate(reason))
+
+
+@agent.command("show", short_help="Show one Agent: its state, why, what waits, and when a call goes next.")
+@click.argument("name", metavar="AGENT")
+@click.option("--app", metavar="NAME", help="Only of this App; else of all that have an Agent of the name.")
+@store_option
+@json_option
+def show_agent(name: str, app: str | None, store: str | None, as_json: bool) -> None:
+    """Show one Agent of each App that has it, with each of its targets: state, why, and when a call goes next."""
+    check_agent_name(name, "")
+    shown = asyncio.run(_load_shown(name, app, store))
+    for one in shown:
+        if as_json:
+            print_json(one)
+        else:
+            _print_agent(one, store)
+
+
+async def _load_shown(name: str, app: str | None, store: str | None) -> list[ShownAgent]:
+    async with open_store_to_read(store) as opened:
+        views = [view for view in await load_agent_views(opened) if view.agent == name and app in (None, view.app)]
+        if not views:
+            where = "" if app is None else f" of App {app!r}"
+            raise InvalidInput(f"there is no Agent {name!r}{where} in the store {opened.url}; see `arriero agent list`")
+        rows = [row async for row in opened.history(STORE_STREAM)]
+        return [ShownAgent(view, _list_events(rows, view)) for view in views]
+
+
+def _list_events(rows: list[HistoryRow], view: AgentView) -> tuple[str, ...]:
+    found = [
+        f"{format_time(to_datetime(row.at))} {describe_breaker_event(event)}"
+        for row in rows
+        for event in read_events_to_show(row)
+        if isinstance(event, EventOfBreaker)
+        and (event.agent, event.app, event.target) == (view.agent, view.app, view.target)
+    ]
+    return tuple(found[-EVENTS_SHOWN_MAX:])
+
+
+def _print_agent(shown: ShownAgent, store: str | None) -> None:
+    view = shown.agent
+    lines = {
+        "agent": view.agent,
+        "target": view.target,
+        "app": view.app,
+        "state": view.shown if view.paused_at is None else f"paused (its breaker is {view.state})",
+        "since": format_time(view.since),
+        "failing since": format_time(view.failing_since),
+        "why": truncate(view.reason) + (f" (opened by {view.opened_by})" if view.opened_by else ""),
+        "next call": _format_next_call(view),
+        "paused": ""
+        if view.paused_at is None
+        else f'since {format_time(view.paused_at)} by {view.paused_by}: "{view.pause_reason}"',
+        "waiting": f"{format_count(view.waiting, 'request')} of all Apps and targets; {view.running:,} under way",
+        "processes": ", ".join(map(str, view.processes)) or "none alive hosts it",
+    }
+    for name, value in lines.items():
+        if value:
+            print_text(value, first=f"{name + ':':17}", hanging=17)
+    if shown.history:
+        click.echo("\nwhat happened:")
+        for line in shown.history:
+            print_text(line, first="- ", hanging=2)
+    commands = list_commands(view, store)
+    if commands:
+        click.echo("\nwhat you can do:")
+        for command, does in commands:
+            print_text(f"{does}:", first="- ", hanging=2)
+            click.echo(f"    {command}")
+    click.echo()
+
+
+def _format_next_call(view: AgentView) -> str:
+    if view.paused_at is not None:
+        return "none until it is resumed"
+    if view.state == "closed":
+        return ""
+    if view.canaries is not None:
+        ended, under_way, wave = view.canaries
+        return f"a wave of {wave}: {ended} ended, {under_way} under way"
+    if view.next_call_at is None:
+        return "none until a person closes it"
+    return f"one canary from {format_time(view.next_call_at)} on"
+
+
+def list_commands(view: AgentView, store: str | None) -> list[tuple[str, str]]:
+    """List the commands that would change something, as they are typed, each with what it does."""
+    found: list[tuple[AgentVerb, str]] = []
+    if view.state != "closed":
+        found.append((AgentVerb.CLOSE, "make calls as always at once, because the service is well"))
+    if view.paused_at is not None:
+        found.append((AgentVerb.RESUME, "take requests again"))
+    if view.state == "closed" and view.paused_at is None:
+        found.append((AgentVerb.PAUSE, "take no requests for a while"))
+    words = [shell_word(view.agent)]
+    words += ["--target", shell_word(view.target)] if view.target else []
+    words += ["--app", shell_word(view.app)] if view.app else []
+    words += ["--reason", "TEXT"]
+    words += ["--store", shell_word(store)] if store is not None and "@" not in store else []
+    return [(f"arriero agent {verb} {' '.join(words)}", does) for verb, does in found]
+
+
+# --- acting
+def _verb_command(verb: AgentVerb, short_help: str) -> Callable[[Callable[..., str]], click.Command]:
+    def declare(says: Callable[..., str]) -> click.Command:
+        @agent.command(str(verb), short_help=short_help, help=says.__doc__)
+        @click.argument("name", metavar="AGENT")
+        @click.option("--target", metavar="TARGET", default="", help="Only this part of its service.")
+        @click.option("--app", metavar="NAME", help="Its App; needed only if several Apps have an Agent of the name.")
+        @signature_options("the store's history")
+        @store_option
+        @json_option
+        def run(**given: Any) -> None:
+            _execute(verb, says, **given)
+
+        return run
+
+    return declare
+
+
+@_verb_command(AgentVerb.OPEN, "Make no calls until a person closes it.")
+def open_agent(view: AgentView) -> str:
+    """Open the breaker of an Agent: no call is made until a person closes it. Attempts under way go on to their end."""
+    return f"Agent {format_label(view)} gets no calls until somebody closes it; its requests wait and spend nothing"
+
+
+@_verb_command(AgentVerb.CLOSE, "Make calls as always again, at once.")
+def close_agent(view: AgentView) -> str:
+    """Close the breaker of an Agent: calls are made as always at once, without canaries."""
+    return f"Agent {format_label(view)} gets calls as always"
+
+
+@_verb_command(AgentVerb.PAUSE, "Take no requests until it is resumed.")
+def pause_agent(view: AgentView) -> str:
+    """Pause an Agent: no process takes a request of it until it is resumed. Attempts under way go on to their end."""
+    return f"Agent {format_label(view)} is paused; its requests wait and spend nothing"
+
+
+@_verb_command(AgentVerb.RESUME, "Take requests again.")
+def resume_agent(view: AgentView) -> str:
+    """Resume an Agent that was paused. If its breaker is open, that still holds."""
+    still = "" if view.state == "closed" else f"; its breaker is {view.state}"
+    return f"Agent {format_label(view)} takes requests again{still}"
+
+
+def format_label(view: AgentView) -> str:
+    """Format the name of an Agent with its target, and its App if it has one."""
+    target = f"[{view.target}]" if view.target else ""
+    return f"{view.agent}{target}" + (f" of App {view.app}" if view.app else "")
+
+
+def _execute(
+    verb: AgentVerb,
+    says: Callable[[AgentView], str],
+    *,
+    name: str,
+    target: str,
+    app: str | None,
+    by: str,
+    reason: str,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Carry the verb out and tell what came of it. Raises: InvalidInput - a refusal; StoreError."""
+    check_signature(by, reason)
+    check_agent_name(name, target)
+    view = asyncio.run(_operate(verb, name, target, app, by, reason, store))
+    if as_json:
+        print_json(AgentVerbOutcome(verb, "done", view))
+    else:
+        print_text(says(view), hanging=2)
+
+
+async def _operate(
+    verb: AgentVerb, name: str, target: str, app: str | None, by: str, reason: str, store: str | None
+) -> AgentView:
+    async with open_operator(None, store) as operator:
+        views = await load_agent_views(operator.session.store)
+        handle = AgentHandle(operator.session, choose_app(views, name, app), name, target)
+        methods = {
+            AgentVerb.OPEN: handle.open,
+            AgentVerb.CLOSE: handle.close,
+            AgentVerb.PAUSE: handle.pause,
+            AgentVerb.RESUME: handle.resume,
+        }
+        try:
+            return await methods[verb](by=by, reason=reason)
+        except VerbRefused as refused:
+            raise InvalidInput(format_refusal(refused)) from refused

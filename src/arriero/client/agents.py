@@ -1,0 +1,205 @@
+"""Agents as people see them: how their service is, what waits for it, and the verbs on one of them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from .. import codec
+from ..breakers import AgentVerb, BreakerRow, BreakerState
+from ..commands import BreakerApplied, OperateAgent, Refusal
+from ..core.breaker import compute_next_look
+from ..core.lease import read_process_about
+from ..declare.attempt import as_datetime
+from ..errors import InvalidInput, VerbRefused
+from ..inspection.attempts import Requests
+from ..model import Instant, ProcessRow
+from ..store.contract import StateStore
+from . import verb_commands
+from .session import Session
+
+
+class AgentView(msgspec.Struct, frozen=True, kw_only=True):
+    """An Agent of an App, or one target of it, as it stands.
+
+    Attributes:
+        target: the part of its service that has a breaker of its own; empty: the whole Agent.
+        state: ``closed``, ``open`` or ``half_open``.
+        since: when the state changed last; None: it was never open.
+        reason: why it is not closed. ``opened_by``: the person who opened it; empty: it opened by itself.
+        failing_since: when the calls began to fail, as far as they were looked at.
+        next_call_at: when a call may be made next while it is not closed; None: only an event or a person changes that.
+        canaries: of a half-open breaker: ended, under way and all of this wave.
+        paused_at, paused_by, pause_reason: a person keeps it from taking requests.
+        waiting, running: requests that are due, and attempts under way, of all Apps and targets of this Agent.
+        processes: numbers of the processes alive that host it.
+    """
+
+    agent: str
+    app: str
+    target: str
+    state: str
+    since: datetime | None = None
+    reason: str = ""
+    opened_by: str = ""
+    failing_since: datetime | None = None
+    next_call_at: datetime | None = None
+    canaries: tuple[int, int, int] | None = None
+    paused_at: datetime | None = None
+    paused_by: str = ""
+    pause_reason: str = ""
+    waiting: int = 0
+    running: int = 0
+    processes: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """Its state in the word that people see."""
+        return "paused" if self.paused_at is not None else self.state
+
+
+def build_agent_view(
+    row: BreakerRow, now: Instant, requests: Requests | None = None, processes: Iterable[ProcessRow] = ()
+) -> AgentView:
+    """Build the view of a breaker. A breaker that is closed shows nothing of its last outage but when that ended."""
+    is_open = row.state is not BreakerState.CLOSED
+    ended = row.succeeded + row.failed
+    wave = (ended, row.granted - ended, row.wave) if row.state is BreakerState.HALF_OPEN else None
+    return AgentView(
+        agent=row.agent,
+        app=row.app,
+        target=row.target,
+        state=str(row.state),
+        since=_convert(row.changed_at or None),
+        reason=row.reason if is_open else "",
+        opened_by=row.opened_by if is_open else "",
+        failing_since=_convert(row.failing_since) if is_open else None,
+        next_call_at=_convert(compute_next_look(row, now)),
+        canaries=wave,
+        paused_at=_convert(row.paused_at),
+        paused_by=row.paused_by,
+        pause_reason=row.pause_reason,
+        waiting=0 if requests is None else requests.due,
+        running=0 if requests is None else requests.running,
+        processes=tuple(process.process_no for process in processes),
+    )
+
+
+def _convert(instant: Instant | None) -> datetime | None:
+    return None if instant is None else as_datetime(instant)
+
+
+async def load_agent_views(store: StateStore) -> list[AgentView]:
+    """Load all Agents that processes alive host, that have open requests, or whose breaker was open once; by name."""
+    now, processes = await store.known_processes()
+    alive = [process for process in processes if process.lease_until > now]
+    hosts: dict[tuple[str, str], list[ProcessRow]] = {}
+    for process in alive:
+        about = read_process_about(process)
+        for agent in {agent for agent, _ in about.steps}:
+            hosts.setdefault((agent, about.app), []).append(process)
+    requests = {one.agent: one for one in (await store.survey_attempts()).requests}
+    rows = {(row.agent, row.app, row.target): row for row in await store.list_breakers()}
+    named = {(agent, app, "") for agent, app in hosts} | rows.keys()
+    known = {agent for agent, _, _ in named}
+    named |= {(agent, "", "") for agent in requests.keys() - known}
+    views = []
+    for agent, app, target in sorted(named):
+        row = rows.get((agent, app, target)) or BreakerRow(app=app, agent=agent, target=target)
+        views.append(build_agent_view(row, now, requests.get(agent), hosts.get((agent, app), ())))
+    return views
+
+
+class AgentHandle:
+    """The handle of an Agent of an App, or of one target of it, for people. Nothing is asked of the store by making it."""
+
+    def __init__(self, session: Session, app: str, agent: str, target: str) -> None:
+        self._session = session
+        self._app = app
+        self.agent = agent
+        self.target = target
+
+    def __repr__(self) -> str:
+        return f"<Agent {self._build_unopened().label} of App {self._app}>"
+
+    async def view(self) -> AgentView:
+        """How it stands now."""
+        store = self._session.store
+        for view in await load_agent_views(store):
+            if (view.agent, view.app, view.target) == (self.agent, self._app, self.target):
+                return view
+        return build_agent_view(self._build_unopened(), store.now())
+
+    async def open(self, *, by: str, reason: str) -> AgentView:
+        """Make no more calls until a person closes it. Attempts under way go on to their end.
+
+        Args:
+            by, reason: who asks, and why; kept in the store's history.
+        Raises: VerbRefused - it is open until a person closes it already; InvalidInput; StoreError.
+        """
+        return await self._operate(AgentVerb.OPEN, by, reason)
+
+    async def close(self, *, by: str, reason: str) -> AgentView:
+        """Make calls as always again, at once and without canaries: somebody knows that the service is well.
+
+        Raises: VerbRefused - it is closed; as ``open``.
+        """
+        return await self._operate(AgentVerb.CLOSE, by, reason)
+
+    async def pause(self, *, by: str, reason: str) -> AgentView:
+        """Take no requests until it is resumed, whatever the breaker says. Attempts under way go on to their end.
+
+        Raises: VerbRefused - it is paused; as ``open``.
+        """
+        return await self._operate(AgentVerb.PAUSE, by, reason)
+
+    async def resume(self, *, by: str, reason: str) -> AgentView:
+        """Take requests again. Raises: VerbRefused - it is not paused; as ``open``."""
+        return await self._operate(AgentVerb.RESUME, by, reason)
+
+    async def _operate(self, verb: AgentVerb, by: str, reason: str) -> AgentView:
+        who, why = verb_commands.check_signature(by, reason)
+        command = OperateAgent(
+            actor=verb_commands.ACTOR,
+            verb=verb,
+            app=self._app,
+            agent=self.agent,
+            target=self.target,
+            by=who,
+            reason=why,
+        )
+        (answer,) = await self._session.operate([command])
+        if isinstance(answer, Refusal):
+            raise VerbRefused(answer.detail, verb=verb, state=answer.state)
+        assert isinstance(answer, BreakerApplied)
+        return build_agent_view(answer.breaker, self._session.store.now())
+
+    def _build_unopened(self) -> BreakerRow:
+        return BreakerRow(app=self._app, agent=self.agent, target=self.target)
+
+
+def check_agent_name(agent: str, target: str) -> None:
+    """Check the names in a handle. Raises InvalidInput."""
+    codec.check_id(agent, "name of an Agent")
+    if target:
+        codec.check_id(target, "target of an Agent")
+
+
+def choose_app(views: Sequence[AgentView], agent: str, app: str | None) -> str:
+    """Choose the App whose Agent a person means.
+
+    Args:
+        app: as the person named it; None: not at all.
+    Raises: InvalidInput - nobody knows the Agent, or several Apps have one of the name.
+    """
+    apps = sorted({view.app for view in views if view.agent == agent})
+    if app is not None and app in apps:
+        return app
+    if not apps or app is not None:
+        where = "" if app is None else f" in App {app!r}"
+        raise InvalidInput(f"there is no Agent {agent!r}{where}; see `arriero agent list`")
+    if len(apps) > 1:
+        raise InvalidInput(
+            f"several Apps have an Agent {agent!r}: name one with --app, of {', '.join(map(repr, apps))}"
+        )
+    return apps[0]

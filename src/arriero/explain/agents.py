@@ -1,0 +1,118 @@
+"""What the breakers of Agents mean for people: findings of the doctor, reasons of tasks, sentences of their history."""
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from ..breakers import BreakerRow, BreakerState
+from ..core.attempts import find_breaker, is_agent_paused
+from ..escaping import shell_word
+from ..events.breaker import (
+    AgentPaused,
+    AgentResumed,
+    BreakerAnswered,
+    BreakerClosed,
+    BreakerOpened,
+    BreakerProbed,
+    EventOfBreaker,
+)
+from ..inspection.attempts import Requests
+from ..model import Instant, StepRow
+from .doctor import NAMES_TOLD_MAX, Finding
+from .format import format_count, format_instant, format_instant_and_age, format_relative
+
+
+def describe_breaker_event(event: EventOfBreaker) -> str:
+    """Describe an event of a breaker in one sentence."""
+    match event:
+        case BreakerOpened(by=by, reason=reason) if by:
+            return f'{by} opened it: "{reason}"'
+        case BreakerOpened(reason=reason, probe_at=probe_at):
+            until = "" if probe_at is None else f"; a canary may go from {format_instant(probe_at)} on"
+            return f"it opened: {reason}{until}"
+        case BreakerProbed():
+            return f"canary {event.number} of {event.wave} went: task number {event.task}, step {event.step}"
+        case BreakerAnswered(outcome=outcome):
+            what = {"answered": "was answered", "failed": "failed", "lost": "was lost with its process"}.get(
+                outcome, outcome
+            )
+            return f"the canary of task number {event.task} {what}"
+        case BreakerClosed(by=by, reason=reason) if by:
+            return f'{by} closed it: "{reason}"'
+        case BreakerClosed():
+            return "it closed: the service is well again"
+        case AgentPaused(by=by, reason=reason):
+            return f'{by} paused it: "{reason}"'
+        case AgentResumed(by=by, reason=reason):
+            return f'{by} resumed it: "{reason}"'
+        case _:
+            assert_never(event)
+
+
+def describe_wait_behind_breaker(step: StepRow, breakers: Sequence[BreakerRow], now: Instant) -> str:
+    """Describe why a due request is not taken although Agents have capacity. Empty: no breaker keeps it from that."""
+    of_agent = [row for row in breakers if row.agent == step.agent]
+    row = find_breaker(of_agent, step)
+    see = f"; see: arriero agent show {shell_word(step.agent)}"
+    if is_agent_paused(of_agent, step) or (row is not None and row.paused_at is not None):
+        paused = next(one for one in of_agent if one.paused_at is not None and one.app == step.app)
+        assert paused.paused_at is not None
+        since = format_instant_and_age(paused.paused_at, now)
+        return f'Agent {paused.label} is paused since {since} by {paused.paused_by}: "{paused.pause_reason}"{see}'
+    if row is None or not row.is_outage:
+        return ""
+    return f"Agent {row.label} gets no calls {_format_outage(row, now)}; waiting spends no attempt{see}"
+
+
+def _format_outage(row: BreakerRow, now: Instant) -> str:
+    since = row.opened_at or row.changed_at
+    by = f" by {row.opened_by}" if row.opened_by else ""
+    return f"since {format_instant_and_age(since, now)}{by}: {row.reason}; {_format_next_call(row, now)}"
+
+
+def _format_next_call(row: BreakerRow, now: Instant) -> str:
+    if row.state is BreakerState.HALF_OPEN:
+        return f"canaries find out if it is well again ({row.succeeded} answered, {row.granted} sent of a wave of {row.wave})"
+    if row.probe_at is None:
+        return "no call is made until a person closes it"
+    if row.probe_at <= now:
+        return "the next request that is taken is its canary"
+    return f"the next canary goes {format_relative(row.probe_at, now)}"
+
+
+def diagnose_breakers(
+    breakers: Iterable[BreakerRow], requests: Iterable[Requests], now: Instant
+) -> tuple[list[Finding], frozenset[str]]:
+    """Diagnose the breakers that are not closed, and the Agents that are paused.
+
+    Args:
+        requests: open requests of each Agent.
+    Returns: findings, and the Agents whose outage they tell of.
+    """
+    waiting = {one.agent: one.due + one.later for one in requests}
+    found: list[Finding] = []
+    down: set[str] = set()
+    for row in breakers:
+        wait = format_count(waiting.get(row.agent, 0), "request")
+        command = f"arriero agent show {shell_word(row.agent)}"
+        if row.paused_at is not None:
+            since = format_instant_and_age(row.paused_at, now)
+            says = (
+                f'Agent {row.label} is paused since {since} by {row.paused_by}: "{row.pause_reason}"; {wait} of it wait'
+            )
+            remedy = f"arriero agent resume {shell_word(row.agent)} --reason TEXT"
+            found.append(Finding("care" if waiting.get(row.agent) else "information", "agents", says, remedy))
+        if row.is_outage:
+            says = f"Agent {row.label} gets no calls {_format_outage(row, now)}; {wait} of it wait and spend no attempt"
+            is_recovering = row.state is BreakerState.HALF_OPEN and row.ramp_from is not None
+            remedy = f"see what is wrong with the service; {command}"
+            found.append(Finding("information" if is_recovering else "care", "breaker", says, remedy))
+            down.add(row.agent)
+    if len(found) > NAMES_TOLD_MAX:
+        more = Finding(
+            "care",
+            "breaker",
+            f"{len(found) - NAMES_TOLD_MAX:,} more Agents or targets get no calls",
+            "arriero agent list",
+        )
+        found = [*found[:NAMES_TOLD_MAX], more]
+    return found, frozenset(down)
