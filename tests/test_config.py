@@ -27,6 +27,7 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "app": ('"shop:app"', "shop:app", "shop:app"),
     "roles": ('["supervisor", "agents"]', "supervisor, agents", ("agents", "supervisor")),
     "supervise_seconds": ("1", "1", 1.0),
+    "redispatch_per_second_max": ("9", "9", 9),
     "poll_seconds": ("0.5", "0.5", 0.5),
     "tasks_max": ("7", "7", 7),
     "batch_max": ("9", "9", 9),
@@ -81,7 +82,12 @@ def test_every_setting_is_declared_with_all_that_is_needed_to_document_it() -> N
     for setting in SETTINGS:
         assert setting.about.help.endswith("."), setting.name
         assert setting.about.kind.must_be, setting.name
-        counts = {"tasks_max": "tasks", "batch_max": "rows", "lost_processes_max": "processes"}
+        counts = {
+            "tasks_max": "tasks",
+            "batch_max": "rows",
+            "redispatch_per_second_max": "attempts",
+            "lost_processes_max": "processes",
+        }
         is_duration = re.search(r"_seconds(_max)?$", setting.name) is not None
         assert setting.about.unit == ("seconds" if is_duration else counts.get(setting.name, ""))
     for what in ("name", "path", "variable", "flag"):
@@ -417,6 +423,7 @@ def test_roles_that_are_no_list_are_refused_where_they_were_given(folder: Path) 
         (("alerts_retry_seconds", 60), ("alerts_retry_seconds_max", 59), "lower the one or raise the other"),
         (("alerts_retry_seconds", 3_601), None, "lower the one or raise the other"),
         (("supervise_seconds", 2.1), None, "the leader would lose its lease between two passes"),
+        (("supervise_seconds_max", 0.2), None, "raise the one or lower the other"),
         (None, ("leader_seconds", 0.7), "the leader would lose its lease between two passes"),
         (("poll_seconds", 3), None, "lower the one or raise the other"),
         (("poll_seconds", 1.5), ("lease_seconds", 1.5), "lower the one or raise the other"),
@@ -466,6 +473,7 @@ def test_such_a_refusal_reads_as_a_sentence(folder: Path) -> None:
     [
         {"tasks_max": 5, "batch_max": 500},
         {"supervise_seconds": 2.0, "leader_seconds": 6.0},
+        {"supervise_seconds": 5.0, "leader_seconds": 15.0},  # as release 0.4.0 allowed
         {"alerts_retry_seconds": 9, "alerts_retry_seconds_max": 9},
         {"store": "memory://", "roles": ["supervisor", "agents", "scheduler"]},
         {"store": "memory://"},

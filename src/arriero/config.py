@@ -77,9 +77,17 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     poll_seconds: Annotated[float, _seconds("node", "Between two looks at what is due in the store.")] = (
         NODE.poll_seconds
     )
-    supervise_seconds: Annotated[float, _seconds("node", "Between two passes of the Supervisor.")] = (
-        NODE.supervise_seconds
-    )
+    supervise_seconds: Annotated[
+        float, _seconds("node", "Between two passes of the Supervisor while something is overdue.")
+    ] = NODE.supervise_seconds
+    supervise_seconds_max: Annotated[
+        float,
+        _seconds(
+            "node",
+            "Between two passes of the Supervisor while nothing is overdue; it doubles up to it. What expires waits no longer"
+            " for its recovery.",
+        ),
+    ] = NODE.supervise_seconds_max
     leader_seconds: Annotated[float, _seconds("node", "The lease of the leading Supervisor.")] = NODE.leader_seconds
     progress_seconds: Annotated[float, _seconds("node", "A holder that leaves news unseen so long loses the task.")] = (
         NODE.progress_seconds
@@ -92,6 +100,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         NODE.tasks_max
     )
     batch_max: Annotated[int, SettingInfo(COUNT, "Rows in one claim, take or pass.", "node", "rows")] = NODE.batch_max
+    redispatch_per_second_max: Annotated[
+        int,
+        SettingInfo(
+            COUNT, "Attempts that expired and come back in a second; more wait for their turn.", "node", "attempts"
+        ),
+    ] = NODE.redispatch_per_second_max
     lost_processes_max: Annotated[
         int,
         SettingInfo(
@@ -386,6 +400,14 @@ CONFLICTS = (
         lambda has: has.supervise_seconds * 3 > has.leader_seconds,
         "the one is more than a third of the other, so the leader would lose its lease between two passes; "
         "lower the one or raise the other",
+    ),
+    Conflict(
+        "supervise_seconds_max",
+        "supervise_seconds",
+        lambda has: (
+            has.origin("supervise_seconds_max") != DEFAULT and has.supervise_seconds > has.supervise_seconds_max
+        ),
+        "the longest period is shorter than the shortest; raise the one or lower the other",
     ),
     Conflict(
         "poll_seconds",

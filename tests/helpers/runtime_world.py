@@ -24,7 +24,14 @@ CONVOYS_MAX = 10_000
 SECONDS_MAX = 20.0  # until a test gives up; never waited out by a test that passes
 
 # Short enough for a test, long enough for a busy machine.
-QUICK = Settings(lease_seconds=1.2, poll_seconds=0.02, supervise_seconds=0.05, leader_seconds=1.2, linger_seconds=0.3)
+QUICK = Settings(
+    lease_seconds=1.2,
+    poll_seconds=0.02,
+    supervise_seconds=0.05,
+    supervise_seconds_max=0.2,
+    leader_seconds=1.2,
+    linger_seconds=0.3,
+)
 
 
 class Machine:

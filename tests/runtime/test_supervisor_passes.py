@@ -5,11 +5,12 @@ import random
 from typing import Any
 
 import pytest
+from core_rows import NOW, step_row
 from runtime_world import Machine, session_of, until, within
 
-from arriero import Agent, Attempt, Retry, Supervision, workflow
+from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.client.assembly import run_node
-from arriero.commands import Applied, Recover
+from arriero.commands import Applied
 from arriero.config import Configuration
 from arriero.model import Instant, LeaseRow
 from arriero.runtime import upkeep as upkeep_module
@@ -137,30 +138,28 @@ class Steps:
     def __init__(self, *numbers: int) -> None:
         self.numbers = numbers
 
-    async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
-        return Overdue(None, self.numbers, (), (), ())  # type: ignore[arg-type]  # decided about below
-
-
-class Decides(Supervisor):
-    """Decides about numbers."""
-
-    def _on_expired(self, step: Any, now: Any, term: int) -> Recover:
-        return Recover(actor="a", step_no=step, fence=1, starved=False, outcome=None, term=term)  # type: ignore[arg-type]
+    async def load_overdue(self, limit: int, progress_seconds: float, ahead_seconds: float) -> Overdue:
+        return Overdue(NOW, tuple(map(step_row, self.numbers)), (), (), ())
 
 
 async def test_a_decision_whose_answer_does_not_come_holds_up_no_pass_and_is_not_asked_for_twice() -> None:
     store, committer, ports = Steps(1, 2), Committer(), Ports()
-    supervisor = Decides(store=store, committer=committer, ports=ports, settings=Settings(), actor="a")  # type: ignore[arg-type]
+    supervisor = Supervisor(store=store, committer=committer, ports=ports, settings=Settings(), actor="a")  # type: ignore[arg-type]
     assert await within(supervisor.tick(1)) == 0
     assert ports.idled == [ANSWER_SECONDS]
     (_, first), (_, second) = committer.asked
     second(Applied(task=None))  # type: ignore[arg-type]  # nobody looks at it
     store.numbers = (1, 2, 3)
     assert await within(supervisor.tick(1)) == 0
-    assert [command.step_no for command, _ in committer.asked] == [1, 2, 2, 3]  # the first one is still on its way
+    assert [command.step_no for command, _ in committer.asked] == [
+        1001,
+        1002,
+        1002,
+        1003,
+    ]  # the first one is still on its way
     first(RuntimeError("it could not be written"))
     assert await within(supervisor.tick(1)) == 0
-    assert [command.step_no for command, _ in committer.asked][4:] == [1]
+    assert [command.step_no for command, _ in committer.asked][4:] == [1001]
     assert supervisor.refused == 1
 
 
@@ -205,4 +204,40 @@ async def test_a_long_pass_costs_no_lease_and_one_that_hangs_gives_it_back_until
     await until(lambda: leader._pass_since is None)
     await leader._keep()
     assert leases.calls[3:] == ["acquire"]
+    recovering.cancel()
+
+
+async def test_a_leader_waits_as_long_as_the_last_pass_says_and_the_shortest_period_while_it_fails_or_does_not_lead() -> (
+    None
+):
+    leases, ports, settings = Leases(), Ports(), Settings()
+    broken = asyncio.Event()
+    passes = 0
+
+    async def work(_term: int) -> int:
+        nonlocal passes
+        passes += 1
+        if broken.is_set():
+            raise StoreError("it does not answer")
+        return 0
+
+    leader = Leader(
+        work,
+        store=leases,  # type: ignore[arg-type]
+        ports=ports,  # type: ignore[arg-type]
+        settings=settings,
+        actor="a",
+        process_no=1,
+        period=lambda: 1.75,
+    )
+    recovering = asyncio.create_task(leader.recover())
+    await until(lambda: len(ports.idled) > 0)
+    assert ports.idled[0] == settings.supervise_seconds  # nobody leads yet
+    await leader._keep()
+    await until(lambda: passes > 1)
+    assert ports.idled[-1] == 1.75
+    broken.set()
+    seen = passes
+    await until(lambda: passes > seen + 2)
+    assert ports.idled[-1] == settings.supervise_seconds
     recovering.cancel()

@@ -221,6 +221,7 @@ INDEX_OF = {
     "select_news": "arriero_task_unseen",
     "select_expired": "arriero_step_running",
     "select_starved": "arriero_step_starving",
+    "select_next_deadline": "arriero_step_running",
     "select_past_limit": "arriero_task_limit",
     "select_stuck": "arriero_task_unseen",
     "select_task_history": "arriero_history_of_task",

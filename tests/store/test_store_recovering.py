@@ -41,6 +41,28 @@ async def test_expired_steps_are_shown_longest_first_from_the_instant_of_their_d
     assert (await world.store.load_overdue(1, PROGRESS)).expired == (first,)
 
 
+async def test_the_next_deadline_is_the_earliest_of_attempts_requests_and_limits_that_lies_ahead(
+    world: World, clock: TestClock
+) -> None:
+    async def next_at(ahead_seconds: float) -> Instant | None:
+        return (await world.store.load_overdue(10, PROGRESS, ahead_seconds)).next_at
+
+    assert await next_at(100.0) is None
+    limited = await world.held("limited", complete_within=9.0)
+    assert await next_at(100.0) == later(NOON, 9.0)
+    await world.opened(limited, step(wait_within=7.0), step("reserve", take=True, complete_within=5.0))
+    assert await next_at(100.0) == later(NOON, 5.0)
+    assert await next_at(5.0) == later(NOON, 5.0)
+    assert await next_at(4.9) is None  # further ahead than was asked for
+    assert await next_at(0.0) is None
+    clock.move(5.0)
+    assert await next_at(100.0) == later(NOON, 7.0)  # what has expired is found, and is no deadline ahead
+    clock.move(2.0)
+    assert await next_at(100.0) == later(NOON, 9.0)
+    clock.move(2.0)
+    assert await next_at(100.0) is None
+
+
 async def test_each_list_is_in_the_order_of_its_deadlines_not_of_the_rows(world: World, clock: TestClock) -> None:
     for name, seconds in (("slow", 9.0), ("fast", 1.0), ("middle", 5.0)):
         task = await world.held(name, complete_within=seconds)

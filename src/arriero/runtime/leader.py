@@ -24,6 +24,9 @@ class Leader:
     that hangs gives the lease back, and while it hangs this process does not take it again: another one may lead.
     The lease is trusted until the start of the last successful renewal plus its length less a margin, on our own
     monotonic clock.
+
+    Args:
+        period: seconds until the next pass, asked after each; None: always ``supervise_seconds``.
     """
 
     def __init__(
@@ -35,8 +38,10 @@ class Leader:
         settings: Settings,
         actor: str,
         process_no: int,
+        period: Callable[[], float] | None = None,
     ) -> None:
         self._work = work
+        self._period = period
         self._store = store
         self._ports = ports
         self._settings = settings
@@ -65,11 +70,17 @@ class Leader:
         while True:
             with guard:  # one row nobody can decide about must not end the role
                 await self._pass()
-            await self._ports.clock.idle(self._acquired, self._settings.supervise_seconds)
+            await self._ports.clock.idle(self._acquired, self._choose_wait(failed=guard.failed))
 
     def is_leading(self) -> bool:
         """Returns True if this process may trust that it leads."""
         return self.term is not None and self._ports.clock.monotonic() < self._trusted_until
+
+    def _choose_wait(self, *, failed: bool) -> float:
+        """Seconds until the next pass: the shortest period after a failure, and while another process leads."""
+        if failed or self._period is None or not self.is_leading():
+            return self._settings.supervise_seconds
+        return self._period()
 
     async def _keep(self) -> None:
         now = self._ports.clock.monotonic()

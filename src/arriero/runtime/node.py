@@ -158,6 +158,7 @@ class NodeSession:
             settings=self._settings,
             actor=self.instance,
             process_no=process_no,
+            period=lambda: self.supervisor.period_seconds,
         )
         self._watch_loop()
         try:

@@ -7,6 +7,10 @@ import msgspec
 from ..core.lease import HELD_FROM, PROBATION_FROM
 from ..errors import DefinitionError, InvalidInput
 
+# Ten thousand attempts come back over 50 s. That is less than the longest delay between two attempts, so a mass is spread about
+# as far as its next failure would be; and more attempts than a healthy system loses in a second.
+REDISPATCH_PER_SECOND_MAX = 200
+
 ROLES = ("scheduler", "agents", "supervisor")
 
 
@@ -26,25 +30,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         lease_seconds: of the process; renewed at less than a third of it.
         poll_seconds: how often the store is asked what is due; wake-ups in the process need no poll.
-        supervise_seconds: between passes of the Supervisor, and a third of a lease of its own at most.
+        supervise_seconds: between passes of the Supervisor while something is overdue, and a third of a lease of its own at most.
+        supervise_seconds_max: between its passes while nothing is overdue; less than ``supervise_seconds`` counts as that.
         leader_seconds: the Supervisor's lease.
         progress_seconds: how long a holder may leave news unseen before its task is freed as lost.
         hang_seconds: how long the event loop may stand still before the process's lease is no longer renewed.
         linger_seconds: how long an idle task is kept in memory before it is put down.
         tasks_max: tasks held at once.
         batch_max: rows in one claim, take or pass.
+        redispatch_per_second_max: attempts that expired and come back in a second, by one leader.
         lost_processes_max: a task is held once so many processes were lost with it in a row.
     """
 
     lease_seconds: float = 3.0
     poll_seconds: float = 0.05
     supervise_seconds: float = 0.25
+    supervise_seconds_max: float = 2.0
     leader_seconds: float = 6.0
     progress_seconds: float = 60.0
     hang_seconds: float = 20.0
     linger_seconds: float = 1.0
     tasks_max: int = 1_000
     batch_max: int = 500
+    redispatch_per_second_max: int = REDISPATCH_PER_SECOND_MAX
     lost_processes_max: int = HELD_FROM
 
     def __post_init__(self) -> None:

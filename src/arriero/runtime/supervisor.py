@@ -5,12 +5,16 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ..commands import Answer, AnyCommand, Applied, EndByLimit, FreeTask, Outcome, Recover
+import msgspec
+
+from ..commands import Answer, AnyCommand, Applied, EndByLimit, FreeTask, Outcome, Recover, RetryAsked
 from ..core.lease import on_stuck
+from ..core.redispatch import RedispatchSlots
 from ..core.supervision import on_limit_passed, on_overdue, on_starved
+from ..core.supervision_period import choose_period
 from ..errors import StoreError
 from ..explain.standstills import Standstill, build_expiry_failure, find_standstill_in_the_way
-from ..model import Instant, Loaded, StepRow
+from ..model import MICROSECONDS, Instant, Loaded, StepRow
 from ..store.committer import Committer
 from ..store.contract import Overdue, StateStore
 from .failure_log import OnApplied, ignore_applied
@@ -53,11 +57,24 @@ class Supervisor:
         self._on_applied = on_applied
         self._standstills = standstills
         self._asked: set[Subject] = set()  # without an answer yet, of this pass or an earlier one
+        self._slots = RedispatchSlots(settings.redispatch_per_second_max)
+        self._period = settings.supervise_seconds
         self.refused = 0
+
+    @property
+    def period_seconds(self) -> float:
+        """Seconds until the next pass, as of the last one."""
+        return self._period
 
     async def tick(self, term: int) -> int:
         """Make one pass under a term. Returns how many commands were written by its end."""
-        overdue = await self._store.load_overdue(self._settings.batch_max, self._settings.progress_seconds)
+        settings = self._settings
+        last, self._period = self._period, settings.supervise_seconds  # it stays short if the pass fails
+        overdue = await self._store.load_overdue(
+            settings.batch_max, settings.progress_seconds, settings.supervise_seconds_max
+        )
+        loaded_at = self._ports.clock.monotonic()
+        self._slots.forget_before(overdue.now)
         written = 0
         of_this_pass: set[Subject] = set()
         all_answered = asyncio.Event()
@@ -82,11 +99,27 @@ class Supervisor:
                 self._committer.put(command, partial(count_answer, command))
         if of_this_pass:
             await self._ports.clock.idle(all_answered, ANSWER_SECONDS)
+        self._period = self._choose_period(last, overdue, self._ports.clock.monotonic() - loaded_at)
         return written
+
+    def _choose_period(self, last: float, overdue: Overdue, elapsed: float) -> float:
+        found = (overdue.expired, overdue.starved, overdue.past_limit, overdue.stuck, self._asked)
+        next_at = overdue.next_at
+        return choose_period(
+            last,
+            found_overdue=any(found),
+            next_deadline_in=None if next_at is None else (next_at - overdue.now) / MICROSECONDS - elapsed,
+            period_min=self._settings.supervise_seconds,
+            period_max=self._settings.supervise_seconds_max,
+        )
 
     def _decide(self, overdue: Overdue, term: int) -> list[Decision]:
         decisions: list[Callable[[], Decision]] = []
-        decisions += [partial(self._on_expired, step, overdue.now, term) for step in overdue.expired]
+        decisions += [
+            partial(self._on_expired, step, overdue.now, term)
+            for step in overdue.expired
+            if (Recover, step.step_no, step.fence) not in self._asked  # one decision takes one slot
+        ]
         decisions += [partial(self._on_starved, step, term) for step in overdue.starved]
         decisions += [partial(self._end_by_limit, loaded, term) for loaded in overdue.past_limit]
         decisions += [
@@ -105,7 +138,11 @@ class Supervisor:
     def _on_expired(self, step: StepRow, now: Instant, term: int) -> Recover:
         standstill = find_standstill_in_the_way(step, self._standstills(step))
         why = None if standstill is None else build_expiry_failure(step, standstill)
-        outcome = on_overdue(step, now, jitter=self._ports.random.random(), why=why)
+        random = self._ports.random
+        outcome = on_overdue(step, now, jitter=random.random(), why=why)
+        if isinstance(outcome, RetryAsked):
+            not_before = self._slots.take(outcome.not_before, jitter=random.random())
+            outcome = msgspec.structs.replace(outcome, not_before=not_before)
         return self._recover(step, outcome, term, starved=False)
 
     def _on_starved(self, step: StepRow, term: int) -> Recover:

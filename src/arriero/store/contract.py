@@ -71,13 +71,17 @@ class Renewal(msgspec.Struct, frozen=True):
 
 
 class Overdue(msgspec.Struct, frozen=True):
-    """Rows for the Supervisor to decide about, each list in the order of its deadlines."""
+    """Rows for the Supervisor to decide about, each list in the order of its deadlines.
+
+    ``next_at``: the earliest deadline of an attempt, a request or a task after now, as far ahead as was asked for; None: none.
+    """
 
     now: Instant
     expired: tuple[StepRow, ...]
     starved: tuple[StepRow, ...]
     past_limit: tuple[Loaded, ...]
     stuck: tuple[Loaded, ...]
+    next_at: Instant | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -410,8 +414,14 @@ class StateStore(ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerSt
         """Work to claim (of these workflows, or an undo of any) or to take (by these Agents), by this App."""
         ...
 
-    async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
-        """Expired rows. ``progress_seconds``: how long a holder may leave news unseen before it counts as stuck."""
+    async def load_overdue(self, limit: int, progress_seconds: float, ahead_seconds: float = 0.0) -> Overdue:
+        """Expired rows.
+
+        Args:
+            limit: rows of each kind.
+            progress_seconds: how long a holder may leave news unseen before it counts as stuck.
+            ahead_seconds: how far ahead the next deadline is looked for; 0: it is not.
+        """
         ...
 
     async def load(self, task_no: int) -> Loaded | None:

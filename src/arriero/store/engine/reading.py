@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ...core.undo import list_open_compensations
-from ...model import MICROSECONDS, Instant, Loaded, StepRow, TaskRow, TaskState
+from ...model import Instant, Loaded, StepRow, TaskRow, TaskState, later
 from ..contract import Due, Ended, Overdue
 from ..quarantine import SetApart
 from ..readable import refuse_unreadable
@@ -24,6 +24,7 @@ class PastDeadline(msgspec.Struct, frozen=True):
     starved: Sequence[StepRow]
     past_limit: Sequence[int]
     stuck: Sequence[int]
+    next_at: Instant | None
 
 
 class ReadingRows(UnreadableRows, Protocol):
@@ -41,8 +42,8 @@ class ReadingRows(UnreadableRows, Protocol):
         """Numbers of tasks that a process holds, or of which it runs a step."""
         ...
 
-    def select_past_deadline(self, now: Instant, since: Instant, limit: int) -> PastDeadline:
-        """``since``: news that nobody has looked at since then make a task stuck."""
+    def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
+        """``since``: news that nobody has looked at since then make a task stuck. ``until``: of the next deadline."""
         ...
 
     def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:
@@ -63,16 +64,19 @@ def load_readable(rows: ReadingRows, task_nos: Sequence[int], apart: SetApart) -
     return [loaded for loaded in rows.select_tasks(task_nos) if apart.can_read_task(loaded)]
 
 
-def load_overdue(rows: ReadingRows, limit: int, progress_seconds: float, apart: SetApart) -> Overdue:
+def load_overdue(
+    rows: ReadingRows, limit: int, progress_seconds: float, ahead_seconds: float, apart: SetApart
+) -> Overdue:
     """See ``StateStore.load_overdue``."""
     now = rows.read_clock()
-    found = rows.select_past_deadline(now, Instant(now - round(progress_seconds * MICROSECONDS)), limit)
+    found = rows.select_past_deadline(now, later(now, -progress_seconds), later(now, ahead_seconds), limit)
     return Overdue(
         now,
         tuple(apart.readable(found.expired)),
         tuple(apart.readable(found.starved)),
         tuple(load_readable(rows, found.past_limit, apart)),
         tuple(load_readable(rows, found.stuck, apart)),
+        found.next_at,
     )
 
 
@@ -118,8 +122,10 @@ class ReadingEngine(Transactions[R]):
             lambda rows: load_readable(rows, rows.select_held(process_no, limit), self._apart)
         )
 
-    async def load_overdue(self, limit: int, progress_seconds: float) -> Overdue:
-        return await self._read_to_act(lambda rows: load_overdue(rows, limit, progress_seconds, self._apart))
+    async def load_overdue(self, limit: int, progress_seconds: float, ahead_seconds: float = 0.0) -> Overdue:
+        return await self._read_to_act(
+            lambda rows: load_overdue(rows, limit, progress_seconds, ahead_seconds, self._apart)
+        )
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
         return await self._read_to_act(lambda rows: load_readable(rows, task_nos, self._apart))

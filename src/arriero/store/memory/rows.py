@@ -123,18 +123,20 @@ class MemoryDue(MemoryConvoys):
         held |= {s.task_no for s in self._all_steps() if s.locked_by == process_no}
         return sorted(held)
 
-    def select_past_deadline(self, now: Instant, since: Instant, limit: int) -> PastDeadline:
+    def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
         left_alone = set(self._apart.tasks())
         steps = sorted(self._steps_not_apart(), key=lambda s: s.step_no)
         tasks = sorted((t for t in self.tasks.values() if t.task_no not in left_alone), key=lambda t: t.task_no)
         limited = [t for t in tasks if t.state in TASK_FORWARD and t.paused_at is None]
         held = [t for t in tasks if t.locked_by is not None]
         waiting = [s for s in steps if s.state is StepState.PENDING]
+        deadlines = [*(s.complete_by for s in steps), *(s.wait_by for s in waiting), *(t.complete_by for t in limited)]
         return PastDeadline(
             _past([(s.complete_by, s) for s in steps], now, limit),
             _past([(s.wait_by, s) for s in waiting], now, limit),
             _past([(t.complete_by, t.task_no) for t in limited], now, limit),
             _past([(t.unseen_since, t.task_no) for t in held], since, limit),
+            min((at for at in deadlines if at is not None and now < at <= until), default=None),
         )
 
 

@@ -51,16 +51,18 @@ class SqlReadingRows(SqlRows):
     def select_held(self, process_no: int, limit: int) -> list[int]:
         return self._first_column("select_held", process_no=process_no, limit=limit, apart=self._apart.tasks())
 
-    def select_past_deadline(self, now: Instant, since: Instant, limit: int) -> PastDeadline:
-        asked = {"now": now, "limit": limit, "since": since, "apart": self._apart.tasks()}
+    def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
+        asked = {"now": now, "limit": limit, "since": since, "until": until, "apart": self._apart.tasks()}
         names = ("select_expired", "select_starved", "select_past_limit", "select_stuck")
         expired, starved, limited, stuck = (self.ask(name, asked) for name in names)
+        ahead = self.ask("select_next_deadline", asked) if until > now else None
         self.arrive()
         return PastDeadline(
             [self.step_as_is(row) for row in expired.fetchall()],
             [self.step_as_is(row) for row in starved.fetchall()],
             [row[0] for row in limited.fetchall()],
             [row[0] for row in stuck.fetchall()],
+            None if ahead is None or (row := ahead.fetchone()) is None else row[0],
         )
 
     def select_ended(self, task_nos: Sequence[int]) -> list[TaskRow]:

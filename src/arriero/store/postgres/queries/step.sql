@@ -57,6 +57,19 @@ SELECT {step} FROM {schema}.step
  ORDER BY complete_by, step_no
  LIMIT %(limit)s
 
+-- select_next_deadline: the earliest deadline of an attempt, a request or a task between two instants.
+-- Params: now, until. The end of the range keeps the look short: beyond it lie the index entries of attempts that ended.
+-- Rows: one; null: there is none. The rows of tasks that are set apart count: a pass too many harms nothing.
+SELECT least(
+    (SELECT min(complete_by) FROM {schema}.step
+      WHERE complete_by IS NOT NULL AND complete_by > %(now)s AND complete_by <= %(until)s),
+    (SELECT min(wait_by) FROM {schema}.step
+      WHERE wait_by IS NOT NULL AND state = 'pending' AND wait_by > %(now)s AND wait_by <= %(until)s),
+    (SELECT min(complete_by) FROM {schema}.task
+      WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing') AND paused_at IS NULL
+        AND complete_by > %(now)s AND complete_by <= %(until)s)
+)
+
 -- select_starved: requests that nobody took within wait_within.
 -- Params: apart (tasks to be left alone).
 SELECT {step} FROM {schema}.step

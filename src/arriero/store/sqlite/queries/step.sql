@@ -68,6 +68,21 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
  ORDER BY complete_by, step_no
  LIMIT :limit
 
+-- select_next_deadline: the earliest deadline of an attempt, a request or a task between two instants.
+-- Params: now, until.
+-- Rows: one; null: there is none. The rows of tasks that are set apart count: a pass too many harms nothing.
+SELECT min(deadline) FROM (
+    SELECT min(complete_by) AS deadline FROM arriero_step INDEXED BY arriero_step_running
+     WHERE complete_by IS NOT NULL AND complete_by > :now AND complete_by <= :until
+     UNION ALL
+    SELECT min(wait_by) FROM arriero_step INDEXED BY arriero_step_starving
+     WHERE wait_by IS NOT NULL AND state = 'pending' AND wait_by > :now AND wait_by <= :until
+     UNION ALL
+    SELECT min(complete_by) FROM arriero_task INDEXED BY arriero_task_limit
+     WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing') AND paused_at IS NULL
+       AND complete_by > :now AND complete_by <= :until
+)
+
 -- select_starved: requests that nobody took within wait_within.
 -- Params: apart (JSON array: tasks to be left alone).
 SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
