@@ -59,6 +59,7 @@ SETTINGS = Settings(
     progress_seconds=8,
     linger_seconds=0.7,
     batch_max=20,
+    redispatch_per_second_max=2,
 )
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
@@ -143,6 +144,7 @@ class World:
         keys: bool | None = None,
     ) -> None:
         self.seed = seed
+        self.settings = SETTINGS
         self.random = random_module.Random(seed)
         self.loop = SimulatedLoop(random_module.Random(self.random.getrandbits(64)))
         # People draw from a source of their own, so that a seed without them is the world it was before there were any.
@@ -238,7 +240,7 @@ class World:
                 self.app.session.codes,
                 store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                 ports=ports,
-                settings=SETTINGS,
+                settings=self.settings,
                 roles=check_roles(None),
                 on_end=lambda _task, _live: None,
                 around=self._on_try,
@@ -481,7 +483,7 @@ class World:
         history = History()
         for row in exported:
             history.add(row)
-        self.violations += history.end()
+        self.violations += history.end(redispatch_per_second=self.settings.redispatch_per_second_max)
         for number, fold in history.tasks.items():
             self.violations += [
                 Violation("I52", fold.task_id, text) for text in find_differences(fold, self.store.load_as_is(number))

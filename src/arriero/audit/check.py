@@ -46,6 +46,7 @@ from .fold_apps import judge_app
 from .fold_breakers import BreakerFold
 from .fold_convoys import fold_turn_event
 from .fold_ledger import LedgerFold
+from .fold_redispatch import RedispatchFold
 from .fold_steps import fold_step_event
 from .fold_stream import ConvoyStream, read_convoy_number
 from .fold_task import fold_task_event
@@ -108,6 +109,7 @@ CHECKED: dict[str, str] = {
     "I62": "the fence of a breaker strictly increases, and its states follow each other as in its table",
     "I63": "canaries go one wave after the other, never more than a wave has, and none while the breaker is closed or paused",
     "I64": "failures that an outage burnt are given back once, and never more than were counted",
+    "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
 }
 
 
@@ -237,6 +239,7 @@ class History:
         self.violations: list[Violation] = []
         self._heads: dict[int, tuple[int, str]] = {}
         self._erasures = Erasures()
+        self._redispatch = RedispatchFold()
 
     def add(self, row: HistoryRow) -> None:
         """Fold one row and check its link."""
@@ -265,6 +268,7 @@ class History:
         task = self.tasks[row.task_no]
         fold_commit(task, row.at, events, self.store.terms)
         judge_app(task, events, self.store.apps)
+        self._redispatch.fold_commit(events)
         first = events[0] if events else None
         if isinstance(first, TaskSubmitted) and first.ledger is not None:
             self.store.ledgers.submit(row.task_id, first.ledger)
@@ -280,8 +284,8 @@ class History:
         """Link and hash of the last row of a stream; of a convoy's own under its number below zero."""
         return self._heads.get(task_no, (0, START))
 
-    def end(self, *, complete: bool = False) -> list[Violation]:
-        """Return all violations: of the chains, of the store, of the tasks, of the convoys."""
+    def end(self, *, complete: bool = False, redispatch_per_second: int | None = None) -> list[Violation]:
+        """Return all violations: of the chains, of the store, of the tasks, of the convoys. Arguments as of ``check``."""
         found = self.violations + self.store.violations + self.store.ledgers.violations
         found += [
             Violation("I53", "", f"link {link} was erased, and none tells of it")
@@ -293,21 +297,26 @@ class History:
         for convoy in self.convoys.values():
             convoy.end(purged=self.store.purged)
             found += convoy.fold.violations
+        if redispatch_per_second is not None:
+            found += self._redispatch.find_violations(redispatch_per_second)
         return found
 
 
-def check(rows: Iterable[HistoryRow], *, complete: bool = False) -> list[Violation]:
+def check(
+    rows: Iterable[HistoryRow], *, complete: bool = False, redispatch_per_second: int | None = None
+) -> list[Violation]:
     """Check every invariant that a history can show.
 
     Args:
         rows: in commit order, from the first.
         complete: whether every task must have ended.
+        redispatch_per_second: the setting ``redispatch_per_second_max`` of all processes; None: the rate is not judged.
     Returns: violations; empty when it is clean.
     """
     history = History()
     for row in rows:
         history.add(row)
-    return history.end(complete=complete)
+    return history.end(complete=complete, redispatch_per_second=redispatch_per_second)
 
 
 def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:

@@ -150,13 +150,19 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @click.command(short_help="Check an exported history.")
 @click.argument("file")
+@click.option(
+    "--redispatch-per-second",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also judge the rate at which attempts that expired came back, by the setting redispatch_per_second_max.",
+)
 @json_option
-def check(file: str, as_json: bool) -> None:
+def check(file: str, redispatch_per_second: int | None, as_json: bool) -> None:
     """Check an exported history: that it is whole, and that what it tells keeps every promise. - is standard input.
 
     Exits with 0 when it is clean, with 1 when it is not, with 2 when the file cannot be read.
     """
-    verdict = _check_file(file)
+    verdict = _check_file(file, redispatch_per_second)
     if as_json:
         print_json(verdict)
     else:
@@ -165,14 +171,14 @@ def check(file: str, as_json: bool) -> None:
         sys.exit(VIOLATED)
 
 
-def _check_file(file: str) -> Verdict:
+def _check_file(file: str, redispatch_per_second: int | None) -> Verdict:
     from ..audit.check import check as check_history
 
     try:
         rows = _read_rows(file)
     except MutilatedExport as error:
         return Verdict(False, 0, 0, mutilated=str(error))
-    violations = check_history(rows)
+    violations = check_history(rows, redispatch_per_second=redispatch_per_second)
     return Verdict(not violations, len(rows), len({row.task_no for row in rows if row.task_no > 0}), tuple(violations))
 
 
