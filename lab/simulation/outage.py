@@ -68,6 +68,7 @@ class OutageWorld(World):
         before = self.count_recovered()
         while self.count_recovered() == before:
             await asyncio.sleep(0.1)
+            self._look_at_loops()
         for number, (process, node) in list(self._nodes.items()):
             if node.session is not None and hasattr(node.session, "leader") and node.session.leader.is_leading():
                 self.loop.crash(process)

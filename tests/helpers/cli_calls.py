@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +18,11 @@ Call = Callable[..., Result]
 
 
 class Run:
-    """`arriero run` in a process of its own."""
+    """`arriero run`, or another ``command`` that runs until a signal, in a process of its own."""
 
-    def __init__(self, folder: Path, *options: str, target: str = APP) -> None:
+    def __init__(self, folder: Path, *options: str, target: str = APP, command: Sequence[str] = ()) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "arriero", "run", target, *options],
+            [sys.executable, "-m", "arriero", *(command or ("run", target)), *options],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

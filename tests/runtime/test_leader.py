@@ -141,7 +141,7 @@ class Lease:
         leader = Leader(self._work, store=self, ports=self, settings=QUICK, actor="leader", process_no=1)
         for _ in range(count):
             await leader._keep()
-            await leader._pass()
+            await leader.make_pass()
             self.at += QUICK.supervise_seconds
         return self.worked
 

@@ -27,6 +27,7 @@ from .replies import replies
 from .run import run
 from .store import store
 from .submit import submit
+from .supervise import supervise
 from .task import task
 
 BAD_INPUT = 2
@@ -113,6 +114,7 @@ def commands(context: click.Context) -> None:
 
 for command in (
     run,
+    supervise,
     submit,
     task,
     convoy,

@@ -36,11 +36,16 @@ def run(app: str | None, store: str | None, roles: str | None, agents: str | Non
     stop = StopSignal()
     stop.listen()
     loaded = load_configured_app(load_configuration()) if app is None else load_app(app)
+    log_to_standard_error()
+    asyncio.run(run_until_signal(loaded, store, _parse_names(roles, "role"), _parse_names(agents, "Agent"), stop))
+
+
+def log_to_standard_error() -> None:
+    """Log as a program that runs for long: with times, and arriero's own lines from INFO on."""
     log = logging.StreamHandler()
     log.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[log])
     logging.getLogger("arriero").setLevel(logging.INFO)  # refusals of services, too
-    asyncio.run(_run(loaded, store, _parse_names(roles, "role"), _parse_names(agents, "Agent"), stop))
 
 
 def _parse_names(given: str | None, what: str) -> list[str] | None:
@@ -81,9 +86,10 @@ class StopSignal:
         return signal.Signals(self._signal).name
 
 
-async def _run(
+async def run_until_signal(
     app: App, store: str | None, roles: list[str] | None, agents: list[str] | None, stop: StopSignal
 ) -> None:
+    """Run an App until the first signal, then drain."""
     async with app.running(store=store, roles=roles, agents=agents):
         running = app.session.configure(store=store, roles=roles).roles
         _print_line(f"ready: {_describe_node(app, running, agents)}")

@@ -18,6 +18,7 @@ from ..runtime.alerts import Alerting
 from ..runtime.code import Code
 from ..runtime.node import Node, NodeSession
 from ..runtime.ports import Ports
+from ..runtime.single_pass import PassReport, SinglePass
 from ..runtime.upkeep import Upkeep
 from ..store.contract import StateStore
 from .session import Session
@@ -62,13 +63,7 @@ def _make_node(
 ) -> Node:
     store, ports = session.store, session.ports
     about = msgspec.json.encode(_about(session.app, agents, session.codes, roles)).decode()
-    alerting = Alerting(
-        _sinks(configuration, ports, session.on_alert),
-        store=store,
-        ports=ports,
-        retry_seconds=configuration.alerts_retry_seconds,
-        retry_seconds_max=configuration.alerts_retry_seconds_max,
-    )
+    alerting = make_alerting(session, configuration)
 
     def make_session() -> NodeSession:
         return NodeSession(
@@ -110,6 +105,30 @@ def _policies(codes: Mapping[str, Code]) -> dict[str, str]:
         for name, definition in workflows.items()
         if isinstance(definition, Workflow)
     }
+
+
+def make_alerting(session: Session, configuration: Configuration) -> Alerting:
+    """Make what tells the alerts of the App's store to the configured sinks."""
+    return Alerting(
+        _sinks(configuration, session.ports, session.on_alert),
+        store=session.store,
+        ports=session.ports,
+        retry_seconds=configuration.alerts_retry_seconds,
+        retry_seconds_max=configuration.alerts_retry_seconds_max,
+    )
+
+
+async def supervise_once(session: Session, configuration: Configuration) -> PassReport:
+    """Make one pass of supervision and upkeep on the store that the App is open on. Raises StoreError, SchemaOutdated."""
+    store, ports = session.store, session.ports
+    single_pass = SinglePass(
+        store=store,
+        ports=ports,
+        settings=session.settings or configuration.node_settings(),
+        upkeep=Upkeep(store=store, ports=ports, replies_keep_seconds=configuration.replies_keep_seconds),
+        alerting=make_alerting(session, configuration),
+    )
+    return await single_pass.run()
 
 
 def _sinks(configuration: Configuration, ports: Ports, on_alert: Sequence[OnAlert]) -> list[AlertSink]:

@@ -82,6 +82,8 @@ class Alerting:
         self._alerts_max = max(1, TELLINGS_MAX // max(1, len(sinks)))  # each is told to all its sinks at once
         self._hold_seconds = max((sink.timeout_seconds for sink in sinks), default=0.0) + SETTLE_SECONDS
         self._rests_until: dict[str, float] = {}
+        self.told = 0  # alerts that every sink knows
+        self.failed = 0  # tries after which one did not
         self._never = asyncio.Event()
 
     async def run(self) -> None:
@@ -89,9 +91,13 @@ class Alerting:
         guard = LoopGuard(Loop.ALERTS, self._ports.clock.monotonic, unanswered="alerts could not be read: %s")
         while True:
             with guard:  # what was taken in a pass that broke is due again when its hold is over
-                while await self.tick() >= self._alerts_max:
-                    pass  # more is waiting; a full pass is followed by another at once
+                await self.tell_due()
             await self._ports.clock.idle(self._never, self._poll_seconds)
+
+    async def tell_due(self) -> None:
+        """Tell all alerts that are due; a full pass is followed by another at once. Raises StoreError."""
+        while await self.tick() >= self._alerts_max:
+            pass
 
     async def tick(self) -> int:
         """Take the due alerts, deliver and settle them. Returns how many were taken. Raises StoreError."""
@@ -101,6 +107,7 @@ class Alerting:
         answers = await asyncio.gather(*(self._handle(row) for row in rows), return_exceptions=True)
         for row, answer in zip(rows, answers, strict=True):
             if isinstance(answer, BaseException):
+                self.failed += 1
                 logger.error(
                     "alert %d of task %s could not be settled, it will be told again: %s",
                     row.no,
@@ -123,6 +130,8 @@ class Alerting:
         # What failed last stays with the alert when at last everybody knows: it says why it came late.
         error = recordable_text("; ".join(f"{name}: {text}" for name, text in failed.items())) or row.error
         await self._store.settle_alert(row.no, row.attempts, told, again, error)
+        self.failed += bool(failed)
+        self.told += not failed
 
     def _draw_retry_delay(self, attempts: int) -> float:
         jitter = self._ports.random.random()

@@ -51,6 +51,7 @@ class Leader:
         self._acquired = asyncio.Event()
         self._pass_since: float | None = None  # when the pass under way began
         self.term: int | None = None
+        self.led_by: int | None = None  # the process that led when the lease was last asked for
         self._trusted_until = 0.0
         self._renewed_at = 0.0
 
@@ -69,8 +70,13 @@ class Leader:
         guard = LoopGuard(Loop.RECOVERY, self._ports.clock.monotonic, unanswered="the Supervisor could not work: %s")
         while True:
             with guard:  # one row nobody can decide about must not end the role
-                await self._pass()
+                await self.make_pass()
             await self._ports.clock.idle(self._acquired, self._choose_wait(failed=guard.failed))
+
+    async def try_to_lead(self) -> bool:
+        """Ask for the lease once. Returns False if another process leads. Raises StoreError."""
+        await self._keep()
+        return self.is_leading()
 
     def is_leading(self) -> bool:
         """Returns True if this process may trust that it leads."""
@@ -95,7 +101,8 @@ class Leader:
         elif self.term is not None and now - self._renewed_at >= self._settings.leader_seconds / 3:
             await self._renew(now, self.term)
 
-    async def _pass(self) -> None:
+    async def make_pass(self) -> None:
+        """Work under the lease, again and again while there is a full batch of it."""
         self._acquired.clear()
         self._pass_since = self._ports.clock.monotonic()
         try:
@@ -112,6 +119,7 @@ class Leader:
         lease: LeaseRow = await self._store.acquire_lease(
             SUPERVISOR_LEASE, self._process_no, self._actor, self._settings.leader_seconds
         )
+        self.led_by = lease.holder
         if lease.holder == self._process_no:
             reach("after_lease")
             self.term = lease.term

@@ -6,6 +6,7 @@ ledger and removes those of a refused one.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from ..errors import StoreError, UnreadableRow
@@ -41,6 +42,7 @@ class Upkeep:
         self._ports = ports
         self._keep_seconds = replies_keep_seconds
         self._never = asyncio.Event()
+        self.done: Counter[str] = Counter()  # what was done since the start, by its kind
         # What is to be done, and when it is due: on the monotonic clock.
         self._due: dict[Callable[[], Awaitable[float]], float] = {
             self._go_on_with_ledgers: 0.0,
@@ -69,13 +71,22 @@ class Upkeep:
             with self._guards[duty]:
                 self._due[duty] = now + await duty()
 
+    async def finish(self) -> bool:
+        """Do each duty until nothing of it is left. Returns False if one failed; it was logged."""
+        await self.tick()
+        while any(due <= self._ports.clock.monotonic() for due in self._due.values()):
+            await self.tick()
+        return not any(guard.failed for guard in self._guards.values())
+
     async def _look_at_convoys(self) -> float:
         if count := await self._store.look_at_forgotten():
+            self.done["convoys"] += count
             logger.warning("%d convoys stood still: a process of an older release ended their tasks; replace it", count)
         return PASS_SECONDS
 
     async def _look_at_unreadable(self) -> float:
         if count := await self._store.look_at_unreadable():
+            self.done["readable"] += count
             logger.info("%d tasks that could not be read can be read again", count)
         return UNREADABLE_SECONDS
 
@@ -86,6 +97,7 @@ class Upkeep:
     async def _drop_statuses(self) -> float:
         dropped = await self._store.drop_statuses(later(self._store.now(), -self._keep_seconds), BATCH)
         if dropped:
+            self.done["statuses"] += dropped
             logger.warning("%d statuses that nobody acknowledged were dropped from their reply queues", dropped)
         return PASS_SECONDS if dropped < BATCH else 0.0  # else more is waiting, for the next pass
 
@@ -99,6 +111,7 @@ class Upkeep:
             except (StoreError, UnreadableRow) as error:
                 logger.info("ledger %r cannot go on just now: %s", ledger.ledger_id, error)
                 continue
+            self.done["ledgers"] += after != ledger
             done = done or after != ledger
         return 0.0 if done else LEDGER_SECONDS
 
