@@ -150,7 +150,7 @@ class Life:
         assert self._elsewhere in {other.process_no for other in renewal.others}
         assert await measure("renew lease", store.renew_lease(SUPERVISOR_LEASE, here, self._term, LEASE_SECONDS))
 
-        expired = (await measure("load overdue", store.load_overdue(100, 60.0))).expired
+        expired = (await measure("load overdue", store.load_overdue(100, 60.0, 2.0))).expired
         assert len(expired) == EXPIRING
         recovered = await measure(f"recover {EXPIRING}", self._apply(map(self._recover, expired)))
         reported = [self._report(dispatch.step) for dispatch in taken[:BATCH]]

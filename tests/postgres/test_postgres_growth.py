@@ -128,7 +128,7 @@ async def test_a_task_whose_row_somebody_has_locked_is_passed_over_and_all_other
         assert new.created
         assert known == Submitted(tasks[1].task_no, False)
         assert (await store.renew(process_no, 60.0)).renewed
-        await store.load_overdue(10, 60.0)
+        await store.load_overdue(10, 60.0, 2.0)
         await store.survey()
     (answer,) = await store.apply([claim(process_no)])
     assert isinstance(answer, Claimed)

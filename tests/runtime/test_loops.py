@@ -381,6 +381,8 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.ports", "ThreadKeeper._run.main"): Loop.LEASE,
     ("runtime.ports", "ThreadWatch.__init__"): Loop.LOOP_WATCH,
     ("runtime.reload", "ReloadQueue.ask"): Loop.REREADING,
+    ("runtime.single_pass", "SinglePass._spawn"): "frees what a lost process held, awaited before the pass goes on",
+    ("runtime.single_pass", "SinglePass._work"): Loop.LEADER,
     ("runtime.result_waiters", "ResultWaiters.wait_until_ended"): Loop.WAITING,
     ("store.committer", "Committer._put_again"): "puts one command again",
     ("store.committer", "Committer.start"): Loop.COMMITTER,
