@@ -78,7 +78,8 @@ class LoopGuard:
     def __init__(self, loop: Loop, monotonic: Callable[[], float], *, unanswered: str = "") -> None:
         self._message = f"the loop {loop} goes on after an unexpected error in one turn of it: %r"
         self._unanswered = unanswered
-        self._troubles = WarningThrottle(logger, monotonic), WarningThrottle(logger, monotonic)
+        self._monotonic = monotonic
+        self._troubles: tuple[WarningThrottle, WarningThrottle] | None = None  # most loops have none
         self._is_troubled = False  # whether something was logged since the last turn that raised nothing
         self.failed = False  # whether the last turn raised
 
@@ -90,7 +91,7 @@ class LoopGuard:
     ) -> bool:
         self.failed = isinstance(error, Exception)
         if not isinstance(error, Exception):
-            if error is None and self._is_troubled:
+            if error is None and self._is_troubled and self._troubles is not None:
                 self._is_troubled = False
                 for trouble in self._troubles:
                     trouble.reset()
@@ -102,6 +103,8 @@ class LoopGuard:
     def tell(self, error: Exception) -> None:
         """Log what a turn raised, unless that was done a moment ago."""
         self._is_troubled = True
+        if self._troubles is None:
+            self._troubles = WarningThrottle(logger, self._monotonic), WarningThrottle(logger, self._monotonic)
         unanswered, unexpected = self._troubles
         if isinstance(error, StoreError) and self._unanswered:
             unanswered.warn(self._unanswered, error)

@@ -8,6 +8,7 @@ from runtime_world import Machine, session_of, within
 
 import arriero
 from arriero import Agent, App, Attempt, InvalidInput, TaskFailed, UnknownTask, workflow
+from arriero.store.contract import Unwritten
 
 echoes = Agent("echoes")
 
@@ -35,6 +36,25 @@ async def test_a_client_submits_and_asks_but_runs_nothing(machine: Machine) -> N
         view = await task.view()
         assert (view.id, view.workflow, view.state, view.waiting_for) == ("t", "greet", "pending", "a Scheduler")
     assert await machine.events("process.started", "task.claimed") == []
+
+
+async def test_the_first_submission_that_comes_while_its_app_is_being_closed_is_refused(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = machine.app([echoes], [greet])
+    waiting, refused = app.session.waiting, []
+    close = waiting.close
+
+    async def submit_and_close() -> None:
+        with pytest.raises(Unwritten) as error:
+            await within(app.submit(greet("mule")))
+        refused.append(error.value)
+        await close()
+
+    monkeypatch.setattr(waiting, "close", submit_and_close)
+    async with app:
+        pass
+    assert len(refused) == 1
 
 
 async def test_what_a_client_submitted_a_runner_ends(machine: Machine) -> None:

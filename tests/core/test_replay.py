@@ -14,6 +14,7 @@ import arriero
 from arriero import Agent, Permanent, StepFailed, workflow
 from arriero.core import workflow_loop
 from arriero.core.replay import Execution
+from arriero.declare.steps import StepCall
 from arriero.declare.workflows import Workflow
 from arriero.model import StepKind, StepState
 
@@ -415,6 +416,20 @@ def test_the_original_of_a_call_value_with_options_need_not_be_awaited() -> None
         return await fetch(1).options(key="k").options(complete_within=3)
 
     assert run(code).deliver("fetch[k]", 4).output == 4
+
+
+def test_awaiting_a_call_value_of_another_run_hides_none_that_was_never_awaited() -> None:
+    others: list[StepCall[Any]] = []
+
+    async def other() -> None:
+        others.append(send("a"))
+
+    async def code() -> None:
+        send("b")
+        await others[0]
+
+    run(other)
+    assert run(code).deliver("send").failure.kind == "unawaited"
 
 
 def test_call_values_never_awaited_are_not_judged_when_the_code_raises() -> None:

@@ -118,7 +118,7 @@ def test_a_process_that_was_stopped_as_its_renewal_waited_holds_nobody_up_for_lo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = [10**12]  # microseconds since boot
-    monkeypatch.setattr(write_lock, "since_boot", lambda: machine[0])
+    monkeypatch.setattr(write_lock, "nanoseconds_since_boot", lambda: machine[0] * 1000)
     one, other = RenewalFlag(tmp_path), RenewalFlag(tmp_path)
     assert not other.is_set()
     machine[0] += round(LOOK_SECONDS * 1_000_000)
@@ -138,6 +138,6 @@ def test_a_process_that_was_stopped_as_its_renewal_waited_holds_nobody_up_for_lo
 def test_what_another_start_of_the_machine_has_left_in_the_file_says_nothing(
     left: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_lock, "since_boot", lambda: 10**12)
+    monkeypatch.setattr(write_lock, "nanoseconds_since_boot", lambda: 10**15)
     (tmp_path / FILE).write_bytes(left)
     assert not RenewalFlag(tmp_path).is_set()

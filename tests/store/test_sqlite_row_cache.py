@@ -111,7 +111,7 @@ async def test_a_changed_step_is_remembered_as_it_was_changed(world: World) -> N
     for attempt in (2, 3):
         await world.report(charge, retry_at(world.clock.at))
         (charge,) = [dispatch.step for dispatch in await world.take()]
-        assert of(world).step(charge.step_no) == charge
+        assert of(world).steps[charge.task_no][charge.step_no] == charge
         assert charge.attempt == attempt
 
 

@@ -83,6 +83,8 @@ def _explain_misplaced(group: click.Group, option: str, given: Sequence[str]) ->
 
 def _refuse_undecodable(words: Sequence[str]) -> None:
     """Refuse what is not UTF-8: ids, names and reasons are texts. Paths may be any bytes."""
+    if not _is_undecodable("".join(words)):
+        return
     for before, word in zip(["", *words], words, strict=False):
         is_path = before in PATH_OPTIONS or word.startswith(tuple(f"{option}=" for option in PATH_OPTIONS))
         if _is_undecodable(word) and not is_path and not os.path.lexists(word):

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
@@ -83,25 +83,25 @@ def build_output(output_type: type[S], row: object, **computed: Any) -> S:
     Fields that are not ``computed`` are copied from the row's attributes of the same name: instants as datetimes,
     payloads as raw JSON, words as plain texts.
     """
-    for name, declared in _field_types(output_type).items():
+    for name, convert in _list_converters(output_type).items():
         if name not in computed and hasattr(row, name):
-            computed[name] = _convert(getattr(row, name), declared)
+            value = getattr(row, name)
+            computed[name] = value if value is None or convert is None else convert(value)
     return output_type(**computed)
 
 
 @functools.cache
-def _field_types(output_type: type[msgspec.Struct]) -> dict[str, Any]:
-    return {field.name: field.type for field in msgspec.structs.fields(output_type)}
+def _list_converters(output_type: type[msgspec.Struct]) -> dict[str, Callable[[Any], Any] | None]:
+    """By the fields of a type, what makes their values from those of a row; None: they are the same."""
+    return {field.name: _find_converter(field.type) for field in msgspec.structs.fields(output_type)}
 
 
-def _convert(value: Any, declared: Any) -> Any:
-    if value is None:
-        return None
+def _find_converter(declared: Any) -> Callable[[Any], Any] | None:
     if declared in (datetime, datetime | None):
-        return as_datetime(value)
+        return as_datetime
     if declared in (msgspec.Raw, msgspec.Raw | None):
-        return msgspec.Raw(value.encode())
-    return str(value) if declared is str else value
+        return lambda text: msgspec.Raw(text.encode())
+    return str if declared is str else None
 
 
 def json_line(value: Any) -> str:

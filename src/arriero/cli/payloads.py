@@ -62,7 +62,7 @@ def check_object(text: str, option: str) -> str:
 
 def decode_arguments(signature: Signature, text: str) -> dict[str, Any]:
     """The arguments that a JSON object names, each as its parameter's type. Raises InvalidInput when one does not fit."""
-    typed = signature.some_arguments(text)
+    typed = signature.arguments(text, are_all=False)
     _fill_in_defaults(list(typed.values()))
     return typed
 

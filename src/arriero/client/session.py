@@ -12,6 +12,7 @@ from ..declare.steps import Agent
 from ..errors import InvalidInput, OutcomeUnknown, StoreError
 from ..model import NOT_SAID, Loaded, TailRow
 from ..runtime import crash_points
+from ..runtime.admission_queue import refuse_later
 from ..runtime.code import Code
 from ..runtime.ports import Ports, SystemPorts
 from ..runtime.result_waiters import ResultWaiters
@@ -59,7 +60,7 @@ class Session:
             lambda: self.ports,
             lambda number: self.node is not None and self.node.is_driving(number),
         )
-        self.submissions: Submissions | None = None
+        self._submissions: Submissions | None = None  # made for the first one: who only looks or acts needs none
         self._loop: asyncio.AbstractEventLoop | None = None  # the one it is open on
         self._store: StateStore | None = None
         self._views: TaskViews | None = None
@@ -94,6 +95,13 @@ class Session:
         return self._views
 
     @property
+    def submissions(self) -> Submissions | None:
+        """Sends submissions to the store; None: the App is not open."""
+        if self._submissions is None and self._store is not None:
+            self._submissions = Submissions(self._store, self.ports, lambda: self.node)
+        return self._submissions
+
+    @property
     def acknowledger(self) -> Acknowledger:
         """Writes acknowledgements of replies. Raises InvalidInput - the App is not open."""
         if self._acknowledger is None:
@@ -114,7 +122,6 @@ class Session:
             store.on_wake_up(self.waiting.look)
             await store.open()
             self._store = store
-            self.submissions = Submissions(store, self.ports, lambda: self.node)
         elif self._store is not None and store.url != self._store.url:
             raise InvalidInput(f"App {self.app} is open on {self._store.url}; close it before opening {store.url}")
         self.users += 1
@@ -123,12 +130,14 @@ class Session:
         """Close the App when its last user leaves. If cancelled, it sends nothing more, but threads end and waiters get an answer."""
         self.users -= 1
         if self.users == 0:
-            assert self.submissions is not None
-            await finish(self._close_all(), hurry=self.submissions.hurry)
+            await finish(self._close_all(), hurry=self._hurry)
+
+    def _hurry(self) -> None:
+        if self._submissions is not None:
+            self._submissions.hurry()
 
     async def _close_all(self) -> None:
         """Close all parts, even if one of them raises."""
-        assert self.submissions is not None
         assert self._store is not None
         async with AsyncExitStack() as stack:  # the last one first
             if isinstance(self.ports, SystemPorts):
@@ -138,10 +147,11 @@ class Session:
             if self._acknowledger is not None:
                 stack.push_async_callback(self._acknowledger.close)
             stack.push_async_callback(self.waiting.close)
-            stack.push_async_callback(self.submissions.close)
+            if self._submissions is not None:
+                stack.push_async_callback(self._submissions.close)
 
     def _forget(self) -> None:
-        self._store = self._views = self.submissions = self._acknowledger = None
+        self._store = self._views = self._submissions = self._acknowledger = None
 
     async def __aenter__(self) -> "Session":
         """Open the configured store. Raises StoreError, SchemaOutdated, InvalidInput."""
@@ -158,9 +168,12 @@ class Session:
         Raises: OutcomeUnknown - nobody can tell; StoreError - the task is not there.
         """
         store = self.store
-        assert self.submissions is not None
+        if self._submissions is None and self.users == 0:
+            await refuse_later()  # it is being closed
+        submissions = self.submissions
+        assert submissions is not None
         try:
-            return await self.submissions.ask(command)
+            return await submissions.ask(command)
         except Unanswered as error:
             raise OutcomeUnknown(command.task_id) from error
         except (Unwritten, Busy):

@@ -86,13 +86,13 @@ def _find_code(session: Session, call: Any) -> tuple[str, str, TaskPolicy]:
     codes = session.codes
     if isinstance(call, WorkflowCall):
         name = call.workflow.name
-        if (code := codes.get(name)) is None or not code.is_code_of(call.workflow):
+        if (code := codes.get(name)) is None or code.definition is not call.workflow:
             known = [code.name for code in codes.values() if isinstance(code.definition, Workflow)]
             raise InvalidInput(f"workflow {name!r} is not in App {session.app}; it has {', '.join(known) or 'none'}")
         return name, call.arguments, call.workflow.policy
     if isinstance(call, StepCall):
         name = STEP_PREFIX + call.step.name
-        if (code := codes.get(name)) is None or not code.is_code_of(call.step):
+        if (code := codes.get(name)) is None or code.definition is not call.step:
             raise InvalidInput(
                 f"step {call.step.name!r} of Agent {call.step.agent.name!r} is not in App {session.app}: add the Agent to it"
             )

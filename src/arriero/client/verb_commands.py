@@ -154,7 +154,7 @@ def _merge_arguments(definition: Workflow[Any, Any] | Step[Any, Any], recorded: 
         raise InvalidInput("arguments must be given by parameter name, at least one, like {'order': order}")
     signature = definition.signature
     try:
-        kept = signature.some_arguments(recorded)
+        kept = signature.arguments(recorded, are_all=False)
     except InvalidInput:  # they do not fit: then those that are given must be all there are
         kept = {}
     return signature.bind((), {**kept, **arguments})

@@ -1,10 +1,11 @@
 """The policy of one call of a step."""
 
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
-from ..declare.steps import StepCall
+from ..declare.steps import Step, StepCall
 from ..policies import StepPolicy, Supervision
 from .supervision import POLICIES_KEPT
 
@@ -19,6 +20,13 @@ def resolve_call_policy(call: StepCall[object], of_workflow: Supervision) -> Ste
         changed.retry or step.policy.retry,
         supervision,
     )
+
+
+@lru_cache(POLICIES_KEPT)
+def resolve_step_policy(step: Step[Any, Any], of_workflow: Supervision) -> tuple[StepPolicy, str]:
+    """Return the policy of calls of a step without options, and that as JSON text: it is the same for all of them."""
+    policy = resolve_call_policy(StepCall(step, ""), of_workflow)
+    return policy, msgspec.json.encode(policy).decode()
 
 
 @lru_cache(POLICIES_KEPT)

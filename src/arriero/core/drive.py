@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
-from ..declare.steps import StepCall, compute_target
+from ..declare.steps import NO_OPTIONS, StepCall, compute_target
 from ..errors import DefinitionError
 from ..model import (
     STEP_OPEN,
@@ -29,7 +29,7 @@ from ..model import (
     seconds_between,
 )
 from ..traceback_frames import trace_exception
-from .call_policy import resolve_call_policy
+from .call_policy import resolve_call_policy, resolve_step_policy
 from .replay import Identity, Raised, RequestedStep, Returned, identify_step
 from .supervision import decode_task_policy, on_limit_passed, on_task_failed, read_step_policy
 from .task_run import TaskRun
@@ -178,7 +178,12 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
     if kind is StepKind.TIMER:
         return NewStep(kind=kind, name=name, key=key, arguments=asked.arguments, fire_at=asked.fire_at)
     call: StepCall[object] = asked.call
-    policy = resolve_call_policy(call, decode_task_policy(task.policy).supervision)
+    of_workflow = decode_task_policy(task.policy).supervision
+    if call.changed is NO_OPTIONS:
+        policy, policy_text = resolve_step_policy(call.step, of_workflow)
+    else:
+        policy = resolve_call_policy(call, of_workflow)
+        policy_text = msgspec.json.encode(policy).decode()
     undone_by = call.step.undone_by
     # A new task has no number yet: the store makes the keys.
     step_key = build_idempotency_key(store_id, task.task_no, task.incarnation, kind, name, key) if task.task_no else ""
@@ -188,7 +193,7 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
         key=key,
         agent=call.step.agent.name,
         arguments=asked.arguments,
-        policy=msgspec.json.encode(policy).decode(),
+        policy=policy_text,
         idempotency_key=step_key,
         pivot=call.step.pivot if call.changed.pivot is None else call.changed.pivot,
         effect_free=call.step.effect_free,

@@ -3,8 +3,6 @@
 Such an answer changes nothing. A person may want to know it all the same: the attempt may have had an effect.
 """
 
-from typing import Literal
-
 import msgspec
 from msgspec.structs import replace
 
@@ -21,7 +19,7 @@ def build_report_event(step: StepRow, report: Reported, verdict: str) -> StepRep
         step=step.ordinal,
         fence=report.fence,
         verdict=verdict,
-        outcome=_outcome(report),
+        outcome="succeeded" if isinstance(outcome, Succeeded) else "failed",
         tries=report.tries,
         result=payload_hash(outcome.result if isinstance(outcome, Succeeded) else outcome.failure.message),
     )
@@ -58,16 +56,12 @@ def build_late_answer(step: StepRow, report: Reported, verdict: str, *, late: bo
         fence=report.fence,
         attempt=report.attempt,
         verdict="late" if verdict == "late" else "stale",
-        outcome=_outcome(report),
+        outcome="succeeded" if isinstance(report.outcome, Succeeded) else "failed",
         answer=_answer(report),
         answered_at=report.delivered_at,
         complete_by=report.complete_by,
         link=0,  # given when it is written
     )
-
-
-def _outcome(report: Reported) -> Literal["succeeded", "failed"]:
-    return "succeeded" if isinstance(report.outcome, Succeeded) else "failed"
 
 
 def _answer(report: Reported) -> str:

@@ -91,6 +91,7 @@ class Execution:
         self._main: asyncio.Task[Any] | None = None
         self._waiting: dict[Identity, asyncio.Future[Any]] = {}
         self._occurrences: defaultdict[str, int] = defaultdict(int)
+        self._is_closed = False
         self._draws = 0
         self._calls = 0
         self._unawaited: dict[int, StepCall[Any]] = {}
@@ -176,6 +177,7 @@ class Execution:
 
     def close(self) -> None:
         """Drop the code where it stands."""
+        self._is_closed = True
         self._loop.close()
         self._main = None
         self._waiting.clear()
@@ -202,16 +204,18 @@ class Execution:
         """A call value came to be; it must be awaited before the code returns."""
         self._calls += 1
         call.number = self._calls
-        self._unawaited[id(call)] = call
+        self._unawaited[self._calls] = call
 
     def note_replaced(self, call: StepCall[Any], by: StepCall[Any]) -> None:
         """``options()`` made another call value of it."""
-        self._unawaited.pop(id(call), None)
+        if self._unawaited.get(call.number) is call:
+            del self._unawaited[call.number]
         self.note_created(by)
 
     def open(self, call: StepCall[Any]) -> asyncio.Future[Any]:
         """The code awaits a step."""
-        self._unawaited.pop(id(call), None)
+        if self._unawaited.get(call.number) is call:  # else it was made outside of this run
+            del self._unawaited[call.number]
         name = call.step.name
         key = call.changed.key
         if key is None:
@@ -229,7 +233,7 @@ class Execution:
 
     def _ask(self, asked: RequestedStep) -> asyncio.Future[Any]:
         future = self._loop.create_future()
-        if self._loop.is_closed():
+        if self._is_closed:
             return future  # a `finally` block awaits while the code is dropped: nothing is asked for any more
         if asked.identity in self.asked:
             _, name, key = asked.identity

@@ -16,7 +16,6 @@ from .replay import (
     Returned,
     build_disagreement,
     build_step_exception,
-    find_asked_arguments,
     identify_step,
     may_be_left,
     replay,
@@ -148,9 +147,10 @@ class TaskRun:
         execution = self.execution
         if execution is None or self.broken is not None:
             return
-        identity = identify_step(step)
+        identity = (step.kind, step.name, step.key)
         asked = execution.asked.get(identity)
-        if execution.end is None and (asked is None or asked.arguments != find_asked_arguments(step)):
+        given = step.arguments if step.asked is None else step.asked  # as ``find_asked_arguments``
+        if execution.end is None and (asked is None or asked.arguments != given):
             if may_be_left(step, self.task.branched_at):
                 execution.set_aside(step, lambda: self._read_result(step), at)
                 return

@@ -17,6 +17,7 @@ from ..commands import (
     Fired,
     FreeTask,
     GaveUp,
+    Keep,
     PlanUndo,
     Process,
     Recover,
@@ -190,8 +191,9 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
         if isinstance(item.outcome, GaveUp) and writer.breakers.spare(step, item.outcome) is not item.outcome:
             # The code was given a failure that does not count. The report comes again by itself and is taken as a retry.
             return Refused(Refusal("outage", f"step {step.ordinal} of task {task.task_id} failed in an outage"))
-        writer.events.append(build_report_event(step, item, verdict))
-        writer.record(step, item.outcome, item.delivered_at, step.fence)
+        reported = build_report_event(step, item, verdict)
+        writer.events.append(reported)
+        writer.record(step, item.outcome, item.delivered_at, step.fence, result_hash=reported.result)
     if task.opened_count + len(command.opened) > STEPS_PER_TASK_MAX:
         # None of them is opened: their numbers would run into the next task's.
         reason = f"it opened more than {STEPS_PER_TASK_MAX:,} steps: split it into several tasks"
@@ -201,8 +203,9 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             writer.open(new)
         if isinstance(command.ending, Process | PlanUndo | Compensate) and writer.task.open_count > 0:
             return Refused(Refusal("moved_on", f"task {task.task_id} has open steps"))
-        writer.finish(command.ending)
-    writer.set(revision=task.revision + 1)
+        if not isinstance(command.ending, Keep):
+            writer.finish(command.ending)
+    writer.set(revision=task.revision + 1, unseen_since=None)
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
     settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state)
     return writer.change()
@@ -220,8 +223,9 @@ def report(command: Report, rows: Rows, now: Instant) -> Change | Refused:
     task = rows.task(step.task_no)
     assert task is not None
     writer = Writer(task, rows, now, command.process_no)
-    writer.events.append(build_report_event(step, command.report, verdict))
-    writer.record(step, command.report.outcome, now, step.fence)
+    reported = build_report_event(step, command.report, verdict)
+    writer.events.append(reported)
+    writer.record(step, command.report.outcome, now, step.fence, result_hash=reported.result)
     return _count_news(writer, step)
 
 

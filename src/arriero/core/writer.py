@@ -16,7 +16,6 @@ from ..commands import (
     Ending,
     GaveUp,
     Hold,
-    Keep,
     NewStep,
     NextUndo,
     Outcome,
@@ -136,40 +135,47 @@ class Writer:
         self.changed[step.step_no] = step
 
     # --- steps
-    def record(self, step: StepRow, outcome: Outcome, at: Instant, fence: int) -> None:
-        """Record the end of an attempt. ``fence`` is the step's from now on."""
+    def record(
+        self, step: StepRow, outcome: Outcome, at: Instant, fence: int, *, result_hash: str | None = None
+    ) -> None:
+        """Record the end of an attempt. ``fence`` is the step's from now on; ``result_hash`` that of a success."""
         if step.canary is not None:
             step = self.breakers.end(step, outcome)
         match self.breakers.spare(step, outcome):
             case Succeeded(result=result):
-                step = replace(step, in_doubt=False)  # whatever earlier tries did, now it has surely happened
-                self._result(step, StepState.COMPLETED, StepEvent.SUCCEEDED, at, fence, result=result, failure=None)
+                self._end_step(step, StepEvent.SUCCEEDED, at, fence, in_doubt=False, result=result)
+                recorded = CompensationRecorded if step.kind is StepKind.COMPENSATION else StepRecorded
+                self.events.append(recorded(step.ordinal, self.task.result_count, result_hash))
             case GaveUp(failure=failure, in_doubt=in_doubt):
-                ended = replace(step, in_doubt=in_doubt)
-                if step.state is StepState.RUNNING:  # a request nobody took is no failed attempt
-                    self.set(failure_count=self.task.failure_count + 1)
-                    ended = replace(ended, failure_count=step.failure_count + 1)
-                text = msgspec.json.encode(failure).decode()
-                self._result(ended, StepState.FAILED, StepEvent.GAVE_UP, at, fence, result=None, failure=text)
+                text = msgspec.json.encode(failure)
+                failures = int(step.state is StepState.RUNNING)  # a request nobody took is no failed attempt
+                ended = self._end_step(
+                    step, StepEvent.GAVE_UP, at, fence, in_doubt=in_doubt, failure=text.decode(), failures=failures
+                )
+                failed = CompensationFailedEvent if step.kind is StepKind.COMPENSATION else StepFailedEvent
+                result_no, told = self.task.result_count, msgspec.Raw(text)
+                self.events.append(failed(step.ordinal, result_no, told, in_doubt, ended.failure_count, fence))
             case RetryAsked() as retry:
                 self._retry(step, retry, fence)
 
-    def _result(
+    def _end_step(
         self,
         step: StepRow,
-        state: StepState,
         event: StepEvent,
         at: Instant,
         fence: int,
         *,
-        result: str | None,
-        failure: str | None,
-    ) -> None:
-        assert advance_step(step.state, event) is state
+        in_doubt: bool,
+        result: str | None = None,
+        failure: str | None = None,
+        failures: int = 0,
+    ) -> StepRow:
         number = self.task.result_count + 1
         ended = replace(
             step,
-            state=state,
+            state=advance_step(step.state, event),
+            failure_count=step.failure_count + failures,
+            in_doubt=in_doubt,
             fence=fence,
             locked_by=None,
             complete_by=None,
@@ -180,16 +186,14 @@ class Writer:
             delivered_at=at,
             finished_at=self.now,
         )
-        self.put(ended)
-        self.set(result_count=number, open_count=self.task.open_count - 1, lost_count=0)
-        is_undo = step.kind is StepKind.COMPENSATION
-        if failure is None:
-            recorded = CompensationRecorded if is_undo else StepRecorded
-            self.events.append(recorded(step.ordinal, number, payload_hash(result)))
-        else:
-            failed = CompensationFailedEvent if is_undo else StepFailedEvent
-            told = msgspec.Raw(failure.encode())
-            self.events.append(failed(step.ordinal, number, told, ended.in_doubt, ended.failure_count, fence))
+        self.changed[step.step_no] = ended
+        self.set(
+            result_count=number,
+            open_count=self.task.open_count - 1,
+            lost_count=0,
+            failure_count=self.task.failure_count + failures,
+        )
+        return ended
 
     def _retry(self, step: StepRow, outcome: RetryAsked, fence: int) -> None:
         count = step.failure_count
@@ -460,9 +464,8 @@ class Writer:
         self.put(self._dispatch(reached, ending.complete_within) if ending.take else reached)
 
     def finish(self, ending: Ending) -> None:
+        """Write where an advance leaves the task. That its holder has seen it is for the caller to write."""
         match ending:
-            case Keep():
-                self.set(unseen_since=None)
             case PutDown(not_before=not_before):
                 if not_before is None and self.task.state is TaskState.COMPENSATING and not self.task.open_count:
                     not_before = self.now  # nothing is open that could wake it: an undo never sleeps for ever
@@ -473,13 +476,10 @@ class Writer:
                 self.end(TaskState.PROCESSED, output=output)
             case BeginUndo(failure=failure):
                 self.begin_undo(failure)
-                self.set(unseen_since=None)
             case PlanUndo(failure=failure, planned=planned):
                 self.plan_undo(failure, planned)
-                self.set(unseen_since=None)
             case NextUndo():
                 self.next_undo(ending)
-                self.set(unseen_since=None)
             case Compensate(failure=failure):
                 if self.task.state is not TaskState.COMPENSATING:
                     self.begin_undo(failure)

@@ -113,18 +113,16 @@ class Signature:
         self._read_arguments(text)
         return text
 
-    def arguments(self, text: str) -> dict[str, Any]:
-        """The recorded arguments, by name, as the function takes them. Raises InvalidInput when they do not fit."""
-        found = self.some_arguments(text)
-        if missing := self._required - found.keys():  # as they may be where they were submitted by SQL
-            raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
-        return found
+    def arguments(self, text: str, *, are_all: bool = True) -> dict[str, Any]:
+        """The recorded arguments, by name, as the function takes them. Raises InvalidInput when they do not fit.
 
-    def some_arguments(self, text: str) -> dict[str, Any]:
-        """Those arguments that a JSON object names, as the function takes them. Raises InvalidInput when one does not fit."""
+        ``are_all``: False if the JSON object may name only some of them.
+        """
         found = msgspec.structs.asdict(self._read_arguments(text))
         for name in [name for name, value in found.items() if value is _ABSENT]:
             del found[name]
+        if are_all and (missing := self._required - found.keys()):  # as may be where they were submitted by SQL
+            raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
         return found
 
     def _resolve_and_read_arguments(self, text: str) -> Any:

@@ -75,7 +75,7 @@ class StepCall(CallValue[R_co]):
         self.step = step
         self.arguments = arguments
         self.changed = changed
-        self.number = id(self)  # in workflow code: its place among the calls made there
+        self.number = 0  # in workflow code: its place among the calls made there
         self._awaited_before = False
 
     def options(
@@ -109,7 +109,7 @@ class StepCall(CallValue[R_co]):
         return call
 
     async def _run_call(self) -> R_co:
-        run = current_run()
+        run: WorkflowRun | None = getattr(asyncio._get_running_loop(), "workflow_run", None)  # steps are called often
         if run is None:
             name = self.step.name
             raise ArrieroError(
@@ -126,7 +126,7 @@ class StepCall(CallValue[R_co]):
 
     def __hash__(self) -> int:
         """Hash by number, so that sets of calls (asyncio.as_completed) iterate alike in every replay."""
-        return self.number
+        return self.number or id(self)
 
     def __repr__(self) -> str:
         return f"<call of step {self.step.name}>"
@@ -177,7 +177,7 @@ class Step(Declared, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[R]:
         """Bind and check the arguments. Raises InvalidInput when they do not fit."""
         call: StepCall[R] = StepCall(self, self.signature.bind(args, kwargs))
-        if (run := current_run()) is not None:
+        if (run := getattr(asyncio._get_running_loop(), "workflow_run", None)) is not None:  # as ``current_run``
             run.note_created(call)
         return call
 

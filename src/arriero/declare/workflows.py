@@ -24,7 +24,7 @@ class WorkflowCall(CallValue[R_co]):
     __slots__ = ("arguments", "workflow")
 
     def __init__(self, workflow: "Workflow[Any, R_co]", arguments: str) -> None:
-        super().__init__()
+        self._running = None  # without a call of the base, as in ``StepCall``
         self.workflow = workflow
         self.arguments = arguments
 

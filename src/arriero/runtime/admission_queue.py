@@ -38,7 +38,7 @@ class AdmissionQueue:
         Raises: Unwritten - the line is closed.
         """
         if self._is_closed:
-            await _refuse_later()
+            await refuse_later()
         if not self._waiting and not self._called and self._room() > 0:
             return
         loop = asyncio.get_running_loop()
@@ -111,7 +111,7 @@ class AdmissionQueue:
         return called
 
 
-async def _refuse_later() -> NoReturn:
+async def refuse_later() -> NoReturn:
     """Refuse after one turn of the event loop, so that a caller that tries again does not starve those who close."""
     turn = asyncio.Event()
     asyncio.get_running_loop().call_soon(turn.set)

@@ -12,7 +12,7 @@ import msgspec
 from ..codec import error_text, recordable_text, step_error_fields
 from ..commands import Dispatch, GaveUp, Outcome, Reported, Succeeded
 from ..core.backoff import retry_delay
-from ..core.supervision import on_attempt_failed, read_step_policy
+from ..core.supervision import decode_step_policy, on_attempt_failed
 from ..declare.attempt import Attempt, Undo
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Compensation, Step
@@ -103,7 +103,9 @@ class AttemptRun:
             self._host.give_back(self._step.agent)
         if self._leaving is not None:
             self._leaving.cancel()
-        self._set_over()
+        self.is_over = True
+        if self._over is not None:
+            self._set_over()
 
     def wait_until_over(self) -> "asyncio.Future[None]":
         """A future that is done once the attempt has ended, or was left behind."""
@@ -134,7 +136,7 @@ class AttemptRun:
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
-        timer = self._clock.call_later(self._remaining_seconds(), self._expire)
+        timer = self._clock.call_later(self._deadline - self._clock.monotonic(), self._expire)
         outcome = None
         try:
             outcome = await self._run_tries()
@@ -158,7 +160,7 @@ class AttemptRun:
         step = self._step
         now = self._host.store.now()
         report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, step.complete_by)
-        if self._remaining_seconds() > 0:
+        if self._clock.monotonic() < self._deadline:
             self._host.recorder.offer(step, report)
         else:
             self._host.recorder.report_late(report)
@@ -203,7 +205,7 @@ class AttemptRun:
             return self._decide_failure(refused, in_doubt=False)
         if call is None:
             return None
-        retry = read_step_policy(self._step).retry
+        retry = decode_step_policy(self._step.policy).retry
         unsure = False
         for number in range(1, retry.tries + 1):
             if not (self._may_send() or await self._may_send_later()):
@@ -261,7 +263,7 @@ class AttemptRun:
         """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""
         step = self._step
         assert step.complete_by is not None
-        is_in_time = self._remaining_seconds() > 0 and self._host.store.now() < step.complete_by
+        is_in_time = self._clock.monotonic() < self._deadline and self._host.store.now() < step.complete_by
         return is_in_time and self._host.is_trusted()
 
     async def _may_send_later(self) -> bool:

@@ -46,10 +46,6 @@ class Code:
         one = read_one_step(arguments)
         return await StepCall(step, bytes(one.arguments).decode(), one.options)
 
-    def is_code_of(self, definition: Workflow[Any, Any] | Step[Any, Any]) -> bool:
-        """Returns True if it is the code of this very definition."""
-        return self.definition is definition
-
     def encode_output(self, value: Any) -> str:
         """The output as JSON text. Raises InvalidInput."""
         return self.definition.signature.encode_result(value)

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+import msgspec
+
 from ..errors import ArrieroError, StoreError
 from ..loops import Loop, LoopGuard
 from .contract import Busy, Unanswered, Unwritten
@@ -27,24 +29,32 @@ BUSY_SECONDS_MAX = 10.0  # how long whoever does not repeat waits for that trans
 OnAnswer = Callable[[A | BaseException], None]
 
 
-class _Asked(Generic[C, A]):
+class _Asked(msgspec.Struct, Generic[C, A], eq=False):
     """A command, who is told of its answer, and since when another transaction stands in its way."""
 
-    __slots__ = ("_on_answer", "busy_since", "command", "had_pause", "is_told", "pause")
-
-    def __init__(self, command: C, on_answer: "OnAnswer[A]") -> None:
-        self.command = command
-        self._on_answer = on_answer
-        self.is_told = False
-        self.had_pause = False  # whether it was sent alone a moment after its transaction raised what was no StoreError
-        self.busy_since: float | None = None
-        self.pause = BUSY_SECONDS
+    command: C
+    on_answer: "OnAnswer[A]"
+    is_told: bool = False
+    had_pause: bool = False  # whether it was sent alone a moment after its transaction raised what was no StoreError
+    busy_since: float | None = None
+    pause: float = BUSY_SECONDS
 
     def tell(self, answer: A | BaseException) -> None:
-        """The first answer counts: what is told twice was in a batch that broke in the middle."""
-        if not self.is_told:
-            self.is_told = True
-            _tell(self._on_answer, answer)
+        """The first answer counts: what is told twice was in a batch that broke in the middle.
+
+        An error of whoever asked must not cost the others their answers, nor the process its committer.
+        """
+        if self.is_told:
+            return
+        self.is_told = True
+        try:
+            self.on_answer(answer)
+        except Exception as error:
+            context = {
+                "message": f"the answer {type(answer).__name__} of the store could not be handled",
+                "exception": error,
+            }
+            asyncio.get_running_loop().call_exception_handler(context)
 
 
 class Committer(Generic[C, A]):
@@ -66,7 +76,7 @@ class Committer(Generic[C, A]):
         monotonic: Callable[[], float],
         repeat: Callable[[C], bool],
         on_trouble: Callable[[Exception], None],
-        on_batch: Callable[[], None] = lambda: None,
+        on_batch: Callable[[], None] | None = None,
     ) -> None:
         self._write = write
         self._sleep = sleep
@@ -138,7 +148,7 @@ class Committer(Generic[C, A]):
         After the end that is Unwritten: whoever asks while all is being closed must not wait for ever.
         """
         if self._stopping and self._has_ended():
-            asyncio.get_running_loop().call_soon(_tell, on_answer, Unwritten.as_it_closes())
+            asyncio.get_running_loop().call_soon(_Asked(command, on_answer).tell, Unwritten.as_it_closes())
             return
         self._waiting.append(_Asked(command, on_answer))
         self._wake.set()
@@ -193,8 +203,9 @@ class Committer(Generic[C, A]):
                 if id(asked) not in again:
                     asked.tell(error)
         self._batch, self._leaving = [], 0
-        with self._guard:
-            self._on_batch()
+        if self._on_batch is not None:
+            with self._guard:
+                self._on_batch()
 
     async def _commit(self, batch: list[_Asked[C, A]]) -> None:
         delay = RETRY_SECONDS
@@ -276,15 +287,3 @@ class Committer(Generic[C, A]):
         middle = len(batch) // 2
         await self._commit(batch[:middle])
         await self._commit(batch[middle:])
-
-
-def _tell(on_answer: OnAnswer[A], answer: A | BaseException) -> None:
-    """An error of whoever asked must not cost the others their answers, nor the process its committer."""
-    try:
-        on_answer(answer)
-    except Exception as error:
-        context = {
-            "message": f"the answer {type(answer).__name__} of the store could not be handled",
-            "exception": error,
-        }
-        asyncio.get_running_loop().call_exception_handler(context)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -86,7 +87,7 @@ class Schema(Protocol):
 
 def migrations(package: str) -> list[Migration]:
     """The migrations of a store's package, in order."""
-    files = sorted(resources.files(package).joinpath("migrations").iterdir(), key=lambda file: file.name)
+    files = sorted(resources.files(package).joinpath("migrations").iterdir(), key=attrgetter("name"))
     found = [(file.name.removesuffix(".sql"), file.read_text()) for file in files if file.name.endswith(".sql")]
     return [Migration(int(name.split("_", 1)[0]), name, sql) for name, sql in found]
 

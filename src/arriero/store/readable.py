@@ -238,13 +238,16 @@ def faults_of(row: AnyRow) -> tuple[Fault, ...]:
     if not (isinstance(row, StepRow) and row.kind is StepKind.TIMER):
         decoders |= _MEANT_FOR[type(row)]
     decoders |= dict.fromkeys(_SHOWN_AS.get(type(row), ()), _decode)
-    return tuple(
-        _fault(row, name)
-        for name, types, is_instant in _FIELDS[type(row)]
+    faults: list[Fault] = []
+    for name, types, is_instant in _FIELDS[type(row)]:
+        value = getattr(row, name)
         # A column of the right type, of which nothing else is asked, is looked at without a call: most are.
-        if (is_instant or name in decoders or name in _OF_A_TURN or type(getattr(row, name)) not in types)
-        and not _fits(row, name, types, is_instant, decoders)
-    )
+        is_plain = type(value) in types and name not in _OF_A_TURN
+        if is_plain and (value is None or (name not in decoders and (not is_instant or 0 <= value < INSTANT_END))):
+            continue
+        if not _fits(row, name, types, is_instant, decoders):
+            faults.append(_fault(row, name))
+    return tuple(faults)
 
 
 def _fits(row: AnyRow, name: str, types: frozenset[type], is_instant: bool, decoders: dict[str, Any]) -> bool:

@@ -31,15 +31,13 @@ class OpenFile:
 
     def refuse_another_when_due(self) -> None:
         """``refuse_another``, unless the last look was less than ``LOOK_SECONDS`` ago."""
-        now = seconds_since_boot()
-        if now < self._look_at and not self._is_lost:
-            return
-        self.refuse_another()
-        self._look_at = now + LOOK_SECONDS
+        if self._is_lost or seconds_since_boot() >= self._look_at:
+            self.refuse_another()
 
     def refuse_another(self) -> None:
         """Raises Unwritten - another file is there, or none, or was since: even if it came back, others may have changed it."""
         if not self._is_lost:
+            self._look_at = seconds_since_boot() + LOOK_SECONDS
             self._is_lost = any(_identity(path) != identity for path, identity in self._opened.items())
         if self._is_lost:
             raise Unwritten(

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from ...model import STEP_BITS, TASK_OPEN, ConvoyRow, StepRow, TailRow, TaskRow
+from ...model import TASK_OPEN, ConvoyRow, StepRow, TailRow, TaskRow
 from .waiting_cache import WaitingLine
 
 TASKS_MAX = 10_000  # and as many convoys: more are forgotten, all at once, and read again
@@ -15,6 +15,7 @@ class Remembered:
     def __init__(self) -> None:
         self._version = -1  # of the file, as SQLite counts what other connections wrote
         self._at_rest: set[int] = set()
+        self.epoch: int | None = None  # None: it is not known
         self.tasks: dict[int, TaskRow] = {}
         self.steps: dict[int, dict[int, StepRow]] = {}  # by the number of their task
         self.convoys: dict[int, ConvoyRow] = {}
@@ -30,6 +31,7 @@ class Remembered:
 
     def forget(self) -> None:
         """Forget everything."""
+        self.epoch = None
         self._at_rest.clear()
         for rows in (self.tasks, self.steps, self.convoys, self.tails, self.waiting):
             rows.clear()
@@ -41,10 +43,6 @@ class Remembered:
             self._at_rest.add(task.task_no)
         else:
             self._at_rest.discard(task.task_no)
-
-    def step(self, step_no: int) -> StepRow | None:
-        """A step's row, if it is known."""
-        return self.steps.get(step_no >> STEP_BITS, {}).get(step_no)
 
     def keep_step(self, step: StepRow) -> None:
         """A row as this transaction has read it or is going to write it."""

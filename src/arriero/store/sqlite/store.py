@@ -7,7 +7,8 @@ import secrets
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,8 +70,9 @@ class SqliteStore(
         self._remembered = Remembered()
         self._file = OpenFile(self.path)
         self._apart = SetApart(self.now)
-        self._lives = Lives(folder_of_file(self.path))
-        self._renewal_flag = RenewalFlag(folder_of_file(self.path))
+        folder = folder_of_file(self.path)
+        self._lives = Lives(folder)
+        self._renewal_flag = RenewalFlag(folder)
         self._writer: ConnectionThread[sqlite3.Connection] | None = None
         self._reader: ConnectionThread[sqlite3.Connection] | None = None
         self._checkpointer: sqlite3.Connection | None = None
@@ -127,17 +129,20 @@ class SqliteStore(
             if not is_current(read_applied_number(connection), migrations(__package__)):
                 return False
             tables = SqliteRows(connection)
-            self.store_id = tables.meta("store_id") or ""
-            self._offset = int(tables.meta("clock_offset") or 0)
-            return bool(self.store_id) and tables.meta("clock_boot") == boot_id() and self.now() >= _last_seen(tables)
+            meta = tables.list_meta()
+            self.store_id = meta.get("store_id") or ""
+            self._offset = int(meta.get("clock_offset") or 0)
+            is_this_boot = meta.get("clock_boot") == boot_id()
+            return bool(self.store_id) and is_this_boot and self.now() >= _read_last_seen(tables, meta)
         finally:
             connection.execute("ROLLBACK")
 
     def _set_clock(self, tables: SqliteRows) -> None:
-        seen = _last_seen(tables)
-        offset, boot = tables.meta("clock_offset"), boot_id()
+        meta = tables.list_meta()
+        seen = _read_last_seen(tables, meta)
+        offset, boot = meta.get("clock_offset"), boot_id()
         self._offset = int(offset or 0)
-        if offset is None or tables.meta("clock_boot") != boot or self.now() < seen:
+        if offset is None or meta.get("clock_boot") != boot or self.now() < seen:
             self._offset = fresh_offset(seen)
             tables.put_meta("clock_offset", self._offset)
             tables.put_meta("clock_boot", boot)
@@ -202,9 +207,7 @@ class SqliteStore(
             self._file.refuse_another()  # before a flag is set beside a file that is another's
             self._renewal_flag.set()  # now: what this process is just writing is the last that is written before it
         with translating(self.path):
-            return await self._writer.run(
-                lambda connection: self._transact(connection, work, lane), urgent=lane is Lane.RENEWALS
-            )
+            return await self._writer.run(partial(self._transact, work=work, lane=lane), urgent=lane is Lane.RENEWALS)
 
     async def _read(self, work: Callable[[SqliteRows], T], lane: Lane = Lane.READS) -> T:
         if self._reader is None:
@@ -300,7 +303,8 @@ class SqliteStore(
         def work(rows: SqliteRows) -> list[Answer | ArrieroError]:
             if speaks_in is not None and (refused := describe_epoch_refusal(speaks_in, rows.epoch())):
                 return [Refusal("old_epoch", refused) for _ in batch]
-            rows.look_ahead(list_ending_turns(batch))
+            if turns := list_ending_turns(batch):
+                rows.look_ahead(turns)
             return [apply_command(command, rows) for command in batch]
 
         answers = await self._write(work, Lane.ENGINE)
@@ -333,6 +337,6 @@ class SqliteStore(
             return await self._writer.run(empty_log)
 
 
-def _last_seen(tables: SqliteRows) -> Instant:
+def _read_last_seen(tables: SqliteRows, meta: Mapping[str, str]) -> Instant:
     """Of the last life of the file: its last renewal, or what was written after that."""
-    return max(Instant(int(tables.meta("clock_seen") or 0)), tables.latest_instant())
+    return max(Instant(int(meta.get("clock_seen") or 0)), tables.latest_instant())

@@ -39,6 +39,7 @@ from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
 T = TypeVar("T")
 PRIORITIES = range(9, -1, -1)
 _json = msgspec.json.encode
+_RETIRED = ProcessRow.__struct_fields__.index("retired")
 _OF_A_TASK = ("purge_history", "purge_alerts", "purge_body", "purge_task")
 
 
@@ -126,17 +127,13 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
     """Processes, leases and epochs. While this transaction has the write lock nobody else registers, renews or retires."""
 
     def process_is_retired(self, process_no: int) -> bool:
-        return self._is_retired(process_no) is not False
+        if process_no not in self._retired:
+            row = self._run("select_process", {"process_no": process_no}).fetchone()
+            self._retired[process_no] = None if row is None else bool(row[_RETIRED])  # None: there is no such process
+        return self._retired[process_no] is not False
 
     def process_was_retired(self, process_no: int) -> bool:
-        return self._is_retired(process_no) is True
-
-    def _is_retired(self, process_no: int) -> bool | None:
-        """None: there is no such process."""
-        if process_no not in self._retired:
-            process = self.lock_process(process_no)
-            self._retired[process_no] = None if process is None else process.retired
-        return self._retired[process_no]
+        return self.process_is_retired(process_no) and self._retired[process_no] is not None
 
     def lock_process(self, process_no: int) -> ProcessRow | None:
         row = self._run("select_process", {"process_no": process_no}).fetchone()
@@ -168,12 +165,15 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
 
     def epoch(self) -> int:
         """The store's life: the first, or that since it was restored last."""
-        return int(self.meta("epoch") or FIRST)
+        if self._known.epoch is None:
+            self._known.epoch = int(self.meta("epoch") or FIRST)
+        return self._known.epoch
 
     def open_epoch(self) -> int:
         epoch = self.epoch() + 1
         first = compute_first_number(epoch)
         self.put_meta("epoch", epoch)
+        self._known.epoch = epoch
         self.put_meta("last_task_no", max(self.next_task_no(), first) - 1)
         self._run("retire_all_processes")
         self._run("leave_out_processes", {"process_no": first - 1, "instance": f"epoch-{epoch}"})
@@ -304,7 +304,9 @@ class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows):
         body = self._run("select_body", {"task_no": task_no}).fetchone()
         steps = self._run("select_steps", step_range(task_no)).fetchall()
         arguments: Any = None if body is None else body[0]
-        convoy = self._run("select_convoy", {"convoy_no": task.convoy_no}).fetchone()
+        convoy = None
+        if task.convoy_no is not None:
+            convoy = self._run("select_convoy", {"convoy_no": task.convoy_no}).fetchone()
         return Loaded(
             task,
             arguments,

@@ -220,6 +220,10 @@ class SqliteWrittenRows(SqlBreakerRows):
         row = self._run("select_meta", {"name": name}).fetchone()
         return None if row is None else row[0]
 
+    def list_meta(self) -> dict[str, str]:
+        """All settings of the store, by their names."""
+        return dict(self._run("list_meta").fetchall())
+
     def put_meta(self, name: str, value: object) -> None:
         self._run("put_meta", {"name": name, "value": str(value)})
 
@@ -285,9 +289,9 @@ class SqliteTaskRows(SqliteWrittenRows):
         return row[0] if row is not None and isinstance(row[0], str) else None
 
     def step(self, step_no: int) -> StepRow | None:
-        known = self._known.step(step_no)
-        if known is not None:
-            return known
+        of_task = self._known.steps.get(step_no >> STEP_BITS)
+        if of_task is not None and step_no in of_task:
+            return of_task[step_no]
         row = self.connection.execute(query("select_step"), {"step_no": step_no}).fetchone()
         if row is None:
             return None
@@ -306,9 +310,10 @@ class SqliteTaskRows(SqliteWrittenRows):
         self._known.keep_task(task)
         self._added_tasks[task.task_no] = self._by_id[task.task_id] = task
         self._added_bodies.append((task.task_no, arguments))
-        line = self._known.find_line(task)
-        if line is not None and not line.add(task, arguments):
-            self._known.forget_line(task)
+        if task.convoy_no is not None:
+            line = self._known.find_line(task)
+            if line is not None and not line.add(task, arguments):
+                self._known.forget_line(task)
 
     def next_task_no(self) -> int:
         """The number of the next task; nobody else can take it while the write lock is ours."""
@@ -326,9 +331,10 @@ class SqliteTaskRows(SqliteWrittenRows):
             rewritten, first = self._changed_tasks.get(task.task_no, (False, before))
             self._changed_tasks[task.task_no] = (rewrites or rewritten, first)
         self._known.keep_task(task)
-        line = self._known.find_line(task)
-        if line is not None and not line.update(task):
-            self._known.forget_line(task)
+        if task.convoy_no is not None:
+            line = self._known.find_line(task)
+            if line is not None and not line.update(task):
+                self._known.forget_line(task)
 
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
         self._is_written = False

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ...boot_clock import nanoseconds_since_boot
 from . import connection as connections
-from .clock import since_boot
 
 FILE = "renewal"
 SET_SECONDS = 0.5  # each look prolongs it: one whose process was stopped or killed holds nobody up for longer
@@ -41,7 +41,7 @@ class RenewalFlag:
         """Set the flag: a renewal waits."""
         with suppress(OSError):  # a full disk: then the renewal takes its chance
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            self._write(since_boot() + _microseconds(SET_SECONDS))
+            self._write(nanoseconds_since_boot() // 1000 + _microseconds(SET_SECONDS))
 
     def clear(self) -> None:
         """Clear the flag: the renewal waits no more."""
@@ -50,7 +50,7 @@ class RenewalFlag:
 
     def is_set(self, *, has_waited: bool = False) -> bool:
         """Returns True if a renewal waits; as of at most ``LOOK_SECONDS`` ago, unless the caller ``has_waited`` for the lock."""
-        now = since_boot()
+        now = nanoseconds_since_boot() // 1000
         if now < self._look_at and not has_waited:
             return False
         if self._found_set(now):

@@ -1,6 +1,9 @@
 -- select_meta: one setting of the store.
 SELECT value FROM arriero_meta WHERE name = :name
 
+-- list_meta: all settings of the store. Rows: name, value.
+SELECT name, value FROM arriero_meta
+
 -- put_meta: keep one setting of the store.
 INSERT INTO arriero_meta (name, value) VALUES (:name, :value)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value
