@@ -263,7 +263,7 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
 
 
 class Report(Command, frozen=True, gc=False, kw_only=True):
-    """An Agent's report for a task that its own process does not hold.
+    """An Agent's report that travels by itself: its process does not hold the task, or the report does not count.
 
     ``late``: the attempt's time was over on the Agent's own clock. It never counts, whatever the store's clock says.
     """

@@ -157,7 +157,7 @@ class UndoContext(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskRow(msgspec.Struct, frozen=True, gc=False):
-    """One task. What each field means stands in DESIGN's words in docs/glossary.md."""
+    """One task. The glossary (docs/glossary.md) explains the fields."""
 
     task_no: int
     task_id: str
