@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from arriero.core.lease import (
     HELD_FROM,
     PROBATION_FROM,
+    compute_nobody_frees_until,
     compute_trusted_until,
     grant_lease,
     is_led_by_another,
@@ -16,7 +17,6 @@ from arriero.core.lease import (
     is_retirable,
     mark_as_leaving,
     may_retire,
-    nobody_frees_until,
     on_process_lost,
     on_stuck,
     prolong_lease,
@@ -244,6 +244,6 @@ def test_a_process_is_retired_once_and_only_when_its_lease_has_lapsed_or_it_is_d
 def test_when_nobody_renewed_for_longer_than_a_lease_all_get_the_time_of_one(
     known: Instant, last: Instant, now: Instant
 ) -> None:
-    until = nobody_frees_until(known, last, now, LENGTH)
+    until = compute_nobody_frees_until(known, last, now, LENGTH)
     assert until == (later(now, LENGTH) if now > later(last, LENGTH) else known)
-    assert nobody_frees_until(known, None, now, LENGTH) == known
+    assert compute_nobody_frees_until(known, None, now, LENGTH) == known

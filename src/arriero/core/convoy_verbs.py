@@ -78,7 +78,7 @@ class _ConvoyOperation:
         if convoy.parked_at is not None:
             return
         if convoy.state is ConvoyState.GAP:
-            self.convoy_writer.pass_on()
+            self.convoy_writer.open_next_turn()
         elif convoy.state is ConvoyState.STOPPED:
             self._follow_policy()
 
@@ -104,7 +104,7 @@ class _ConvoyOperation:
         self.convoy_writer.set(parked_at=None, parked_why="", gap_since=None)  # at a gap its time begins anew
         if self.convoy_writer.convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
             self.convoy_writer.tail = self.convoy_writer.rows.seal(self.convoy_writer.convoy.convoy_no)
-            self.convoy_writer.pass_on()
+            self.convoy_writer.open_next_turn()
         elif self.convoy_writer.convoy.state is ConvoyState.STOPPED:
             task = self._load_stopping_task()
             if resolve_convoy_policy(self.convoy_writer.convoy, task).head == "skip":
@@ -123,7 +123,7 @@ class _ConvoyOperation:
         writer = Writer(task, self.convoy_writer.rows, self.convoy_writer.now, None)
         self.convoy_writer.set_aside(writer, "skip")
         self.convoy_writer.follows.append(writer.change())
-        self.convoy_writer.pass_on()
+        self.convoy_writer.open_next_turn()
 
     def _skip_gap(self) -> None:
         convoy = self.convoy_writer.convoy
@@ -136,7 +136,7 @@ class _ConvoyOperation:
         self.convoy_writer.tail = replace(self.convoy_writer.tail, asks=False)
         self.convoy_writer.skip_gap(task, "person")
         if convoy.parked_at is None:
-            self.convoy_writer.pass_on()
+            self.convoy_writer.open_next_turn()
         else:
             self.convoy_writer.set(state=ConvoyState.IDLE)
 

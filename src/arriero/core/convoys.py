@@ -157,7 +157,7 @@ class ConvoyWriter:
             )
         )
 
-    def close_forgotten(self) -> None:
+    def close_forgotten_turn(self) -> None:
         """End the turn of a task that a process of a release before convoys ended, which did not pass the turn on."""
         number = self.convoy.open_task
         task = None if number is None else self.rows.member(number)
@@ -167,7 +167,7 @@ class ConvoyWriter:
         goes_on = self.close(writer)
         self.follows.append(writer.change())
         if goes_on:
-            self.pass_on()
+            self.open_next_turn()
 
     # --- a task comes back
     def give_back(self, writer: Writer) -> None:
@@ -197,7 +197,7 @@ class ConvoyWriter:
             writer.events.append(ConvoyReturned(*self.take_number(), rank, self.convoy.fence, place_lost=True))
 
     # --- whose turn is next
-    def pass_on(self, hand_over: HandOver | None = None, process_no: int | None = None) -> None:
+    def open_next_turn(self, hand_over: HandOver | None = None, process_no: int | None = None) -> None:
         """Open the next task, or record what the convoy waits for. No task is open when this is called."""
         if self.convoy.parked_at is not None:
             self.set(look_at=None)
@@ -399,7 +399,7 @@ def settle_convoy(
         if convoy_writer.close(writer):
             if convoy_state is not None and task.state is TaskState.PROCESSED:
                 convoy_writer.set(value=convoy_state)
-            convoy_writer.pass_on(hand_over, writer.process_no)
+            convoy_writer.open_next_turn(hand_over, writer.process_no)
     elif is_open:
         convoy_writer.give_back(writer)
     writer.convoy = convoy_writer.change()
@@ -425,9 +425,9 @@ def find_next_turn(convoy: ConvoyRow, rows: Rows, now: Instant) -> ConvoyChange:
     convoy_writer = ConvoyWriter(convoy, rows, now)
     if convoy.state in (ConvoyState.IDLE, ConvoyState.GAP):
         convoy_writer.tail = rows.seal(convoy.convoy_no)
-        convoy_writer.pass_on()
+        convoy_writer.open_next_turn()
         return convoy_writer.change()
     convoy_writer.set(look_at=None)
     if convoy.state is ConvoyState.OPEN:
-        convoy_writer.close_forgotten()
+        convoy_writer.close_forgotten_turn()
     return convoy_writer.change()

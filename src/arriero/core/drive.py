@@ -91,7 +91,7 @@ def decide_next_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant, ar
     Returns: None when nothing is to be written: the task waits.
     """
     if run.task.state is not TaskState.COMPENSATING:
-        move = _next_forward(run, delivered, now, around)
+        move = _decide_forward_move(run, delivered, now, around)
     elif delivered:
         move = Move(delivered)
     else:
@@ -101,7 +101,7 @@ def decide_next_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant, ar
     return None if says_nothing and run.task.unseen_since is None else move
 
 
-def _next_forward(run: TaskRun, delivered: tuple[Came, ...], now: Instant, around: Surroundings) -> Move:
+def _decide_forward_move(run: TaskRun, delivered: tuple[Came, ...], now: Instant, around: Surroundings) -> Move:
     for item in delivered:
         _deliver(run, item)
     end = run.end()
@@ -114,7 +114,7 @@ def _next_forward(run: TaskRun, delivered: tuple[Came, ...], now: Instant, aroun
         if run.broken is None:
             if not opened or opened[-1].kind is not StepKind.TIMER:
                 return Move(delivered, opened)
-            return Move(delivered, opened, _after_timers(run, delivered, opened, now, around.linger_seconds))
+            return Move(delivered, opened, _decide_after_timers(run, delivered, opened, now, around.linger_seconds))
         end = Raised(run.broken)
     if isinstance(end, Raised) and delivered:
         return Move(delivered)  # first the results, then the decision from what is recorded
@@ -150,7 +150,7 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     opened: list[NewStep] = []
     for asked in run.take_requests():
         if asked.call is not None and asked.call.step not in around.known_steps:
-            run.broken = _unknown_step(asked.call)
+            run.broken = _build_unknown_step_failure(asked.call)
             return ()
         before = None if run.earlier is None else run.earlier.find(asked)
         try:
@@ -166,7 +166,7 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
     return tuple(opened)
 
 
-def _unknown_step(call: StepCall[object]) -> TaskFailure:
+def _build_unknown_step_failure(call: StepCall[object]) -> TaskFailure:
     step = call.step
     reason = f"step {step.name} of Agent {step.agent.name} is not in this App: add the Agent to it"
     return TaskFailure("bug", reason, step.name, "unknown_step")
@@ -259,7 +259,7 @@ def list_due_timers(timers: Iterable[StepRow], now: Instant) -> list[Fired]:
     return [Fired(timer.step_no, now) for timer in sorted(due, key=lambda step: (step.not_before or 0, step.ordinal))]
 
 
-def _after_timers(
+def _decide_after_timers(
     run: TaskRun, delivered: tuple[Came, ...], opened: tuple[NewStep, ...], now: Instant, linger_seconds: float
 ) -> Keep | PutDown:
     """Decide whether a task that opens timers, and only sleeps from here on, is put down in the same commit."""

@@ -34,7 +34,7 @@ def build_refused_report_event(step: StepRow, report: Reported, verdict: str, *,
     if report.complete_by is not None:
         event = replace(event, attempt=report.attempt, answered_at=report.delivered_at, complete_by=report.complete_by)
     if is_kept:
-        event = replace(event, kept=True, result=payload_hash(_answer(report)))
+        event = replace(event, kept=True, result=payload_hash(_encode_answer(report)))
     return event
 
 
@@ -57,14 +57,14 @@ def build_late_answer(step: StepRow, report: Reported, verdict: str, *, late: bo
         attempt=report.attempt,
         verdict="late" if verdict == "late" else "stale",
         outcome="succeeded" if isinstance(report.outcome, Succeeded) else "failed",
-        answer=_answer(report),
+        answer=_encode_answer(report),
         answered_at=report.delivered_at,
         complete_by=report.complete_by,
         link=0,  # given when it is written
     )
 
 
-def _answer(report: Reported) -> str:
+def _encode_answer(report: Reported) -> str:
     outcome = report.outcome
     if isinstance(outcome, Succeeded):
         return outcome.result

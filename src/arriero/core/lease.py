@@ -69,7 +69,9 @@ def is_retirable(process: ProcessRow, now: Instant, *, known_dead: bool) -> bool
     return not process.retired and (known_dead or process.lease_until <= now)
 
 
-def nobody_frees_until(known: Instant, last_renewal_at: Instant | None, now: Instant, lease_seconds: float) -> Instant:
+def compute_nobody_frees_until(
+    known: Instant, last_renewal_at: Instant | None, now: Instant, lease_seconds: float
+) -> Instant:
     """Return the time until which nobody may free what others hold, after a renewal.
 
     When no process renewed for longer than a lease, nobody could reach the store: all leases look lapsed, and their holders
@@ -177,7 +179,7 @@ def _free(loaded: Loaded, process_no: int, actor: str, *, charged: bool, held_fr
         lost_by=process_no,
         stuck_since=None,
         charged=charged,
-        hold=_lost_too_often(task, held_from) if charged else None,
+        hold=_build_lost_failure(task, held_from) if charged else None,
         held_from=held_from,
     )
 
@@ -193,13 +195,13 @@ def on_stuck(loaded: Loaded, actor: str, term: int, held_from: int = HELD_FROM) 
         lost_by=None,
         stuck_since=task.unseen_since,
         charged=True,
-        hold=_lost_too_often(task, held_from),
+        hold=_build_lost_failure(task, held_from),
         held_from=held_from,
         term=term,
     )
 
 
-def _lost_too_often(task: TaskRow, held_from: int) -> TaskFailure | None:
+def _build_lost_failure(task: TaskRow, held_from: int) -> TaskFailure | None:
     if task.lost_count + 1 < held_from or task.state not in TASK_OPEN:
         return None
     return TaskFailure("lost", f"{task.lost_count + 1} processes died or froze while they held it", code="lost")

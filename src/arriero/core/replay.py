@@ -364,7 +364,7 @@ class Record:
         rows = self._by_identity.get(asked.identity, ())
         return next((row for row in rows if find_asked_arguments(row) == asked.arguments), None)
 
-    def disagreement(self, asked: RequestedStep, asks_for: Callable[[StepRow], bool]) -> str | None:
+    def find_disagreement(self, asked: RequestedStep, asks_for: Callable[[StepRow], bool]) -> str | None:
         """Return how a request of the code differs from what was recorded; None if it is the same or new.
 
         ``asks_for``: whether the code asks for just this row. A row that it does not ask for, with the same name and
@@ -428,11 +428,12 @@ def replay(
                     f"step {step.label} has a recorded result, but the code no longer asks for it there"
                 )
             return [], build_disagreement(
-                record.disagreement(execution.asked[identity], execution.asks_for) or f"step {step.label} is another"
+                record.find_disagreement(execution.asked[identity], execution.asks_for)
+                or f"step {step.label} is another"
             )
         asked += execution.deliver(identity, result_of(step), at)
     for one in asked:
-        if (why := record.disagreement(one, execution.asks_for)) is not None:
+        if (why := record.find_disagreement(one, execution.asks_for)) is not None:
             return [], build_disagreement(why)
     missing = [
         step.label

@@ -172,7 +172,7 @@ class TaskRun:
         if self.earlier is None or self.execution is None:
             return fresh
         for asked in fresh:
-            if (why := self.earlier.disagreement(asked, self.execution.asks_for)) is not None:
+            if (why := self.earlier.find_disagreement(asked, self.execution.asks_for)) is not None:
                 self.broken = build_disagreement(why)
                 return []
         return [asked for asked in fresh if self.earlier.is_to_be_opened(asked)]

@@ -119,7 +119,7 @@ def decide_next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | Ne
             case StepState.COMPLETED:
                 continue
             case StepState.FAILED | StepState.WITHDRAWN:
-                return Hold(_hold_failed_undo(compensation, failure))
+                return Hold(_build_undo_failure(compensation, failure))
             case StepState.PLANNED:
                 return NextUndo(compensation.step_no, False, read_step_policy(compensation).complete_within)
             case _:
@@ -127,7 +127,7 @@ def decide_next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | Ne
     return Compensate(failure)
 
 
-def _hold_failed_undo(compensation: StepRow, failure: TaskFailure) -> TaskFailure:
+def _build_undo_failure(compensation: StepRow, failure: TaskFailure) -> TaskFailure:
     why = StepFailure("unknown", "it was withdrawn")
     if compensation.failure:
         why = _read_step_failure(compensation.failure)

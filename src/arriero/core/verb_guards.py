@@ -29,7 +29,7 @@ def explain_refusal(verb: Verb, task: TaskRow, life: Life) -> str:
     return "" if judge is None else judge(task, life)
 
 
-def _resubmit(task: TaskRow, life: Life) -> str:
+def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
     stuck = list_stuck_steps(life) if task.undoing and task.state is TaskState.ERROR else []
     if not stuck:
         return ""
@@ -40,7 +40,7 @@ def _resubmit(task: TaskRow, life: Life) -> str:
     )
 
 
-def _compensate(task: TaskRow, life: Life) -> str:
+def _explain_compensate_refusal(task: TaskRow, life: Life) -> str:
     if task.state is TaskState.ERROR and task.undoing:
         stuck = ", ".join(step.label for step in list_stuck_steps(life))
         first = f"answer {stuck} first, which may have happened and has no compensation; then " if stuck else ""
@@ -51,13 +51,13 @@ def _compensate(task: TaskRow, life: Life) -> str:
     return f"task {task.task_id!r} cannot be compensated: step {pivot.label} is a pivot and has or may have happened"
 
 
-def _extend(task: TaskRow, life: Life) -> str:
+def _explain_extend_refusal(task: TaskRow, life: Life) -> str:
     if task.complete_by is not None:
         return ""
     return f"task {task.task_id!r} has no limit of its own: there is nothing to extend"
 
 
-def _answer(task: TaskRow, life: Life) -> str:
+def _explain_answer_refusal(task: TaskRow, life: Life) -> str:
     if any(not explain_missing_result(step, task, life) or not explain_unsettled_doubt(step, task) for step in life):
         return ""
     return f"task {task.task_id!r} has no step that could be answered"
@@ -91,10 +91,10 @@ def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
 
 
 _WHY: dict[Verb, Callable[[TaskRow, Life], str]] = {
-    Verb.RESUBMIT: _resubmit,
-    Verb.COMPENSATE: _compensate,
-    Verb.EXTEND: _extend,
-    Verb.ANSWER: _answer,
+    Verb.RESUBMIT: _explain_resubmit_refusal,
+    Verb.COMPENSATE: _explain_compensate_refusal,
+    Verb.EXTEND: _explain_extend_refusal,
+    Verb.ANSWER: _explain_answer_refusal,
 }
 
 
@@ -117,11 +117,11 @@ def list_steps_to_redo(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow
     failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
     named = failure.redo
     if not named and failure.results is None and failure.kind == "step":
-        named = _named_by_release_one(failure, failed)
+        named = _list_steps_named_by_release_one(failure, failed)
     return [step for step in failed if step.ordinal in named or _is_after_error(step, failure)]
 
 
-def _named_by_release_one(failure: TaskFailure, failed: list[StepRow]) -> tuple[int, ...]:
+def _list_steps_named_by_release_one(failure: TaskFailure, failed: list[StepRow]) -> tuple[int, ...]:
     """List the steps that stopped a task under release 0.1.0, which kept only name and reason, and those that failed later."""
     of_name = [step for step in failed if step.name == failure.step]
     fitting = [step for step in of_name if step.failure is not None and failure.reason in step.failure] or of_name

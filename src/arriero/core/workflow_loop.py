@@ -52,7 +52,7 @@ def _on_audit(event: str, _details: object) -> None:
 
 
 @cache
-def _listen() -> None:
+def _install_audit_hook() -> None:
     """Hear of blocking calls from now on; a hook cannot be taken back, so it is set by the first workflow that runs."""
     sys.addaudithook(_on_audit)
 
@@ -86,7 +86,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     """
 
     def __init__(self, workflow_run: Any, seed: int) -> None:
-        _listen()
+        _install_audit_hook()
         self.workflow_run = workflow_run
         self.violation: ForbiddenInWorkflow | None = None
         self._refusals = 0

@@ -66,7 +66,7 @@ def _single_action(verb: Verb, does: str, loaded: Loaded, now: Instant) -> list[
     return [AvailableAction(verb, does, refused=_find_refusal(verb, loaded, now))]
 
 
-def _resubmit(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def _list_resubmit_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     task, redo = loaded.task, list_steps_to_redo(loaded.task, loaded.life)
     if task.state is TaskState.COMPENSATED:
         does = f"runs it again from the beginning, in a new incarnation, under new keys{_describe_turn_after(loaded)}"
@@ -123,11 +123,11 @@ def _describe_undo(loaded: Loaded) -> str:
     return what + (stops.format(", ".join(step.label for step in stuck)) if stuck else "")
 
 
-def _compensate(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def _list_compensate_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     return _single_action(Verb.COMPENSATE, _describe_undo(loaded) + _describe_turn_after(loaded), loaded, now)
 
 
-def _cancel(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def _list_cancel_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     pivot = find_pivot(loaded.life)
     if pivot is None:
         return _single_action(Verb.CANCEL, _describe_undo(loaded), loaded, now)
@@ -135,7 +135,7 @@ def _cancel(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     return _single_action(Verb.CANCEL, does, loaded, now)
 
 
-def _extend(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def _list_extend_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     limit = loaded.task.complete_by
     if limit is None:
         return []  # it has no limit: nobody would think of it
@@ -145,7 +145,7 @@ def _extend(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     return [AvailableAction(Verb.EXTEND, does, options=("--within", "DURATION"), refused=refused)]
 
 
-def _answer(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def _list_answer_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     open_to_answer = [s for s in loaded.life if s.kind is not StepKind.TIMER and _may_be_answered(s)]
     found: list[AvailableAction] = []
     for step in open_to_answer[:ANSWERS_TOLD_MAX]:
@@ -173,20 +173,20 @@ def _list_answers(step: StepRow, loaded: Loaded, now: Instant) -> list[Available
     return found
 
 
-def _pause(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def _list_pause_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     return _single_action(Verb.PAUSE, VERB_RULES[Verb.PAUSE, loaded.task.state].effect, loaded, now)
 
 
-def _resume(loaded: Loaded, now: Instant) -> list[AvailableAction]:
+def _list_resume_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     return _single_action(Verb.RESUME, "it goes on; what waited for its next attempt begins at once", loaded, now)
 
 
 _ACTIONS: dict[Verb, Callable[[Loaded, Instant], list[AvailableAction]]] = {
-    Verb.RESUBMIT: _resubmit,
-    Verb.COMPENSATE: _compensate,
-    Verb.CANCEL: _cancel,
-    Verb.EXTEND: _extend,
-    Verb.ANSWER: _answer,
-    Verb.PAUSE: _pause,
-    Verb.RESUME: _resume,
+    Verb.RESUBMIT: _list_resubmit_actions,
+    Verb.COMPENSATE: _list_compensate_actions,
+    Verb.CANCEL: _list_cancel_actions,
+    Verb.EXTEND: _list_extend_actions,
+    Verb.ANSWER: _list_answer_actions,
+    Verb.PAUSE: _list_pause_actions,
+    Verb.RESUME: _list_resume_actions,
 }

@@ -104,7 +104,7 @@ def renew(rows: ProcessRows, process_no: int, lease_seconds: float) -> Renewal:
     """See ``ProcessStore.renew``."""
     found = rows.select_renewals(process_no)
     now = rows.read_clock()
-    until = lease.nobody_frees_until(found.nobody_frees_until, found.last_at, now, lease_seconds)
+    until = lease.compute_nobody_frees_until(found.nobody_frees_until, found.last_at, now, lease_seconds)
     if until != found.nobody_frees_until:
         rows.put_nobody_frees_until(until)
     return Renewal(now, rows.renew_process(process_no, later(now, lease_seconds), now), until, found.others)
