@@ -48,7 +48,7 @@ class Rows(BreakerRows, Protocol):
         ...
 
     def member(self, task_no: int) -> TaskRow | None:
-        """A task of a convoy that this transaction has locked; it is locked, too. Raises: core.convoys.Held."""
+        """Lock and return a task of a convoy whose row this transaction has locked. Raises: core.convoys.Held."""
         ...
 
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:

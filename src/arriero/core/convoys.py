@@ -158,7 +158,7 @@ class ConvoyWriter:
         )
 
     def close_forgotten_turn(self) -> None:
-        """End the turn of a task that a process of a release before convoys ended, which did not pass the turn on."""
+        """End a turn that nobody passed on: a process of a release without convoys ended its task."""
         number = self.convoy.open_task
         task = None if number is None else self.rows.member(number)
         if task is None or task.state in TASK_OPEN:
@@ -191,7 +191,7 @@ class ConvoyWriter:
         )
 
     def tell_of_lost_place(self, writer: Writer) -> None:
-        """Record that a task which failed while it waited waits again, and if others have gone before it meanwhile."""
+        """Record that others have gone before a task while it was in error. Records nothing if none has."""
         rank = writer.task.rank
         if rank is not None and self.convoy.reached > rank:
             writer.events.append(ConvoyReturned(*self.take_number(), rank, self.convoy.fence, place_lost=True))
@@ -258,7 +258,7 @@ class ConvoyWriter:
         self.follows.append(writer.change())
 
     def _pass_failed(self, task: TaskRow) -> bool:
-        """Pass over a task that failed while it waited, by its own limit. False: the convoy is stopped on it."""
+        """Apply the policy to a task whose own limit passed while it waited. Returns False if the convoy is stopped on it."""
         writer = Writer(task, self.rows, self.now, None)
         word = resolve_convoy_policy(self.convoy, task).head
         if word == "skip":
@@ -297,7 +297,7 @@ class ConvoyWriter:
         return known < task.sequence - self.convoy.expected
 
     def _pass_gap(self, task: TaskRow) -> bool:
-        """Wait for the numbers missing before the task; after ``gap_within`` follow the policy. True: they are skipped."""
+        """Wait for the numbers missing before the task; after ``gap_within`` apply the policy. Returns True if they are skipped."""
         assert task.sequence is not None
         policy = resolve_convoy_policy(self.convoy, task)
         since = self.convoy.gap_since

@@ -284,7 +284,7 @@ def decide_put_down(steps: Iterable[StepRow], now: Instant, linger_seconds: floa
     A request that waits for an Agent keeps no task: its report wakes it, and while it waits others may be driven.
 
     Args:
-        steps: its steps; none of them running here is a matter of the caller.
+        steps: of the task. The caller makes sure that none of their attempts runs in this process.
         now: the store's clock.
     Returns: PutDown with the time of its earliest timer (None: only a report wakes it); None: keep it.
     """

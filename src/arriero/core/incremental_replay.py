@@ -1,4 +1,4 @@
-"""Results in a newer record that running code has not seen: it goes on from there, without a replay from its start."""
+"""Finds the results in a newer record that the running code has not got, so that it need not be replayed from its start."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,13 @@ _WITH_RESULT = (StepState.COMPLETED, StepState.FAILED)
 
 
 def find_new_results(task: TaskRow, steps: Mapping[int, StepRow], record: Loaded) -> list[StepRow] | None:
-    """Return the results that others recorded since, in recorded order. None: more than that has changed, or nothing.
+    """Return the results that others have recorded since, in recorded order. None: something else changed too, or nothing did.
 
-    A replay of the whole record delivers the same results in the same order; so whoever has been given all earlier ones
-    stands where that replay stands, once it has been given these.
+    A replay of the whole record would deliver the same results in the same order. The code has got all earlier ones. Once it
+    gets these as well, it is where that replay would be.
 
     Args:
-        task, steps: as the code knows them; it has been given every result in them, and all it asked for is in them.
+        task, steps: as the code knows them. The code has got every result in them, and they contain all that it asked for.
         record: the task as it stands in the store now.
     """
     if not _is_same_run(task, record.task) or len(record.life) != len(steps):

@@ -95,8 +95,8 @@ def is_led_by_another(lease: LeaseRow, process_no: int, now: Instant) -> bool:
 def grant_lease(lease: LeaseRow, process_no: int, now: Instant, seconds: float) -> LeaseRow | None:
     """The lease as it stands once a process has asked for it; None: another process holds it.
 
-    Whoever holds it already keeps its term. For everybody else the term grows, so that writes of the leader before are told
-    from its own; so it does for a holder whose lease has lapsed, since others may have led meanwhile.
+    A holder whose lease has not lapsed keeps its term. For anybody else the term grows, so that writes of an earlier leader
+    are recognized. It grows also for a holder whose lease has lapsed, because others may have led meanwhile.
     """
     if is_led_by_another(lease, process_no, now):
         return None
@@ -128,17 +128,15 @@ def on_process_lost(
 ) -> list[FreeTask]:
     """Free what a lost process held: no attempt is spent, but each task that may have been the cause counts the loss.
 
-    A task may have been the cause when an attempt of it ran there, or its code had something to handle; one that only
-    waited was inert. When a task on probation is among those it alone is charged: it was handled alone just so that
-    this can be told.
+    A task may have been the cause if an attempt of it ran there, or if its code had news to handle. A task that only waited
+    was not. If a task on probation is among them, only it is charged: it was handled alone, to find this out.
 
     Args:
         held: tasks held by the process, or with a step running there.
         process_no: the lost (retired) process.
         actor: who frees.
-        was_leaving: it had been asked to end, as by SIGTERM: then its end is nobody's fault, however it came; but a step
-            that was lost with its process ``UNCHARGED_LOSSES_MAX`` times and runs again is a cause, or it could kill so
-            for ever.
+        was_leaving: the process had been asked to end, for example by SIGTERM. Then no task is to blame, except one with a
+            running step that was lost ``UNCHARGED_LOSSES_MAX`` times: it could kill one process after another.
         held_from: losses at which a task is held, at least ``PROBATION_FROM + 1``.
     Returns: one command per task.
     """

@@ -132,7 +132,7 @@ class Execution:
         return []
 
     def set_aside(self, step: StepRow, result: Callable[[], Any], at: Instant) -> None:
-        """Keep a result that the code does not ask for now; it gets it as soon as it does, with just these arguments."""
+        """Keep a result that the code does not ask for now. It is delivered when the code asks with the same arguments."""
         self._aside[identify_step(step), find_asked_arguments(step)] = _Aside(result, at)
 
     def asks_for(self, step: StepRow) -> bool:
@@ -367,8 +367,8 @@ class Record:
     def find_disagreement(self, asked: RequestedStep, asks_for: Callable[[StepRow], bool]) -> str | None:
         """Return how a request of the code differs from what was recorded; None if it is the same or new.
 
-        ``asks_for``: whether the code asks for just this row. A row that it does not ask for, with the same name and
-        arguments, was counted as another occurrence the first time: nobody can tell whether it is the same.
+        ``asks_for``: returns True if the code asks for this row. If a row with the same name and arguments is not asked for,
+        the code counted that step as another occurrence before. Then nobody can tell whether they are the same step.
         """
         if self.find(asked) is not None:
             return None

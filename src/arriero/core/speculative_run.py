@@ -24,14 +24,14 @@ def run_ahead(
     """Run the code of the task behind one that is about to end, up to its first requests.
 
     Args:
-        behind: who waits for the next turn, as far as that is known.
-        convoy: as the task that ends has it.
-        ending: how that is about to end: what it keeps of the key is what the next one finds.
+        behind: the task that waits for the next turn; None: it is not known here.
+        convoy: the row of the convoy as the task that ends has read it.
+        ending: how that task is about to end. The next task finds the state of the key that it keeps.
         codes: what this process can run, by the name in the task's row.
         now: the store's clock; the code must not depend on it.
         app: of this process; a task of another App is not run.
-    Returns: None for a task that has begun before, and for code that ends, breaks or looks at the time before its first
-        step: the moment of its start is that of the commit.
+    Returns: None for a task that has begun before, and for code that ends or breaks before its first step. None also for code
+        that looks at the time before that step: the task starts at the time of the commit, which is not known yet.
     """
     if behind is None or convoy is None or isinstance(ending, Hold):  # on a held task the key stands still, as a rule
         return None

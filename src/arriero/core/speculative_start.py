@@ -1,4 +1,4 @@
-"""A task that begins with its first requests in one commit: its code has run before the commit could be."""
+"""Starts a task and opens its first steps in one commit. Its code has run before, speculatively."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -13,9 +13,9 @@ from .writer import Writer, claim
 
 
 def open_first_steps(change: Change, opened: Iterable[NewStep], rows: Rows, now: Instant, process_no: int) -> None:
-    """Open what the code of a task just claimed has asked for, as its first advance would.
+    """Open the steps that the code of a task has asked for. The task was just claimed; its first advance would do the same.
 
-    No canary goes with it: the breaker would change in the same commit as by the task that ends.
+    No canary goes with it: the task that ends in the same commit may change the breaker, too.
     """
     writer = Writer(change.task, rows, now, process_no, may_probe=False)
     for new in opened:

@@ -202,7 +202,7 @@ class TaskRun:
         self.execution.now = loaded.task.started_at
 
     def catch_up(self, record: Loaded) -> bool:
-        """Go on from a newer record. False: that must be run from its start, and this is of no use any more."""
+        """Go on from a newer record. Returns False if the code must run from its start; this run is of no use then."""
         execution = self.execution
         if self.is_ahead_of_record or self.broken is not None or execution is None or execution.end is not None:
             return False

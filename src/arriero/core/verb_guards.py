@@ -1,4 +1,4 @@
-"""Refusals of a verb by the rows as they stand, whatever is given with it: one rule for verbs, refusals and explain."""
+"""Reasons to refuse a verb that follow from the rows alone, not from its arguments. Verbs and ``explain`` share them."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 def list_allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
-    """List the verbs of which some form would be carried out on the task with these steps."""
+    """List the verbs that the task with these steps allows, at least with some arguments."""
     return tuple(verb for verb in list_possible_verbs(task) if not explain_refusal(verb, task, life))
 
 
@@ -24,7 +24,7 @@ def list_possible_verbs(task: TaskRow) -> tuple[Verb, ...]:
 
 
 def explain_refusal(verb: Verb, task: TaskRow, life: Life) -> str:
-    """Return why no form of a verb that the table allows would be carried out; empty: one would."""
+    """Return why a verb that the table allows is refused whatever its arguments; empty: some would be accepted."""
     judge = _WHY.get(verb)
     return "" if judge is None else judge(task, life)
 

@@ -1,9 +1,9 @@
 """Delivers the alerts in the store to the sinks of this process. No leader is needed.
 
-Taking an alert puts its next telling off by ``hold_seconds`` in the same transaction, so no other process tells it
-meanwhile; what this process could tell is then settled. Between the two a crash only means that the alert is told
-again, under the same id: at least once, never not at all. If the alert is closed meanwhile, settling is refused, and
-the alert is due again with its new state.
+A process takes an alert, delivers it, and settles it. The transaction that takes the alert makes it due again only after
+``hold_seconds``, so that no other process delivers it meanwhile. After a crash in between, the alert is delivered again
+under the same id: at least once. If the alert is closed meanwhile, settling is refused, and the alert is due again with its
+new state.
 
 A sink that fails is told again after a growing delay, for as long as it takes; those that know are left alone. A sink
 that let its whole time pass rests for a while: each alert offered to it meanwhile counts as failed at once, so that a

@@ -269,8 +269,8 @@ class AttemptRun:
     async def _may_send_later(self) -> bool:
         """Wait until a try may be made. Returns False if the time is over before.
 
-        Renewals may be late where many write to one store. Nothing is sent until one succeeds; none succeeds once others
-        may have freed what this process holds.
+        If many processes write to one store, renewals of the lease may be late. No try is made before a renewal succeeds. No
+        renewal succeeds after others may have freed what this process holds.
         """
         while self._remaining_seconds() > 0:
             await self._clock.sleep(TRUST_SECONDS)

@@ -1,8 +1,8 @@
 """Watches from a thread whether the event loop goes on, and remembers when it did not and what ran meanwhile.
 
-The thread asks the loop to answer. While an answer is missing it looks at the line that the loop's thread is at: a call
-that blocks stands there. What it finds is told once when a standstill has lasted ``TOLD_SECONDS``, and once when it is over;
-the Supervisor says it of attempts whose time ran out meanwhile.
+The thread asks the loop to answer. While an answer is missing, it looks at the line that the loop's thread is at: this is
+the call that blocks. It logs a standstill once when it has lasted ``TOLD_SECONDS``, and once when it is over. If the time of
+an attempt ran out meanwhile, the Supervisor names the standstill as the reason.
 """
 
 import asyncio

@@ -354,8 +354,8 @@ class NodeSession:
         """Drop everything and write only that this process is gone. May be called again, and after ``drain``.
 
         Args:
-            retire: say at once that nothing is held any more. Not if an attempt goes on although it was cancelled, or in
-                a thread, and its time is not over: then others wait for the lease, as after the loss of a process.
+            retire: say at once that nothing is held any more. This is not done if an attempt still runs before its deadline,
+                because it swallows its cancellation or runs in a thread. Then others wait until the lease has lapsed.
         """
         self._is_ending = True
         self.membership.distrust()

@@ -103,5 +103,5 @@ class SpeculativeStarts:
         self._parts.agents.give_back_all(new.agent for new in opened if new.take)
 
     def abandon(self) -> None:
-        """Begin nothing that is answered from now on: other processes own it."""
+        """Begin no task whose submission is answered from now on: other processes own it."""
         self._is_abandoned = True
