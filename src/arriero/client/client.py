@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from datetime import datetime
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from .. import codec
 from ..declare.steps import StepCall
@@ -13,7 +13,6 @@ from ..model import TaskState
 from ..policies import Duration, check_seconds
 from ..runtime.code import Code
 from ..store.contract import TaskFilter
-from .agents import AgentHandle, AgentView, check_agent_name, load_agent_views
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
 from .ledger import Entry, Ledger, LedgerSubmission
@@ -22,6 +21,9 @@ from .session import Session
 from .submission import SubmitOptions, accept, build_submission
 from .task import Task
 from .tasks import Tasks, check_since
+
+if TYPE_CHECKING:  # only who looks at Agents pays for loading it
+    from .agents import AgentHandle, AgentView
 
 R = TypeVar("R")
 
@@ -170,18 +172,22 @@ class Client:
         """
         return list_convoy_views(self.session.store, check_state(state))
 
-    def agent(self, name: str, *, target: str = "") -> AgentHandle:
+    def agent(self, name: str, *, target: str = "") -> "AgentHandle":
         """A handle of an Agent of this App, for people: how its service is, and open, close, pause, resume.
 
         Args:
             target: the part of its service, as its ``breaker_key`` names it; empty: the whole Agent.
         Raises: InvalidInput - no fit name.
         """
+        from .agents import AgentHandle, check_agent_name
+
         check_agent_name(name, target)
         return AgentHandle(self.session, self.session.app, name, target)
 
-    async def agents_view(self) -> list[AgentView]:
+    async def agents_view(self) -> "list[AgentView]":
         """All Agents that the store knows of, of any App, by name. Raises InvalidInput - the App is not open."""
+        from .agents import load_agent_views
+
         return await load_agent_views(self.session.store)
 
     def replies(self, queue: str) -> Replies:

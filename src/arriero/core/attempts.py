@@ -137,9 +137,9 @@ class BreakerBook:
         self._keep(after, *events)
         return ended
 
-    def spare(self, step: StepRow, outcome: Outcome) -> Outcome:
+    def spare(self, step: StepRow, outcome: RetryAsked | GaveUp) -> RetryAsked | GaveUp:
         """Return the outcome of an attempt as it counts: one that failed in an outage is tried again and not charged."""
-        if isinstance(outcome, Succeeded) or not counts_as_failure(outcome):
+        if not counts_as_failure(outcome):
             return outcome
         breaker = self.find(step)
         if breaker is None or not breaker.is_outage or read_step_policy(step).supervision.charge_outages:

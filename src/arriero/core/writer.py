@@ -104,7 +104,15 @@ class Writer:
         self.rewrites = False
         self.convoy: ConvoyChange | None = None
         self.edit: EditRow | None = None
-        self.breakers = BreakerBook(rows, now, may_probe=may_probe)
+        self._may_probe = may_probe
+        self._breakers: BreakerBook | None = None  # most commands concern none
+
+    @property
+    def breakers(self) -> BreakerBook:
+        """Breakers as this command finds and changes them."""
+        if self._breakers is None:
+            self._breakers = BreakerBook(self.rows, self.now, may_probe=self._may_probe)
+        return self._breakers
 
     def change(self) -> Change:
         return Change(
@@ -120,7 +128,7 @@ class Writer:
             self.rewrites,
             self.convoy,
             self.edit,
-            breakers=list(self.breakers.changes.values()) if self.breakers.changes else [],
+            breakers=[] if self._breakers is None else list(self._breakers.changes.values()),
         )
 
     def step(self, step_no: int) -> StepRow | None:
@@ -141,7 +149,7 @@ class Writer:
         """Record the end of an attempt. ``fence`` is the step's from now on; ``result_hash`` that of a success."""
         if step.canary is not None:
             step = self.breakers.end(step, outcome)
-        match self.breakers.spare(step, outcome):
+        match outcome if isinstance(outcome, Succeeded) else self.breakers.spare(step, outcome):
             case Succeeded(result=result):
                 self._end_step(step, StepEvent.SUCCEEDED, at, fence, in_doubt=False, result=result)
                 recorded = CompensationRecorded if step.kind is StepKind.COMPENSATION else StepRecorded
@@ -212,8 +220,7 @@ class Writer:
         }
         if outcome.is_charged:
             fields["charged_at"] = note_charged(step, self.now)
-        # Once the undo began, or a person is asked, no forward step runs again: the attempt's end is the step's. A
-        # compensation of a task that is held stays open for the person who repairs it.
+        # Once the undo began, or a person is asked, no forward step runs again. A compensation of a task that is held stays open.
         if self.may_run_again(step):
             state = advance_step(step.state, StepEvent.RETRY_ASKED)
             self.put(replace(step, **fields, state=state, not_before=self.start_unless_paused(outcome.not_before)))
@@ -349,13 +356,15 @@ class Writer:
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
         """Begin an attempt. Returns the row as it is if the Agent's breaker does not let it through."""
         assert self.process_no is not None
-        begun = self.breakers.admit(step)
-        if begun is None:
-            return step
-        if begun.returned:
-            self.set(failure_count=self.task.failure_count - begun.returned)
-            self.events += begun.events
-        running = begin_attempt(begun.step, self.process_no, self.now, complete_within)
+        if self.rows.breakers(step.agent):
+            begun = self.breakers.admit(step)
+            if begun is None:
+                return step
+            if begun.returned:
+                self.set(failure_count=self.task.failure_count - begun.returned)
+                self.events += begun.events
+            step = begun.step
+        running = begin_attempt(step, self.process_no, self.now, complete_within)
         self.events.append(build_dispatched(running))
         self.dispatches.append(Dispatch(running, self.task.task_id, self.now, self.task.lost_count))
         return running

@@ -286,6 +286,8 @@ class TaskUnderWay(TaskSituation):
             f"{format_step(step)}: {format_attempt(step)} comes not before {self._at(due)}: {why}"
             f" ({format_step_failure(step) or 'no reason is kept'})"
         )
+        if barred := describe_wait_behind_breaker(step, self.breakers, self.now):
+            says += f"; also, {barred}"
         kind = "cool_off" if is_cool_off else "retry"
         return Reason(kind, says + self._format_doubt(step), step.label, None, due, find_key_in_doubt(step))
 

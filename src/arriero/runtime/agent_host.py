@@ -19,7 +19,6 @@ from ..store.contract import Busy, StateStore, Unwritten
 from .attempt_registry import AttemptRegistry
 from .attempt_run import Around, AttemptRun, Recorder
 from .breakers import Breakers
-from .call_monitor import EndedCall
 from .ports import Ports
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
@@ -134,7 +133,7 @@ class AgentHost:
     # --- room
     def reserve(self, agent: str, target: str = "") -> bool:
         """Take a place of a local Agent for a new request. Returns False if the request must wait in the store."""
-        if self.breakers.is_barred(self._app, agent, target):
+        if self.breakers.known and self.breakers.is_barred(self._app, agent, target):
             return False  # it is taken from the store, by whoever the breaker lets through
         hosted = self.agents.get(agent)
         if hosted is None or self._stopping or agent in self._backlog or self._used[agent] >= hosted.max_in_flight:
@@ -160,8 +159,6 @@ class AgentHost:
 
     def give_back_unused(self, reserved: Sequence[str], dispatches: Sequence[Dispatch]) -> None:
         """Free those of the reserved places for which no attempt began. Their requests wait in the store."""
-        if len(reserved) == len(dispatches):
-            return
         unused = Counter(reserved) - Counter(dispatch.step.agent for dispatch in dispatches)
         self.give_back_all(unused.elements())
         for agent in unused:
@@ -300,18 +297,6 @@ class AgentHost:
         """The step whose attempt runs as this asyncio task, and the id of its task; None if there is none."""
         run = None if task is None else self._runs.get(task)
         return None if run is None else (run.dispatch.step, run.dispatch.task_id)
-
-    def note_call(
-        self, step: StepRow, call: EndedCall, *, retry_after: float | None = None, unavailable: bool = False
-    ) -> None:
-        """Count a call of a step that has ended. It may open the breaker of its Agent."""
-        agent = self.agents.get(step.agent)
-        if agent is not None and agent.breaker is not None:
-            self.breakers.note_call(agent, step, call, retry_after=retry_after, unavailable=unavailable)
-
-    def is_barred(self, step: StepRow) -> bool:
-        """Returns True if the breaker of a step's Agent is known not to be closed: no further try is made."""
-        return self.breakers.is_barred(step.app, step.agent, step.target)
 
     def definition(self, step: StepRow) -> Step[Any, Any] | None:
         """The code of a step; None when this process does not have it."""

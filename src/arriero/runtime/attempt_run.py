@@ -21,6 +21,7 @@ from ..model import Instant, StepFailure, StepKind, StepRow, UndoContext
 from ..store.contract import StateStore
 from ..traceback_frames import trace_exception
 from . import crash_points
+from .breakers import Breakers
 from .call_monitor import EndedCall
 from .ports import Ports, Timer
 from .shutdown import CANCELLED_SECONDS_MAX
@@ -59,13 +60,10 @@ class Host(Protocol):
     around: Around | None
     recorder: Recorder
     resources: dict[Resource[Any], Any]
+    breakers: Breakers
     in_threads: "set[AttemptRun]"
 
     def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
-    def note_call(
-        self, step: StepRow, call: EndedCall, *, retry_after: float | None = None, unavailable: bool = False
-    ) -> None: ...
-    def is_barred(self, step: StepRow) -> bool: ...
     def give_back(self, agent: str) -> None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
@@ -239,7 +237,7 @@ class AttemptRun:
                 number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._draw_jitter()
             )
             wait = max(wait, retry_after or 0.0)
-            is_last = number == retry.tries or self._step.canary is not None or self._host.is_barred(self._step)
+            is_last = number == retry.tries or self._step.canary is not None or self._is_barred()
             if is_last or wait >= self._remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
@@ -257,7 +255,13 @@ class AttemptRun:
         assert self._call_began is not None
         seconds, self._call_began = self._clock.monotonic() - self._call_began, None
         call = EndedCall(end, seconds, "" if failure is None else failure.message)
-        self._host.note_call(self._step, call, retry_after=retry_after, unavailable=unavailable)
+        assert self._definition is not None
+        agent = self._definition.agent
+        self._host.breakers.note_call(agent, self._step, call, retry_after=retry_after, unavailable=unavailable)
+
+    def _is_barred(self) -> bool:
+        """Returns True if the breaker of the Agent is known not to be closed: no further try is made."""
+        return self._host.breakers.is_barred(self._step.app, self._step.agent, self._step.target)
 
     def _may_send(self) -> bool:
         """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from ..breakers import FAILED_ENDS, BreakerRow, BreakerState
+from ..breakers import BreakerRow, BreakerState
 from ..commands import Answer, AnyCommand, BreakerApplied, Refusal, TripBreaker
 from ..core.breaker import judge_calls, may_let_through
 from ..declare.steps import Agent
 from ..model import StepRow
 from ..store.committer import Committer
 from ..store.contract import StateStore
-from .call_monitor import CallMonitor, EndedCall
+from .call_monitor import CallWindow, EndedCall
 from .ports import ProcessClock
 
 logger = logging.getLogger("arriero")
@@ -35,16 +35,14 @@ class Breakers:
         self._clock = clock
         self._actor = actor
         self._asked_at: dict[str, float] = {}  # by Agent: when a Take last told of its breakers, monotonic
-        self._calls = CallMonitor()
-        self._known: dict[Key, BreakerRow] = {}  # that are not closed, or paused
+        self._windows: dict[Key, CallWindow] = {}
+        self.known: dict[Key, BreakerRow] = {}  # that are not closed, or paused
         self._asked: set[Key] = set()  # that this process has asked to open, without an answer so far
 
     def is_barred(self, app: str, agent: str, target: str) -> bool:
         """Returns True if the breaker, or the whole Agent, is known not to let requests through as always."""
-        if not self._known:
-            return False
-        whole = self._known.get((app, agent, ""))
-        return (app, agent, target) in self._known or (whole is not None and whole.paused_at is not None)
+        whole = self.known.get((app, agent, ""))
+        return (app, agent, target) in self.known or (whole is not None and whole.paused_at is not None)
 
     def may_ask(self, app: str, agent: str) -> bool:
         """Returns True if a Take for the Agent may bring something, or if it is time to look whether it would.
@@ -52,7 +50,7 @@ class Breakers:
         A breaker of the whole Agent that lets nothing through is asked again when a canary may go, and now and then,
         because a person may have closed it.
         """
-        row = self._known.get((app, agent, ""))
+        row = self.known.get((app, agent, ""))
         if row is None or row.state is BreakerState.HALF_OPEN or may_let_through(row, self._store.now()):
             return True  # how far the canaries of a wave are is known in the store alone
         return self._clock.monotonic() >= self._asked_at.get(agent, 0.0) + LOOK_SECONDS
@@ -65,27 +63,32 @@ class Breakers:
         for row in rows:
             if row.state is not BreakerState.CLOSED or row.paused_at is not None:
                 found[row.app, row.agent, row.target] = row
-        for key in [key for key in self._known if key[1] in asked and key not in found]:
-            del self._known[key]
-            self._calls.forget(key)  # they speak of an outage that is over
-        self._known.update(found)
+        for key in [key for key in self.known if key[1] in asked and key not in found]:
+            del self.known[key]
+            self._windows.pop(key, None)  # they speak of an outage that is over
+        self.known.update(found)
 
     def note_call(
         self, agent: Agent, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool
     ) -> None:
         """Count a call that has ended, and ask to open the breaker if too many failed."""
         policy, key = agent.breaker, (step.app, step.agent, step.target)
-        assert policy is not None
-        now = self._store.now()
-        counts = self._calls.add(key, policy, call, now)
-        if step.canary is not None or key in self._asked or key in self._known:
+        if policy is None:
             return
+        window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = CallWindow(policy)
+        if (
+            not window.add(call, self._store.now())
+            or step.canary is not None
+            or key in self._asked
+            or key in self.known
+        ):
+            return
+        counts = window.count(call.error)
+        reason = judge_calls(policy, counts)
         if unavailable:
-            reason: str | None = f"the service says that it is unavailable: {call.error}"
-        elif call.end in FAILED_ENDS or call.seconds > policy.slow_limit:
-            reason = judge_calls(policy, counts)
-        else:
-            return
+            reason = f"the service says that it is unavailable: {call.error}"
         if reason is None:
             return
         self._asked.add(key)
@@ -105,8 +108,8 @@ class Breakers:
         self._asked.discard(key)
         if isinstance(answer, BreakerApplied):
             row = answer.breaker
-            self._known[key] = row
-            self._calls.forget(key)
+            self.known[key] = row
+            self._windows.pop(key, None)
             logger.warning(
                 "Agent %s gets no calls from now on: %s; the next canary goes in %g s; see: arriero agent show %s",
                 row.label,
@@ -115,4 +118,4 @@ class Breakers:
                 row.agent,
             )
         elif isinstance(answer, Refusal):
-            self._calls.forget(key)  # another process came first, or these calls are of an outage that is over
+            self._windows.pop(key, None)  # another process came first, or these calls are of an outage that is over

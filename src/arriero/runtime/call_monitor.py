@@ -5,7 +5,7 @@ from collections import deque
 import msgspec
 
 from ..breakers import FAILED_ENDS, CallCounts
-from ..model import Instant, later
+from ..model import MICROSECONDS, Instant, later
 from ..policies import Breaker
 
 BUCKETS = 10  # parts of a window: calls leave it so many at a time
@@ -27,34 +27,34 @@ class _Bucket(msgspec.Struct):
     slow: int = 0
 
 
-class CallMonitor:
-    """Counts calls by what they call. A key is whatever has a breaker of its own."""
+class CallWindow:
+    """The calls to one service, or to one part of it, that has a breaker of its own."""
 
-    def __init__(self) -> None:
-        self._windows: dict[tuple[str, str, str], deque[_Bucket]] = {}
+    def __init__(self, policy: Breaker) -> None:
+        self.slow_limit = policy.slow_limit
+        self._bucket_length = policy.window_seconds * MICROSECONDS / BUCKETS
+        self._buckets: deque[_Bucket] = deque()
 
-    def add(self, key: tuple[str, str, str], policy: Breaker, call: EndedCall, now: Instant) -> CallCounts:
-        """Count a call. Returns: the calls of its window, this one among them."""
-        buckets = self._windows.get(key)
-        if buckets is None:
-            buckets = self._windows[key] = deque()
-        number = int(now / 1_000_000 * BUCKETS / policy.window_seconds)
+    def add(self, call: EndedCall, now: Instant) -> bool:
+        """Count a call. Returns True if it speaks against the service: it failed, or it was slow."""
+        buckets, number = self._buckets, int(now / self._bucket_length)
         while buckets and buckets[0].number <= number - BUCKETS:
             buckets.popleft()
         if not buckets or buckets[-1].number < number:
             buckets.append(_Bucket(number, later(now, -call.seconds)))
-        last = buckets[-1]
+        last, has_failed, is_slow = buckets[-1], call.end in FAILED_ENDS, call.seconds > self.slow_limit
         last.calls += 1
-        last.failed += call.end in FAILED_ENDS
-        last.slow += call.seconds > policy.slow_limit
+        last.failed += has_failed
+        last.slow += is_slow
+        return has_failed or is_slow
+
+    def count(self, last_error: str) -> CallCounts:
+        """Count the calls in the window. There is one at least."""
+        buckets = self._buckets
         return CallCounts(
             sum(bucket.calls for bucket in buckets),
             sum(bucket.failed for bucket in buckets),
             sum(bucket.slow for bucket in buckets),
             min(bucket.since for bucket in buckets),
-            call.error,
+            last_error,
         )
-
-    def forget(self, key: tuple[str, str, str]) -> None:
-        """Forget the calls of a key: they were judged, or speak of an outage that is over."""
-        self._windows.pop(key, None)

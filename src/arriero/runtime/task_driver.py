@@ -242,7 +242,8 @@ class TaskDriver:
                 parts.agents.registry.settle((item.step_no, item.fence))
         reserved = self._list_reserved_agents(command)
         # A breaker let none through, or the task was held for opening too many steps.
-        parts.agents.give_back_unused(reserved, answer.dispatches)
+        if len(reserved) != len(answer.dispatches):
+            parts.agents.give_back_unused(reserved, answer.dispatches)
         run.is_ahead_of_record = False
         run.task = answer.task
         for step in answer.steps:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ...breakers import BreakerRow
 from ...errors import UnreadableRow
 from ...model import (
     STEP_BITS,
@@ -56,7 +57,7 @@ class PostgresWrittenRows(SqlBreakerRows):
     step_as_is = staticmethod(step_as_is)
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
-        super().__init__()
+        self._breakers: dict[str, list[BreakerRow]] = {}
         self.transaction = transaction
         self._context = context
         self._apart = context.apart

@@ -23,8 +23,7 @@ def breaker_of(row: Row) -> BreakerRow:
 class SqlBreakerRows(SqlRows):
     """The ``BreakerRows`` of ``core.changes`` inside one transaction, and what the engine does with them."""
 
-    def __init__(self) -> None:
-        self._breakers: dict[str, list[BreakerRow]] = {}  # by Agent, as this transaction has read and changed them
+    _breakers: dict[str, list[BreakerRow]]  # by Agent, as this transaction has read and changed them
 
     def ask_breakers(self, name: str, parameters: Mapping[str, Any]) -> StatementAnswer:
         """Ask about breakers. What this transaction has still to write says nothing of them."""

@@ -2,6 +2,7 @@
 
 import sqlite3
 
+from ...breakers import BreakerRow
 from ...model import TASK_OPEN, ConvoyRow, StepRow, TailRow, TaskRow
 from .waiting_cache import WaitingLine
 
@@ -21,6 +22,7 @@ class Remembered:
         self.convoys: dict[int, ConvoyRow] = {}
         self.tails: dict[str, TailRow] = {}
         self.waiting: dict[int, WaitingLine] = {}  # by convoy
+        self.breakers: dict[str, list[BreakerRow]] = {}  # by Agent
 
     def compare(self, connection: sqlite3.Connection) -> None:
         """At the beginning of a transaction: forget everything if others have written since the last one."""
@@ -33,7 +35,7 @@ class Remembered:
         """Forget everything."""
         self.epoch = None
         self._at_rest.clear()
-        for rows in (self.tasks, self.steps, self.convoys, self.tails, self.waiting):
+        for rows in (self.tasks, self.steps, self.convoys, self.tails, self.waiting, self.breakers):
             rows.clear()
 
     def keep_task(self, task: TaskRow) -> None:

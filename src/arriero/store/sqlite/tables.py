@@ -101,12 +101,12 @@ class SqliteWrittenRows(SqlBreakerRows):
         remembered: Remembered | None = None,
         apart: SetApart | None = None,
     ) -> None:
-        super().__init__()
         self.connection = connection
         self._clock = clock
         self._now: Instant | None = None
         self._apart = SetApart(clock) if apart is None else apart
         self._known = Remembered() if remembered is None else remembered
+        self._breakers = self._known.breakers
         self._by_id: dict[str, TaskRow | None] = {}
         self._last_task_no: int | None = None
         self._last_convoy_no: int | None = None

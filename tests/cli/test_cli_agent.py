@@ -1,0 +1,99 @@
+"""``arriero agent`` beside a process whose service goes down: what a person sees, and what they may do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_calls import Call, Run, json_lines
+
+BANK = '''
+"""A shop whose bank refuses every call while there is a file ``refuses``."""
+
+from pathlib import Path
+
+from arriero import Agent, App, Attempt, Breaker, Retry, Transient, workflow
+
+payments = Agent("payments", breaker=Breaker(minimum=3, cool_off=1000))
+
+
+@payments.step(retry=Retry(tries=1), effect_free=True)
+def charge(attempt: Attempt, order: str) -> str:
+    if Path("refuses").exists():
+        raise Transient("connection refused")
+    return f"receipt-{order}"
+
+
+@workflow
+async def sell(order: str) -> str:
+    return await charge(order)
+
+
+app = App("bank", agents=[payments], workflows=[sell], store="sqlite:///arriero.db")
+'''
+WHY = ("--by", "ana", "--reason", "she says so")
+pytestmark = pytest.mark.usefixtures("healthy_machine")
+
+
+@pytest.fixture
+def down(call: Call, shop: Path, start: Callable[..., Run]) -> Call:
+    """The command line beside a process whose payments have just been found down, with three orders that wait."""
+    (shop / "bank.py").write_text(BANK)
+    (shop / "refuses").touch()
+    start(target="bank:app").until("ready: ")
+    for order in "abc":
+        arguments = json.dumps({"order": order})
+        assert call("submit", "bank:app", "sell", "--task-id", order, "--arguments", arguments).exit_code == 0
+    while [view["state"] for view in json_lines(call("agent", "list", "--json").stdout)] != ["open"]:
+        pass  # it is another process's work: there is no event to wait for but the store
+    return call
+
+
+def test_a_person_sees_who_is_down_and_closes_it_once_it_is_well(down: Call, shop: Path) -> None:
+    (listed,) = json_lines(down("agent", "list", "--json").stdout)
+    assert (listed["agent"], listed["app"], listed["state"]) == ("payments", "bank", "open")
+    shown = down("agent", "show", "payments").output
+    assert "3 of 3 calls failed in 30 s: connection refused" in " ".join(shown.split())
+    assert "arriero agent close payments --app bank --reason TEXT" in shown
+    doctor = down("doctor")
+    assert doctor.exit_code == 1
+    assert "CARE  Agent payments gets no calls since" in doctor.output
+    assert "gets no calls since" in " ".join(down("task", "explain", "a").output.split())
+    assert down("task", "list", "--state", "error", "--json").output == ""
+    (shop / "refuses").unlink()
+    closed = down("agent", "close", "payments", *WHY)
+    assert closed.output == "Agent payments of App bank gets calls as always\n"
+    while len(json_lines(down("task", "list", "--state", "processed", "--json").stdout)) < 3:
+        pass
+    (line,) = json_lines(down("agent", "show", "payments", "--json").stdout)
+    assert [text.split("Z ", 1)[1][:8] for text in line["history"]] == ["it opene", "ana clos"]
+
+
+def test_a_paused_agent_is_shown_with_who_and_why_and_resumed(down: Call) -> None:
+    assert down("agent", "pause", "payments", *WHY, "--json").exit_code == 0
+    assert "paused" in down("agent", "list").output
+    assert 'by ana: "she says so"' in " ".join(down("agent", "show", "payments").output.split())
+    refused = down("agent", "pause", "payments", *WHY)
+    assert refused.exit_code == 2
+    assert refused.stderr == "arriero: payments is paused already, by ana: she says so\n"
+    resumed = down("agent", "resume", "payments", *WHY)
+    assert resumed.output == "Agent payments of App bank takes requests again; its breaker is open\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "nix"), "there is no Agent 'nix' in the store"),
+        (("close", "nix", *WHY), "there is no Agent 'nix'; see `arriero agent list`"),
+        (("close", "payments", "--app", "nix", *WHY), "there is no Agent 'payments' in App 'nix'"),
+        (("close", "payments", "--target", "north", *WHY), "payments[north] is closed already"),
+        (("open", "payments", "--by", "ana", "--reason", " "), "reason is ' '; a verb says who asks for it and why"),
+        (("open", "payments", "--by", "ana"), "Missing option '--reason'"),
+        (("show", ""), "name of an Agent has 0 characters"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(down: Call, words: tuple[str, ...], said: str) -> None:
+    result = down("agent", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
