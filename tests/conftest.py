@@ -40,6 +40,17 @@ def use_memory_for_files() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = IN_MEMORY
 
 
+def keep_compiled_code(config: pytest.Config) -> None:
+    """Let processes that tests start share compiled code, also where Python is told to write none beside the sources.
+
+    Hundreds are started, and half of what a short one does is to compile our modules. The folder goes with the run.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="arriero-compiled-", ignore_cleanup_errors=True)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder.name
+        config.add_cleanup(folder.cleanup)
+
+
 class SkipCount:
     """Collects skips, from all workers, in the process that reports."""
 
@@ -63,6 +74,7 @@ class SkipCount:
 
 def pytest_configure(config: pytest.Config) -> None:
     use_memory_for_files()
+    keep_compiled_code(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
