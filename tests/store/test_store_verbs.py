@@ -157,23 +157,31 @@ async def refused(world: World, command: Operate, verdict: str = "not_allowed") 
     return answer
 
 
-@pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("asked", Verb)
-async def test_a_verb_is_carried_out_exactly_where_the_table_allows_it(
+def _allowed(situation: str, paused: bool) -> list[str]:
+    """What the table allows; a task that is paused is resumed where it could have been paused."""
+    allowed = ALLOWED[situation].split()
+    return [name for name in allowed if name != "pause"] + ["resume"] if paused else allowed
+
+
+async def _in_situation(world: World, situation: str, paused: bool) -> tuple[TaskRow, TaskRow]:
+    """A task as the situation says, before it was paused and after."""
+    task = await SITUATIONS[situation](world)
+    return task, await _paused(world, task) if paused else task
+
+
+CELLS = [(situation, False) for situation in SITUATIONS] + [(situation, True) for situation in OPEN]
+CELLS_ALLOWED = [(asked, *cell) for cell in CELLS for asked in Verb if asked in _allowed(*cell)]
+
+
+def _named(value: object) -> str:
+    return ("paused" if value else "running") if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize(("asked", "situation", "paused"), CELLS_ALLOWED, ids=_named)
+async def test_a_verb_that_the_table_allows_is_carried_out(
     world: World, asked: Verb, situation: str, paused: bool
 ) -> None:
-    task = before = await SITUATIONS[situation](world)
-    allowed = ALLOWED[situation].split()
-    if paused:
-        if situation not in OPEN:
-            await refused(world, verb(Verb.PAUSE, task))
-            return
-        task = await _paused(world, task)
-        allowed = [name for name in allowed if name != "pause"] + ["resume"]
-    if asked not in allowed:
-        await refused(world, verb(asked, task))
-        return
+    before, task = await _in_situation(world, situation, paused)
     alert_was_open = bool(await world.store.alerts())
     after = (await world.written(verb(asked, task))).task
     assert after.fence > task.fence
@@ -192,12 +200,24 @@ async def test_a_verb_is_carried_out_exactly_where_the_table_allows_it(
         await world.refused(world.advance_command(before), "moved_on")
 
 
+@pytest.mark.parametrize(("situation", "paused"), CELLS, ids=_named)
+async def test_a_verb_that_the_table_does_not_allow_is_refused_and_changes_nothing(
+    world: World, situation: str, paused: bool
+) -> None:
+    """One task is asked for all of them, because a refusal leaves it as it was."""
+    _, task = await _in_situation(world, situation, paused)
+    others = [asked for asked in Verb if asked not in _allowed(situation, paused)]
+    assert others
+    for asked in others:
+        await refused(world, verb(asked, task))
+
+
 @pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("asked", Verb)
-async def test_who_saw_another_incarnation_is_told_who_came_first(world: World, asked: Verb, situation: str) -> None:
+async def test_who_saw_another_incarnation_is_told_who_came_first(world: World, situation: str) -> None:
     task = await SITUATIONS[situation](world)
-    refusal = await refused(world, verb(asked, task, incarnation=task.incarnation + 1), "came_first")
-    assert f"is {task.state} in incarnation {task.incarnation}" in refusal.detail
+    for asked in Verb:
+        refusal = await refused(world, verb(asked, task, incarnation=task.incarnation + 1), "came_first")
+        assert f"is {task.state} in incarnation {task.incarnation}" in refusal.detail
 
 
 async def test_a_batch_of_verbs_is_answered_one_by_one_and_a_refusal_stops_none(world: World) -> None:
