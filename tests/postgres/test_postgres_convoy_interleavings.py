@@ -48,7 +48,7 @@ from arriero.store.postgres.store import PostgresStore
 Scene = Callable[[StateStore, TestClock, str], Awaitable[tuple[Asked, Asked]]]
 # All there are take ten minutes: they are for `make torture`; each commit runs some of them.
 EVERY = os.environ.get("ARRIERO_EVERY_SCHEDULE") == "1"
-SOME = 40
+SOME = 20
 APART = 1_000.0  # seconds between the instants of two schedules
 AFTERWARDS = later(Instant(NOON), 3_600.0)
 
