@@ -1,4 +1,4 @@
-"""The primary dies three times under load, in the middle of commits: nothing acknowledged is lost, nobody is restarted.
+"""The primary dies twice under load, in the middle of commits: nothing acknowledged is lost, nobody is restarted.
 
 All of it is ``examples/failover``; here stands what must come out of it.
 """
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.acceptance
 RUN = Path(__file__).parents[2] / "examples" / "failover" / "run.py"
 SECONDS_MAX = 900  # a hint that it hangs, not a measure
 ROUNDS = 2  # to the standby and back; make torture runs twenty
-SUBMISSIONS = 500
+SUBMISSIONS = 150  # acknowledged before each kill; make torture waits for 500
 
 
 def figures_of(*options: str) -> tuple[int, dict[str, Any]]:
