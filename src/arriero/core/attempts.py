@@ -144,7 +144,7 @@ class BreakerBook:
         breaker = self.find(step)
         if breaker is None or not breaker.is_outage or read_step_policy(step).supervision.charge_outages:
             return outcome
-        at = compute_retry_at(breaker, self._now)
+        at = compute_retry_at(self._now)
         if isinstance(outcome, RetryAsked) and not outcome.cool_off:
             at = max(at, outcome.not_before)
         return RetryAsked(outcome.failure, outcome.in_doubt, at, is_charged=False)

@@ -258,6 +258,9 @@ def count_burnt(row: BreakerRow, charged_at: tuple[Instant, ...]) -> int:
     return sum(at >= row.failing_since and (until is None or at <= until) for at in charged_at)
 
 
-def compute_retry_at(row: BreakerRow, now: Instant) -> Instant:
-    """Return when a step is tried again whose attempt failed in an outage. The breaker decides when it is really taken."""
-    return max(later(now, RETRY_SECONDS), row.probe_at or now)
+def compute_retry_at(now: Instant) -> Instant:
+    """Return when a step is due again whose attempt failed in an outage. The breaker decides when it is really taken.
+
+    It is not ``probe_at``: if a person closes the breaker, the step goes on at once.
+    """
+    return later(now, RETRY_SECONDS)
