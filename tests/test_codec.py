@@ -28,6 +28,7 @@ from arriero.codec import (
     measure_depth,
     recordable_details,
     recordable_text,
+    step_error_fields,
 )
 from arriero.declare.signature import Signature
 from arriero.errors import RETRY_AFTER_SECONDS_MAX
@@ -523,6 +524,12 @@ def test_a_step_error_may_be_given_anything_and_keeps_it_as_text(kind: type[Step
 )
 def test_retry_after_from_a_service_is_made_usable(given: Any, kept: float | None) -> None:
     assert Transient(retry_after=given).retry_after == kept
+
+
+def test_a_transient_says_whether_the_service_takes_no_calls() -> None:
+    assert step_error_fields(Transient(unavailable=True)).unavailable
+    assert not step_error_fields(Transient()).unavailable
+    assert not step_error_fields(Permanent()).unavailable
 
 
 def test_retry_after_that_is_no_number_is_refused() -> None:
