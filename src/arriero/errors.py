@@ -17,6 +17,7 @@ ArrieroError
 ├── TaskFailed             the task ended in error
 │   └── TaskCompensated    it was undone
 ├── StepError              raised in steps
+│   ├── InDoubt            it may have happened
 │   ├── Transient          surely did not happen; try again
 │   └── Permanent          surely did not happen and never will
 ├── StepFailed             seen by workflow code; ``cause`` tells which kind
@@ -190,6 +191,10 @@ def parse_retry_after(retry_after: float | timedelta | None) -> float | None:
 
 class Permanent(StepError):
     """This try surely did not happen, and none ever will."""
+
+
+class InDoubt(StepError):
+    """This try may have happened: nobody can say."""
 
 
 class StepFailed(ArrieroError):

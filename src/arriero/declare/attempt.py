@@ -1,6 +1,7 @@
 """The first argument of a step, its attempt, and of a compensation, its undo."""
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Generic, Literal, TypeVar
@@ -120,3 +121,51 @@ class Undo(Attempt, Generic[R_co]):
     def result(self) -> R_co | None:
         """The step's result; None when the outcome is unknown."""
         return self._result
+
+
+class StepTry:
+    """One call of a step's function, and what it has sent so far.
+
+    Clients note each request here that may have an effect, before they send it. They take it back if it surely did not
+    happen. So an error that says "surely did not happen" can be judged by all requests of the try. The function may use
+    several tasks and threads at once; each method is one operation on a dict or a list.
+    """
+
+    __slots__ = ("_claims", "_requests", "attempt", "is_over")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.is_over = False
+        self._requests: dict[object, str] = {}  # that may have happened, in the order of their beginnings
+        self._claims: list[Exception] = []  # errors that say that nothing of this try has happened
+
+    def begin_request(self, name: str) -> object:
+        """Note a request that may have an effect. Returns: what ``withdraw_request`` takes."""
+        token = object()
+        self._requests[token] = name
+        return token
+
+    def withdraw_request(self, token: object) -> None:
+        """Take a request back that surely did not happen."""
+        self._requests.pop(token, None)
+
+    def find_request(self) -> str | None:
+        """Return the name of a request that may have happened; None if there is none."""
+        for name in self._requests.copy().values():
+            return name
+        return None
+
+    def note_claim(self, error: Exception) -> None:
+        """Note an error that says: nothing of this try has happened. It was true when the error was made."""
+        self._claims.append(error)
+
+    def is_refuted(self, error: Exception) -> bool:
+        """Returns True if ``error`` was noted as such a claim, and a request that began later may have happened."""
+        return bool(self._requests) and any(claim is error for claim in self._claims)
+
+    def end(self) -> None:
+        """The function has returned, or nobody waits for it any more."""
+        self.is_over = True
+
+
+current_try: ContextVar[StepTry | None] = ContextVar("arriero_current_try", default=None)

@@ -13,7 +13,7 @@ from ..codec import error_text, recordable_text, step_error_fields
 from ..commands import Dispatch, GaveUp, Outcome, Reported, Succeeded
 from ..core.backoff import retry_delay
 from ..core.supervision import decode_step_policy, on_attempt_failed
-from ..declare.attempt import Attempt, Undo
+from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Compensation, Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
@@ -84,6 +84,7 @@ class AttemptRun:
         self._task: asyncio.Task[None] | None = None  # from its first line on: it may be cancelled before
         self._number = 0  # of the try under way, or the last one
         self._call_began: float | None = None  # when the try under way began, monotonic
+        self._step_try: StepTry | None = None  # the same
         self._leaving: Timer | None = None
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
@@ -178,7 +179,7 @@ class AttemptRun:
             value = answer.value()
         except BaseException as error:  # whatever a user's function raises
             failure = _build_failure(error)
-            return GaveUp(failure, failure.cause == "unknown")
+            return GaveUp(failure, failure.cause == "unknown" or self._is_refuted(error))
         return self._encode_success(value)
 
     def _log_breakage(self) -> None:
@@ -214,10 +215,12 @@ class AttemptRun:
             try:
                 value = await (self._send(call) if crash_points.is_armed else call())
             except Permanent as error:
+                refuted = self._is_refuted(error)
                 failure = _build_failure(error)
                 self._note_call("permanent", failure)
-                return self._decide_failure(failure, in_doubt=unsure)
+                return self._decide_failure(failure, in_doubt=unsure or refuted)
             except Transient as error:
+                unsure = unsure or self._is_refuted(error)
                 failure, fields = _build_failure(error), step_error_fields(error)
                 retry_after, unavailable = fields.retry_after, fields.unavailable
             except asyncio.CancelledError as error:
@@ -231,6 +234,9 @@ class AttemptRun:
             else:
                 self._note_call("succeeded")
                 return self._encode_success(value)
+            finally:
+                if self._step_try is not None:
+                    self._step_try.end()
             self._note_call(failure.cause, failure, retry_after=retry_after, unavailable=unavailable)
             delay, delay_max = retry.delay_seconds()
             wait = retry_delay(
@@ -262,6 +268,13 @@ class AttemptRun:
     def _is_barred(self) -> bool:
         """Returns True if the breaker of the Agent is known not to be closed: no further try is made."""
         return self._host.breakers.is_barred(self._step.app, self._step.agent, self._step.target)
+
+    def _is_refuted(self, error: BaseException) -> bool:
+        """Returns True if a client raised ``error`` as "surely did not happen", and the same try sent more afterwards."""
+        if self._step_try is None or not isinstance(error, StepError):
+            return False
+        self._step_try.end()  # first: a thread of the step's that sends now is seen below, or is refused
+        return self._step_try.is_refuted(error)
 
     def _may_send(self) -> bool:
         """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""
@@ -330,6 +343,8 @@ class AttemptRun:
         """Call the step's function. ``checked``: its arguments; made anew for each further try, as a step may change them."""
         step, signature, agent = self._step, code.signature, definition.agent
         arguments = checked.pop() if checked else signature.arguments(step.arguments)
+        self._step_try = StepTry(first)
+        current_try.set(self._step_try)
         if self._host.around is not None:
             instead = self._host.around(definition, step, first, arguments)
             return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
@@ -355,7 +370,9 @@ class AttemptRun:
         if instead is not None:
             value = instead()
             return await value if inspect.isawaitable(value) else value
+        current_try.set(None)  # what a resource sends while it opens is not the step's
         await self._host.open_resources(agent)
+        current_try.set(self._step_try)
         open_resources.set(self._host.resources)
         return await (function() if is_async else self._call_in_thread(agent, function))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from ..declare.attempt import Attempt, Undo
+from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.resources import Resource, open_resources
 from ..model import Instant
 
@@ -36,6 +36,21 @@ def undo(
     """An undo to hand to a compensation. ``result`` None with ``outcome="unknown"``: nobody knows whether it happened."""
     given = _given("test", 1, 10.0, "test-undo-key")
     return Undo(**given, outcome=outcome, forward_key=forward_key, result=result)
+
+
+A = TypeVar("A", bound=Attempt)
+
+
+@contextmanager
+def current(of: A) -> Iterator[A]:
+    """Make an attempt or undo the one that clients of ``arriero.http`` find, for one try of a plain step function."""
+    step_try = StepTry(of)
+    token = current_try.set(step_try)
+    try:
+        yield of
+    finally:
+        step_try.end()
+        current_try.reset(token)
 
 
 @contextmanager
