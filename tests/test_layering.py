@@ -40,7 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("explain",),
     ("runtime",),
     ("config", "config_trust", "config_values"),
-    ("client", "http"),
+    ("client", "http", "idempotency"),
     ("__init__", "__main__", "cli", "testing"),
 )
 # Nothing of these may be imported by those below: who imports them is a user's program, not a part of arriero.

@@ -22,6 +22,8 @@ from .errors import (
     ArrieroError,
     DefinitionError,
     ForbiddenInWorkflow,
+    IdempotencyKeyBarred,
+    IdempotencyKeyReused,
     IllegalTransition,
     InDoubt,
     InvalidInput,
@@ -46,6 +48,7 @@ from .policies import Breaker, ConvoyPolicy, Duration, Retry, Supervision
 if TYPE_CHECKING:
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
+    from .idempotency import idempotent
 else:
     _LOADED_WHEN_USED = {
         "Alert": "core.alerts",
@@ -53,6 +56,7 @@ else:
         "SyncConvoy": "client.sync",
         "SyncTask": "client.sync",
         "SyncTasks": "client.sync",
+        "idempotent": "idempotency",
     }
 
     def __getattr__(name: str) -> object:
@@ -86,6 +90,8 @@ __all__ = [
     "Entry",
     "FailureView",
     "ForbiddenInWorkflow",
+    "IdempotencyKeyBarred",
+    "IdempotencyKeyReused",
     "IllegalTransition",
     "InDoubt",
     "InvalidInput",
@@ -128,6 +134,7 @@ __all__ = [
     "WorkflowDecorator",
     "connect",
     "convoy_state",
+    "idempotent",
     "keep_convoy_state",
     "now",
     "random",

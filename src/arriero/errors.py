@@ -4,6 +4,8 @@ ArrieroError
 ├── DefinitionError        declared wrongly: fix the code
 ├── InvalidInput           what was given cannot be accepted; the message names it and the remedy
 │   ├── AppCollision       two Apps on one store cannot tell their older tasks apart
+│   ├── IdempotencyKeyBarred  nothing may land under this key any more
+│   ├── IdempotencyKeyReused  another request has this key
 │   ├── MutilatedExport    an exported history was cut or changed
 │   ├── NotYetBuilt        a later release brings it
 │   ├── UnknownTask        no task has this id
@@ -61,6 +63,14 @@ class MutilatedExport(InvalidInput):
 
 class AppCollision(InvalidInput):
     """Two Apps on one store have code of the same name, and open tasks of an older release do not say whose they are."""
+
+
+class IdempotencyKeyBarred(InvalidInput):
+    """What this key asked for was undone, and nothing may land under it any more."""
+
+
+class IdempotencyKeyReused(InvalidInput):
+    """This key belongs to another request."""
 
 
 class NotYetBuilt(InvalidInput):

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import django
 import msgspec
 import psycopg
 import pytest
 import sqlalchemy
-from django.conf import settings as django_settings
+from django_databases import configure_django
 from postgres_servers import database, emptied, pooled, server
 from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
@@ -334,21 +333,7 @@ def test_sync_code_cannot_use_an_async_connection_and_is_told_so(url: str) -> No
 @pytest.fixture
 def models(url: str) -> Iterator[Any]:
     """Django's connections: the store's database, and one that is a file."""
-    given = conninfo_to_dict(url)
-    databases = {
-        "default": {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": given["dbname"],
-            "HOST": given["host"],
-            "PORT": str(given["port"]),
-            "USER": given["user"],
-            "PASSWORD": given["password"],
-        },
-        "file": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
-    }
-    if not django_settings.configured:
-        django_settings.configure(DATABASES=databases)
-        django.setup()
+    configure_django(url)
     from django import db
 
     yield db

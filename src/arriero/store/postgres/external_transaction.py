@@ -22,6 +22,7 @@ from ...core.deduplication import build_id_conflict, build_sequence_conflict
 from ...core.placement import refuse_place
 from ...errors import InvalidInput, TransactionConflict
 from ...model import Instant, TailRow
+from ..connection_kinds import list_kinds
 from .translating import CONFLICTS, LOCK_NOT_AVAILABLE, NO_TABLES, READ_ONLY, translate_error
 
 Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
@@ -53,10 +54,10 @@ def submit_joined(
     and run again; StoreError.
     """
     joining = _Joining(command, statement, given, shown, store_id)
-    kinds = _kinds_of(connection)
+    kinds = list_kinds(connection)
     if kinds & {"sqlalchemy.scoped_session", "sqlalchemy.async_scoped_session"}:
         connection = connection()  # type: ignore[operator]  # the present session
-        kinds = _kinds_of(connection)
+        kinds = list_kinds(connection)
     if kinds & {"sqlalchemy.AsyncSession", "sqlalchemy.AsyncConnection"}:
         return joining.by_async_sqlalchemy(connection)
     if kinds & {"sqlalchemy.Session", "sqlalchemy.Connection"}:
@@ -67,11 +68,6 @@ def submit_joined(
         _refuse_unfit(connection, "use it inside connection.transaction(), or open it without autocommit")
         return joining.by(connection)
     raise InvalidInput(f"submit(connection=) takes {_KINDS} for the store {shown}, not {connection!r}")
-
-
-def _kinds_of(connection: object) -> set[str]:
-    """The package and name of each of its classes: the libraries themselves may not be installed."""
-    return {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(connection).__mro__}
 
 
 class _Joining:
