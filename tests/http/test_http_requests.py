@@ -188,6 +188,24 @@ def test_meanings_are_checked(meanings: Any, message: str) -> None:
             kind(meanings=meanings)
 
 
+def test_a_request_that_is_sent_by_several_steps_carries_the_key_and_the_time_of_each() -> None:
+    service = Service()
+    sent: list[tuple[Any, Any, float]] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        headers = request.headers
+        sent.append((headers.get("idempotency-key"), headers.get("x-own"), request.extensions["timeout"]["read"]))
+        return service(request)
+
+    with SyncClient(transport=httpx2.MockTransport(handle), timeout=6.0) as client:
+        kept = client.build_request("POST", "http://bank/charges", headers={"x-own": "o"})
+        for key, remaining in (("k-1", 2.0), ("k-2", 4.0)):
+            with current(attempt(idempotency_key=key, remaining=remaining)):
+                client.send(kept)
+        client.send(kept)
+    assert sent == [("k-1", "o", 2.0), ("k-2", "o", 4.0), (None, "o", 6.0)]
+
+
 # --- which try a request belongs to
 def test_code_that_outlives_its_try_sends_nothing_but_reads() -> None:
     service = Service()

@@ -58,13 +58,15 @@ class Service:
         fail: Exception | None = None,
         swallow: bool = False,
         keeps: bool = True,
+        fail_after: Exception | None = None,
     ) -> tuple[bool, Any]:
         """One whole call. ``fail``: raised in the block, after the effect. ``swallow``: the caller commits all the same.
+        ``fail_after``: raised behind the block, before the caller's commit.
 
         Returns: whether it was new, and the answer.
         """
         if self.is_async:
-            return asyncio.run(self._call_async(key, request, answer, fail, swallow, keeps))
+            return asyncio.run(self._call_async(key, request, answer, fail, swallow, keeps, fail_after))
         with self.begin() as (connection, execute):
             call = arriero.idempotent(connection, key, request=request)
             try:
@@ -79,10 +81,19 @@ class Service:
                 if not swallow:
                     raise
                 return True, None
+            if fail_after is not None:
+                raise fail_after
             return call.is_new, call.answer
 
     async def _call_async(
-        self, key: str, request: Any, answer: Any, fail: Exception | None, swallow: bool, keeps: bool
+        self,
+        key: str,
+        request: Any,
+        answer: Any,
+        fail: Exception | None,
+        swallow: bool,
+        keeps: bool,
+        fail_after: Exception | None,
     ) -> tuple[bool, Any]:
         async with self.begin_async() as (connection, execute):
             call = arriero.idempotent(connection, key, request=request)
@@ -98,6 +109,8 @@ class Service:
                 if not swallow:
                     raise
                 return True, None
+            if fail_after is not None:
+                raise fail_after
             return call.is_new, call.answer
 
     def with_connection(self, work: Callable[[Any], Any]) -> Any:
@@ -274,6 +287,14 @@ def test_a_block_that_fails_leaves_nothing_even_if_the_caller_commits(service: S
     assert service.call() == (True, 1)
     assert service.call() == (False, 1)
     assert service.count_effects() == 1
+
+
+def test_a_caller_that_rolls_back_after_the_block_leaves_nothing(service: Service) -> None:
+    for _ in range(2):  # the table is created in the first one, and is gone with it
+        with pytest.raises(Gone):
+            service.call(fail_after=Gone())
+    assert service.count_effects() == 0
+    assert service.call() == (True, 1)
 
 
 def test_a_block_without_an_answer_is_refused_and_rolled_back(service: Service) -> None:

@@ -149,6 +149,17 @@ def test_other_keys_may_be_used_inside_of_a_block(file: sqlite3.Connection) -> N
         assert (again.is_new, again.answer) == (False, 7)
 
 
+def test_a_block_that_fails_after_a_known_call_inside_of_it_leaves_nothing(file: sqlite3.Connection) -> None:
+    call(file, "k-2")
+    with file, suppress(ZeroDivisionError), arriero.idempotent(file, "k-1", request=None):
+        file.execute("INSERT INTO effects VALUES (1)")
+        with arriero.idempotent(file, "k-2", request=None) as inner:
+            assert not inner.is_new
+        raise ZeroDivisionError
+    assert effects(file) == 1
+    assert call(file, "k-1")
+
+
 def test_a_block_that_commits_by_itself_is_found_out_and_never_done_again(file: sqlite3.Connection) -> None:
     with (
         pytest.raises(sqlite3.OperationalError, match="no such savepoint"),

@@ -15,7 +15,14 @@ import httpx2
 from ..declare.attempt import StepTry, current_try
 from ..errors import InDoubt
 from .meaning import Meaning, check_meanings
-from .requests import ClientCall, add_headers, current_call, describe_request, is_effect_free
+from .requests import (
+    ClientCall,
+    add_headers,
+    current_call,
+    describe_request,
+    is_effect_free,
+    remove_additions,
+)
 
 BODY_BYTES_MAX = 64 * 1024  # of an error's body: a longer one is not read for its code and message
 BODY_SECONDS_MAX = 1.0  # to read it: what the status says is known all the same, and the attempt's time runs
@@ -51,7 +58,8 @@ class _Judge:
         return given if is_given or step_try is None else step_try.attempt.remaining
 
     def find_try(self, request: httpx2.Request) -> StepTry | None:
-        """Return the try that a request belongs to; None outside of one, and for a read of code that outlived its try."""
+        """Prepare a request, and return the try that it belongs to; None outside of one, and for a read of code that outlived its try."""
+        remove_additions(request)
         step_try = current_try.get()
         return None if step_try is None or (step_try.is_over and is_effect_free(request)) else step_try
 

@@ -26,6 +26,7 @@ SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "QUERY"))  # RFC 91
 # After these the service has not heard of the request: there was no connection to send it on.
 NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 NEVER_SENT = (httpx2.InvalidURL, httpx2.UnsupportedProtocol)  # nor will it ever be
+UNSAFE_HEADERS = ("upgrade", "x-http-method-override")  # a GET that opens a websocket, or that stands for a POST
 PHASES = ("connect", "read", "write", "pool")
 
 current_call: ContextVar["ClientCall | None"] = ContextVar("arriero_current_http_call", default=None)
@@ -92,7 +93,9 @@ class ClientCall:
         remaining = self._step_try.attempt.remaining
         if remaining <= 0:
             raise self.claim(Transient(f"{name}: no time was left to send it", code="no_time_left"))
-        request.extensions = {**request.extensions, "timeout": _bound_waits(request, remaining)}
+        waits = request.extensions.get("arriero_waits", request.extensions.get("timeout")) or {}
+        bounded = {phase: _bound_wait(waits.get(phase), remaining) for phase in PHASES}
+        request.extensions = {**request.extensions, "arriero_waits": waits, "timeout": bounded}
         if not isinstance(request.stream, httpx2.ByteStream | NotedStream):
             request.stream = NotedStream(request.stream)
         token = None if is_effect_free(request) else self._step_try.begin_request(name)
@@ -173,16 +176,30 @@ class ClientCall:
 
 def is_effect_free(request: httpx2.Request) -> bool:
     """Returns True for a request that changes nothing: by its method, or marked with ``EFFECT_FREE``."""
-    return request.method.upper() in SAFE_METHODS or request.extensions.get("arriero_effect_free") is True
+    if request.extensions.get("arriero_effect_free") is True:
+        return True
+    return request.method.upper() in SAFE_METHODS and not any(name in request.headers for name in UNSAFE_HEADERS)
 
 
 def add_headers(request: httpx2.Request, attempt: Attempt, *, trace: bool) -> None:
     """Add the key, the task and the trace. A header that the request has stays as it is."""
-    for name, value in attempt.headers.items():
-        if name != "Idempotency-Key" or not is_effect_free(request):
-            request.headers.setdefault(name, value)
+    headers = dict(attempt.headers)
+    if is_effect_free(request):
+        del headers["Idempotency-Key"]
     if trace:
-        request.headers.setdefault("traceparent", build_traceparent(attempt.task_id))
+        headers["traceparent"] = build_traceparent(attempt.task_id)
+    added = {name: value for name, value in headers.items() if name not in request.headers}
+    request.headers.update(added)
+    request.extensions = {**request.extensions, "arriero_added": tuple(added)}
+
+
+def remove_additions(request: httpx2.Request) -> None:
+    """Take back what an earlier call added: a request that the user keeps may be sent by several steps."""
+    for name in request.extensions.get("arriero_added", ()):
+        request.headers.pop(name, None)
+    waits = request.extensions.get("arriero_waits")
+    if waits is not None:
+        request.extensions = {**request.extensions, "timeout": waits}
 
 
 def build_traceparent(task_id: str) -> str:
@@ -197,9 +214,8 @@ def describe_request(request: httpx2.Request) -> str:
     return f"{request.method} {request.url.copy_with(query=None, fragment=None, username=None, password=None)}"
 
 
-def _bound_waits(request: httpx2.Request, remaining: float) -> dict[str, float]:
-    waits = request.extensions.get("timeout") or {}
-    return {phase: remaining if waits.get(phase) is None else min(waits[phase], remaining) for phase in PHASES}
+def _bound_wait(wait: float | None, remaining: float) -> float:
+    return remaining if wait is None else min(wait, remaining)
 
 
 def _read_request(error: Exception) -> httpx2.Request | None:
