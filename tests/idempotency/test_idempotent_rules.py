@@ -16,7 +16,7 @@ from postgres_servers import server, worker
 from psycopg import IsolationLevel
 
 import arriero
-from arriero import IdempotencyKeyBarred, InvalidInput, TransactionConflict
+from arriero import App, IdempotencyKeyBarred, InvalidInput, TransactionConflict, workflow
 from arriero.idempotency import SCHEMA, BarredKey, bar_key, drop_keys
 
 SECONDS_MAX = 30.0
@@ -202,6 +202,38 @@ def test_a_connection_that_commits_each_statement_is_refused(path: str, url: str
     with engine.connect() as alchemy, pytest.raises(InvalidInput, match="without isolation_level='AUTOCOMMIT'"):
         bar_key(alchemy, "k-1")
     engine.dispose()
+
+
+def test_a_file_that_is_opened_with_autocommit_is_refused(path: str) -> None:
+    """An attribute of connections since Python 3.12."""
+
+    class Committing(sqlite3.Connection):
+        autocommit = True
+
+    with (
+        closing(sqlite3.connect(path, factory=Committing)) as file,
+        pytest.raises(InvalidInput, match="execute BEGIN IMMEDIATE first"),
+    ):
+        bar_key(file, "k-1")
+
+
+def test_a_call_and_a_task_share_a_transaction(tmp_path: Path) -> None:
+    """The service starts a task of its own, once for each key, by the connection of ``arriero.connect``."""
+
+    @workflow
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    app = App("greeter", workflows=[greet], store=f"sqlite:///{tmp_path / 'store.db'}")
+    with app.sync:
+        for _ in range(2):
+            with closing(arriero.connect(app.store)) as connection, connection:
+                connection.row_factory = sqlite3.Row
+                with arriero.idempotent(connection, "k-1", request="ada") as one:
+                    if one.is_new:
+                        one.keep(app.sync.submit(greet("ada"), connection=connection).id)
+        assert app.sync.task(one.answer).view().state == "pending"
+        assert len(list(app.sync.tasks())) == 1
 
 
 def bar_after(connection: psycopg.Connection[Any]) -> Any:

@@ -66,7 +66,8 @@ class SqliteTransaction(_SyncTransaction):
         except sqlite3.ProgrammingError as error:
             raise InvalidInput(f"idempotent: {error}; use an open connection, in the thread that opened it") from error
         if not is_open:
-            if connection.isolation_level is None:
+            # autocommit=True (Python 3.12): its ``commit`` does nothing, so a transaction that begins here would be lost.
+            if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
                 raise InvalidInput(NO_TRANSACTION.format(remedy="execute BEGIN IMMEDIATE first"))
             self._execute("BEGIN IMMEDIATE")  # a savepoint alone would commit when it is released
 
