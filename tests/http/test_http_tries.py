@@ -39,8 +39,8 @@ def test_a_second_call_of_the_same_try_counts(caller: Callable[..., Caller]) -> 
             with suppress(InDoubt):
                 call()
             assert [type(raised_by(call)) for _ in range(3)] == [InDoubt] * 3
-            error = raised_by(caller(), url="ftp://bank/charges")
-            assert type(error) is InDoubt
+            for url in ("ftp://bank/charges", "http://bank:port/"):
+                assert type(raised_by(caller(), url=url)) is InDoubt
 
 
 def test_a_second_call_may_say_no_after_one_that_surely_did_not_happen(caller: Callable[..., Caller]) -> None:

@@ -251,8 +251,9 @@ def test_any_other_error_of_a_transport_is_in_doubt(caller: Callable[..., Caller
 
 
 def test_a_url_that_cannot_be_called_never_happens(caller: Callable[..., Caller]) -> None:
-    error = raised_by(caller(), url="ftp://bank.example/charges")
-    assert (type(error), error.code) == (Permanent, "bad_url")
+    for url in ("ftp://bank.example/charges", "/charges", "http:///charges", "http://bank:port/"):
+        error = raised_by(caller(), url=url)
+        assert (type(error), error.code) == (Permanent, "bad_url")
 
 
 def test_a_transport_of_the_users_is_not_believed_unless_it_sends_once(caller: Callable[..., Caller]) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 import httpx2
 
 from ..declare.attempt import StepTry, current_try
-from ..errors import InDoubt
+from ..errors import InDoubt, Permanent
 from .meaning import Meaning, check_meanings
 from .requests import (
     ClientCall,
     add_headers,
+    claim,
     current_call,
     describe_request,
     is_effect_free,
@@ -62,6 +63,13 @@ class _Judge:
         remove_additions(request)
         step_try = current_try.get()
         return None if step_try is None or (step_try.is_over and is_effect_free(request)) else step_try
+
+    def refuse_url(self, error: httpx2.InvalidURL) -> None:
+        """Raises Permanent, or InDoubt if the try has sent something else. Raises nothing outside of a try."""
+        step_try = current_try.get()
+        if step_try is not None:
+            text = f"the URL cannot be called: {error}"
+            raise claim(step_try, Permanent(text, code="bad_url")) from error
 
     def open_call(self, request: httpx2.Request, step_try: StepTry) -> ClientCall:
         add_headers(request, step_try.attempt, trace=self._trace)
@@ -135,7 +143,11 @@ class AsyncClient(httpx2.AsyncClient):
     def build_request(
         self, method: str, url: Any, *, timeout: Any = httpx2.USE_CLIENT_DEFAULT, **options: Any
     ) -> httpx2.Request:
-        return super().build_request(method, url, timeout=self._judge.choose_timeout(timeout), **options)
+        try:
+            return super().build_request(method, url, timeout=self._judge.choose_timeout(timeout), **options)
+        except httpx2.InvalidURL as error:
+            self._judge.refuse_url(error)
+            raise
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         step_try = self._judge.find_try(request)
@@ -196,7 +208,11 @@ class SyncClient(httpx2.Client):
     def build_request(
         self, method: str, url: Any, *, timeout: Any = httpx2.USE_CLIENT_DEFAULT, **options: Any
     ) -> httpx2.Request:
-        return super().build_request(method, url, timeout=self._judge.choose_timeout(timeout), **options)
+        try:
+            return super().build_request(method, url, timeout=self._judge.choose_timeout(timeout), **options)
+        except httpx2.InvalidURL as error:
+            self._judge.refuse_url(error)
+            raise
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         step_try = self._judge.find_try(request)

@@ -1,7 +1,7 @@
 """What one call of a client sends within a try, request by request, and what an error or an answer then means.
 
 One call may send several requests: redirects that are followed, and what an auth flow sends. A try may make several calls.
-"Surely did not happen" is said only if it is true of all of them. The rule is in ``ClientCall.claim``.
+"Surely did not happen" is said only if it is true of all of them. The rule is in ``claim``.
 
 A request is noted by an event hook of httpx2, right before the transport gets it. So it does not matter who built it.
 """
@@ -92,7 +92,7 @@ class ClientCall:
         name = describe_request(request)
         remaining = self._step_try.attempt.remaining
         if remaining <= 0:
-            raise self.claim(Transient(f"{name}: no time was left to send it", code="no_time_left"))
+            raise claim(self._step_try, Transient(f"{name}: no time was left to send it", code="no_time_left"))
         waits = request.extensions.get("arriero_waits", request.extensions.get("timeout")) or {}
         bounded = {phase: _bound_wait(waits.get(phase), remaining) for phase in PHASES}
         request.extensions = {**request.extensions, "arriero_waits": waits, "timeout": bounded}
@@ -130,15 +130,19 @@ class ClientCall:
         text = f"{describe_request(last.request if last else request)}: {type(error).__name__}: {error}"
         if last is None:
             # Nothing was given to a transport. Who raised this? If it was not the URL, then code of the user.
-            return self.claim(Permanent(text, code="bad_url")) if isinstance(error, NEVER_SENT) else InDoubt(text)
+            return (
+                claim(self._step_try, Permanent(text, code="bad_url"))
+                if isinstance(error, NEVER_SENT)
+                else InDoubt(text)
+            )
         is_from_transport = not last.is_answered and _read_request(error) is last.request
         if is_from_transport and self._believes_errors and not last.is_body_begun():
             if isinstance(error, NOTHING_SENT):
                 self._withdraw(last)
-                return self.claim(Transient(text, code="unreachable"))
+                return claim(self._step_try, Transient(text, code="unreachable"))
             if isinstance(error, NEVER_SENT):
                 self._withdraw(last)
-                return self.claim(Permanent(text, code="bad_url"))
+                return claim(self._step_try, Permanent(text, code="bad_url"))
         return InDoubt(text)
 
     def judge_answer(self, response: httpx2.Response, body: Mapping[str, Any]) -> StepError:
@@ -156,22 +160,25 @@ class ClientCall:
         if not self._believes_answers or not self._sent:
             return InDoubt(f"{text}; the transport may have sent more than that", code=code, details=details)
         if meaning is Meaning.PERMANENT:
-            return self.claim(Permanent(text, code=code, details=details))
+            return claim(self._step_try, Permanent(text, code=code, details=details))
         unavailable = is_unavailable(status, wait)
-        return self.claim(Transient(text, code=code, details=details, retry_after=wait, unavailable=unavailable))
-
-    def claim(self, error: Transient | Permanent) -> StepError:
-        """Return an error that says "surely did not happen", if that is true of all that the try has sent; else InDoubt."""
-        other = self._step_try.find_request()
-        if other is not None:
-            text = f"{error.message}; but {other} of the same try may have happened"
-            return InDoubt(text, code=error.code, details=error.details)
-        self._step_try.note_claim(error)
-        return error
+        return claim(
+            self._step_try, Transient(text, code=code, details=details, retry_after=wait, unavailable=unavailable)
+        )
 
     def _withdraw(self, sent: SentRequest) -> None:
         if sent.token is not None:
             self._step_try.withdraw_request(sent.token)
+
+
+def claim(step_try: StepTry, error: Transient | Permanent) -> StepError:
+    """Return an error that says "surely did not happen", if that is true of all that the try has sent; else InDoubt."""
+    other = step_try.find_request()
+    if other is not None:
+        text = f"{error.message}; but {other} of the same try may have happened"
+        return InDoubt(text, code=error.code, details=error.details)
+    step_try.note_claim(error)
+    return error
 
 
 def is_effect_free(request: httpx2.Request) -> bool:
