@@ -1,5 +1,6 @@
 """``arriero.idempotent``: misuse is refused, and of several calls at once only one has its effect."""
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -314,7 +315,7 @@ def at_once(count: int, work: Callable[[], bool]) -> list[bool]:
     def run() -> bool:
         start.wait(SECONDS_MAX)
         while True:
-            with suppress(TransactionConflict):
+            with suppress(TransactionConflict, psycopg.errors.SerializationFailure):  # the latter from COMMIT
                 return work()
 
     with ThreadPoolExecutor(count) as pool:
@@ -450,3 +451,17 @@ def test_a_call_that_may_not_wait_any_longer_is_told_to_run_again(url: str, path
         with engine.connect() as alchemy, pytest.raises(TransactionConflict, match="database is locked"):
             bar_key(alchemy, "k-1")
         engine.dispose()
+
+
+async def test_a_block_that_is_cancelled_leaves_nothing(url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05), arriero.idempotent(connection, "k-1", request=None):
+                await connection.execute("INSERT INTO effects VALUES (1)")
+                await connection.execute("SELECT pg_sleep(20)")
+        await connection.commit()
+        async with arriero.idempotent(connection, "k-1", request=None) as one:
+            assert one.is_new
+            one.keep(1)
+    with psycopg.connect(url) as connection_after:
+        assert effects(connection_after) == 0
