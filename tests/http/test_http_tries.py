@@ -171,6 +171,23 @@ def hooked(caller: Callable[..., Caller], answering: Answer, **hooks: Any) -> Ca
     return call
 
 
+def test_a_request_that_was_sent_without_our_hooks_counts(caller: Callable[..., Caller]) -> None:
+    """A hook that removes all hooks stands for another thread that sets others meanwhile."""
+    call = caller(scripted(httpx2.Response(200), httpx2.Response(200), httpx2.Response(429), httpx2.Response(402)))
+    is_async = isinstance(call.client, AsyncClient)
+
+    def remove(request: httpx2.Request) -> None:
+        call.client.event_hooks["request"].clear()
+
+    async def remove_async(request: httpx2.Request) -> None:
+        remove(request)
+
+    call("GET")
+    call.client.event_hooks["request"].insert(0, remove_async if is_async else remove)
+    call()
+    assert [type(raised_by(call)) for _ in range(2)] == [InDoubt] * 2
+
+
 def test_a_hook_that_fails_after_the_answer_is_in_doubt(caller: Callable[..., Caller]) -> None:
     def fail(response: httpx2.Response) -> None:
         if response.request.method == "POST":
@@ -186,6 +203,13 @@ def test_a_hook_that_fails_before_the_request_is_sent_says_nothing_about_it(call
             raise httpx2.ConnectError("the log could not be reached", request=request)
 
     assert type(raised_by(hooked(caller, scripted(httpx2.Response(200)), request=fail))) is InDoubt
+
+    def fail_for_a_url(request: httpx2.Request) -> None:
+        if request.method == "POST":
+            raise httpx2.UnsupportedProtocol("the log has a wrong URL", request=request)
+
+    with current(attempt()):
+        assert type(raised_by(hooked(caller, scripted(httpx2.Response(200)), request=fail_for_a_url))) is InDoubt
 
 
 def test_a_call_that_runs_beside_another_one_counts() -> None:

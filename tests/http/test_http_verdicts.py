@@ -57,6 +57,18 @@ def test_a_status_means_what_the_table_says(
     assert (type(error), error.code, error.details) == (kind, str(status), {"status": status})
 
 
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [("http://user:secret@bank/other?token=secret#secret", "http://bank/other"), ("http://bank:port/", "a place")],
+)
+def test_a_redirect_is_told_without_what_must_stay_secret(
+    caller: Callable[..., Caller], location: str, shown: str
+) -> None:
+    error = raised_by(caller(lambda request: httpx2.Response(302, headers={"location": location})))
+    assert f"was answered 302 Found to {shown}" in str(error)
+    assert "secret" not in str(error)
+
+
 @pytest.mark.parametrize("status", [101, 200, 201, 202, 204, 206, 226, 304])
 def test_an_answer_is_returned(caller: Callable[..., Caller], status: int) -> None:
     assert caller(lambda request: httpx2.Response(status))().status_code == status

@@ -158,6 +158,7 @@ class AsyncClient(httpx2.AsyncClient):
         token = current_call.set(call)
         try:
             response = await super().send(request, stream=True, **options)
+            call.note_unseen(request)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise call.judge_error(request, error) from error
         finally:
@@ -223,6 +224,7 @@ class SyncClient(httpx2.Client):
         token = current_call.set(call)
         try:
             response = super().send(request, stream=True, **options)
+            call.note_unseen(request)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise call.judge_error(request, error) from error
         finally:

@@ -117,6 +117,11 @@ class ClientCall:
         if self._believes_answers and meaning in (Meaning.TRANSIENT, Meaning.PERMANENT):
             self._withdraw(last)
 
+    def note_unseen(self, request: httpx2.Request) -> None:
+        """Note a request that may have been sent without our hooks, as when another thread replaces the hooks meanwhile."""
+        if not self._sent and not is_effect_free(request):
+            self._step_try.begin_request(describe_request(request))
+
     # --- what it means
     def interpret(self, response: httpx2.Response) -> tuple[Meaning, float | None]:
         """Say what the answer means for its own request. Returns: the meaning, and the seconds of its Retry-After."""
@@ -128,13 +133,11 @@ class ClientCall:
         """Build what a call raises that got no answer. ``request``: the one that the call was made for."""
         last = self._sent[-1] if self._sent else None
         text = f"{describe_request(last.request if last else request)}: {type(error).__name__}: {error}"
-        if last is None:
-            # Nothing was given to a transport. Who raised this? If it was not the URL, then code of the user.
-            return (
-                claim(self._step_try, Permanent(text, code="bad_url"))
-                if isinstance(error, NEVER_SENT)
-                else InDoubt(text)
-            )
+        if (
+            last is None
+        ):  # no hook of ours ran: a hook or an auth flow of the user raised this, and may have sent anything
+            self.note_unseen(request)
+            return InDoubt(text)
         is_from_transport = not last.is_answered and _read_request(error) is last.request
         if is_from_transport and self._believes_errors and not last.is_body_begun():
             if isinstance(error, NOTHING_SENT):
@@ -235,7 +238,11 @@ def _read_request(error: Exception) -> httpx2.Request | None:
 
 
 def _read_location(response: httpx2.Response) -> str:
-    return response.headers.get("location", "no place").partition("?")[0]
+    try:
+        place = httpx2.URL(response.headers.get("location", ""))
+        return str(place.copy_with(query=None, fragment=None, username=None, password=None)) or "no place"
+    except httpx2.InvalidURL:
+        return "a place that cannot be read"
 
 
 MESSAGE_LENGTH_MAX = 300  # characters of a service's own words in a failure
