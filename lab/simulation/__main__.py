@@ -8,7 +8,8 @@ import click
 
 from .faults import KINDS
 from .keys import HAPPENING
-from .world import Result, run_seed
+from .seeds import run_seed
+from .world import Result
 
 
 def _seeds(text: str) -> range:

@@ -218,6 +218,10 @@ class World:
         context.run(REMOTE.set, self.remote)
         return [self.loop.create_task(coroutine, context=context)]
 
+    def build_settings(self) -> Settings:
+        """Settings of each node."""
+        return self.settings
+
     # --- nodes
     def _app_of_node(self, number: int) -> str:
         return self._other_app if self._other_app and number == NODES - 1 else self.app.name
@@ -240,7 +244,7 @@ class World:
                 self.app.session.codes,
                 store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                 ports=ports,
-                settings=self.settings,
+                settings=self.build_settings(),
                 roles=check_roles(None),
                 on_end=lambda _task, _live: None,
                 around=self._on_try,
@@ -273,7 +277,8 @@ class World:
                 ended = [loop for loop, lives in node.session.list_loop_liveness().items() if not lives]
                 self.violations += [Violation("bug", f"node {number}", f"its loop {loop} has ended") for loop in ended]
 
-    async def _nemesis(self) -> None:
+    async def strike_nodes(self) -> None:
+        """Crash and freeze nodes until the faults end."""
         while self.loop.time() < FAULT_SECONDS:
             await asyncio.sleep(self.random.uniform(0.3, 2))
             self._look_at_loops()
@@ -374,6 +379,10 @@ class World:
     async def _main(self) -> None:
         for number in range(NODES):
             self._start_node(number)
+        await self.play()
+
+    async def play(self) -> None:
+        """What happens in this world."""
         clients = [task for number in range(self._tasks) for task in self._spawn(self._client(number), 0)]
         people = self.people
         clients += self._spawn(people.operate(FAULT_SECONDS), 0)
@@ -387,7 +396,7 @@ class World:
             clients += self._spawn(self.keys.operate(FAULT_SECONDS), 0)
         if self.damage is not None:
             clients += self._spawn(self.damage.strike(FAULT_SECONDS), 0)
-        await self._nemesis()
+        await self.strike_nodes()
         await asyncio.gather(*clients)
         self.faults.active = False
         await people.free_agents()
@@ -556,8 +565,3 @@ class World:
                 Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing
             ]
         return found
-
-
-def run_seed(seed: int) -> Result:
-    """Run one seed."""
-    return World(seed).run()

@@ -199,7 +199,7 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
 
 
 class Claim(Command, frozen=True, gc=False, kw_only=True):
-    """Take free, due tasks of known workflows, 9 first; at most one on probation, when ``probation`` has room.
+    """Take free, due tasks of known workflows, in the order of core.ageing; at most one on probation, when ``probation`` has room.
 
     ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``.
     """

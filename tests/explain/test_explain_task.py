@@ -122,7 +122,7 @@ def test_a_due_task_is_taken_up_soon_or_its_processes_are_full() -> None:
     assert first(explained(free(not_before=PAST), process())).kind == "due"
     full = first(explained(free(not_before=FAR_PAST, priority=3), process()))
     assert full.kind == "no_room"
-    assert "tasks of higher priority than 3" in full.says
+    assert "tasks that go before one of priority 3" in full.says
 
 
 def test_a_sleeping_task_tells_until_when_and_that_nobody_would_wake_it() -> None:

@@ -271,5 +271,5 @@ async def test_what_runs_all_the_time_uses_its_index_and_sorts_nothing(
     plan = explain(name)
     assert any(index in line for line in plan), plan
     sorts = [line for line in plan if "TEMP B-TREE FOR ORDER BY" in line]
-    # Held by one process: few, and of two tables. Claimable: the oldest of each workflow, at most as many as are asked for.
-    assert not sorts or name in {"select_held", "select_claimable"}, plan
+    # Held by one process: few, and of two tables. Claimable, takeable: the first of each priority, at most as many as asked for.
+    assert not sorts or name in {"select_held", "select_claimable", "select_takeable"}, plan

@@ -1,10 +1,13 @@
 """Claims: exclusive, in order, only what is due, one task on probation at a time."""
 
+from random import Random
+
 import pytest
 from store_world import FAILED, NOON, TestClock, World, kinds, step, timer
 
 from arriero.commands import BeginUndo, Hold, Process, PutDown
-from arriero.model import Instant, TaskState
+from arriero.core.ageing import compute_position
+from arriero.model import Instant, TaskState, later
 
 
 async def test_a_claim_makes_a_task_the_process_s_under_a_new_fence(world: World, clock: TestClock) -> None:
@@ -44,6 +47,85 @@ async def test_a_claim_takes_as_many_as_it_asks_for(world: World) -> None:
     assert await world.claimed_ids(limit=0) == []
     assert await world.claimed_ids(limit=3) == ["order-4", "order-3", "order-2"]
     assert await world.claimed_ids(limit=3) == ["order-1", "order-0"]
+
+
+async def test_a_step_of_priority_is_a_head_start_of_ten_minutes(world: World, clock: TestClock) -> None:
+    await world.submit("low", priority=7)
+    clock.move(1199)
+    await world.submit("just-within", priority=9)
+    clock.move(1)
+    await world.submit("just-without", priority=9)
+    assert await world.claimed_ids(limit=2) == ["just-within", "low"]
+    assert await world.claimed_ids(limit=2) == ["just-without"]
+
+
+async def test_beside_an_endless_stream_of_the_highest_priority_a_low_one_begins_within_the_bound(
+    world: World, clock: TestClock
+) -> None:
+    """Two come for each that is claimed, so what waits grows without end."""
+    await world.submit("low", priority=8)
+    began_at = None
+    for turn in range(40):
+        await world.submit(f"high-{turn}-a", priority=9)
+        await world.submit(f"high-{turn}-b", priority=9)
+        clock.move(60)
+        if "low" in await world.claimed_ids(limit=1):
+            began_at = turn
+            break
+    assert began_at == 20  # those that came in its first ten minutes went first, and no others
+
+
+async def test_every_store_claims_in_the_order_of_the_core(world: World, clock: TestClock) -> None:
+    random = Random(5)
+    due: dict[str, tuple[int, int]] = {}
+    workflows = ("fulfil", "elsewhere", "third")
+    for number in range(60):
+        clock.move(random.uniform(0, 240))
+        priority, delay = random.randrange(10), random.choice([0.0, 0.0, 300.0])
+        name, app = f"order-{number}", random.choice(["", "shop"])
+        task_no = await world.submit(name, priority=priority, delay=delay, workflow=random.choice(workflows), app=app)
+        due[name] = compute_position(priority, later(clock(), delay), task_no)
+    clock.move(300)
+    claimed: list[str] = []
+    while found := await world.claimed_ids(limit=random.randint(1, 20), workflows=workflows, app="shop"):
+        claimed += found
+    assert claimed == sorted(due, key=due.__getitem__)
+
+
+async def test_what_is_not_due_yet_holds_up_nothing_whatever_its_priority(world: World, clock: TestClock) -> None:
+    for number in range(5):
+        await world.submit(f"asleep-{number}", priority=9, delay=60.0)
+    await world.submit("due", priority=0)
+    assert await world.claimed_ids(limit=1) == ["due"]
+
+
+async def test_a_task_that_is_woken_again_and_again_while_it_waits_keeps_its_place(
+    world: World, clock: TestClock
+) -> None:
+    task = await world.held("woken")
+    await world.advance(task, opened=[step(), step("reserve"), step("ship")], ending=PutDown(None))
+    dispatches = await world.take(2)
+    await world.report(dispatches[0].step, process_no=2)
+    due_since = clock.at
+    for dispatch in dispatches[1:]:
+        clock.move(1)
+        await world.submit(f"after-{dispatch.step.name}")
+        await world.report(dispatch.step, process_no=2)
+    assert (await world.task(task.task_no)).not_before == due_since
+    assert await world.claimed_ids(limit=3) == ["woken", "after-reserve", "after-ship"]
+
+
+async def test_a_task_that_was_handled_and_is_woken_waits_behind_those_that_were_due_meanwhile(
+    world: World, clock: TestClock
+) -> None:
+    task = await world.held("woken")
+    await world.advance(task, opened=[step()], ending=PutDown(None))
+    (dispatch,) = await world.take(2)
+    clock.move(1)
+    await world.submit("other")
+    clock.move(1)
+    await world.report(dispatch.step, process_no=2)
+    assert await world.claimed_ids(limit=2) == ["other", "woken"]
 
 
 async def test_nothing_is_claimed_before_it_is_due(world: World, clock: TestClock) -> None:

@@ -1,8 +1,11 @@
 """Requests: taken once, by an Agent with room, in order, under a deadline."""
 
+from random import Random
+
 from store_world import ALL, FAILED, NOON, STEP_POLICY, TestClock, World, retry_at, step, timer
 
 from arriero.commands import BeginUndo, Hold
+from arriero.core.ageing import compute_position
 from arriero.model import StepState
 
 
@@ -60,6 +63,30 @@ async def test_requests_go_by_the_priority_of_their_tasks_then_by_time(world: Wo
         clock.move(1)
     assert [d.task_id for d in await world.take(room=(("payments", 2),))] == ["high", "high-later"]
     assert [d.task_id for d in await world.take()] == ["low"]
+
+
+async def test_requests_that_have_waited_longer_than_a_head_start_go_first(world: World, clock: TestClock) -> None:
+    for name, priority, seconds in (("low", 7, 1199), ("within", 9, 1), ("without", 9, 0)):
+        await world.opened(await world.held(name, priority=priority), step())
+        clock.move(seconds)
+    assert [d.task_id for d in await world.take(room=(("payments", 2),))] == ["within", "low"]
+    assert [d.task_id for d in await world.take()] == ["without"]
+
+
+async def test_every_store_takes_in_the_order_of_the_core(world: World, clock: TestClock) -> None:
+    random = Random(5)
+    due: dict[str, tuple[int, int]] = {}
+    for number in range(40):
+        clock.move(random.uniform(0, 240))
+        priority, name, app = random.randrange(10), f"order-{number}", random.choice(["", "shop"])
+        await world.submit(name, priority=priority, app=app)
+        (loaded,) = await world.claim(limit=1, app="shop")
+        _, (opened,) = await world.opened(loaded.task, step())
+        due[name] = compute_position(priority, clock(), opened.step_no)
+    taken: list[str] = []
+    while found := await world.take(room=(("payments", random.randint(1, 9)),), app="shop"):
+        taken += [dispatch.task_id for dispatch in found]
+    assert taken == sorted(due, key=due.__getitem__)
 
 
 async def test_only_steps_whose_code_is_here_are_taken(world: World) -> None:

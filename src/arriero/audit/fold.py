@@ -131,4 +131,4 @@ class TaskFold:
         if self.turn is Turn.WAITING:
             return
         if self.holder is None and self.state in (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING):
-            self.not_before = self.at
+            self.not_before = self.at if self.not_before is None else min(self.not_before, self.at)

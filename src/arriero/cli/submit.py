@@ -46,7 +46,14 @@ class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     help="A JSON object, by parameter name; - reads it from standard input.",
 )
 @click.option("--task-id", metavar="ID", help="Your business id; the same id again is the same task.")
-@click.option("--priority", metavar="N", type=int, default=5, show_default=True, help="0 to 9; 9 is claimed first.")
+@click.option(
+    "--priority",
+    metavar="N",
+    type=int,
+    default=5,
+    show_default=True,
+    help="0 to 9; 9 first; each step is a head start of 10 minutes.",
+)
 @click.option("--delay", metavar="SECONDS", type=float, default=0.0, help="Before it may start.")
 @click.option(
     "--reply-to", metavar="QUEUE", help="A reply queue that is told what becomes of it; see `arriero replies`."

@@ -57,7 +57,8 @@ class Client:
             sequence: the producer's own number in the convoy, 1, 2, ...; then that is the order, whatever order they
                 arrive in. The same number again answers with its task.
             end_of_sequence: nothing comes after this one in its convoy.
-            priority: 0 to 9; 9 is submitted and claimed first; between convoys, never inside one.
+            priority: 0 to 9; 9 is submitted and claimed first, and each step is a head start of ten minutes; between
+                convoys, never inside one.
             delay: seconds or timedelta before it may start.
             reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
             connection: with a transaction open on the store's database: the task is part of it, and there is none unless

@@ -175,6 +175,10 @@ class Barred(msgspec.Struct, frozen=True):
         """Returns True if it holds the request."""
         return step.app in self.apps or (step.app, step.target) in self.targets
 
+    def list_targets(self) -> list[str]:
+        """The targets as texts: App, unit separator, target."""
+        return sorted(f"{app}\x1f{target}" for app, target in self.targets)
+
     def with_request(self, step: StepRow) -> "Barred":
         """The same, and the target of this request."""
         return replace(self, targets=self.targets | {(step.app, step.target)})

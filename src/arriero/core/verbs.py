@@ -376,7 +376,9 @@ class _Operation:
         else:
             self._give_result(step)
         if task.state in TASK_OPEN:
-            writer.set(not_before=writer.now)
+            writer.set(
+                not_before=min(writer.task.not_before or writer.now, writer.now)
+            )  # if it is due, it keeps its place
 
     def _settle_doubt(self, step: StepRow) -> None:
         self.writer.put(replace(step, in_doubt=False))

@@ -383,12 +383,11 @@ class Writer:
 
     # --- the task
     def wake_task(self) -> None:
-        """Wake the task after something came while nobody, or another process, drives it."""
-        if self.task.state in TASK_OPEN:
-            self.set(
-                not_before=self.now if self.task.locked_by is None else self.task.not_before,
-                unseen_since=self.task.unseen_since or self.now,
-            )
+        """Wake the task after something came while nobody, or another process, drives it. If it is due, it keeps its place."""
+        task = self.task
+        if task.state in TASK_OPEN:
+            due = task.not_before if task.locked_by is not None else min(task.not_before or self.now, self.now)
+            self.set(not_before=due, unseen_since=task.unseen_since or self.now)
 
     def release(self, not_before: Instant | None, why: str) -> None:
         self.set(locked_by=None, fence=self.task.fence + 1, not_before=not_before, unseen_since=None)

@@ -197,8 +197,8 @@ class TaskUnderWay(TaskSituation):
             return Reason("due", f"{since}; it is about to be taken up by {names}", since=due)
         probation = ", or handles another task on probation" if is_on_probation(self.task) else ""
         says = (
-            f"{since}, and not taken up yet by {names}: each holds as many tasks as it may, is busy with tasks of higher"
-            f" priority than {self.task.priority}{probation}"
+            f"{since}, and not taken up yet by {names}: each holds as many tasks as it may, is busy with tasks that go"
+            f" before one of priority {self.task.priority}{probation}"
         )
         return Reason("no_room", says, since=due)
 

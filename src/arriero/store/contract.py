@@ -379,7 +379,8 @@ class StateStore(ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerSt
         """Apply commands in order, in one transaction, each whole or not at all; answers in order.
 
         A process that is retired claims and takes nothing: it would only be lost again. Nor does one of what carries the
-        name of another App. Of requests of one priority those that carry no name are taken first.
+        name of another App. What is due goes in the
+        order of ``core.ageing``, whether it carries a name or not.
         A command whose guard fails is answered with a Refusal and changes nothing, except that a refused report is
         kept in the task's history with its verdict. Busy: another transaction has the task open; ask again
         soon. UnreadableRow: this release cannot read a row that the command concerns. Another error: what became of this

@@ -61,7 +61,7 @@ class CommandRows(Table, Protocol):
     def lock_takeable(
         self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
     ) -> Sequence[StepRow]:
-        """Due requests for an Agent, in their order; as in ``lock_claimable``.
+        """Due requests for an Agent, in the order of core.ageing; as in ``lock_claimable``.
 
         ``probation``: of tasks on probation only this one's; None: of any. ``barred``: is left out.
         """

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...commands import Claim, Submit, Take
+from ...core.ageing import compute_position
 from ...core.apps import may_run
 from ...core.attempts import Barred
 from ...core.lease import is_on_probation
@@ -91,7 +92,7 @@ class MemoryDue(MemoryConvoys):
             if may_run(command.app, t.app)
             if t.task_no not in left_alone and (probation or not is_on_probation(t))
         ]
-        first = sorted(due, key=lambda t: (-t.priority, t.not_before, t.task_no))
+        first = sorted(due, key=lambda t: _find_position(t, t.task_no))
         return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._apart.can_read_task)
 
     def lock_takeable(
@@ -107,7 +108,7 @@ class MemoryDue(MemoryConvoys):
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
             if not barred.holds(s)
         ]
-        first = sorted(due, key=lambda s: (-s.priority, s.app != NOT_SAID, s.not_before, s.step_no))
+        first = sorted(due, key=lambda s: _find_position(s, s.step_no))
         return _take_readable(limit, first, lambda step: self._apart.can_read(partial(self._refuse_unreadable, step)))
 
     def _refuse_unreadable(self, step: StepRow) -> None:
@@ -149,6 +150,11 @@ def _take_readable(limit: int, rows: Iterable[T], can_read: Callable[[T], bool])
         if can_read(row):
             found.append(row)
     return found
+
+
+def _find_position(row: TaskRow | StepRow, number: int) -> tuple[int, int]:
+    assert row.not_before is not None
+    return compute_position(row.priority, row.not_before, number)
 
 
 def _past(deadlines: Iterable[tuple[Instant | None, T]], now: Instant, limit: int) -> list[T]:

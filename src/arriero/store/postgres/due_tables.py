@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...commands import Claim, Take
+from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
 from ...core.attempts import Barred
 from ...core.lease import PROBATION_FROM
@@ -18,6 +19,8 @@ from .session import Transaction
 
 T = TypeVar("T")
 TASK_WIDTH, STEP_WIDTH = len(columns.TASK), len(columns.STEP)
+# Rows that others may be taking at the same moment: all processes together claim about a hundred tasks at once.
+PASSED_OVER_MAX = 100
 OPENED_COUNT = columns.TASK.index("opened_count")
 
 
@@ -72,7 +75,7 @@ class PostgresDueRows(PostgresConvoyRows):
         asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
         asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
         asked["barred_apps"] = sorted(barred.apps)
-        asked["barred_targets"] = sorted(f"{app}\x1f{target}" for app, target in barred.targets)
+        asked["barred_targets"] = barred.list_targets()
         return self._readable_of("select_takeable", asked, limit, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
@@ -96,7 +99,7 @@ class PostgresDueRows(PostgresConvoyRows):
         """Rows that are due and can be read; ``read_before`` is given all of them first. See ``SetApart.read_due``."""
 
         def ask() -> list[tuple[Any, ...]]:
-            rows = self._due(name, {**asked, "limit": limit})
+            rows = self._due(name, {**asked, "limit": limit, "compared": limit + PASSED_OVER_MAX})
             read_before(rows)
             return rows
 
@@ -105,7 +108,12 @@ class PostgresDueRows(PostgresConvoyRows):
     def _due(self, name: str, asked: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Rows that are due; the clock is read after they were locked, also for what follows in this batch."""
         self.flush()
-        common = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "apart": self._apart.tasks()}
+        common: dict[str, Any] = {
+            "now": self.read_clock(),
+            "probation_from": PROBATION_FROM,
+            "apart": self._apart.tasks(),
+        }
+        common["head_start"] = HEAD_START
         found = self.ask(name, {**asked, **common})
         clock = self._context.ask_clock(self.transaction)
         self.arrive()

@@ -1,13 +1,13 @@
 """All rows of the file as the engine asks for them: with those of ledgers, of alerts and of what is purged."""
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from ...commands import Claim, Submit, Take
+from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
 from ...core.attempts import Barred
 from ...core.lease import PROBATION_FROM
@@ -37,14 +37,13 @@ from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, 
 from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
 
 T = TypeVar("T")
-PRIORITIES = range(9, -1, -1)
 _json = msgspec.json.encode
 _RETIRED = ProcessRow.__struct_fields__.index("retired")
 _OF_A_TASK = ("purge_history", "purge_alerts", "purge_body", "purge_task")
 
 
 class SqliteDueRows(SqliteConvoyRows):
-    """Due rows. Each priority is asked for by itself, so that an index gives the rows in their order."""
+    """Due rows."""
 
     def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
         asked = {"now": self.read_clock(), "limit": limit, "apart": self._apart.convoys()}
@@ -54,15 +53,9 @@ class SqliteDueRows(SqliteConvoyRows):
 
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
-        asked["workflows"] = _json(command.workflows).decode()
-        asked["apps"] = _json(apps_run_by(command.app)).decode()
-        found: list[Loaded] = []
-        for priority in PRIORITIES:
-            asked |= {"priority": priority, "limit": limit - len(found)}
-            found += self._readable("select_claimable", asked, self._claimable)
-            if len(found) >= limit:
-                break
-        return found
+        asked |= {"workflows": _json(command.workflows).decode(), "apps": _json(apps_run_by(command.app)).decode()}
+        asked |= {"head_start": HEAD_START, "limit": limit}
+        return self._readable("select_claimable", asked, self._claimable)
 
     def _claimable(self, row: tuple[Any, ...]) -> Loaded:
         """A task with all that is recorded of it. Raises UnreadableRow."""
@@ -79,17 +72,14 @@ class SqliteDueRows(SqliteConvoyRows):
         self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
     ) -> list[StepRow]:
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
-        asked |= {"agent": agent, "own": command.app, "names": _json(command.names).decode()}
-        found: list[StepRow] = []
-        for priority, app in product(PRIORITIES, apps_run_by(command.app)):
-            if app in barred.apps:
-                continue
-            targets = sorted(target for of_app, target in barred.targets if of_app == app)
-            asked |= {"priority": priority, "app": app, "limit": limit - len(found), "barred": _json(targets).decode()}
-            found += self._readable("select_takeable", asked, self._takeable)
-            if len(found) >= limit:
-                break
-        return found
+        apps = [app for app in apps_run_by(command.app) if app not in barred.apps]
+        asked |= {"agent": agent, "apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
+        asked |= {
+            "names": _json(command.names).decode(),
+            "limit": limit,
+            "barred": _json(barred.list_targets()).decode(),
+        }
+        return self._readable("select_takeable", asked, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request; its task is read, too. Raises UnreadableRow."""

@@ -23,29 +23,39 @@ SELECT {step} FROM {schema}.step WHERE step_no = ANY(%(step_nos)s)
 -- select_agents: the Agents of steps. Missing: the step is gone, or is a timer.
 SELECT step_no, agent FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigint[]) AND kind <> 'timer'
 
--- select_takeable: due requests for one Agent with their tasks: highest priority first, of these those without an App, then oldest.
+-- select_takeable: due requests for one Agent in their order (core.ageing), with their tasks.
+-- The first ones of each priority and App are compared, unlocked, and then locked one after the other until there are enough.
 -- Task and step are locked from now on; rows that another process changes are passed over. If the step were not locked,
--- its old version would be found. A request without an App comes from a process of an older release; it belongs to its
--- task's App.
--- Params: app (null: only requests without one), names (steps with code here), probation_from, probation (steps of tasks on
--- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are not read),
--- barred_apps, barred_targets (App, unit separator, target): what breakers let nothing through to.
+-- its old version would be found. The coalesce is as in select_claimable. A request without an App comes from a process of
+-- an older release; it belongs to its task's App.
+-- Params: app (null: only requests without one), names (steps with code here), head_start (of a step of priority, in
+-- microseconds), compared (rows: those wanted, and some to pass over), probation_from, probation (steps of tasks on
+-- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are
+-- not read), barred_apps, barred_targets (App, unit separator, target): what breakers let nothing through to.
 SELECT {s.step}, {s.t.task}
-  FROM (VALUES (9, ''), (9, %(app)s::text), (8, ''), (8, %(app)s), (7, ''), (7, %(app)s), (6, ''), (6, %(app)s),
-               (5, ''), (5, %(app)s), (4, ''), (4, %(app)s), (3, ''), (3, %(app)s), (2, ''), (2, %(app)s),
-               (1, ''), (1, %(app)s), (0, ''), (0, %(app)s)) AS level (priority, app),
+  FROM (SELECT waiting.step_no
+          FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
+               (VALUES (''), (%(app)s::text)) AS whose (app),
+               LATERAL (SELECT step.not_before, step.step_no
+                          FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
+                         WHERE step.state = 'pending' AND step.kind <> 'timer' AND step.not_before IS NOT NULL
+                           AND step.agent = %(agent)s AND step.app = whose.app AND step.priority = level.priority
+                           AND step.not_before BETWEEN %(since)s AND %(now)s
+                           AND step.name = ANY(%(names)s)
+                           AND (step.app <> '' OR task.app = '' OR task.app = %(app)s)
+                           AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
+                           AND NOT step.task_no = ANY(%(apart)s::bigint[])
+                           AND NOT step.app = ANY(%(barred_apps)s::text[])
+                           AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
+                         ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
+                         LIMIT %(compared)s) AS waiting
+         ORDER BY waiting.not_before - level.priority * %(head_start)s::bigint, waiting.step_no
+         LIMIT %(compared)s) AS first,
        LATERAL (SELECT step.*, task AS t
                   FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
-                 WHERE step.state = 'pending' AND step.kind <> 'timer' AND step.not_before IS NOT NULL
-                   AND step.agent = %(agent)s AND step.app = level.app AND step.priority = level.priority AND step.not_before BETWEEN %(since)s AND %(now)s
-                   AND step.name = ANY(%(names)s)
-                   AND (step.app <> '' OR task.app = '' OR task.app = %(app)s)
+                 WHERE step.step_no = first.step_no
+                   AND step.state = 'pending' AND coalesce(step.not_before <= %(now)s, false)
                    AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
-                   AND NOT step.task_no = ANY(%(apart)s::bigint[])
-                   AND NOT step.app = ANY(%(barred_apps)s::text[])
-                   AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
-                 ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
-                 LIMIT %(limit)s
                    FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
  LIMIT %(limit)s
 

@@ -35,20 +35,31 @@ SELECT {task} FROM {schema}.task
  WHERE task_no = ANY(%(task_nos)s) AND state IN ('processed', 'compensated', 'error')
  ORDER BY task_no
 
--- select_claimable: free, due tasks with their arguments, highest priority first, then oldest. They are locked from now on.
--- Tasks that another process is taking are passed over. A join could change the order, and nothing sorts the rows again.
--- Params: apps, workflows (an undo needs no workflow code), probation_from, probation (true: also tasks on probation),
--- apart (tasks to be left alone), since (tasks that were due before are not read).
+-- select_claimable: free, due tasks in their order (core.ageing), with their arguments. They are locked from now on.
+-- The first ones of each priority are compared, unlocked, and then locked one after the other until there are enough; those
+-- that another process is taking are passed over. A join could change the order, and nothing sorts the locked rows again.
+-- The coalesce keeps the planner from reading all of an index of what is due for each row.
+-- Params: apps, workflows (an undo needs no workflow code), head_start (of a step of priority, in microseconds), compared
+-- (rows: those wanted, and some to pass over), probation_from, probation (true: also tasks on probation), apart (tasks to
+-- be left alone), since (tasks that were due before are not read).
 SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no), {t.convoy}
-  FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
+  FROM (SELECT waiting.task_no
+          FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
+               LATERAL (SELECT not_before, task_no FROM {schema}.task
+                         WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL
+                           AND priority = level.priority AND not_before BETWEEN %(since)s AND %(now)s
+                           AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s))
+                           AND (lost_count < %(probation_from)s OR %(probation)s)
+                           AND NOT task_no = ANY(%(apart)s::bigint[])
+                         ORDER BY priority, not_before, task_no
+                         LIMIT %(compared)s) AS waiting
+         ORDER BY waiting.not_before - level.priority * %(head_start)s::bigint, waiting.task_no
+         LIMIT %(compared)s) AS first,
        LATERAL (SELECT * FROM {schema}.task
-                 WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL
-                   AND priority = level.priority AND not_before BETWEEN %(since)s AND %(now)s
+                 WHERE task_no = first.task_no
+                   AND locked_by IS NULL AND paused_at IS NULL AND coalesce(not_before <= %(now)s, false)
                    AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s))
                    AND (lost_count < %(probation_from)s OR %(probation)s)
-                   AND NOT task_no = ANY(%(apart)s::bigint[])
-                 ORDER BY priority, not_before, task_no
-                 LIMIT %(limit)s
                    FOR NO KEY UPDATE SKIP LOCKED) AS t
  LIMIT %(limit)s
 

@@ -34,26 +34,39 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
 SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS step ON step.step_no = asked.value
  WHERE step.kind <> 'timer'
 
--- select_takeable: due requests for one Agent, App and priority, oldest first.
--- A request without an App comes from a process of an older release; it belongs to its task's App.
--- Params: app, own (the App of the process), names (JSON array: steps with code here), probation_from, probation (steps of
--- tasks on probation: null any, else only of this task), apart (JSON array: tasks to be left alone), barred (JSON array: targets
--- that a breaker lets nothing through to).
-SELECT step.step_no, step.task_no, ordinal, kind, name, key, agent, step.state, step.priority, arguments, step.policy,
-       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, step.failure_count,
-       step.lost_count, taken, in_doubt, step.fence, step.locked_by, step.not_before, step.complete_by, wait_by, result,
-       step.failure, result_number, delivered_at, opened_at, finished_at, asked, step.app,
+-- select_takeable: due requests for one Agent in their order (core.ageing).
+-- The first ones of each App and priority are compared. A request without an App comes from a process of an older release;
+-- it belongs to its task's App.
+-- Params: apps (JSON array), own (the App of the process), names (JSON array: steps with code here), head_start (of a step
+-- of priority, in microseconds), probation_from, probation (steps of tasks on probation: null any, else only of this task),
+-- apart (JSON array: tasks to be left alone), barred (JSON array: App, unit separator, target that a breaker lets nothing
+-- through to).
+WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
+     whose (app) AS (SELECT value FROM json_each(:apps)),
+     found (position, number) AS (
+    SELECT waiting.not_before - priority.of * :head_start, waiting.step_no
+      FROM priority CROSS JOIN whose CROSS JOIN arriero_step AS waiting
+        ON waiting.step_no IN (
+           SELECT step.step_no
+             FROM arriero_step AS step INDEXED BY arriero_step_takeable
+            CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
+            WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = whose.app
+              AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :own))
+              AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
+              AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
+              AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
+              AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+            ORDER BY step.not_before, step.step_no
+            LIMIT :limit)
+     ORDER BY 1, 2
+     LIMIT :limit)
+SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
+       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
+       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
+       result_number, delivered_at, opened_at, finished_at, asked, app,
        target, canary, charged_at
-  FROM arriero_step AS step INDEXED BY arriero_step_takeable
- CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
- WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = :app AND step.priority = :priority
-   AND (step.app <> '' OR task.app IN ('', :own))
-   AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
-   AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
-   AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
-   AND target NOT IN (SELECT value FROM json_each(:barred))
- ORDER BY step.not_before, step.step_no
- LIMIT :limit
+  FROM found CROSS JOIN arriero_step ON step_no = found.number
+ ORDER BY found.position, found.number
 
 -- select_expired: running steps whose time has passed, longest first.
 -- Params: apart (JSON array: tasks to be left alone).

@@ -28,30 +28,31 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
  WHERE task_no IN (SELECT value FROM json_each(:task_nos)) AND state IN ('processed', 'compensated', 'error')
  ORDER BY task_no
 
--- select_claimable: free, due tasks of one priority, oldest first, each with its arguments.
--- The oldest of each workflow and App are compared, so that a backlog of workflows without code here is not read.
--- Params: workflows (JSON array; an undo needs no workflow code), apps (JSON array),
--- probation_from, probation (1: also tasks on probation), apart (JSON array: tasks to be left alone).
-WITH whose (app) AS (SELECT value FROM json_each(:apps)),
+-- select_claimable: free, due tasks in their order (core.ageing), each with its arguments.
+-- The first ones of each workflow, App and priority are compared, so that a backlog of workflows without code here is not read.
+-- Params: workflows (JSON array; an undo needs no workflow code), apps (JSON array), head_start (of a step of priority, in
+-- microseconds), probation_from, probation (1: also tasks on probation), apart (JSON array: tasks to be left alone).
+WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
+     whose (app) AS (SELECT value FROM json_each(:apps)),
      mine (name) AS (SELECT value FROM json_each(:workflows)),
-     found (due_since, number) AS (
-    SELECT of_mine.not_before, of_mine.task_no
-      FROM mine CROSS JOIN whose CROSS JOIN arriero_task AS of_mine
+     found (position, number) AS (
+    SELECT of_mine.not_before - priority.of * :head_start, of_mine.task_no
+      FROM priority CROSS JOIN mine CROSS JOIN whose CROSS JOIN arriero_task AS of_mine
         ON of_mine.task_no IN (
            SELECT task_no FROM arriero_task INDEXED BY arriero_task_due
             WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating'
-              AND workflow = mine.name AND app = whose.app AND priority = :priority AND not_before <= :now
+              AND workflow = mine.name AND app = whose.app AND priority = priority.of AND not_before <= :now
               AND (lost_count < :probation_from OR :probation)
               AND task_no NOT IN (SELECT value FROM json_each(:apart))
             ORDER BY not_before, task_no
             LIMIT :limit)
      UNION ALL
-    SELECT undone.not_before, undone.task_no
-      FROM whose CROSS JOIN arriero_task AS undone
+    SELECT undone.not_before - priority.of * :head_start, undone.task_no
+      FROM priority CROSS JOIN whose CROSS JOIN arriero_task AS undone
         ON undone.task_no IN (
            SELECT task_no FROM arriero_task INDEXED BY arriero_task_undo_due
             WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating'
-              AND app = whose.app AND priority = :priority AND not_before <= :now
+              AND app = whose.app AND priority = priority.of AND not_before <= :now
               AND (lost_count < :probation_from OR :probation)
               AND task_no NOT IN (SELECT value FROM json_each(:apart))
             ORDER BY not_before, task_no
@@ -65,7 +66,7 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
        convoy_no, place, sequence, rank, turn, due_at, ledger_no, app,
        (SELECT arguments FROM arriero_body WHERE arriero_body.task_no = arriero_task.task_no)
   FROM found CROSS JOIN arriero_task ON task_no = found.number
- ORDER BY found.due_since, found.number
+ ORDER BY found.position, found.number
 
 -- select_due: when the earliest task and request is due, and the earliest after now.
 -- Each is one look into an index, for each workflow, App, Agent and priority: the backlog of others is not read.
