@@ -214,6 +214,7 @@ class Claim(Command, frozen=True, gc=False, kw_only=True):
 class Take(Command, frozen=True, gc=False, kw_only=True):
     """Take due requests for Agents with room. ``room``: (agent, how many); ``names``: steps whose code is here.
 
+    ``urgent``: as ``room``, of places besides those, for requests of ``core.reserve.URGENT_FROM`` and above alone.
     ``probation``: tasks on probation whose steps may be taken here: None any, else only this one (0: none).
     """
 
@@ -222,6 +223,7 @@ class Take(Command, frozen=True, gc=False, kw_only=True):
     names: tuple[str, ...]
     probation: int | None
     app: str = ""
+    urgent: tuple[tuple[str, int], ...] = ()
 
 
 class Ahead(msgspec.Struct, frozen=True, gc=False):

@@ -191,6 +191,24 @@ def test_an_agents_places_must_be_a_whole_number(places: Any) -> None:
         Agent("a", max_in_flight=places)
 
 
+@pytest.mark.parametrize(
+    ("reserve", "places", "reserved"), [(0, 10, 0), (0.2, 10, 2), (0.01, 10, 1), (3, 10, 3), (9, 10, 9), (0.0, 1, 0)]
+)
+def test_an_agent_keeps_a_share_or_a_number_of_its_places(reserve: float, places: int, reserved: int) -> None:
+    assert Agent("a", max_in_flight=places, reserve=reserve).reserved == reserved
+
+
+@pytest.mark.parametrize("reserve", [-1, 10, 11, 2.5, True, "2", None, float("nan")])
+def test_a_reserve_that_is_no_share_and_no_number_of_places_is_refused(reserve: Any) -> None:
+    with pytest.raises(DefinitionError, match="Agent a: reserve is .*; it must be a share below 1"):
+        Agent("a", max_in_flight=10, reserve=reserve)
+
+
+def test_a_reserve_of_all_places_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="keeps all of the 1 places"):
+        Agent("a", max_in_flight=1, reserve=0.2)
+
+
 def test_parameters_without_a_name_of_their_own_are_refused() -> None:
     def many(attempt: Attempt, *orders: int) -> None: ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -102,6 +103,61 @@ async def test_a_plain_function_that_outlives_its_deadline_keeps_its_place(machi
         assert await within(waits.result()) == "quick"
         assert await within(slow.result()) >= 2
     assert most == 1
+    await machine.check()
+
+
+async def test_reserved_places_are_used_by_urgent_tasks_alone_and_these_may_use_all_places(machine: Machine) -> None:
+    agent = Agent("clinic", max_in_flight=4, reserve=2)
+    ends = {priority: asyncio.Event() for priority in (5, 9)}
+    inside: Counter[int] = Counter()
+
+    @agent.step
+    async def treat(attempt: Attempt, priority: int) -> None:
+        inside[priority] += 1
+        await ends[priority].wait()
+        inside[priority] -= 1
+
+    app = machine.app([agent, other])
+    async with app.running():
+        tasks = [await app.submit(treat(5), priority=5) for _ in range(5)]
+        await until(lambda: inside[5] == 2)
+        await several_turns(app)
+        assert inside == {5: 2}
+        tasks += [await app.submit(treat(9), priority=9) for _ in range(4)]
+        await until(lambda: inside[9] == 2)
+        await several_turns(app)
+        assert inside == {5: 2, 9: 2}
+        ends[9].set()
+        await until(lambda: not inside[9])
+        await several_turns(app)
+        assert inside[5] == 2
+        ends[5].set()
+        await within(asyncio.gather(*(task.result() for task in tasks)))
+    await machine.check()
+
+
+async def test_others_use_all_places_that_are_not_reserved_while_urgent_ones_use_those_that_are(
+    machine: Machine,
+) -> None:
+    agent = Agent("clinic", max_in_flight=3, reserve=1)
+    end = asyncio.Event()
+    inside: Counter[int] = Counter()
+
+    @agent.step
+    async def treat(attempt: Attempt, priority: int) -> None:
+        inside[priority] += 1
+        await end.wait()
+
+    app = machine.app([agent, other])
+    async with app.running():
+        tasks = [await app.submit(treat(8), priority=8)]
+        await until(lambda: inside[8] == 1)
+        tasks += [await app.submit(treat(0), priority=0) for _ in range(4)]
+        await until(lambda: inside[0] == 2)
+        await several_turns(app)
+        assert inside == {8: 1, 0: 2}
+        end.set()
+        await within(asyncio.gather(*(task.result() for task in tasks)))
     await machine.check()
 
 

@@ -186,6 +186,7 @@ async def all_free(app: App) -> None:
     await until(lambda: not session.scheduler.is_busy() and not session.agents.is_busy())
     assert +session.agents._used == Counter()
     assert -session.agents._used == Counter()
+    assert not any(session.agents._used_by_others.values())
 
 
 async def line_of(app: App, desk: Desk, calls: Iterable[Any]) -> list[Task[Any]]:

@@ -89,6 +89,18 @@ async def test_every_store_takes_in_the_order_of_the_core(world: World, clock: T
     assert taken == sorted(due, key=due.__getitem__)
 
 
+async def test_places_for_urgent_requests_are_filled_by_priorities_8_and_9_alone(
+    world: World, clock: TestClock
+) -> None:
+    for number, priority in enumerate((7, 7, 8, 0, 9, 7)):
+        await world.opened(await world.held(f"{priority}-{number}", priority=priority), step())
+    assert [d.task_id for d in await world.take(room=(("payments", 0),), urgent=(("payments", 1),))] == ["9-4"]
+    both = await world.take(room=(("payments", 2),), urgent=(("payments", 5),))
+    assert [d.task_id for d in both] == ["8-2", "7-0"]
+    assert await world.take(room=(), urgent=(("payments", 5),)) == []
+    assert [d.task_id for d in await world.take()] == ["7-1", "7-5", "0-3"]
+
+
 async def test_only_steps_whose_code_is_here_are_taken(world: World) -> None:
     await world.opened(await world.held(), step("charge"), step("reserve"))
     assert await world.take(names=()) == []

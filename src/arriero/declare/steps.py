@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import math
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -317,6 +318,7 @@ class Agent:
     Args:
         name: 1 to 255 characters.
         max_in_flight: attempts at once in one process.
+        reserve: how many of these are kept for tasks of priority 8 and 9; a number below 1 is a share, rounded up.
         breaker: when the service counts as down, for all processes; None: never.
         breaker_key: for a service with parts that fail by themselves. It gets the arguments of the step and returns the name
             of the part, as ``lambda order: order.bank``; each part has a breaker of its own.
@@ -327,6 +329,7 @@ class Agent:
         name: str,
         *,
         max_in_flight: int = 10,
+        reserve: float = 0,
         breaker: Breaker | None = DEFAULT_BREAKER,
         breaker_key: Callable[..., str] | None = None,
     ) -> None:
@@ -343,6 +346,7 @@ class Agent:
                 f"Agent {name}: max_in_flight is {max_in_flight!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}"
             )
         self.max_in_flight = max_in_flight
+        self.reserved = _count_reserved(name, reserve, max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
         if breaker_key is not None and not callable(breaker_key):
             raise DefinitionError(
@@ -448,3 +452,20 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}: {len(self.steps)} steps, {self.max_in_flight} in flight>"
+
+
+def _count_reserved(agent: str, reserve: Any, places: int) -> int:
+    """Count the places that ``Agent(reserve=)`` keeps. Raises DefinitionError, also if none is left for other priorities."""
+    is_number = isinstance(reserve, int | float) and not isinstance(reserve, bool)
+    if not is_number or not 0 <= reserve < places or (reserve >= 1 and reserve != int(reserve)):
+        raise DefinitionError(
+            f"Agent {agent}: reserve is {reserve!r}; it must be a share below 1, such as 0.2, or a whole number of places below"
+            f" max_in_flight, which is {places:,}"
+        )
+    reserved = int(reserve) if reserve >= 1 else math.ceil(reserve * places)
+    if reserved >= places:
+        raise DefinitionError(
+            f"Agent {agent}: reserve {reserve!r} keeps all of the {places:,} places, so no task of a priority below 8 would ever"
+            " run: raise max_in_flight or lower reserve"
+        )
+    return reserved

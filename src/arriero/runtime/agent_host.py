@@ -7,10 +7,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ..commands import Answer, AnyCommand, Dispatch, NewStep, Take, Taken
 from ..core.lease import PROBATION_FROM
+from ..core.reserve import Room, compute_room, is_urgent
 from ..declare.resources import Resource
 from ..declare.steps import Agent, Step
 from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
@@ -22,6 +24,18 @@ from .breakers import Breakers
 from .ports import Ports
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
+
+
+class AskedRoom(msgspec.Struct, frozen=True):
+    """Places of one Agent that are kept for a Take under way, and that no other work may use meanwhile."""
+
+    agent: str
+    room: Room
+
+    @property
+    def places(self) -> int:
+        """All of them."""
+        return self.room.open + self.room.urgent
 
 
 class AgentHost:
@@ -59,9 +73,10 @@ class AgentHost:
         self.is_trusted = is_trusted
         self.around = around
         self._used: Counter[str] = Counter()
+        self._used_by_others: Counter[str] = Counter()  # of these, by work that is not urgent
         self._backlog: set[str] = set()  # Agents for which requests may wait in the store: those go first
-        self._asked_room: tuple[tuple[str, int], ...] = ()  # places kept for the Take under way
-        self._unsure: tuple[tuple[str, int], ...] = ()  # places of Takes whose answer was lost
+        self._asked_room: tuple[AskedRoom, ...] = ()  # places kept for the Take under way
+        self._unsure: tuple[AskedRoom, ...] = ()  # places of Takes whose answer was lost
         self._take_again = False
         self._stopping = False
         self.resources: dict[Resource[Any], Any] = {}
@@ -131,42 +146,61 @@ class AgentHost:
         await self._exits.aclose()
 
     # --- room
-    def reserve(self, agent: str, target: str = "") -> bool:
+    def reserve(self, agent: str, priority: int, target: str = "") -> bool:
         """Take a place of a local Agent for a new request. Returns False if the request must wait in the store."""
         if self.breakers.known and self.breakers.is_barred(self._app, agent, target):
             return False  # it is taken from the store, by whoever the breaker lets through
-        hosted = self.agents.get(agent)
-        if hosted is None or self._stopping or agent in self._backlog or self._used[agent] >= hosted.max_in_flight:
+        if agent not in self.agents or self._stopping or agent in self._backlog or not self._has_room(agent, priority):
             self._backlog.add(agent)
             return False
         if not self.is_trusted():
             return False
-        self._used[agent] += 1
+        self._use(agent, priority)
         return True
 
-    def place(self, requests: Sequence[NewStep]) -> tuple[NewStep, ...]:
+    def _compute_room(self, agent: str) -> Room:
+        hosted = self.agents[agent]
+        return compute_room(
+            places=hosted.max_in_flight,
+            reserved=hosted.reserved,
+            used=self._used[agent],
+            used_by_others=self._used_by_others[agent],
+        )
+
+    def _has_room(self, agent: str, priority: int) -> bool:
+        room = self._compute_room(agent)
+        return room.open > 0 or (is_urgent(priority) and room.urgent > 0)
+
+    def _use(self, agent: str, priority: int) -> None:
+        self._used[agent] += 1
+        if not is_urgent(priority):
+            self._used_by_others[agent] += 1
+
+    def place(self, requests: Sequence[NewStep], priority: int) -> tuple[NewStep, ...]:
         """Take places for new requests. Those without a local place wait in the store for any process."""
         placed: list[NewStep] = []
         for new in requests:
-            takes = new.kind is not StepKind.TIMER and self.reserve(new.agent, new.target)
+            takes = new.kind is not StepKind.TIMER and self.reserve(new.agent, priority, new.target)
             placed.append(replace(new, take=True) if takes else new)
         return tuple(placed)
 
-    def give_back_all(self, agents: Iterable[str]) -> None:
+    def give_back_all(self, agents: Iterable[str], priority: int) -> None:
         """Free places that were reserved for requests that do not begin."""
         for agent in agents:
-            self.give_back(agent)
+            self.give_back(agent, priority)
 
-    def give_back_unused(self, reserved: Sequence[str], dispatches: Sequence[Dispatch]) -> None:
+    def give_back_unused(self, reserved: Sequence[str], dispatches: Sequence[Dispatch], priority: int) -> None:
         """Free those of the reserved places for which no attempt began. Their requests wait in the store."""
         unused = Counter(reserved) - Counter(dispatch.step.agent for dispatch in dispatches)
-        self.give_back_all(unused.elements())
+        self.give_back_all(unused.elements(), priority)
         for agent in unused:
             self.note_waiting(agent)
 
-    def give_back(self, agent: str) -> None:
+    def give_back(self, agent: str, priority: int) -> None:
         """Free a place that was reserved, or whose attempt has ended."""
         self._used[agent] -= 1
+        if not is_urgent(priority):
+            self._used_by_others[agent] -= 1
         if agent in self._backlog:
             self.take_soon()
 
@@ -183,8 +217,10 @@ class AgentHost:
 
     def count_leaked_places(self) -> int:
         """Count places in use that belong to no attempt and to no Take under way; 0 once nothing is on its way."""
-        under_way = sum(not task.done() for task in self.in_flight.values())
-        return self._used.total() - sum(places for _, places in self._asked_room) - under_way
+        priorities = [self._runs[task].dispatch.step.priority for task in self.in_flight.values() if not task.done()]
+        leaked = self._used.total() - sum(asked.places for asked in self._asked_room) - len(priorities)
+        others = self._used_by_others.total() - sum(asked.room.open for asked in self._asked_room)
+        return leaked + abs(others - sum(not is_urgent(priority) for priority in priorities))
 
     # --- taking
     def take_soon(self) -> None:
@@ -192,62 +228,68 @@ class AgentHost:
         if self._asked_room:
             self._take_again = True
             return
-        free = [
-            (name, self.agents[name].max_in_flight - self._used[name])
-            for name in sorted(self._backlog & self.agents.keys())
-            if self.breakers.may_ask(self._app, name)
-        ]
-        room = tuple((name, min(places, self._settings.batch_max)) for name, places in free if places > 0)
-        if self._stopping or not room or not self.is_trusted():
+        waiting = sorted(self._backlog & self.agents.keys())
+        asked = tuple(self._build_asked_room(name) for name in waiting if self.breakers.may_ask(self._app, name))
+        asked = tuple(one for one in asked if one.places)
+        if self._stopping or not asked or not self.is_trusted():
             return
-        self._asked_room = room
-        for name, places in room:
-            self._used[name] += places
+        self._asked_room = asked
+        for one in asked:
+            self._used[one.agent] += one.places
+            self._used_by_others[one.agent] += one.room.open
         suspect = next(iter(self._probation), None)
         command = Take(
             actor=self._actor,
             process_no=self._process_no,
-            room=room,
+            room=tuple((one.agent, one.room.open) for one in asked),
+            urgent=tuple((one.agent, one.room.urgent) for one in asked if one.room.urgent),
             names=self._names,
             probation=suspect,
             app=self._app,
         )
-        self._committer.put(command, lambda answer: self._process_take_answer(room, answer))
+        self._committer.put(command, lambda answer: self._process_take_answer(asked, answer))
 
-    def _process_take_answer(self, room: tuple[tuple[str, int], ...], answer: Answer | BaseException) -> None:
+    def _build_asked_room(self, agent: str) -> AskedRoom:
+        room, limit = self._compute_room(agent), self._settings.batch_max
+        return AskedRoom(agent, Room(min(room.open, limit), min(room.urgent, limit)))
+
+    def _free_asked_room(self, asked: Iterable[AskedRoom]) -> None:
+        for one in asked:
+            self._used[one.agent] -= one.places
+            self._used_by_others[one.agent] -= one.room.open
+
+    def _process_take_answer(self, asked: tuple[AskedRoom, ...], answer: Answer | BaseException) -> None:
         self._asked_room = ()
         if isinstance(answer, Busy | Unwritten):  # nothing was taken; the next poll asks again
-            for name, places in room:
-                self._used[name] -= places
+            self._free_asked_room(asked)
             return
         if not isinstance(answer, Taken):
-            self._unsure += room  # what was taken, if anything, is found by reconciling; until then its place is kept
+            self._unsure += asked  # what was taken, if anything, is found by reconciling; until then its place is kept
             return
-        self.breakers.learn([name for name, _ in room], answer.breakers)
+        self.breakers.learn([one.agent for one in asked], answer.breakers)
         dispatches = answer.dispatches
         got = Counter(dispatch.step.agent for dispatch in dispatches)
-        for name, places in room:
-            self._used[name] -= places - got[name]
-            if got[name] < places:
-                self._backlog.discard(name)
+        self._free_asked_room(asked)
+        for dispatch in dispatches:
+            self._use(dispatch.step.agent, dispatch.step.priority)
+        self._backlog -= {one.agent for one in asked if got[one.agent] < one.room.open}  # nothing waits any more
         for dispatch in dispatches:
             self.recorder.note_taken(dispatch.step)
             self.dispatch(dispatch, reserved=True)
         again, self._take_again = self._take_again, False
-        if again or any(name in self._backlog for name, _ in room if got[name]):
+        if again or any(one.agent in self._backlog for one in asked if got[one.agent]):
             self.take_soon()
 
-    def list_unsure_places(self) -> tuple[tuple[str, int], ...]:
+    def list_unsure_places(self) -> tuple[AskedRoom, ...]:
         """Places of Takes whose answer was lost. The store is asked what those took."""
         return self._unsure
 
-    def free_reconciled_places(self, known: tuple[tuple[str, int], ...]) -> None:
+    def free_reconciled_places(self, known: tuple[AskedRoom, ...]) -> None:
         """Free the places kept for these lost answers: what they had taken is under way by now.
 
         Others may have been lost since the store was asked: their places are kept until it is asked again.
         """
-        for name, places in known:
-            self._used[name] -= places
+        self._free_asked_room(known)
         self._unsure = self._unsure[len(known) :]
         self.take_soon()
 
@@ -269,10 +311,10 @@ class AgentHost:
         assert step.complete_by is not None
         if not self.registry.begin(identity, step.complete_by, dispatch.now):
             if reserved:
-                self.give_back(step.agent)
+                self.give_back(step.agent, step.priority)
             return
         if not reserved:
-            self._used[step.agent] += 1
+            self._use(step.agent, step.priority)
         if dispatch.lost_count >= PROBATION_FROM:
             self._probation[step.task_no] += 1
         left_at = self._committer.left_at if left_at is None else left_at

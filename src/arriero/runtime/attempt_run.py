@@ -64,7 +64,7 @@ class Host(Protocol):
     in_threads: "set[AttemptRun]"
 
     def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
-    def give_back(self, agent: str) -> None: ...
+    def give_back(self, agent: str, priority: int) -> None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
 
@@ -99,7 +99,7 @@ class AttemptRun:
     def end(self) -> None:
         """Finish an attempt that has ended, maybe before its first line."""
         if self._task is None:
-            self._host.give_back(self._step.agent)
+            self._host.give_back(self._step.agent, self._step.priority)
         if self._leaving is not None:
             self._leaving.cancel()
         self.is_over = True
@@ -148,7 +148,7 @@ class AttemptRun:
         finally:
             timer.cancel()
             if not self._in_thread:
-                self._host.give_back(self._step.agent)
+                self._host.give_back(self._step.agent, self._step.priority)
         if outcome is not None:
             self._report(outcome)
         elif not self._in_thread:
@@ -388,7 +388,7 @@ class AttemptRun:
             self._in_thread = False
             self._host.in_threads.discard(self)
             if task.done():
-                self._host.give_back(agent.name)
+                self._host.give_back(agent.name, self._step.priority)
                 self._report_thread_answer()
 
         return self._host.ports.run_in_thread(agent.name, agent.max_in_flight, answer.call, on_end)

@@ -59,7 +59,9 @@ class ConvoyHandOver:
             ahead.close()
             return None
         self._ahead = ahead
-        return Ahead(ahead.task.task_no, ahead.task.link, ahead.convoy.value, parts.agents.place(requests))
+        return Ahead(
+            ahead.task.task_no, ahead.task.link, ahead.convoy.value, parts.agents.place(requests, ahead.task.priority)
+        )
 
     def go_on(self, command: Advance, answer: Applied) -> None:
         """Drive the next task if it is ours, from its speculative run or from its record."""
@@ -68,7 +70,7 @@ class ConvoyHandOver:
         if ahead is not None and answer.next is not None and answer.begun is not None:
             self._ahead = None
             if self._holder.begin(ahead, answer.next, answer.begun, key_since=key_since, behind=behind):
-                self._parts.agents.give_back_unused(_list_reserved(command), answer.begun)
+                self._parts.agents.give_back_unused(_list_reserved(command), answer.begun, answer.next.task.priority)
                 return
             self._ahead = ahead
         self.give_up(command)
@@ -79,8 +81,9 @@ class ConvoyHandOver:
         """Drop the speculative run of a command that was not applied, and free its places."""
         if self._ahead is None:
             return
+        priority = self._ahead.task.priority
         self.close()
-        self._parts.agents.give_back_all(_list_reserved(command))
+        self._parts.agents.give_back_all(_list_reserved(command), priority)
 
     def close(self) -> None:
         """Drop the speculative run."""

@@ -34,8 +34,10 @@ class SpeculativeStarts:
         self._may_begin = may_begin
         self._holder = holder
         self._is_abandoned = False
-        self._unsure: list[tuple[NewStep, ...]] = []  # asked for with submissions whose answer was lost
-        self._asked_about: list[tuple[NewStep, ...]] = []  # of those, what the last look for news may have brought
+        self._unsure: list[tuple[int, tuple[NewStep, ...]]] = []  # asked for with submissions whose answer was lost
+        self._asked_about: list[
+            tuple[int, tuple[NewStep, ...]]
+        ] = []  # of those, what the last look for news may have brought
         self.under_way = 0  # submissions on their way with which tasks begin here
 
     def begin_with(self, command: Submit) -> tuple[Submit, OnSubmitted | None]:
@@ -64,7 +66,7 @@ class SpeculativeStarts:
         if run.broken is not None:
             run.close()
             return command, None
-        opened = parts.agents.place(requests)
+        opened = parts.agents.place(requests, command.priority)
         self.under_way += 1
         started = replace(command, start=Start(parts.process_no, opened))
         return started, partial(self._process_submission_answer, run, opened)
@@ -76,13 +78,15 @@ class SpeculativeStarts:
         begun = answer.begun if isinstance(answer, Submitted) and not self._is_abandoned else None
         if begun is not None and self._holder.begin(run, begun.task, begun.dispatches, left_at=left_at):
             reserved = [new.agent for new in opened if new.take]
-            self._parts.agents.give_back_unused(reserved, begun.dispatches)
+            self._parts.agents.give_back_unused(reserved, begun.dispatches, run.task.priority)
             return
         run.close()
         if isinstance(answer, StoreError) and not isinstance(answer, Unwritten | Busy):
-            self._unsure.append(opened)  # it may have begun; then the news bring it, and its attempts take these places
+            self._unsure.append(
+                (run.task.priority, opened)
+            )  # it may have begun; then the news bring it, and its attempts take these places
         else:
-            self._give_back(opened)
+            self._give_back(run.task.priority, opened)
         # Should it have begun although this process was abandoned, it is among the news.
         if not self._is_abandoned and isinstance(answer, Submitted) and answer.created:
             self._holder.find_submitted(answer.task_no)
@@ -96,11 +100,11 @@ class SpeculativeStarts:
         """Give back places that the previous query kept. The last query was sent after ``lost_before`` answers were lost."""
         known_by_now, self._asked_about = self._asked_about, self._unsure[:lost_before]
         del self._unsure[:lost_before]
-        for opened in known_by_now:
-            self._give_back(opened)
+        for priority, opened in known_by_now:
+            self._give_back(priority, opened)
 
-    def _give_back(self, opened: tuple[NewStep, ...]) -> None:
-        self._parts.agents.give_back_all(new.agent for new in opened if new.take)
+    def _give_back(self, priority: int, opened: tuple[NewStep, ...]) -> None:
+        self._parts.agents.give_back_all((new.agent for new in opened if new.take), priority)
 
     def abandon(self) -> None:
         """Begin no task whose submission is answered from now on: other processes own it."""

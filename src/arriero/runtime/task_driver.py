@@ -159,15 +159,15 @@ class TaskDriver:
 
     def _reserve_places(self, move: Move) -> Move:
         """Take places for what a move begins. Nothing may fail between this and sending it."""
-        agents, ending = self._parts.agents, move.ending
+        agents, ending, priority = self._parts.agents, move.ending, self.run.task.priority
         if move.opened:
-            return replace(move, opened=agents.place(move.opened))
+            return replace(move, opened=agents.place(move.opened, priority))
         if isinstance(ending, PlanUndo):
-            first = agents.place(ending.planned[:1])
+            first = agents.place(ending.planned[:1], priority)
             return replace(move, ending=replace(ending, planned=first + ending.planned[1:]))
         if isinstance(ending, NextUndo):
             step = self.run.steps[ending.step_no]
-            return replace(move, ending=replace(ending, take=agents.reserve(step.agent, step.target)))
+            return replace(move, ending=replace(ending, take=agents.reserve(step.agent, priority, step.target)))
         return move
 
     def _advance(self, move: Move) -> Advance:
@@ -212,7 +212,7 @@ class TaskDriver:
             if outdated is not None:
                 self._holder.reload_soon(command.task_no, outdated)
             return
-        self._parts.agents.give_back_all(self._list_reserved_agents(command))
+        self._parts.agents.give_back_all(self._list_reserved_agents(command), self.run.task.priority)
         if hand_over is not None:
             hand_over.give_up(command)
         self._process_refusal(command, answer, outdated or ())
@@ -243,7 +243,7 @@ class TaskDriver:
         reserved = self._list_reserved_agents(command)
         # A breaker let none through, or the task was held for opening too many steps.
         if len(reserved) != len(answer.dispatches):
-            parts.agents.give_back_unused(reserved, answer.dispatches)
+            parts.agents.give_back_unused(reserved, answer.dispatches, run.task.priority)
         run.is_ahead_of_record = False
         run.task = answer.task
         for step in answer.steps:

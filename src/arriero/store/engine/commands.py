@@ -26,6 +26,7 @@ from ...core.attempts import NOTHING_BARRED, Barred, list_barred
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
+from ...core.reserve import URGENT_FROM
 from ...errors import ArrieroError
 from ...model import ConvoyRow, Loaded, StepRow, TailRow, TaskRow
 from ..contract import Busy
@@ -59,11 +60,12 @@ class CommandRows(Table, Protocol):
         ...
 
     def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
     ) -> Sequence[StepRow]:
         """Due requests for an Agent, in the order of core.ageing; as in ``lock_claimable``.
 
-        ``probation``: of tasks on probation only this one's; None: of any. ``barred``: is left out.
+        ``probation``: of tasks on probation only this one's; None: of any. ``priority_from``: none of a lower priority.
+        ``barred``: is left out.
         """
         ...
 
@@ -131,12 +133,15 @@ def _take(command: Take, rows: CommandRows) -> Taken:
     dispatches: list[Dispatch] = []
     breakers: list[BreakerRow] = []
     probation = command.probation
-    for agent, room in command.room:
+    wanted = [(agent, room, 0) for agent, room in command.room]
+    wanted += [(agent, room, URGENT_FROM) for agent, room in command.urgent]
+    for agent, room, priority_from in wanted:
         left = room
         turned_away = NOTHING_BARRED
         while left > 0:
             barred = list_barred(rows.breakers(agent), rows.read_clock()).joined_with(turned_away)
-            asked, found = left, rows.lock_takeable(command, agent, probation, left, barred)
+            asked = left
+            found = rows.lock_takeable(command, agent, probation, left, priority_from, barred)
             for step in found:
                 task = rows.task(step.task_no)
                 assert task is not None

@@ -96,14 +96,15 @@ class MemoryDue(MemoryConvoys):
         return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._apart.can_read_task)
 
     def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
     ) -> list[StepRow]:
         known, now = set(command.names), self.now()
         due = [
             s
             for s in self._steps_not_apart()
             if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == agent and s.name in known
-            if s.not_before is not None and s.not_before <= now and may_run(command.app, s.app)
+            if s.not_before is not None and s.not_before <= now and s.priority >= priority_from
+            if may_run(command.app, s.app)
             if s.app != NOT_SAID or may_run(command.app, self.tasks[s.task_no].app)
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
             if not barred.holds(s)

@@ -70,12 +70,13 @@ class PostgresDueRows(PostgresConvoyRows):
         return Loaded(task, text, self.steps_of(task.task_no), convoy)
 
     def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
     ) -> list[StepRow]:
         asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
         asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
         asked["barred_apps"] = sorted(barred.apps)
         asked["barred_targets"] = barred.list_targets()
+        asked["priority_from"] = priority_from
         return self._readable_of("select_takeable", asked, limit, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:

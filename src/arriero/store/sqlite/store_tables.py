@@ -69,16 +69,13 @@ class SqliteDueRows(SqliteConvoyRows):
             raise of_task(error, task.task_no) from error
 
     def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, barred: Barred
+        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
     ) -> list[StepRow]:
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
         apps = [app for app in apps_run_by(command.app) if app not in barred.apps]
         asked |= {"agent": agent, "apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
-        asked |= {
-            "names": _json(command.names).decode(),
-            "limit": limit,
-            "barred": _json(barred.list_targets()).decode(),
-        }
+        asked |= {"names": _json(command.names).decode(), "priority_from": priority_from, "limit": limit}
+        asked["barred"] = _json(barred.list_targets()).decode()
         return self._readable("select_takeable", asked, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:

@@ -31,7 +31,8 @@ SELECT step_no, agent FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigin
 -- Params: app (null: only requests without one), names (steps with code here), head_start (of a step of priority, in
 -- microseconds), compared (rows: those wanted, and some to pass over), probation_from, probation (steps of tasks on
 -- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are
--- not read), barred_apps, barred_targets (App, unit separator, target): what breakers let nothing through to.
+-- not read), priority_from (none of a lower priority), barred_apps, barred_targets (App, unit separator, target): what
+-- breakers let nothing through to.
 SELECT {s.step}, {s.t.task}
   FROM (SELECT waiting.step_no
           FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
@@ -49,6 +50,7 @@ SELECT {s.step}, {s.t.task}
                            AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
                          ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
                          LIMIT %(compared)s) AS waiting
+         WHERE level.priority >= %(priority_from)s
          ORDER BY waiting.not_before - level.priority * %(head_start)s::bigint, waiting.step_no
          LIMIT %(compared)s) AS first,
        LATERAL (SELECT step.*, task AS t

@@ -39,8 +39,8 @@ SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS st
 -- it belongs to its task's App.
 -- Params: apps (JSON array), own (the App of the process), names (JSON array: steps with code here), head_start (of a step
 -- of priority, in microseconds), probation_from, probation (steps of tasks on probation: null any, else only of this task),
--- apart (JSON array: tasks to be left alone), barred (JSON array: App, unit separator, target that a breaker lets nothing
--- through to).
+-- apart (JSON array: tasks to be left alone), priority_from (none of a lower priority), barred (JSON array: App, unit
+-- separator, target that a breaker lets nothing through to).
 WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
      found (position, number) AS (
@@ -58,6 +58,7 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
               AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
             ORDER BY step.not_before, step.step_no
             LIMIT :limit)
+     WHERE priority.of >= :priority_from
      ORDER BY 1, 2
      LIMIT :limit)
 SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
