@@ -198,10 +198,19 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     app: str = ""
 
 
+class ClaimShare(msgspec.Struct, frozen=True, gc=False):
+    """Workflows that divide the room of a process with others by weight; ``held``: tasks of them that it holds already."""
+
+    workflows: tuple[str, ...]
+    weight: int
+    held: int
+
+
 class Claim(Command, frozen=True, gc=False, kw_only=True):
     """Take free, due tasks of known workflows, in the order of core.ageing; at most one on probation, when ``probation`` has room.
 
-    ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``.
+    ``app``: of the process; only its tasks and those whose App was not said. So it is with ``Take``. ``shares``: of all
+    workflows; with them the room is divided by weight, and each gets its tasks in their order.
     """
 
     process_no: int
@@ -209,6 +218,7 @@ class Claim(Command, frozen=True, gc=False, kw_only=True):
     limit: int
     probation: bool
     app: str = ""
+    shares: tuple[ClaimShare, ...] = ()
 
 
 class Take(Command, frozen=True, gc=False, kw_only=True):

@@ -555,3 +555,14 @@ async def test_what_is_not_built_yet_is_a_typed_refusal() -> None:
         fulfil(1).options(task_id="t")
     with pytest.raises(NotYetBuilt, match="child tasks"):
         await arriero.start(fulfil(1))
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.5, True, "3", 1_001])
+def test_a_share_must_be_a_whole_number(share: Any) -> None:
+    with pytest.raises(DefinitionError, match="workflow fulfil: share is"):
+        workflow(share=share)(fulfil.function)
+
+
+def test_a_workflow_has_no_share_unless_it_says_so() -> None:
+    assert workflow(share=3)(fulfil.function).share == 3
+    assert workflow(fulfil.function).share is None

@@ -1,20 +1,21 @@
 """What others have open, and what looks at everything, does not hold up the engine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
+from msgspec.structs import replace
 from postgres_servers import server, worker
 
-from arriero.commands import Applied, Claim, Claimed, Submitted, Take, Taken
+from arriero.commands import Applied, Claim, Claimed, ClaimShare, Submitted, Take, Taken
 from arriero.model import Instant, StepState, TaskState
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, Purge
 from arriero.store.postgres import tables
-from arriero.store.postgres.session import Statements
+from arriero.store.postgres.session import Statements, Transaction
 from arriero.store.postgres.store import PostgresStore
 from bench.growth import AGENT, NAMES, WORKFLOW, Life, new_step, submission, untimed
 
@@ -133,6 +134,46 @@ async def test_a_task_whose_row_somebody_has_locked_is_passed_over_and_all_other
     (answer,) = await store.apply([claim(process_no)])
     assert isinstance(answer, Claimed)
     assert {loaded.task.task_id for loaded in answer.tasks} == {"free-1", "new"}
+
+
+async def test_a_share_of_a_claim_does_not_read_the_backlog_of_another_workflow(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_no = await store.register("p", 60.0)
+    backlog = [replace(submission(f"report-{n}"), workflow="report", priority=9) for n in range(3_000)]
+    await store.submit([*backlog, submission("mine-1"), submission("mine-2")])
+    buffers: list[int] = []
+    ask = Transaction.ask
+
+    def counting(transaction: Transaction, name: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        if name == "select_claimable_of_share":
+            transaction.plain("SAVEPOINT counted")
+            sql = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + transaction._statements(name)
+            row = transaction._pipeline.ask(sql, parameters).fetchone()
+            transaction.plain("ROLLBACK TO SAVEPOINT counted")
+            assert row is not None
+            buffers.append(row[0][0]["Plan"]["Shared Hit Blocks"] + row[0][0]["Plan"]["Shared Read Blocks"])
+        return ask(transaction, name, parameters)
+
+    monkeypatch.setattr(Transaction, "ask", counting)
+    shares = (ClaimShare((WORKFLOW,), 3, 0), ClaimShare(("nothing",), 1, 0))
+    (answer,) = await store.apply([replace(claim(process_no), shares=shares)])
+    assert isinstance(answer, Claimed)
+    assert [loaded.task.task_id for loaded in answer.tasks] == ["mine-1", "mine-2"]
+    assert len(buffers) >= 2
+    assert max(buffers) < 200
+
+
+async def test_others_that_hold_the_first_tasks_are_passed_over_and_the_next_ones_are_claimed(
+    store: PostgresStore, url: str
+) -> None:
+    process_no = await store.register("p", 60.0)
+    await store.submit([replace(submission(f"task-{n}"), priority=9 - n // 50) for n in range(150)])
+    first = "SELECT 1 FROM arriero.task WHERE task_no <= (SELECT min(task_no) FROM arriero.task) + 79 FOR UPDATE"
+    with opened(url, first):
+        (answer,) = await store.apply([replace(claim(process_no), limit=30)])
+        assert isinstance(answer, Claimed)
+        assert [loaded.task.task_id for loaded in answer.tasks] == [f"task-{n}" for n in range(80, 110)]
 
 
 async def test_a_purge_passes_over_an_ended_task_that_somebody_has_locked(store: PostgresStore, url: str) -> None:

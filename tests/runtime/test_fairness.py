@@ -146,3 +146,37 @@ async def test_submissions_to_a_key_that_a_transaction_has_open_hold_up_no_other
         assert not any(caller.done() for caller in locked)
         submissions._committer._write = write
         await within(asyncio.gather(*locked))
+
+
+async def test_workflows_with_shares_divide_the_room_of_a_process_and_use_what_others_leave(machine: Machine) -> None:
+    agent = Agent("ward", max_in_flight=100)
+    places = asyncio.Semaphore(0)
+    begun: list[str] = []
+
+    @agent.step(complete_within=300)
+    async def work(attempt: Attempt, name: str) -> None:
+        begun.append(name)
+        await places.acquire()
+
+    @workflow(share=3)
+    async def fulfil() -> None:
+        await work("fulfil")
+
+    @workflow(share=1)
+    async def report() -> None:
+        await work("report")
+
+    settings = Settings(tasks_max=8)
+    app = machine.app([agent], [fulfil, report], settings=settings)
+    async with app:
+        tasks = [await app.submit(report(), priority=9) for _ in range(20)]
+        tasks += [await app.submit(fulfil()) for _ in range(9)]
+    async with app.running():
+        await until(lambda: len(begun) == 8)
+        first = Counter(begun)
+        for _ in range(len(tasks)):
+            places.release()
+        await within(asyncio.gather(*(task.result() for task in tasks)))
+    assert first == {"fulfil": 6, "report": 2}
+    assert Counter(begun) == {"fulfil": 9, "report": 20}
+    await machine.check()

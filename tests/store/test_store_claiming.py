@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from store_world import FAILED, NOON, TestClock, World, kinds, step, timer
 
-from arriero.commands import BeginUndo, Hold, Process, PutDown
+from arriero.commands import BeginUndo, ClaimShare, Hold, Process, PutDown
 from arriero.core.ageing import compute_position
 from arriero.model import Instant, TaskState, later
 
@@ -126,6 +126,48 @@ async def test_a_task_that_was_handled_and_is_woken_waits_behind_those_that_were
     clock.move(1)
     await world.report(dispatch.step, process_no=2)
     assert await world.claimed_ids(limit=2) == ["other", "woken"]
+
+
+SHARES = (ClaimShare(("fulfil",), 3, 0), ClaimShare(("report",), 1, 0), ClaimShare((), 1, 0))
+BOTH = ("fulfil", "report")
+
+
+async def submit_both(world: World, count: int) -> None:
+    for number in range(count):
+        await world.submit(f"report-{number}", workflow="report", priority=9)
+        await world.submit(f"fulfil-{number}")
+
+
+async def test_a_claim_with_shares_divides_its_room_by_weight_each_in_its_order(world: World) -> None:
+    await submit_both(world, 9)
+    claimed = await world.claimed_ids(limit=8, workflows=BOTH, shares=SHARES)
+    assert sorted(claimed) == sorted([f"fulfil-{n}" for n in range(6)] + ["report-0", "report-1"])
+
+
+async def test_a_claim_counts_what_the_process_holds(world: World) -> None:
+    await submit_both(world, 3)
+    held = (ClaimShare(("fulfil",), 3, 6), ClaimShare(("report",), 1, 0))
+    assert await world.claimed_ids(limit=2, workflows=BOTH, shares=held) == ["report-0", "report-1"]
+
+
+async def test_room_that_a_workflow_does_not_use_goes_to_the_others(world: World) -> None:
+    await submit_both(world, 2)
+    for number in range(2, 9):
+        await world.submit(f"report-{number}", workflow="report")
+    claimed = await world.claimed_ids(limit=8, workflows=BOTH, shares=SHARES)
+    assert len(claimed) == 8
+    assert {"fulfil-0", "fulfil-1"} < set(claimed)
+    assert await world.claimed_ids(limit=8, workflows=BOTH, shares=SHARES) == [f"report-{n}" for n in (6, 7, 8)]
+    assert await world.claimed_ids(limit=8, workflows=BOTH, shares=SHARES) == []
+
+
+async def test_a_claim_with_shares_takes_up_undos_and_one_task_on_probation(world: World) -> None:
+    task = await world.held(workflow="elsewhere")
+    begun = (await world.advance(task, ending=BeginUndo(FAILED))).task
+    await world.advance(begun, ending=PutDown(Instant(NOON)))
+    assert await world.claimed_ids(workflows=BOTH, shares=SHARES) == ["order-1"]
+    await world.suspects("suspect-1", "suspect-2")
+    assert await world.claimed_ids(2, workflows=BOTH, shares=SHARES) == ["suspect-1"]
 
 
 async def test_nothing_is_claimed_before_it_is_due(world: World, clock: TestClock) -> None:

@@ -13,6 +13,8 @@ from .declared import Declared, caller_scope, choose_name
 from .signature import Signature
 from .steps import DEFAULT_SUPERVISION, current_run
 
+SHARE_MAX = 1_000  # more would be no division, but one workflow alone
+
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -64,11 +66,18 @@ class Workflow(Declared, Generic[P, R]):
         complete_within: float | None,
         supervision: Supervision | None,
         convoy_policy: ConvoyPolicy | None = None,
+        share: int | None = None,
     ) -> None:
         self.name = choose_name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"workflow {self.name} must be an `async def`: it awaits its steps")
         self.signature = Signature(function, f"workflow {self.name}", given=0, scope=caller_scope())
+        is_number = isinstance(share, int) and not isinstance(share, bool)
+        if share is not None and not (is_number and 1 <= share <= SHARE_MAX):
+            raise DefinitionError(
+                f"workflow {self.name}: share is {share!r}; it must be a whole number from 1 to {SHARE_MAX:,}"
+            )
+        self.share = share
         self.supervision = supervision or DEFAULT_SUPERVISION
         self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy or DEFAULT_CONVOY_POLICY)
         self.policy_text = msgspec.json.encode(self.policy).decode()
@@ -107,6 +116,7 @@ def workflow(
     complete_within: Duration = ...,
     supervision: Supervision = ...,
     convoy_policy: ConvoyPolicy = ...,
+    share: int = ...,
 ) -> WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
@@ -116,6 +126,7 @@ def workflow(
     complete_within: Duration | None = None,
     supervision: Supervision | None = None,
     convoy_policy: ConvoyPolicy | None = None,
+    share: int | None = None,
 ) -> Any:
     """Declare a workflow: an ``async def`` whose awaits of steps are recorded.
 
@@ -124,6 +135,9 @@ def workflow(
         complete_within: seconds the whole task may take, counted from submission.
         supervision: attempts and rounds for steps without their own; ``then`` for the task.
         convoy_policy: what its convoys do when their head fails for good, and when a sequence number is missing.
+        share: its weight when the room of a process for tasks is divided between workflows that have due tasks. Workflows
+            without a share, and tasks of one step, have one share of weight 1 together. If none has a share, what is due
+            goes in one order.
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)
@@ -134,7 +148,12 @@ def workflow(
 
     def declare(function: Callable[..., Any]) -> Workflow[Any, Any]:
         return Workflow(
-            function, name=name, complete_within=limit, supervision=supervision, convoy_policy=convoy_policy
+            function,
+            name=name,
+            complete_within=limit,
+            supervision=supervision,
+            convoy_policy=convoy_policy,
+            share=share,
         )
 
     return WorkflowDecorator(declare) if fn is None else declare(fn)

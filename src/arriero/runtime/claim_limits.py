@@ -1,5 +1,10 @@
 """Limits of how many tasks a Scheduler claims and begins."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from ..commands import ClaimShare
+
 CLAIM_MAX = 100  # tasks in one claim: few enough that processes which claim at once share what there is
 BEGINNING_MAX = 100  # tasks that begin with their submission whose commits are on their way; others are claimed
 
@@ -24,3 +29,19 @@ def may_begin(*, tasks_max: int, taken: int, beginning: int, others: int) -> boo
     share = BEGINNING_MAX // (1 + others)
     limit = min(tasks_max, share) if others else tasks_max
     return beginning < share and taken < limit
+
+
+def build_shares(weights: Mapping[str, int | None], held: Iterable[str]) -> tuple[ClaimShare, ...]:
+    """Build the shares of a claim: one of each workflow with a weight, and one of weight 1 of all others together.
+
+    Args:
+        weights: of all workflows with code here; None: it has no share of its own.
+        held: the workflow of each task that the process holds.
+    Returns: empty if no workflow has a share of its own.
+    """
+    if not any(weights.values()):
+        return ()
+    counts = Counter(held)
+    shares = [ClaimShare((name,), weight, counts.pop(name, 0)) for name, weight in weights.items() if weight]
+    others = tuple(name for name, weight in weights.items() if not weight)
+    return (*shares, ClaimShare(others, 1, counts.total()))

@@ -32,6 +32,11 @@ class Code:
         self.name = name
         self.definition = definition
 
+    @property
+    def share(self) -> int | None:
+        """Its weight among the workflows of a process; None: it has no share of its own."""
+        return self.definition.share if isinstance(self.definition, Workflow) else None
+
     def start(self, arguments: str) -> Coroutine[Any, Any, Any]:
         """The coroutine to run. Raises InvalidInput when recorded arguments do not fit the code."""
         definition = self.definition

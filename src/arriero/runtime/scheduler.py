@@ -23,7 +23,7 @@ from ..model import Loaded, StepRow, TaskRow, seconds_between
 from ..store.committer import Committer
 from ..store.contract import StateStore
 from .agent_host import AgentHost
-from .claim_limits import count_claimable, may_begin
+from .claim_limits import build_shares, count_claimable, may_begin
 from .code import STEP_PREFIX, Code
 from .convoy_yield import ConvoyYield
 from .driver_parts import Parts
@@ -75,6 +75,7 @@ class Scheduler:
         app: str = "",
     ) -> None:
         self._codes = codes
+        self._weights = {name: code.share for name, code in codes.items()}
         self._store = store
         self._ports = ports
         self._settings = settings
@@ -132,6 +133,7 @@ class Scheduler:
             limit=room,
             probation=not any(is_on_probation(driver.run.task) for driver in self.drivers.values()),
             app=parts.app,
+            shares=build_shares(self._weights, (driver.run.task.workflow for driver in self.drivers.values())),
         )
         parts.committer.put(command, lambda answer: self._process_claim_answer(room, answer))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from ...breakers import BreakerRow
 from ...commands import (
@@ -27,6 +27,7 @@ from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
 from ...core.reserve import URGENT_FROM
+from ...core.shares import divide_room
 from ...errors import ArrieroError
 from ...model import ConvoyRow, Loaded, StepRow, TailRow, TaskRow
 from ..contract import Busy
@@ -103,6 +104,25 @@ def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroErr
 def _claim(command: Claim, rows: CommandRows) -> Claimed:
     for convoy in rows.lock_due_convoys(LOOKS_MAX):
         _look(convoy, command.actor, rows)
+    if not command.shares:
+        return Claimed(tuple(_claim_in_order(command, rows)))
+    claimed: list[Loaded] = []
+    shares = {str(number): share for number, share in enumerate(command.shares)}
+    held = {name: share.held for name, share in shares.items()}
+    probation = command.probation
+    while shares and (left := command.limit - len(claimed)) > 0:
+        for name, places in divide_room(left, {n: share.weight for n, share in shares.items()}, held).items():
+            asked = replace(command, workflows=shares[name].workflows, limit=places, probation=probation)
+            found = _claim_in_order(asked, rows)
+            claimed += found
+            held[name] += len(found)
+            probation = probation and not any(map(is_on_probation, (loaded.task for loaded in found)))
+            if len(found) < places:
+                del shares[name]  # nothing of it waits any more: its room goes to the others
+    return Claimed(tuple(claimed))
+
+
+def _claim_in_order(command: Claim, rows: CommandRows) -> list[Loaded]:
     claimed: list[Loaded] = []
     probation = command.probation
     while (left := command.limit - len(claimed)) > 0:
@@ -115,10 +135,10 @@ def _claim(command: Claim, rows: CommandRows) -> Claimed:
             work = Batch(rows, rows.read_clock())
             change = transitions.claim(loaded.task, command.process_no, work.now)
             work.write(change, command.actor)
-            claimed.append(msgspec.structs.replace(loaded, task=change.task))
+            claimed.append(replace(loaded, task=change.task))
         if len(found) < left:
             break  # else some were passed over, and others may stand behind them
-    return Claimed(tuple(claimed))
+    return claimed
 
 
 def _look(convoy: ConvoyRow, actor: str, rows: CommandRows) -> None:

@@ -46,7 +46,8 @@ class PostgresDueRows(PostgresConvoyRows):
             "probation": probation,
         }
         asked |= {"workflows": list(command.workflows), "apps": list(apps_run_by(command.app))}
-        return self._readable_of("select_claimable", asked, limit, self._claimable, self._read_steps)
+        name = "select_claimable_of_share" if command.shares else "select_claimable"
+        return self._readable_of(name, asked, limit, self._claimable, self._read_steps)
 
     def _read_steps(self, rows: Sequence[tuple[Any, ...]]) -> None:
         begun = [row[0] for row in rows if row[OPENED_COUNT]]

@@ -62,6 +62,9 @@ CREATE INDEX task_due ON {schema}.task (workflow, app, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
 CREATE INDEX task_undo_due ON {schema}.task (app, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
+-- Claiming by shares: the backlog of one workflow must not be read for the share of another one.
+CREATE INDEX task_share ON {schema}.task (workflow, app, priority, not_before, task_no)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
 CREATE INDEX task_held ON {schema}.task (locked_by, task_no) WHERE locked_by IS NOT NULL;
 CREATE INDEX task_limit ON {schema}.task (complete_by)
  WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing');

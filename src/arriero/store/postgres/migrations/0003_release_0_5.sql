@@ -14,6 +14,9 @@ CREATE INDEX task_due ON {schema}.task (workflow, app, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
 CREATE INDEX task_undo_due ON {schema}.task (app, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating';
+-- Claiming by shares: the backlog of one workflow must not be read for the share of another one.
+CREATE INDEX task_share ON {schema}.task (workflow, app, priority, not_before, task_no)
+ WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
 CREATE INDEX step_takeable ON {schema}.step (agent, app, priority, not_before, step_no)
  WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL;
 

@@ -63,6 +63,41 @@ SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
                    FOR NO KEY UPDATE SKIP LOCKED) AS t
  LIMIT %(limit)s
 
+-- select_claimable_of_share: as select_claimable, of few workflows. The first ones of each workflow, App and priority are
+-- compared, so that a backlog of other workflows is not read.
+-- Params: as for select_claimable.
+SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no), {t.convoy}
+  FROM (SELECT waiting.task_no
+          FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
+               unnest(%(apps)s::text[]) AS whose (app),
+               LATERAL ((SELECT of_mine.not_before, of_mine.task_no
+                           FROM unnest(%(workflows)s::text[]) AS mine (name),
+                                LATERAL (SELECT not_before, task_no FROM {schema}.task
+                                          WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL
+                                            AND state <> 'compensating' AND workflow = mine.name AND app = whose.app
+                                            AND priority = level.priority AND not_before BETWEEN %(since)s AND %(now)s
+                                            AND (lost_count < %(probation_from)s OR %(probation)s)
+                                            AND NOT task_no = ANY(%(apart)s::bigint[])
+                                          ORDER BY workflow, app, priority, not_before, task_no
+                                          LIMIT %(compared)s) AS of_mine)
+                        UNION ALL
+                        (SELECT not_before, task_no FROM {schema}.task
+                          WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state = 'compensating'
+                            AND app = whose.app AND priority = level.priority AND not_before BETWEEN %(since)s AND %(now)s
+                            AND (lost_count < %(probation_from)s OR %(probation)s)
+                            AND NOT task_no = ANY(%(apart)s::bigint[])
+                          ORDER BY app, not_before
+                          LIMIT %(compared)s)) AS waiting
+         ORDER BY waiting.not_before - level.priority * %(head_start)s::bigint, waiting.task_no
+         LIMIT %(compared)s) AS first,
+       LATERAL (SELECT * FROM {schema}.task
+                 WHERE task_no = first.task_no
+                   AND locked_by IS NULL AND paused_at IS NULL AND coalesce(not_before <= %(now)s, false)
+                   AND app = ANY(%(apps)s) AND (state = 'compensating' OR workflow = ANY(%(workflows)s))
+                   AND (lost_count < %(probation_from)s OR %(probation)s)
+                   FOR NO KEY UPDATE SKIP LOCKED) AS t
+ LIMIT %(limit)s
+
 -- select_due: when the earliest task and request is due, and the earliest after now.
 -- Params: workflows (an undo needs no workflow code), agents, apps, apart and apart_convoys (to be left alone),
 -- tasks_from, steps_from (rows that were due before are not read).
