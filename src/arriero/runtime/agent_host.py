@@ -220,7 +220,7 @@ class AgentHost:
         priorities = [self._runs[task].dispatch.step.priority for task in self.in_flight.values() if not task.done()]
         leaked = self._used.total() - sum(asked.places for asked in self._asked_room) - len(priorities)
         others = self._used_by_others.total() - sum(asked.room.open for asked in self._asked_room)
-        return leaked + abs(others - sum(not is_urgent(priority) for priority in priorities))
+        return max(leaked, abs(others - sum(not is_urgent(priority) for priority in priorities)))
 
     # --- taking
     def take_soon(self) -> None:
