@@ -41,6 +41,11 @@ def check_type(value: Any, of: type, what: str) -> Any:
     return value
 
 
+def _check_factor(value: object, what: str, *, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= most:
+        raise DefinitionError(f"{what} is {value!r}; it must lie between 1 and {most}")
+
+
 def _check_count(value: object, what: str, *, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise DefinitionError(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
@@ -66,8 +71,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_count(self.tries, "Retry.tries", least=1, most=100)
-        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 1 <= self.factor <= 100:
-            raise DefinitionError(f"Retry.factor is {self.factor!r}; it must lie between 1 and 100")
+        _check_factor(self.factor, "Retry.factor", most=100)
         _keep_seconds(self, "delay", "Retry.delay")
         _keep_seconds(self, "delay_max", "Retry.delay_max")
 
@@ -87,6 +91,8 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
         then: when all is spent: undo the task, or hold it for a person.
         charge_outages: False: an attempt that fails while the breaker of its Agent is open, or in the window that opened it,
             is not counted.
+        complete_within_factor: each later attempt of a step gets so many times the time of the one before, 1 to 10; at most
+            one day, or the step's ``complete_within`` if that is longer.
     """
 
     attempts: int = 3
@@ -94,6 +100,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     cool_off: Duration = 900.0
     then: Then = "compensate"
     charge_outages: bool = False
+    complete_within_factor: float = 1.0
 
     def __post_init__(self) -> None:
         _check_count(self.attempts, "Supervision.attempts", least=1, most=1_000)
@@ -102,6 +109,8 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
         if self.then not in ("compensate", "hold"):
             raise DefinitionError(f"Supervision.then is {self.then!r}; it must be 'compensate' or 'hold'")
         check_type(self.charge_outages, bool, "Supervision.charge_outages")
+        _check_factor(self.complete_within_factor, "Supervision.complete_within_factor", most=10)
+        msgspec.structs.force_setattr(self, "complete_within_factor", float(self.complete_within_factor))
 
     def cool_off_seconds(self) -> float:
         """``cool_off`` in seconds."""
@@ -209,6 +218,7 @@ def _keep_seconds(policy: msgspec.Struct, field: str, what: str) -> None:
 
 
 DEFAULT_CONVOY_POLICY = ConvoyPolicy()
+_LEFT_OUT = (',"charge_outages":false', ',"complete_within_factor":1.0')  # what releases without them mean
 
 
 class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -217,3 +227,15 @@ class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     complete_within: float | None
     supervision: Supervision
     convoy: ConvoyPolicy = DEFAULT_CONVOY_POLICY
+
+
+def encode_policy(policy: StepPolicy | TaskPolicy) -> str:
+    """The JSON text of a policy for a row.
+
+    Fields that earlier releases do not know are left out if they have their defaults: the text of such a policy stays the
+    same. Nothing else in a policy can hold such a text, because its values are numbers and known words.
+    """
+    text = msgspec.json.encode(policy).decode()
+    for default in _LEFT_OUT:
+        text = text.replace(default, "")
+    return text

@@ -208,7 +208,7 @@ def a_running_step_is_dispatched_again(story: Story) -> None:
 def a_step_that_has_a_result_is_dispatched(story: Story) -> None:
     dispatched = story.event("plain", "step.dispatched", step=1)
     recorded = story.commit("plain", "step.recorded", step=1)
-    again = story.insert(recorded, {**dispatched, "fence": 2, "complete_by": FAR})
+    again = story.insert(recorded, {**dispatched, "fence": 2, "complete_by": recorded.at + 1})
     story.insert(again, whole({"type": "step.recorded", "step": 1, "number": 9}))
     story.remove("plain", "step.recorded", step=1)
     story.remove("plain", "step.report", step=1)
@@ -412,6 +412,11 @@ def a_step_is_dispatched_with_a_deadline_that_has_passed(story: Story) -> None:
     report.events = [event for event in report.events if event["type"] != "step.report"]  # it would come too late
 
 
+@violates("I67")
+def an_attempt_begins_with_more_time_than_its_policy_gives(story: Story) -> None:
+    story.event("plain", "step.dispatched", step=1)["complete_by"] += SECOND
+
+
 @violates("I19")
 def the_limit_of_a_task_moves_back(story: Story) -> None:
     story.event("patient", "operator.action", verb="extend")["complete_by"] = NOON
@@ -474,7 +479,7 @@ def a_loss_of_the_step_is_counted_twice(story: Story) -> None:
 
 @violates("I24")
 def an_attempt_is_recovered_before_its_deadline(story: Story) -> None:
-    story.event("lost", "step.dispatched", 1)["complete_by"] = story.commit("lost", "step.expired").at + 1
+    story.commit("lost", "step.expired").at = story.event("lost", "step.dispatched", 1)["complete_by"] - 1
 
 
 @violates("I24")

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from arriero.commands import BeginUndo, GaveUp, Hold, RetryAsked
 from arriero.core.backoff import DELAY_SECONDS_MAX, attempt_delay
 from arriero.core.supervision import (
+    decode_step_policy,
+    decode_task_policy,
     find_pivot,
+    grow_complete_within,
     may_have_happened,
     on_attempt_failed,
     on_limit_passed,
@@ -18,7 +21,9 @@ from arriero.core.supervision import (
     on_task_failed,
     read_step_policy,
 )
+from arriero.errors import DefinitionError
 from arriero.model import StepFailure, StepKind, StepRow, StepState, TaskFailure, seconds_between
+from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy, encode_policy
 
 UNKNOWN = StepFailure("unknown", "boom")
 TRANSIENT = StepFailure("transient", "busy")
@@ -215,3 +220,42 @@ def test_a_task_past_its_limit_is_undone_or_held_by_the_workflows_policy() -> No
     assert (decision.failure.kind, decision.failure.code) == ("limit", "limit")
     assert isinstance(on_limit_passed(loaded(DONE, policy=task_policy_text(then="hold"))), Hold)
     assert isinstance(on_limit_passed(loaded(step_row(pivot=True, state=StepState.COMPLETED))), Hold)
+
+
+# --- more time for later attempts
+@given(st.floats(0.001, 3e9), st.floats(1, 10), st.integers(1, 1_000_000))
+def test_later_attempts_never_get_less_time_and_never_more_than_a_day_unless_the_first_gets_more(
+    within: float, factor: float, attempt: int
+) -> None:
+    policy = StepPolicy(within, None, Retry(), Supervision(complete_within_factor=factor))
+    assert grow_complete_within(policy, 1) == within
+    assert within <= grow_complete_within(policy, attempt) <= grow_complete_within(policy, attempt + 1)
+    assert grow_complete_within(policy, attempt) <= max(within, 86_400)
+
+
+def test_the_time_of_each_attempt_is_that_of_the_one_before_times_the_factor() -> None:
+    policy = StepPolicy(10.0, None, Retry(), Supervision(complete_within_factor=2.5))
+    assert [grow_complete_within(policy, attempt) for attempt in (1, 2, 3)] == [10.0, 25.0, 62.5]
+
+
+def test_a_policy_without_a_factor_has_the_text_that_it_had_before_there_was_one() -> None:
+    text = (
+        '{"complete_within":30.0,"wait_within":null,"retry":{"tries":3,"delay":0.2,"factor":2.0,"delay_max":5.0},'
+        '"supervision":{"attempts":3,"rounds":1,"cool_off":900.0,"then":"compensate"}}'
+    )
+    policy = StepPolicy(30.0, None, Retry(), Supervision())
+    assert encode_policy(policy) == text
+    assert decode_step_policy(text) == policy
+
+
+def test_a_policy_with_a_factor_is_read_back_as_it_was() -> None:
+    policy = StepPolicy(30.0, None, Retry(), Supervision(complete_within_factor=2))
+    assert decode_step_policy(encode_policy(policy)) == policy
+    task_policy = TaskPolicy(None, Supervision(complete_within_factor=1.5))
+    assert decode_task_policy(encode_policy(task_policy)) == task_policy
+
+
+@pytest.mark.parametrize("factor", [0.9, 10.1, True, "2", float("nan"), None])
+def test_a_factor_that_cannot_work_is_refused_by_its_name(factor: object) -> None:
+    with pytest.raises(DefinitionError, match="complete_within_factor"):
+        Supervision(complete_within_factor=factor)  # type: ignore[arg-type]

@@ -33,6 +33,19 @@ async def test_a_request_taken_becomes_an_attempt_with_a_deadline_by_the_policy_
     }
 
 
+async def test_the_second_attempt_gets_more_time_if_the_policy_in_its_row_says_so(
+    world: World, clock: TestClock
+) -> None:
+    task = await world.held()
+    growing = STEP_POLICY.replace('"complete_within_factor":1.0', '"complete_within_factor":3.0')
+    await world.opened(task, step("charge", policy=growing))
+    (first,) = await world.take(1)
+    await world.report(first.step, retry_at(clock.at))
+    (second,) = await world.take(1)
+    assert second.step.attempt == 2
+    assert second.step.complete_by == clock.at + 30_000_000
+
+
 async def test_taking_leaves_the_task_to_whoever_holds_it(world: World) -> None:
     task, _ = await world.opened(await world.held(process_no=1), step())
     await world.take(2)

@@ -109,6 +109,7 @@ CHECKED: dict[str, str] = {
     "I62": "the fence of a breaker strictly increases, and its states follow each other as in its table",
     "I63": "canaries go one wave after the other, never more than a wave has, and none while the breaker is closed or paused",
     "I64": "failures that an outage burnt are given back once, and never more than were counted",
+    "I67": "an attempt begins with no more time than its policy gives it",
     "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
 }
 

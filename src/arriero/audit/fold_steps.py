@@ -30,6 +30,7 @@ from ..events.step import (
 from ..model import StepState, TaskState, Turn
 from . import fold_people
 from .fold import StepFold, TaskFold
+from .fold_attempts import judge_time
 
 
 class _Failure(msgspec.Struct):
@@ -117,8 +118,7 @@ def _dispatch(task: TaskFold, event: StepDispatched | CompensationDispatched) ->
         task.convict("I22", f"step {step.ordinal}: attempt {event.attempt} was dispatched, {step.attempt} was due")
     if event.key != step.idempotency_key:
         task.convict("I18", f"step {step.ordinal} was dispatched under another key than it was opened with")
-    if event.complete_by <= task.at:
-        task.convict("I19", f"step {step.ordinal} was dispatched with a deadline that had passed")
+    judge_time(task, step, event)
     if step.kind == "compensation":
         _judge_undo_order(task, step)
     elif task.undo_began:

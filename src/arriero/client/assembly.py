@@ -13,6 +13,7 @@ from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
 from ..model import ProcessAbout
+from ..policies import encode_policy
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
 from ..runtime.code import Code
@@ -101,7 +102,7 @@ def _policies(codes: Mapping[str, Code]) -> dict[str, str]:
     """Policies of the workflows by name, as a task's row has them. A task of one step is submitted by Python only."""
     workflows = {name: code.definition for name, code in sorted(codes.items())}
     return {
-        name: msgspec.json.encode(definition.policy).decode()
+        name: encode_policy(definition.policy)
         for name, definition in workflows.items()
         if isinstance(definition, Workflow)
     }

@@ -11,7 +11,7 @@ from ..core.call_policy import resolve_call_policy
 from ..declare.steps import DEFAULT_SUPERVISION, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidInput
-from ..policies import Duration, TaskPolicy, check_seconds
+from ..policies import Duration, TaskPolicy, check_seconds, encode_policy
 from ..runtime.code import STEP_PREFIX, OneStep
 from .session import Session
 
@@ -44,7 +44,7 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
         workflow=name,
         arguments=arguments,
         body_hash=hashlib.blake2b(arguments.encode(), digest_size=16).hexdigest(),
-        policy=msgspec.json.encode(policy).decode(),
+        policy=encode_policy(policy),
         priority=priority,
         delay=check_seconds(options.delay, "delay"),
         complete_within=policy.complete_within,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ..declare.steps import Step, StepCall
-from ..policies import StepPolicy, Supervision
+from ..policies import StepPolicy, Supervision, encode_policy
 from .supervision import POLICIES_KEPT
 
 
@@ -26,7 +26,7 @@ def resolve_call_policy(call: StepCall[object], of_workflow: Supervision) -> Ste
 def resolve_step_policy(step: Step[Any, Any], of_workflow: Supervision) -> tuple[StepPolicy, str]:
     """Return the policy of calls of a step without options, and that as JSON text: it is the same for all of them."""
     policy = resolve_call_policy(StepCall(step, ""), of_workflow)
-    return policy, msgspec.json.encode(policy).decode()
+    return policy, encode_policy(policy)
 
 
 @lru_cache(POLICIES_KEPT)

@@ -28,10 +28,18 @@ from ..model import (
     later,
     seconds_between,
 )
+from ..policies import encode_policy
 from ..traceback_frames import trace_exception
 from .call_policy import resolve_call_policy, resolve_step_policy
 from .replay import Identity, Raised, RequestedStep, Returned, identify_step
-from .supervision import decode_task_policy, on_limit_passed, on_task_failed, read_step_policy
+from .supervision import (
+    decode_step_policy,
+    decode_task_policy,
+    grow_complete_within,
+    on_limit_passed,
+    on_task_failed,
+    read_step_policy,
+)
 from .task_run import TaskRun
 from .undo import build_idempotency_key, decide_next_undo
 
@@ -183,7 +191,7 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
         policy, policy_text = resolve_step_policy(call.step, of_workflow)
     else:
         policy = resolve_call_policy(call, of_workflow)
-        policy_text = msgspec.json.encode(policy).decode()
+        policy_text = encode_policy(policy)
     undone_by = call.step.undone_by
     # A new task has no number yet: the store makes the keys.
     step_key = build_idempotency_key(store_id, task.task_no, task.incarnation, kind, name, key) if task.task_no else ""
@@ -207,7 +215,11 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
 def build_reopened_step(asked: RequestedStep, before: StepRow, task: TaskRow, store_id: str) -> NewStep:
     """Build the request for a step of a resubmitted task that was withdrawn or set back and is asked for again."""
     fire_at = before.not_before if asked.call is None else None
-    return replace(build_new_step(asked, task, store_id), reopens=before.step_no, fire_at=fire_at)
+    new = build_new_step(asked, task, store_id)
+    if asked.call is None:
+        return replace(new, reopens=before.step_no, fire_at=fire_at)
+    within = grow_complete_within(decode_step_policy(new.policy), before.attempt)
+    return replace(new, reopens=before.step_no, complete_within=within)
 
 
 # --- the end

@@ -17,6 +17,7 @@ _read_step_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_task_policy = msgspec.json.Decoder(TaskPolicy).decode
 
 
+GROWN_SECONDS_MAX = 86_400.0  # of later attempts that get more time than the first
 POLICIES_KEPT = 4_096  # as read from the text in a row: thousands of rows have the same few
 
 
@@ -35,6 +36,21 @@ def decode_step_policy(text: str) -> StepPolicy:
 def decode_task_policy(text: str) -> TaskPolicy:
     """Decode a task's policy from its text."""
     return _read_task_policy(text)
+
+
+def grow_complete_within(policy: StepPolicy, attempt: int) -> float:
+    """Return the seconds of an attempt: ``complete_within`` for the first one, more for later ones by the policy's factor.
+
+    Growth ends at a day: a longer silence than that is for a person, not for a longer wait.
+    """
+    factor = policy.supervision.complete_within_factor
+    if factor == 1.0 or attempt <= 1:
+        return policy.complete_within
+    try:
+        grown = policy.complete_within * factor ** (attempt - 1)
+    except OverflowError:
+        grown = GROWN_SECONDS_MAX
+    return max(policy.complete_within, min(grown, GROWN_SECONDS_MAX))
 
 
 def on_attempt_failed(

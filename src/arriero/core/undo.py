@@ -8,7 +8,7 @@ import msgspec
 from ..commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
 from ..model import Loaded, StepFailure, StepKind, StepRow, StepState, TaskFailure, UndoContext
 from ..policies import StepPolicy
-from .supervision import build_pivot_failure, find_pivot, may_have_happened, read_step_policy
+from .supervision import build_pivot_failure, find_pivot, grow_complete_within, may_have_happened, read_step_policy
 
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
@@ -121,10 +121,14 @@ def decide_next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | Ne
             case StepState.FAILED | StepState.WITHDRAWN:
                 return Hold(_build_undo_failure(compensation, failure))
             case StepState.PLANNED:
-                return NextUndo(compensation.step_no, False, read_step_policy(compensation).complete_within)
+                return NextUndo(compensation.step_no, False, _complete_within(compensation))
             case _:
                 return None
     return Compensate(failure)
+
+
+def _complete_within(compensation: StepRow) -> float:
+    return grow_complete_within(read_step_policy(compensation), compensation.attempt)
 
 
 def _build_undo_failure(compensation: StepRow, failure: TaskFailure) -> TaskFailure:

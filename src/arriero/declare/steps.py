@@ -13,7 +13,7 @@ import msgspec
 
 from .. import codec
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..policies import Breaker, Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from ..policies import Breaker, Duration, Retry, StepPolicy, Supervision, check_type, encode_policy, seconds
 from .attempt import Attempt, Undo
 from .calls import CallValue
 from .declared import Declared, caller_scope, choose_name
@@ -139,7 +139,7 @@ class Compensation:
     def __init__(self, function: Callable[..., Any], step: "Step[Any, Any]", policy: StepPolicy) -> None:
         self.function = function
         self.policy = policy
-        self.policy_text = msgspec.json.encode(policy).decode()
+        self.policy_text = encode_policy(policy)
         self.signature = Signature(function, f"compensation of {step.name}", given=1, scope=caller_scope())
         self.is_async = inspect.iscoroutinefunction(function)
 

@@ -4,10 +4,17 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from ..errors import DefinitionError, NotYetBuilt
-from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy, Duration, Supervision, TaskPolicy, check_type, seconds
+from ..policies import (
+    DEFAULT_CONVOY_POLICY,
+    ConvoyPolicy,
+    Duration,
+    Supervision,
+    TaskPolicy,
+    check_type,
+    encode_policy,
+    seconds,
+)
 from .calls import CallValue
 from .declared import Declared, caller_scope, choose_name
 from .signature import Signature
@@ -80,7 +87,7 @@ class Workflow(Declared, Generic[P, R]):
         self.share = share
         self.supervision = supervision or DEFAULT_SUPERVISION
         self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy or DEFAULT_CONVOY_POLICY)
-        self.policy_text = msgspec.json.encode(self.policy).decode()
+        self.policy_text = encode_policy(self.policy)
         self._show_as(function)
         self._function = function
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..codec import recordable_text
-from ..core.supervision import read_step_policy
+from ..core.supervision import grow_complete_within, read_step_policy
 from ..failure_location import find_frame_to_fix, format_frame_with_source
 from ..model import Instant, StepFailure, StepRow, later, seconds_between
 from ..traces import Trace
@@ -117,7 +117,7 @@ def find_standstill_in_the_way(step: StepRow, standstills: Iterable[Standstill])
     """
     if step.complete_by is None:
         return None
-    within = read_step_policy(step).complete_within
+    within = grow_complete_within(read_step_policy(step), step.attempt)
     meanwhile = [
         (overlap, one)
         for one in standstills
@@ -137,8 +137,9 @@ def _seconds_within(standstill: Standstill, start: Instant, end: Instant) -> flo
 def build_expiry_failure(step: StepRow, standstill: Standstill) -> StepFailure:
     """Build the failure of an attempt that gave no answer in time while its event loop stood still."""
     ran = format_code_that_ran(standstill)
+    within = grow_complete_within(read_step_policy(step), step.attempt)
     says = (
-        f"no answer within its {read_step_policy(step).complete_within:g} s; the event loop of its process stood still for"
+        f"no answer within its {within:g} s; the event loop of its process stood still for"
         f" {format_duration(standstill.seconds)} meanwhile{f', {ran}' if ran else ''}: {suggest_remedy(standstill)}"
     )
     return StepFailure("expired", recordable_text(says), "expired", trace=standstill.trace)
