@@ -40,7 +40,7 @@ class _TalksOn(attempt_run.AttemptRun):
 
     async def _run_tries(self) -> Outcome | None:
         outcome = await super()._run_tries()
-        if self._remaining_seconds() < TALKS_ON_SECONDS:  # past its time
+        if self._time.remaining_seconds() < TALKS_ON_SECONDS:  # past its time
             await asyncio.sleep(LATE_ANSWERS_WAIT_SECONDS)
         return outcome
 

@@ -28,6 +28,8 @@ KINDS = (
     "slow_answer",
     "unexpected",
     "damage",
+    "extend",
+    "checkpoint",
 )
 
 
@@ -55,6 +57,8 @@ class Faults(msgspec.Struct):
     slow_answer: float = 0.0
     unexpected: float = 0.0
     damage: float = 0.0
+    extend: float = 0.0
+    checkpoint: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
@@ -74,6 +78,12 @@ class Faults(msgspec.Struct):
         """Draw whether calls answer after all that were cancelled."""
         if random.random() < 0.6:
             self.late_answer = random.uniform(0.3, 1.0)
+
+    def add_asking(self, random: Random) -> None:
+        """Draw whether attempts ask for more time and keep checkpoints. Neither is a fault; both meet all faults."""
+        for kind, strength in (("extend", 0.4), ("checkpoint", 0.6)):
+            if random.random() < 0.6:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def add_keys(self, random: Random) -> None:
         """Draw what goes wrong in convoys, each kind left out now and then."""

@@ -25,11 +25,14 @@ LATE_SECONDS_MAX = 8.0  # that a cancelled call goes on: some are left behind be
 class Remote:
     """A remote service that deduplicates by key and bars a compensated key; it sees every effect."""
 
-    def __init__(self, random: Random, faults: Faults, late_random: Random) -> None:
+    def __init__(self, random: Random, faults: Faults, late_random: Random, asking_random: Random) -> None:
         self._random = random
         self._faults = faults
         self._late_random = late_random  # its own, so that the other faults strike as without late answers
         self.outage: str | None = None  # "refuses" or "hangs" while it is down
+        self._asking_random = asking_random  # so, too
+        self.kept: Counter[str] = Counter()  # the number of the last checkpoint that was confirmed, by key
+        self.wrong: list[str] = []  # checkpoints that were read and are not those that were kept
         self.net: Counter[str] = Counter()  # effects that stand, by forward key
         self.barred: set[str] = set()
         self.keys_of: defaultdict[str, set[str]] = defaultdict(set)
@@ -37,6 +40,7 @@ class Remote:
 
     async def do(self, attempt: Attempt, refuse: bool) -> int:
         """One effect under the attempt's key, once. A call that is cancelled may answer after all."""
+        await self._ask(attempt)
         try:
             return await self._do(attempt, refuse)
         except asyncio.CancelledError:
@@ -64,11 +68,30 @@ class Remote:
 
     async def undo(self, undo: Undo[int]) -> None:
         """Take back whatever stands under the forward key, and keep it from landing later."""
+        self._judge(undo.forward_checkpointed, undo.forward_key)
+        await self._ask(undo)
         await self._reach()
         if self.net[undo.forward_key]:
             self.came.append(undo.task_id)
         self.take_back(undo.forward_key)
         await self._answer()
+
+    async def _ask(self, attempt: Attempt) -> None:
+        """Now and then: ask for more time, keep a checkpoint. What was kept before is read in any case."""
+        key = attempt.idempotency_key
+        self._judge(attempt.checkpointed, key)
+        if self._faults.strikes("extend", self._asking_random):
+            await attempt.extend(self._asking_random.uniform(0.5, 6))
+        if self._faults.strikes("checkpoint", self._asking_random):
+            number = (attempt.checkpointed or [key, 0])[1] + 1
+            await attempt.checkpoint([key, number])
+            self.kept[key] = max(self.kept[key], number)
+
+    def _judge(self, checkpointed: Any, key: str) -> None:
+        """What an attempt reads was kept under its own key, and nothing that was confirmed is missing."""
+        found, number = checkpointed or [key, 0]
+        if found != key or number < self.kept[key]:
+            self.wrong.append(f"under key {key} checkpoint {number} of {found} was read, {self.kept[key]} was kept")
 
     def take_back(self, forward_key: str) -> None:
         """What stands under the key is gone, and nothing lands under it any more."""

@@ -5,7 +5,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from arriero.commands import Advance, Applied, Report, Reported
+from arriero.commands import (
+    Advance,
+    Applied,
+    CommandOfAttempt,
+    ExtendAttempt,
+    Report,
+    Reported,
+    SaveCheckpoint,
+)
 from arriero.errors import StoreError
 from arriero.store.memory import MemoryStore
 
@@ -61,11 +69,13 @@ class Network:
         store_random: Random,
         faults: Faults,
         later: Callable[[float, Callable[[], Any]], None],
+        asking_random: Random,
     ) -> None:
         self.store = store
         self.random = random
         self.store_random = store_random
         self.faults = faults
+        self.asking_random = asking_random  # as ``store_random``
         self._later = later
         self.counted_late: list[str] = []  # answers that changed something, and that their Agent had called late
 
@@ -82,6 +92,12 @@ class Network:
                 for item in command.delivered:
                     if isinstance(item, Reported):
                         self._repeat(command.actor, command.process_no, item)
+            elif isinstance(command, ExtendAttempt | SaveCheckpoint):
+                self._repeat_of_attempt(command)
+
+    def _repeat_of_attempt(self, command: CommandOfAttempt) -> None:
+        if self.faults.strikes("late_report", self.asking_random):
+            self._later(self.asking_random.uniform(0.5, 8), lambda: self.store.apply([command]))
 
     def judge_late(self, batch: Any, answers: Any) -> None:
         """What its Agent called late must have changed nothing."""

@@ -119,6 +119,11 @@ class SimulatedPorts:
         finally:
             on_done()
 
+    runs_inline = True
+
+    def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, Any]) -> Any:
+        raise AssertionError("the steps of the simulated shop are async")
+
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> _TaskKeeper:
         return _TaskKeeper(asyncio.get_running_loop().create_task(renewals()))
 
@@ -161,14 +166,16 @@ class World:
         if people and faults is None:
             self.faults.add_store(store_random)
         network_random = random_module.Random(self.random.getrandbits(64))
-        self.network = Network(self.store, network_random, store_random, self.faults, self._later)
+        asking_random = random_module.Random(f"asking-{seed}")
+        self.network = Network(self.store, network_random, store_random, self.faults, self._later, asking_random)
         late_random = random_module.Random(f"late-{seed}")
         if people and faults is None:
             self.faults.add_late_answers(late_random)
         self._outage_random = random_module.Random(f"outage-{seed}")
         if people and faults is None:
             self.faults.add_outages(self._outage_random)
-        self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random)
+            self.faults.add_asking(asking_random)
+        self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random, asking_random)
         self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
@@ -518,6 +525,7 @@ class World:
     def _record_violations(self, rows: list[HistoryRow]) -> list[Violation]:
         """Late answers that counted; edits and late answers of which table and history say different things."""
         found = [Violation("I13", "", text) for text in self.network.counted_late]
+        found += [Violation("I69", "", text) for text in self.remote.wrong]
         of_task: defaultdict[int, list[HistoryRow]] = defaultdict(list)
         for row in rows:
             of_task[row.task_no].append(row)

@@ -20,6 +20,7 @@ from .declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, workfl
 from .errors import (
     AppCollision,
     ArrieroError,
+    AttemptOver,
     DefinitionError,
     ForbiddenInWorkflow,
     IdempotencyKeyBarred,
@@ -80,6 +81,7 @@ __all__ = [
     "ArrieroError",
     "AsyncStep",
     "Attempt",
+    "AttemptOver",
     "Breaker",
     "CompensationDecorator",
     "Convoy",

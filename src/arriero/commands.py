@@ -285,6 +285,29 @@ class Report(Command, frozen=True, gc=False, kw_only=True):
     late: bool = False
 
 
+class ExtendAttempt(Command, frozen=True, gc=False, kw_only=True):
+    """The code of a running attempt asks for more time: it must have ended ``seconds`` from now, and by ``latest``."""
+
+    process_no: int
+    step_no: int
+    fence: int
+    seconds: float
+    latest: Instant
+
+
+class SaveCheckpoint(Command, frozen=True, gc=False, kw_only=True):
+    """The code of a running attempt keeps a value (JSON text) for the attempts after it.
+
+    ``replaces``: hash of what is kept as far as the attempt knows; a command that arrives after a later one changes nothing.
+    """
+
+    process_no: int
+    step_no: int
+    fence: int
+    value: str
+    replaces: str | None
+
+
 class Recover(Command, frozen=True, gc=False, kw_only=True):
     """The Supervisor's decision on a step that expired (running) or starved (pending past ``wait_by``)."""
 
@@ -417,7 +440,10 @@ class OperateAgent(Command, frozen=True, gc=False, kw_only=True):
     reason: str
 
 
-TaskCommand = Advance | Report | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
+CommandOfAttempt = ExtendAttempt | SaveCheckpoint
+TaskCommand = (
+    Advance | Report | CommandOfAttempt | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
+)
 AnyCommand = Claim | Take | TaskCommand | TripBreaker | OperateAgent
 
 
@@ -487,6 +513,13 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     following: Loaded | None = None
 
 
+class AttemptApplied(msgspec.Struct, frozen=True, gc=False):
+    """Written: until when the attempt must have ended, and the store's clock as that was written."""
+
+    complete_by: Instant
+    now: Instant
+
+
 class ConvoyApplied(msgspec.Struct, frozen=True, gc=False):
     """Written: the convoy as it now is."""
 
@@ -499,4 +532,4 @@ class BreakerApplied(msgspec.Struct, frozen=True, gc=False):
     breaker: BreakerRow
 
 
-Answer = Refusal | Submitted | Claimed | Taken | Applied | ConvoyApplied | BreakerApplied
+Answer = Refusal | Submitted | Claimed | Taken | Applied | AttemptApplied | ConvoyApplied | BreakerApplied

@@ -22,6 +22,7 @@ ArrieroError
 │   ├── InDoubt            it may have happened
 │   ├── Transient          surely did not happen; try again
 │   └── Permanent          surely did not happen and never will
+├── AttemptOver            raised in steps: the attempt's time is over
 ├── StepFailed             seen by workflow code; ``cause`` tells which kind
 └── IllegalTransition      our bug: the table has no such move
 """
@@ -205,6 +206,10 @@ class Permanent(StepError):
 
 class InDoubt(StepError):
     """This try may have happened: nobody can say."""
+
+
+class AttemptOver(ArrieroError):
+    """The attempt's time is over, or it is not this process's any more: nothing that it does counts. Stop its work."""
 
 
 class StepFailed(ArrieroError):

@@ -148,12 +148,13 @@ class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     trace: Trace = ()  # where in the code that was: of a failed step in the step's
 
 
-class UndoContext(msgspec.Struct, frozen=True, gc=False):
-    """The facts about a step that its compensation gets. ``result`` is JSON text, None when unknown."""
+class UndoContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The facts about a step that its compensation gets. ``result`` is JSON text, None when unknown; so is ``checkpoint``."""
 
     outcome: Literal["completed", "unknown"]
     forward_key: str
     result: str | None
+    checkpoint: str | None = None
 
 
 class TaskRow(msgspec.Struct, frozen=True, gc=False):
@@ -321,6 +322,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     target: str = ""  # the part of its Agent's service that it calls, with a breaker of its own
     canary: int | None = None  # the fence of the breaker that lets this attempt through
     charged_at: str | None = None  # when its last counted failures were, oldest first, as JSON text
+    checkpoint: str | None = None  # what an attempt kept for those after it, as JSON text
 
     @property
     def label(self) -> str:

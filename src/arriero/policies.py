@@ -198,13 +198,17 @@ class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
         _keep_seconds(self, "gap_within", "ConvoyPolicy.gap_within")
 
 
-class StepPolicy(msgspec.Struct, frozen=True):
-    """All that the Supervisor and an Agent must know of one step, as it stands in the step's row."""
+class StepPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that the Supervisor and an Agent must know of one step, as it stands in the step's row.
+
+    ``extend_max``: seconds that an attempt may take at most if its code extends it; None: the default.
+    """
 
     complete_within: float
     wait_within: float | None
     retry: Retry
     supervision: Supervision
+    extend_max: float | None = None
 
     @property
     def calls_max(self) -> int:

@@ -418,6 +418,49 @@ def an_attempt_begins_with_more_time_than_its_policy_gives(story: Story) -> None
 
 
 @violates("I19")
+def the_deadline_of_an_attempt_moves_back(story: Story) -> None:
+    dispatched = story.event("long", "step.dispatched")
+    commit, extended = story.found("long", "attempt.extended")
+    extended["complete_by"] = dispatched["complete_by"]
+    story.commit("long", "step.recorded").at = commit.at  # else its report would come too late
+    story.commit("long", "attempt.checkpoint").at = commit.at
+
+
+@violates("I68")
+def an_attempt_is_extended_further_than_its_policy_allows(story: Story) -> None:
+    story.event("long", "attempt.extended")["complete_by"] = FAR
+
+
+@violates("I68")
+def an_attempt_is_extended_after_its_deadline(story: Story) -> None:
+    dispatched = story.event("long", "step.dispatched")
+    story.commit("long", "attempt.extended").at = dispatched["complete_by"]
+    story.commit("long", "attempt.checkpoint").at = dispatched["complete_by"]
+
+
+@violates("I68")
+def an_attempt_is_extended_under_a_fence_that_is_not_its_own(story: Story) -> None:
+    story.event("long", "attempt.extended")["fence"] = 2
+
+
+@violates("I69")
+def a_checkpoint_is_kept_of_an_attempt_that_has_ended(story: Story) -> None:
+    checkpoint = story.remove("long", "attempt.checkpoint")
+    commit, terminal = story.found("long", "task.terminal")
+    story.move(checkpoint, commit, before=terminal)
+
+
+@violates("I69")
+def a_checkpoint_is_kept_after_the_deadline(story: Story) -> None:
+    extended = story.event("long", "attempt.extended")
+    later_on = [commit for commit in story.of("long") if commit.at >= story.commit("long", "attempt.checkpoint").at]
+    story.commit("long", "attempt.checkpoint").at = extended["complete_by"]
+    for commit in later_on[1:]:
+        commit.at = extended["complete_by"]
+    story.remove("long", "step.report")  # it would come too late
+
+
+@violates("I19")
 def the_limit_of_a_task_moves_back(story: Story) -> None:
     story.event("patient", "operator.action", verb="extend")["complete_by"] = NOON
 

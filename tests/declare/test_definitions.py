@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from arriero import (
     Retry,
     Supervision,
     Undo,
+    testing,
     workflow,
 )
 from arriero.declare.steps import AsyncStep, SyncStep
@@ -62,14 +64,7 @@ def test_steps_know_their_name_function_and_docstring() -> None:
 
 
 async def test_the_plain_function_is_at_hand_for_tests() -> None:
-    attempt = Attempt(
-        task_id="t",
-        step="charge",
-        number=1,
-        idempotency_key="k",
-        complete_by=arriero.model.Instant(0),
-        remaining=lambda: 1.0,
-    )
+    attempt = testing.attempt()
     assert await charge.function(attempt, 3, tip=1) == "4"
     assert reserve.function(attempt, 3) is None
     assert await arriero.workflow(_three).function() == 3
@@ -81,14 +76,8 @@ async def _three() -> int:
 
 def test_an_attempt_says_what_a_service_must_know() -> None:
     seconds = [2.5, -1.0]
-    attempt = Attempt(
-        task_id="käse-1",
-        step="charge[a]",
-        number=2,
-        idempotency_key="k",
-        complete_by=arriero.model.Instant(1_500_000),
-        remaining=lambda: seconds.pop(0),
-    )
+    time = Mock(complete_by=arriero.model.Instant(1_500_000), remaining_seconds=lambda: seconds.pop(0))
+    attempt = Attempt("käse-1", "charge[a]", 2, "k", time)
     assert (attempt.task_id, attempt.step, attempt.number, attempt.idempotency_key) == ("käse-1", "charge[a]", 2, "k")
     assert attempt.complete_by.isoformat() == "1970-01-01T00:00:01.500000+00:00"
     assert [attempt.remaining, attempt.remaining] == [2.5, 0.0]
@@ -566,3 +555,19 @@ def test_a_share_must_be_a_whole_number(share: Any) -> None:
 def test_a_workflow_has_no_share_unless_it_says_so() -> None:
     assert workflow(share=3)(fulfil.function).share == 3
     assert workflow(fulfil.function).share is None
+
+
+async def test_a_hand_made_attempt_is_extended_and_keeps_checkpoints() -> None:
+    attempt = testing.attempt(remaining=1.0, checkpointed={"page": 3})
+    assert attempt.checkpointed == {"page": 3}
+    assert (await attempt.extend(20), attempt.remaining) == (20.0, 20.0)
+    await attempt.checkpoint([1])
+    assert attempt.checkpointed == [1]
+    attempt.checkpoint_sync(2)
+    assert (attempt.checkpointed, attempt.extend_sync(timedelta(seconds=30))) == (2, 30.0)
+    assert testing.undo(None, forward_checkpointed="t-7").forward_checkpointed == "t-7"
+
+
+def test_extend_max_is_refused_where_it_is_shorter_than_the_attempts_own_time() -> None:
+    with pytest.raises(DefinitionError, match="extend_max is 5 seconds; it must lie between 10"):
+        Agent("short").step(complete_within=10, extend_max=5)

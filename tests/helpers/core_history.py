@@ -25,6 +25,7 @@ from arriero.commands import (
     Compensate,
     EndByLimit,
     Ending,
+    ExtendAttempt,
     Fired,
     FreeTask,
     GaveUp,
@@ -43,6 +44,7 @@ from arriero.commands import (
     Report,
     Reported,
     RetryAsked,
+    SaveCheckpoint,
     Submit,
     Submitted,
     Succeeded,
@@ -437,6 +439,19 @@ async def _outage(town: Town) -> None:
     await town.advance("burnt", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _extended(town: Town) -> None:
+    """Its attempt asks for more time, keeps a value, and ends after its first deadline."""
+    await town.submit("long")
+    await town.claim("long")
+    await town.advance("long", opened=(request("charge"),), ending=Keep())
+    town.wait(COMPLETE_WITHIN - 1)
+    asked: dict[str, Any] = {"actor": "p1", "process_no": 1, "step_no": town.step_no("long", 1), "fence": 1}
+    await town.apply(ExtendAttempt(**asked, seconds=3 * COMPLETE_WITHIN, latest=later(Instant(town.at), LIMIT)))
+    await town.apply(SaveCheckpoint(**asked, value='{"page":3}', replaces=None))
+    town.wait(2 * COMPLETE_WITHIN)
+    await town.advance("long", (1, Succeeded("1")), ending=Process('"ok"'))
+
+
 async def _purged(town: Town) -> None:
     """A task whose messages nobody read in time; then nothing of it is kept."""
     await town.submit("gone", reply_to="nobody")
@@ -466,6 +481,7 @@ async def _everything() -> Town:
     await _past_its_limit(town)
     await _of_an_app(town)
     await _outage(town)
+    await _extended(town)
     return town
 
 

@@ -44,3 +44,12 @@ def test_old_attempts_do_not_pile_up() -> None:
         now = instant(number * KEPT_SECONDS / SWEEP_FROM)
         registry.begin((number, 1), now, now)
     assert len(registry) <= 4 * SWEEP_FROM
+
+
+def test_an_attempt_that_may_be_extended_is_remembered_past_the_latest_deadline_that_it_may_get() -> None:
+    registry = AttemptRegistry()
+    registry.begin((1, 1), instant(30), instant(0))
+    registry.extend((1, 1), instant(5_000))
+    for number in range(2 * SWEEP_FROM):
+        registry.begin((2, number), instant(4_500), instant(4_400))
+    assert not registry.begin((1, 1), instant(5_000), instant(4_500))

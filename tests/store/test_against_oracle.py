@@ -40,6 +40,7 @@ from arriero.commands import (
     Compensate,
     EndByLimit,
     Ending,
+    ExtendAttempt,
     Fired,
     Hold,
     Keep,
@@ -56,6 +57,7 @@ from arriero.commands import (
     Report,
     Reported,
     RetryAsked,
+    SaveCheckpoint,
     Succeeded,
     Take,
     Taken,
@@ -68,6 +70,7 @@ from arriero.core.undo import decide_next_undo, plan_undo
 from arriero.core.verb_preview import find_verb_refusal
 from arriero.core.verbs import list_steps_to_redo
 from arriero.errors import ArrieroError
+from arriero.history_chain import payload_hash
 from arriero.model import (
     AlertRow,
     ConvoyOverrides,
@@ -132,6 +135,7 @@ class SqliteAgainstMemory:
 
     def __init__(self, seed: int, path: Path) -> None:
         self.random = random.Random(seed)
+        self.asking_random = random.Random(f"asking-{seed}")  # its own, so that the rest is drawn as without it
         self.clock = TestClock()
         self.memory = MemoryStore(self.clock)
         self.sqlite = SqliteStore(str(path), clock=self.clock)
@@ -340,10 +344,31 @@ class SqliteAgainstMemory:
         return [Report(actor="agent", process_no=of.locked_by or 1, report=report)]
 
     async def report(self) -> None:
-        await self.apply(*self._report())
+        await self.apply(*self._ask_of_attempt(), *self._report())
+
+    def _ask_of_attempt(self) -> list[ExtendAttempt | SaveCheckpoint]:
+        """What the code of a running attempt asks, mostly in time and under its own fence."""
+        chance = self.asking_random
+        steps = [one for of_task in self.memory.steps.values() for one in of_task.values()]
+        running = [one for one in steps if one.state is StepState.RUNNING] or self.seen_steps
+        if not running or chance.random() < 0.7:
+            return []
+        of = chance.choice(running)
+        asked: dict[str, Any] = {
+            "actor": "agent",
+            "process_no": of.locked_by or 1,
+            "step_no": of.step_no,
+            "fence": of.fence - (chance.random() < 0.05),
+        }
+        if chance.random() < 0.5:
+            latest = later(self.clock(), chance.choice(JUMPS))
+            return [ExtendAttempt(**asked, seconds=chance.choice(JUMPS), latest=latest)]
+        replaces = None if chance.random() < 0.3 else payload_hash(of.checkpoint)
+        return [SaveCheckpoint(**asked, value=str(chance.randrange(1000)), replaces=replaces)]
 
     async def a_mixed_batch(self) -> None:
-        await self.apply(*self._report(), *self._advance(), self._claim(), *self._report(), *self._advance())
+        asked = self._ask_of_attempt()
+        await self.apply(*self._report(), *asked, *self._advance(), self._claim(), *self._report(), *self._advance())
 
     async def send_again(self) -> None:
         if self.sent:
@@ -634,7 +659,18 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
         await run.run()
         answers += run.answers
         events.update(event["type"] for row in run.memory.log for event in msgspec.json.decode(row.events))
-    expected = {"Applied", "Claimed", "Taken", "stale", "duplicate", "late", "moved_on", "old_term", "unknown"}
+    expected = {
+        "Applied",
+        "AttemptApplied",
+        "Claimed",
+        "Taken",
+        "stale",
+        "duplicate",
+        "late",
+        "moved_on",
+        "old_term",
+        "unknown",
+    }
     expected |= {"not_allowed", "came_first", "purged", "dropped", "processed", "compensated", "error"}
     expected |= {f"{verb} of {state}" for verb, state in VERB_RULES}
     expected |= {
@@ -661,6 +697,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     }
     wanted |= {"timer.fired", "undo.begun", "undo.planned", "compensation.dispatched", "compensation.recorded"}
     wanted |= {"task.expired", "lease.lost", "step.parked", "step.set_back", "step.edited", "step.answered"}
+    wanted |= {"attempt.extended", "attempt.checkpoint"}
     wanted |= {"convoy.action", "convoy.opened", "convoy.closed", "convoy.moved", "convoy.skipped"}
     wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "convoys.purged", "statuses.dropped"}
     assert wanted <= set(events), wanted - set(events)

@@ -302,3 +302,37 @@ async def test_a_resource_can_be_given_to_a_plain_function_in_a_test() -> None:
         ask.function(testing.attempt())
     with testing.resource(client, "fake"):
         assert ask.function(testing.attempt()) == "fake"
+
+
+# --- time that an attempt asks for, and what it keeps
+long = Agent("long")
+
+
+@long.step(complete_within=10, retry=Retry(tries=1))
+async def export(attempt: Attempt) -> list[int]:
+    done = attempt.checkpointed or []
+    for page in range(len(done), 4):
+        await asyncio.Event().wait() if page == 2 and attempt.number == 1 else None
+        await attempt.extend(15)
+        await attempt.checkpoint([*done, page])
+        done = attempt.checkpointed
+    return [attempt.number, *done]
+
+
+@long.step(complete_within=10)
+def count(attempt: Attempt) -> int:
+    attempt.checkpoint_sync(1)
+    return round(attempt.extend_sync(60)) + attempt.checkpointed
+
+
+@workflow
+async def export_all() -> tuple[list[int], int]:
+    return await export(), await count()
+
+
+async def test_attempts_extend_their_time_and_go_on_from_what_was_kept_also_in_a_world() -> None:
+    async with testing.running(App("long", agents=[long], workflows=[export_all])) as world:
+        before = world.clock.now()
+        task = await world.app.submit(export_all())
+        assert await task.result() == ([2, 0, 1, 2, 3], 61)
+        assert 15 <= (world.clock.now() - before).total_seconds() < 25

@@ -37,7 +37,7 @@ from ..events.store import (
     TasksPurged,
 )
 from ..events.task import TaskExpired, TaskSubmitted
-from ..history_chain import START, fits_link
+from ..history_chain import START, fits_link, payload_hash
 from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
 from . import fold_people
 from .erasures import Erasures
@@ -110,6 +110,8 @@ CHECKED: dict[str, str] = {
     "I63": "canaries go one wave after the other, never more than a wave has, and none while the breaker is closed or paused",
     "I64": "failures that an outage burnt are given back once, and never more than were counted",
     "I67": "an attempt begins with no more time than its policy gives it",
+    "I68": "only an attempt under way and in time is extended, and no further than its policy allows",
+    "I69": "only an attempt under way and in time keeps a checkpoint; the step's row has the last one, none after an edit",
     "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
 }
 
@@ -341,6 +343,10 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
         found += _list_differing_fields(
             f"task {task.task_id} step {step.ordinal}", fold.steps[step.ordinal], step, fields
         )
+        if payload_hash(step.checkpoint) != fold.steps[step.ordinal].checkpoint:
+            found.append(
+                f"task {task.task_id} step {step.ordinal}: its checkpoint is another than its history says (I69)"
+            )
     return found
 
 

@@ -45,6 +45,8 @@ class StepFold:
         self.lost_count = 0
         self.in_doubt = False
         self.complete_by: int | None = None
+        self.latest: int | None = None  # to which its attempt may be extended
+        self.checkpoint: str | None = None  # hash of what its attempts kept
         self.dispatched: set[int] = set()
         self.applied: set[int] = set()
         self.recovered: set[int] = set()

@@ -109,6 +109,7 @@ def edit(task: TaskFold, event: StepEdited) -> None:
     if event.replaces is not UNSET and event.replaces != step.arguments:
         task.convict("I59", f"the edit of step {step.ordinal} names other arguments as replaced than it was sent")
     step.idempotency_key = key
+    step.checkpoint = None
     if event.arguments is not UNSET:
         step.arguments = event.arguments
 

@@ -5,6 +5,8 @@ from typing import assert_never
 import msgspec
 
 from ..events.step import (
+    AttemptCheckpoint,
+    AttemptExtended,
     CompensationDispatched,
     CompensationFailedEvent,
     CompensationReached,
@@ -30,7 +32,7 @@ from ..events.step import (
 from ..model import StepState, TaskState, Turn
 from . import fold_people
 from .fold import StepFold, TaskFold
-from .fold_attempts import judge_time
+from .fold_attempts import extend, judge_time, keep_checkpoint
 
 
 class _Failure(msgspec.Struct):
@@ -50,6 +52,10 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
             _open(task, event)
         case StepDispatched() | CompensationDispatched():
             _dispatch(task, event)
+        case AttemptExtended():
+            extend(task, event)
+        case AttemptCheckpoint():
+            keep_checkpoint(task, event)
         case StepReport():
             _report(task, event)
         case StepRecorded() | CompensationRecorded():

@@ -92,8 +92,8 @@ class ShownStep(msgspec.Struct, frozen=True):
     """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
 
     ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where a person
-    had other ``arguments`` sent. ``started_at``: when its last attempt began. ``took_seconds``: without
-    ``waited_seconds``, in which the task waited for a person.
+    had other ``arguments`` sent. ``checkpoint``: what its attempts kept last. ``started_at``: when its last attempt
+    began. ``took_seconds``: without ``waited_seconds``, in which the task waited for a person.
     """
 
     ordinal: int
@@ -117,6 +117,7 @@ class ShownStep(msgspec.Struct, frozen=True):
     arguments: msgspec.Raw | None
     asked: msgspec.Raw | None
     result: msgspec.Raw | None
+    checkpoint: msgspec.Raw | None
     opened_at: datetime
     not_before: datetime | None
     complete_by: datetime | None

@@ -122,6 +122,13 @@ def _print_steps(steps: Sequence[ShownStep]) -> None:
     ]:
         click.echo()
         print_table(("", "step", "result"), results)
+    if kept := [
+        (str(step.ordinal), _format_step_name(step), truncate(_decode_payload(step.checkpoint)))
+        for step in steps
+        if step.checkpoint is not None
+    ]:
+        click.echo()
+        print_table(("", "step", "checkpoint"), kept)
     if keys := [
         (str(step.ordinal), _format_step_name(step), step.idempotency_key) for step in steps if _may_be_asked_for(step)
     ]:

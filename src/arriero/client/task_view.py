@@ -104,6 +104,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
         waited_seconds: so long the task waited for a person meanwhile.
         result: as the type that the step declares, if this App has its code, else as plain JSON values; None: it has
             none, or declares none (``state`` tells).
+        checkpoint: what its attempts kept last by ``attempt.checkpoint``, as plain JSON values; None: nothing.
         failure: why its last attempt has no result; None: nothing failed.
     """
 
@@ -134,6 +135,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     waited_seconds: float
     result: Any
     failure: FailureView | None
+    checkpoint: Any = None
 
 
 class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
@@ -381,6 +383,7 @@ class _TaskViewBuilder:
             waited_seconds=elapsed.waited,
             result=self._result(step),
             failure=None if step.failure is None else _view_step_failure(step),
+            checkpoint=None if step.checkpoint is None else self._decode(step.checkpoint, _any_json, "a checkpoint"),
         )
 
     def _find_holder(self, process_no: int | None) -> str | None:

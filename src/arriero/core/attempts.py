@@ -1,267 +1,70 @@
-"""How an attempt begins and ends, as far as the circuit breaker of its Agent has a say in it.
+"""What the code of a running attempt may ask of the store: more time, and a value for the attempts after it."""
 
-A request is taken only if the breaker lets it through. While the breaker is not closed, every attempt that begins is a
-canary: its row carries the breaker's fence, and its end is told to the breaker in the commit that records it. An attempt
-that fails in an outage is not charged, unless the policy of its step wants that.
-"""
-
-from collections.abc import Iterable, Sequence
-
-import msgspec
 from msgspec.structs import replace
 
-from ..breakers import BreakerRow, BreakerState
-from ..commands import GaveUp, Outcome, RetryAsked, Succeeded
-from ..events import Event
-from ..events.breaker import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
-from ..events.step import StepAttemptsReturned
-from ..model import Instant, StepRow, later
-from .breaker import (
-    close_after_ramp,
-    compute_retry_at,
-    count_burnt,
-    end_canary,
-    grant_canary,
-    is_barred,
-    may_let_through,
-)
-from .changes import BreakerChange, BreakerRows
-from .states import StepEvent, advance_step
-from .supervision import read_step_policy
+from ..commands import CommandOfAttempt, ExtendAttempt, Refusal, SaveCheckpoint
+from ..events.step import AttemptCheckpoint, AttemptExtended
+from ..history_chain import payload_hash
+from ..model import Instant, StepRow, StepState, later
+from ..policies import SECONDS_MAX
+from .changes import Change, Refused, Rows
+from .supervision import grow_complete_within, read_step_policy
 
-CHARGED_KEPT = 16  # instants of charged failures in a step's row: more than a round has attempts, by default
-
-BreakerKey = tuple[str, str, str]  # App, Agent, target
-
-_read_instants = msgspec.json.Decoder(tuple[Instant, ...]).decode
+EXTEND_MAX_FACTOR = 10.0  # times complete_within, where the step does not say how long an attempt may become
 
 
-class AdmittedAttempt(msgspec.Struct, frozen=True):
-    """An attempt that may begin: the step's row, and what else is told. ``returned``: failures that no longer count."""
-
-    step: StepRow
-    events: tuple[Event, ...] = ()
-    returned: int = 0
-
-
-class BreakerBook:
-    """Breakers as one command finds and changes them.
-
-    Args:
-        may_probe: False where no breaker can be changed: then nothing begins while a breaker is not closed.
-    """
-
-    def __init__(self, rows: BreakerRows, now: Instant, *, may_probe: bool = True) -> None:
-        self._rows = rows
-        self._now = now
-        self._may_probe = may_probe
-        self.changes: dict[BreakerKey, BreakerChange] = {}
-
-    def find(self, step: StepRow) -> BreakerRow | None:
-        """Find the breaker of a step's target. None: it is closed, and has been for long."""
-        changed = self.changes.get((step.app, step.agent, step.target))
-        return changed.row if changed is not None else find_breaker(self._rows.breakers(step.agent), step)
-
-    # --- the begin
-    def admit(self, step: StepRow) -> AdmittedAttempt | None:
-        """Decide if an attempt of a due request may begin now.
-
-        Returns: the step with what the breaker says of it; None: the request waits, and nothing of it is spent.
-        """
-        rows = self._rows.breakers(step.agent)
-        if not rows and not self.changes:
-            return AdmittedAttempt(step)  # nearly always
-        if is_agent_paused(rows, step):
-            return None
-        breaker = self.find(step)
-        if breaker is None:
-            return AdmittedAttempt(step)
-        if is_barred(breaker, self._now):
-            return None
-        if breaker.state is BreakerState.CLOSED:
-            return _return_attempts(step, breaker)
-        if not self._may_probe:
-            return None
-        return self._admit_canary(step)
-
-    def _admit_canary(self, step: StepRow) -> AdmittedAttempt | None:
-        breaker = self._lock(step)
-        if breaker is None or is_barred(breaker, self._now):
-            return None
-        after = close_after_ramp(breaker, self._now)
-        if after is not breaker:
-            self._keep(after, BreakerClosed(*name_breaker(after)))
-        if after.state is BreakerState.CLOSED:
-            return _return_attempts(step, after)
-        granted = grant_canary(after, self._now)
-        if granted is None:
-            return None
-        self._keep(
-            granted,
-            BreakerProbed(
-                *name_breaker(granted),
-                task=step.task_no,
-                step=step.ordinal,
-                step_fence=step.fence + 1,
-                wave=granted.wave,
-                number=granted.granted,
-            ),
-        )
-        begun = _return_attempts(step, granted)
-        return replace(begun, step=replace(begun.step, canary=granted.fence))
-
-    # --- the end
-    def end(self, step: StepRow, outcome: Outcome | None) -> StepRow:
-        """Tell the breaker how a canary ended. ``outcome`` None: nobody knows, its process was lost or a person stepped in."""
-        assert step.canary is not None
-        ended = replace(step, canary=None)
-        breaker = self._lock(step)
-        if breaker is None:
-            return ended
-        has_answered = None if outcome is None else not counts_as_failure(outcome)
-        not_before = outcome.not_before if isinstance(outcome, RetryAsked) else None
-        after = end_canary(breaker, step.canary, self._now, has_answered=has_answered, not_before=not_before)
-        if after is breaker:
-            return ended
-        told = "lost" if has_answered is None else "answered" if has_answered else "failed"
-        events: list[Event] = [
-            BreakerAnswered(
-                *name_breaker(breaker), task=step.task_no, step=step.ordinal, step_fence=step.fence, outcome=told
-            )
-        ]
-        if after.state is BreakerState.OPEN:
-            reason = f"a canary failed: {_message_of(outcome)}"
-            events.append(BreakerOpened(*name_breaker(after), reason=reason, probe_at=after.probe_at))
-        elif after.state is BreakerState.CLOSED:
-            events.append(BreakerClosed(*name_breaker(after)))
-        self._keep(after, *events)
-        return ended
-
-    def spare(self, step: StepRow, outcome: RetryAsked | GaveUp) -> RetryAsked | GaveUp:
-        """Return the outcome of an attempt as it counts: one that failed in an outage is tried again and not charged."""
-        if not counts_as_failure(outcome):
-            return outcome
-        breaker = self.find(step)
-        if breaker is None or not breaker.is_outage or read_step_policy(step).supervision.charge_outages:
-            return outcome
-        at = compute_retry_at(self._now)
-        if isinstance(outcome, RetryAsked) and not outcome.cool_off:
-            at = max(at, outcome.not_before)
-        return RetryAsked(outcome.failure, outcome.in_doubt, at, is_charged=False)
-
-    # --- rows
-    def _lock(self, step: StepRow) -> BreakerRow | None:
-        changed = self.changes.get((step.app, step.agent, step.target))
-        return changed.row if changed is not None else self._rows.lock_breaker(step.app, step.agent, step.target)
-
-    def _keep(self, row: BreakerRow, *events: Event) -> None:
-        key = (row.app, row.agent, row.target)
-        before = self.changes.get(key)
-        self.changes[key] = BreakerChange(row, [*([] if before is None else before.events), *events])
+def find_latest_complete_by(step: StepRow) -> Instant:
+    """Return the instant to which an attempt can be extended at most. ``step``: as it was dispatched."""
+    assert step.complete_by is not None
+    policy = read_step_policy(step)
+    within = grow_complete_within(policy, step.attempt)
+    most = within * EXTEND_MAX_FACTOR if policy.extend_max is None else policy.extend_max
+    return later(step.complete_by, max(min(most, SECONDS_MAX) - within, 0.0))
 
 
-class Barred(msgspec.Struct, frozen=True):
-    """Requests of an Agent that its breakers do not let through just now.
-
-    Attributes:
-        apps: Apps for which a person has paused the whole Agent.
-        targets: (App, target) of breakers that let nothing through.
-    """
-
-    apps: frozenset[str] = frozenset()
-    targets: frozenset[tuple[str, str]] = frozenset()
-
-    def holds(self, step: StepRow) -> bool:
-        """Returns True if it holds the request."""
-        return step.app in self.apps or (step.app, step.target) in self.targets
-
-    def list_targets(self) -> list[str]:
-        """The targets as texts: App, unit separator, target."""
-        return sorted(f"{app}\x1f{target}" for app, target in self.targets)
-
-    def with_request(self, step: StepRow) -> "Barred":
-        """The same, and the target of this request."""
-        return replace(self, targets=self.targets | {(step.app, step.target)})
-
-    def joined_with(self, other: "Barred") -> "Barred":
-        """What either of them holds."""
-        return Barred(self.apps | other.apps, self.targets | other.targets)
+def extend_attempt(command: ExtendAttempt, rows: Rows, now: Instant) -> Change | Refused:
+    """Move the deadline of a running attempt, never back. The change is empty if it lies that late already."""
+    step = _find_running(command, rows, now)
+    if isinstance(step, Refused):
+        return step
+    assert step.complete_by is not None
+    moved = max(step.complete_by, min(later(now, command.seconds), command.latest))
+    extended = replace(step, complete_by=moved)
+    return _change(extended, rows, AttemptExtended(step.ordinal, command.fence, moved) if extended != step else None)
 
 
-NOTHING_BARRED = Barred()
+def save_checkpoint(command: SaveCheckpoint, rows: Rows, now: Instant) -> Change | Refused:
+    """Keep a value of a running attempt. The change is empty if it is kept already: the answer of a commit was lost."""
+    step = _find_running(command, rows, now)
+    if isinstance(step, Refused):
+        return step
+    if step.checkpoint != command.value and payload_hash(step.checkpoint) != command.replaces:
+        return _refuse("moved_on", command)
+    kept = replace(step, checkpoint=command.value)
+    event = AttemptCheckpoint(step.ordinal, command.fence, payload_hash(command.value))
+    return _change(kept, rows, event if kept != step else None)
 
 
-def list_barred(breakers: Sequence[BreakerRow], now: Instant) -> Barred:
-    """List what the breakers of one Agent do not let through."""
-    if not breakers:
-        return NOTHING_BARRED
-    return Barred(
-        frozenset(row.app for row in breakers if row.paused_at is not None and not row.target),
-        frozenset((row.app, row.target) for row in breakers if not may_let_through(row, now)),
-    )
+def _find_running(command: CommandOfAttempt, rows: Rows, now: Instant) -> StepRow | Refused:
+    """Return the step's row, guarded by its fence, state and holder, and by its time."""
+    step = rows.step(command.step_no)
+    if step is None:
+        return _refuse("unknown", command)
+    if step.fence != command.fence:
+        return _refuse("stale", command)
+    if step.state is not StepState.RUNNING or step.locked_by != command.process_no:
+        return _refuse("moved_on", command)
+    if step.complete_by is None or now >= step.complete_by:
+        return _refuse("late", command)
+    return step
 
 
-def find_breaker(rows: Iterable[BreakerRow], step: StepRow) -> BreakerRow | None:
-    """Find a step's own breaker among those of its Agent."""
-    for row in rows:
-        if row.target == step.target and row.app == step.app:
-            return row
-    return None
+def _refuse(verdict: str, command: CommandOfAttempt) -> Refused:
+    return Refused(Refusal(verdict, f"step {command.step_no} under fence {command.fence}"))
 
 
-def is_agent_paused(rows: Iterable[BreakerRow], step: StepRow) -> bool:
-    """Returns True if a person has paused the whole Agent."""
-    return any(row.paused_at is not None and not row.target and row.app == step.app for row in rows)
-
-
-def counts_as_failure(outcome: Outcome) -> bool:
-    """Returns True if an attempt's end speaks against the service: no answer, or one that it is not well."""
-    if isinstance(outcome, Succeeded):
-        return False
-    failure = outcome.failure
-    return failure.cause != "permanent" and failure.code not in ("unrecordable_result", "not_taken")
-
-
-def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within: float) -> StepRow:
-    """Return the row of a request that a process has taken: its fence grows, its time begins."""
-    return replace(
-        step,
-        state=advance_step(step.state, StepEvent.TAKEN),
-        fence=step.fence + 1,
-        locked_by=process_no,
-        complete_by=later(now, complete_within),
-        wait_by=None,  # it bounds the wait for the first attempt only
-        taken=True,
-    )
-
-
-def note_charged(step: StepRow, now: Instant) -> str:
-    """Return when the last failures of a step were charged, with one more now; as JSON text."""
-    return msgspec.json.encode((*_charged(step), now)[-CHARGED_KEPT:]).decode()
-
-
-def _charged(step: StepRow) -> tuple[Instant, ...]:
-    return () if step.charged_at is None else _read_instants(step.charged_at)
-
-
-def _return_attempts(step: StepRow, breaker: BreakerRow) -> AdmittedAttempt:
-    """Give back the failures of a step that an outage has burnt, before its next attempt."""
-    if step.charged_at is None or read_step_policy(step).supervision.charge_outages:
-        return AdmittedAttempt(step)
-    charged = _charged(step)
-    burnt = min(count_burnt(breaker, charged), step.failure_count)
-    if not burnt:
-        return AdmittedAttempt(step)
-    left = charged[: len(charged) - burnt]
-    kept = msgspec.json.encode(left).decode() if left else None
-    returned = replace(step, failure_count=step.failure_count - burnt, charged_at=kept)
-    return AdmittedAttempt(returned, (StepAttemptsReturned(step.ordinal, burnt, returned.failure_count),), burnt)
-
-
-def name_breaker(row: BreakerRow) -> tuple[str, int, str, str]:
-    """Return the first fields of an event about a breaker."""
-    return row.agent, row.fence, row.app, row.target
-
-
-def _message_of(outcome: Outcome | None) -> str:
-    return outcome.failure.message if isinstance(outcome, RetryAsked | GaveUp) else ""
+def _change(step: StepRow, rows: Rows, event: AttemptExtended | AttemptCheckpoint | None) -> Change:
+    """The revision stays: the holder of the task decides the same, whether an attempt has more time or not."""
+    task = rows.task(step.task_no)
+    assert task is not None
+    return Change(task, [step], [], [] if event is None else [event], [])

@@ -8,8 +8,8 @@ from ..events import Event
 from ..events.breaker import AgentPaused, AgentResumed, BreakerClosed, BreakerOpened
 from ..model import Instant
 from .alert_rows import build_breaker_alert
-from .attempts import name_breaker
 from .breaker import close_by_hand, decode_breaker_policy, open_by_hand, trip
+from .breaker_book import name_breaker
 from .changes import BreakerChange
 
 

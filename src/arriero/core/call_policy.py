@@ -19,6 +19,7 @@ def resolve_call_policy(call: StepCall[object], of_workflow: Supervision) -> Ste
         changed.wait_within or step.policy.wait_within,
         changed.retry or step.policy.retry,
         supervision,
+        step.policy.extend_max,
     )
 
 

@@ -43,7 +43,7 @@ from ..model import (
     TaskState,
     later,
 )
-from .attempts import BreakerBook, begin_attempt
+from .breaker_book import BreakerBook, begin_attempt
 from .changes import BreakerRows, Change, ConvoyChange, Refused, Rows
 from .convoys import settle_convoy
 from .late_answers import build_late_answer, build_refused_report_event, build_report_event

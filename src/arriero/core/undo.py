@@ -75,7 +75,10 @@ def _build_compensation(step: StepRow, loaded: Loaded, store_id: str) -> NewStep
     completed = step.state is StepState.COMPLETED
     assert step.compensation is not None
     context = UndoContext(
-        "completed" if completed else "unknown", step.idempotency_key, step.result if completed else None
+        "completed" if completed else "unknown",
+        step.idempotency_key,
+        step.result if completed else None,
+        step.checkpoint,
     )
     task = loaded.task
     return NewStep(

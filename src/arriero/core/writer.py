@@ -58,7 +58,7 @@ from ..model import (
     step_number,
 )
 from .alert_rows import build_task_alert
-from .attempts import BreakerBook, begin_attempt, note_charged
+from .breaker_book import BreakerBook, begin_attempt, note_charged
 from .changes import Change, ConvoyChange, Rows
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .statuses import STATUS_OF_END, publish_status

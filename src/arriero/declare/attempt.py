@@ -1,12 +1,16 @@
 """The first argument of a step, its attempt, and of a compensation, its undo."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import msgspec
+
+from .. import codec
 from ..model import Instant
+from ..policies import Duration, check_seconds
 
 R_co = TypeVar("R_co", covariant=True)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,26 +26,43 @@ def as_instant(when: datetime) -> Instant:
     return Instant((when - EPOCH) // timedelta(microseconds=1))
 
 
+class AttemptHandle(Protocol):
+    """What an Attempt knows of its run, and asks of it."""
+
+    @property
+    def complete_by(self) -> Instant:
+        """The deadline by the store's clock."""
+        ...
+
+    @property
+    def checkpoint(self) -> str | None:
+        """What this attempt, or one before it, kept last, as JSON text."""
+        ...
+
+    def remaining_seconds(self) -> float:
+        """Seconds until the deadline by this process's clock; below 0 once it has passed."""
+        ...
+
+    async def extend(self, seconds: float) -> None: ...
+
+    async def save_checkpoint(self, text: str) -> None: ...
+
+    def wait_in_thread(self, asked: Coroutine[Any, Any, None], instead: str) -> None:
+        """Wait for one of the coroutines above in the thread of a plain function. ``instead``: what async code calls."""
+        ...
+
+
 class Attempt:
     """One attempt of a step: who asks, under which key, and until when an answer counts."""
 
-    __slots__ = ("_complete_by", "_idempotency_key", "_number", "_remaining", "_step", "_task_id")
+    __slots__ = ("_handle", "_idempotency_key", "_number", "_step", "_task_id")
 
-    def __init__(
-        self,
-        task_id: str,
-        step: str,
-        number: int,
-        idempotency_key: str,
-        complete_by: Instant,
-        remaining: Callable[[], float],
-    ) -> None:
+    def __init__(self, task_id: str, step: str, number: int, idempotency_key: str, handle: AttemptHandle) -> None:
         self._task_id = task_id
         self._step = step
         self._number = number
         self._idempotency_key = idempotency_key
-        self._complete_by = complete_by
-        self._remaining = remaining
+        self._handle = handle
 
     @property
     def task_id(self) -> str:
@@ -65,13 +86,51 @@ class Attempt:
 
     @property
     def complete_by(self) -> datetime:
-        """Deadline of the attempt, by the store's clock."""
-        return as_datetime(self._complete_by)
+        """Deadline of the attempt, by the store's clock; ``extend`` moves it."""
+        return as_datetime(self._handle.complete_by)
 
     @property
     def remaining(self) -> float:
         """Seconds left until then; 0 when it has passed. Give it to your client as its timeout."""
-        return max(0.0, self._remaining())
+        return max(0.0, self._handle.remaining_seconds())
+
+    async def extend(self, within: Duration) -> float:
+        """Ask for more time: the attempt must have ended ``within`` seconds (or a timedelta) from now. Says that it goes on.
+
+        It never shortens the time, and never goes past the step's ``extend_max``. Each call is a commit: call it when a third
+        of the time is left, not in a tight loop.
+
+        Returns: the seconds that remain; fewer than asked for at ``extend_max``.
+        Raises: AttemptOver - the time had passed, or the attempt is not this process's any more: nothing that it does counts;
+            InvalidInput - no duration.
+        """
+        await self._handle.extend(check_seconds(within, "extend", at_least=0.001))
+        return self.remaining
+
+    def extend_sync(self, within: Duration) -> float:
+        """``extend`` for plain functions."""
+        seconds = check_seconds(within, "extend", at_least=0.001)
+        self._handle.wait_in_thread(self._handle.extend(seconds), "await attempt.extend(...)")
+        return self.remaining
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep a value for the attempts after this one, which read it as ``checkpointed``. It is durable when this returns.
+
+        Each call replaces the last value. It is no result, and is dropped when a person edits the step's arguments.
+
+        Raises: InvalidInput - no JSON form, or over the limits of payloads; AttemptOver - as ``extend``.
+        """
+        await self._handle.save_checkpoint(codec.encode(value, f"checkpoint of {self._step}"))
+
+    def checkpoint_sync(self, value: Any) -> None:
+        """``checkpoint`` for plain functions."""
+        text = codec.encode(value, f"checkpoint of {self._step}")
+        self._handle.wait_in_thread(self._handle.save_checkpoint(text), "await attempt.checkpoint(...)")
+
+    @property
+    def checkpointed(self) -> Any:
+        """What this attempt or one before it kept last by ``checkpoint``, as plain JSON values; None: nothing."""
+        return decode_checkpoint(self._handle.checkpoint)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -84,10 +143,15 @@ class Attempt:
         )
 
 
+def decode_checkpoint(text: str | None) -> Any:
+    """What was kept, as plain JSON values; None for nothing."""
+    return None if text is None else msgspec.json.decode(text)
+
+
 class Undo(Attempt, Generic[R_co]):
     """One attempt of a compensation."""
 
-    __slots__ = ("_forward_key", "_outcome", "_result")
+    __slots__ = ("_forward_checkpoint", "_forward_key", "_outcome", "_result")
 
     def __init__(
         self,
@@ -95,14 +159,15 @@ class Undo(Attempt, Generic[R_co]):
         step: str,
         number: int,
         idempotency_key: str,
-        complete_by: Instant,
-        remaining: Callable[[], float],
+        handle: AttemptHandle,
         *,
         outcome: Literal["completed", "unknown"],
         forward_key: str,
         result: R_co | None,
+        forward_checkpoint: str | None = None,
     ) -> None:
-        super().__init__(task_id, step, number, idempotency_key, complete_by, remaining)
+        super().__init__(task_id, step, number, idempotency_key, handle)
+        self._forward_checkpoint = forward_checkpoint
         self._outcome: Literal["completed", "unknown"] = outcome
         self._forward_key = forward_key
         self._result = result
@@ -121,6 +186,11 @@ class Undo(Attempt, Generic[R_co]):
     def result(self) -> R_co | None:
         """The step's result; None when the outcome is unknown."""
         return self._result
+
+    @property
+    def forward_checkpointed(self) -> Any:
+        """What the step's own attempts kept last by ``checkpoint``, also if it is in doubt; None: nothing."""
+        return decode_checkpoint(self._forward_checkpoint)
 
 
 class StepTry:

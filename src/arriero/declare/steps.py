@@ -133,6 +133,15 @@ class StepCall(CallValue[R_co]):
         return f"<call of step {self.step.name}>"
 
 
+def _check_extend_max(extend_max: Duration | None, complete_within: Duration) -> float | None:
+    """Seconds of ``extend_max``. Raises DefinitionError: it is shorter than the attempt's time without it."""
+    return (
+        None
+        if extend_max is None
+        else seconds(extend_max, "extend_max", at_least=seconds(complete_within, "complete_within", at_least=0.001))
+    )
+
+
 class Compensation:
     """The compensation of a step."""
 
@@ -192,7 +201,13 @@ class Step(Declared, Generic[P, R]):
     ) -> Callable[Concatenate[Undo[R], P], None]: ...
     @overload
     def compensation(
-        self, /, *, complete_within: Duration = ..., retry: Retry = ..., supervision: Supervision = ...
+        self,
+        /,
+        *,
+        complete_within: Duration = ...,
+        extend_max: Duration | None = ...,
+        retry: Retry = ...,
+        supervision: Supervision = ...,
     ) -> "CompensationDecorator[P, R]": ...
     def compensation(
         self,
@@ -200,6 +215,7 @@ class Step(Declared, Generic[P, R]):
         /,
         *,
         complete_within: Duration = COMPLETE_WITHIN,
+        extend_max: Duration | None = None,
         retry: Retry = DEFAULT_RETRY,
         supervision: Supervision = DEFAULT_SUPERVISION,
     ) -> Any:
@@ -210,6 +226,8 @@ class Step(Declared, Generic[P, R]):
         Args:
             fn: the function, async or plain.
             complete_within: seconds or timedelta that one attempt of it may take, 30 by default.
+            extend_max: seconds or timedelta that one attempt may take at most if it asks for more time by ``undo.extend``;
+                None: ten times its time.
             retry: tries inside one attempt, and the delays between them.
             supervision: attempts and rounds; when they are spent, the task is held.
         Returns: the function itself.
@@ -224,6 +242,7 @@ class Step(Declared, Generic[P, R]):
             None,
             check_type(retry, Retry, "retry"),
             supervision,
+            _check_extend_max(extend_max, complete_within),
         )
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -368,6 +387,7 @@ class Agent:
         *,
         name: str = ...,
         complete_within: Duration = COMPLETE_WITHIN,
+        extend_max: Duration | None = None,
         wait_within: Duration | None = None,
         retry: Retry = ...,
         supervision: Supervision = ...,
@@ -381,6 +401,7 @@ class Agent:
         *,
         name: str | None = None,
         complete_within: Duration = COMPLETE_WITHIN,
+        extend_max: Duration | None = None,
         wait_within: Duration | None = None,
         retry: Retry = DEFAULT_RETRY,
         supervision: Supervision | None = None,
@@ -395,6 +416,8 @@ class Agent:
             fn: the function. A plain one runs in a thread.
             name: kept in the store, 1 to 255 characters; give it when you rename the function. The function's by default.
             complete_within: seconds or timedelta that one attempt may take, 30 by default; a later answer never counts.
+            extend_max: seconds or timedelta that one attempt may take at most if it asks for more time by
+                ``attempt.extend``; None: ten times its time.
             wait_within: seconds or timedelta that a request may wait for an Agent before its first attempt; None: without
                 limit.
             retry: tries inside one attempt, and the delays between them; 3 by default, after 0.2 s and more.
@@ -412,6 +435,7 @@ class Agent:
             None if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
             check_type(retry, Retry, "retry"),
             DEFAULT_SUPERVISION if supervision is None else check_type(supervision, Supervision, "supervision"),
+            _check_extend_max(extend_max, complete_within),
         )
         check_type(pivot, bool, "pivot")
         check_type(effect_free, bool, "effect_free")

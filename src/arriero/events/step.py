@@ -54,6 +54,22 @@ class CompensationDispatched(_AttemptBegun, frozen=True, tag="compensation.dispa
     """An attempt of a compensation begins."""
 
 
+class AttemptExtended(HistoryEvent, frozen=True, tag="attempt.extended"):
+    """A running attempt gets more time."""
+
+    step: int
+    fence: int
+    complete_by: Instant
+
+
+class AttemptCheckpoint(HistoryEvent, frozen=True, tag="attempt.checkpoint"):
+    """A running attempt keeps a value for the attempts after it. ``value``: its hash."""
+
+    step: int
+    fence: int
+    value: Hash
+
+
 class StepReport(HistoryEvent, frozen=True, kw_only=True, tag="step.report"):
     """An Agent reported the end of an attempt.
 
@@ -214,6 +230,8 @@ EventOfStep = (
     | StepReopened
     | StepDispatched
     | CompensationDispatched
+    | AttemptExtended
+    | AttemptCheckpoint
     | StepReport
     | StepRecorded
     | CompensationRecorded

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from ..breakers import BreakerRow, BreakerState
-from ..core.attempts import find_breaker, is_agent_paused
+from ..core.breaker_book import find_breaker, is_agent_paused
 from ..escaping import shell_word
 from ..events.breaker import (
     AgentPaused,

@@ -23,6 +23,8 @@ from ..events import (
     read_events_to_show,
 )
 from ..events.step import (
+    AttemptCheckpoint,
+    AttemptExtended,
     CompensationDispatched,
     CompensationFailedEvent,
     CompensationReached,
@@ -317,6 +319,10 @@ def _describe_step_event(timeline: Timeline, event: EventOfStep) -> str:
             return f"{step} is asked for again{f', as attempt {attempt}' if attempt > 1 else ''}"
         case StepDispatched() | CompensationDispatched():
             return _describe_attempt(timeline, event)
+        case AttemptExtended(complete_by=complete_by):
+            return f"{step}: its attempt gets more time, to end by {format_instant(complete_by)}"
+        case AttemptCheckpoint():
+            return f"{step}: its attempt keeps a checkpoint"
         case StepReport():
             return f"{step}: {_describe_report(event)}"
         case StepRecorded():

@@ -67,8 +67,8 @@ class AgentHost:
         self._committer = committer
         self.ports = ports
         self._settings = settings
-        self._actor = actor
-        self._process_no = process_no
+        self.actor = actor
+        self.process_no = process_no
         self.recorder: Recorder
         self.is_trusted = is_trusted
         self.around = around
@@ -239,8 +239,8 @@ class AgentHost:
             self._used_by_others[one.agent] += one.room.open
         suspect = next(iter(self._probation), None)
         command = Take(
-            actor=self._actor,
-            process_no=self._process_no,
+            actor=self.actor,
+            process_no=self.process_no,
             room=tuple((one.agent, one.room.open) for one in asked),
             urgent=tuple((one.agent, one.room.urgent) for one in asked if one.room.urgent),
             names=self._names,
@@ -294,9 +294,24 @@ class AgentHost:
         self.take_soon()
 
     # --- attempts
+    async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]:
+        """Commit a command of an attempt; see ``AttemptHost``."""
+        left_at = self.ports.clock.monotonic()
+        if directly:
+            (answer,) = await self.store.apply([command])
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer, left_at
+
+        def note_time(_: Answer | BaseException) -> None:
+            nonlocal left_at
+            left_at = self._committer.left_at  # of the commit that is answered: others may have failed before it
+
+        return await self._committer.ask(command, note_time), left_at
+
     def adopt(self, step: StepRow, task: TaskRow) -> None:
         """Begin an attempt recorded as ours that never began here: the answer that told of it was lost."""
-        if step.state is StepState.RUNNING and step.locked_by == self._process_no:
+        if step.state is StepState.RUNNING and step.locked_by == self.process_no:
             left_at = self.ports.clock.monotonic()
             dispatch = Dispatch(step, task.task_id, self.store.now(), task.lost_count)
             self.dispatch(dispatch, reserved=False, left_at=left_at)

@@ -43,6 +43,14 @@ class AttemptRegistry:
         self._begun[identity] = complete_by
         return True
 
+    def extend(self, identity: tuple[int, int], latest: Instant) -> None:
+        """Keep an attempt for longer: from now on its ``complete_by`` may be moved to ``latest``.
+
+        Called before the store is asked: it may move the deadline although its answer is lost.
+        """
+        if identity in self._begun:
+            self._begun[identity] = latest
+
     def settle(self, identity: tuple[int, int]) -> None:
         """Note that the store has answered the attempt's report."""
         if self._readings:

@@ -17,13 +17,14 @@ from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Compensation, Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
-from ..model import Instant, StepFailure, StepKind, StepRow, UndoContext
+from ..model import StepFailure, StepKind, StepRow, UndoContext
 from ..store.contract import StateStore
 from ..traceback_frames import trace_exception
 from . import crash_points
+from .attempt_time import AttemptHost, AttemptTime
 from .breakers import Breakers
 from .call_monitor import EndedCall
-from .ports import Ports, Timer
+from .ports import Timer
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
 
@@ -51,11 +52,10 @@ class Recorder(Protocol):
         ...
 
 
-class Host(Protocol):
+class Host(AttemptHost, Protocol):
     """The Agents of the process, as an attempt sees them. ``resources``: those that are open."""
 
     store: StateStore
-    ports: Ports
     is_trusted: Callable[[], bool]
     around: Around | None
     recorder: Recorder
@@ -75,7 +75,7 @@ class AttemptRun:
         self._host = host
         self.dispatch = dispatch
         self._step = dispatch.step
-        self._deadline = deadline
+        self._time = AttemptTime(host, dispatch, deadline)
         self._clock = host.ports.clock
         self.label = dispatch.step.label
         self._definition = host.definition(dispatch.step)
@@ -85,16 +85,14 @@ class AttemptRun:
         self._number = 0  # of the try under way, or the last one
         self._call_began: float | None = None  # when the try under way began, monotonic
         self._step_try: StepTry | None = None  # the same
+        self._timer: Timer | None = None  # until its deadline
         self._leaving: Timer | None = None
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
 
-    def _remaining_seconds(self) -> float:
-        return self._deadline - self._clock.monotonic()
-
     def is_in_time(self) -> bool:
         """Returns True before its deadline: a second run of it would overlap with this one."""
-        return self._remaining_seconds() > 0
+        return self._time.remaining_seconds() > 0
 
     def end(self) -> None:
         """Finish an attempt that has ended, maybe before its first line."""
@@ -135,18 +133,19 @@ class AttemptRun:
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
-        timer = self._clock.call_later(self._deadline - self._clock.monotonic(), self._expire)
+        self._expire_later()
         outcome = None
         try:
             outcome = await self._run_tries()
         except asyncio.CancelledError:
             # Past complete_by, or the process stops: there is no answer, whoever supervises decides.
-            if self._call_began is not None and self._remaining_seconds() <= 0:
+            if self._call_began is not None and not self.is_in_time():
                 self._note_call("expired", StepFailure("expired", "no answer within its time"))
         except Exception:
             self._log_breakage()
         finally:
-            timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             if not self._in_thread:
                 self._host.give_back(self._step.agent, self._step.priority)
         if outcome is not None:
@@ -158,8 +157,8 @@ class AttemptRun:
         """Report an outcome. After the deadline it is sent once: the store keeps it, and nothing follows from it."""
         step = self._step
         now = self._host.store.now()
-        report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, step.complete_by)
-        if self._clock.monotonic() < self._deadline:
+        report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, self._time.complete_by)
+        if self._time.remaining_seconds() > 0:
             self._host.recorder.offer(step, report)
         else:
             self._host.recorder.report_late(report)
@@ -167,7 +166,7 @@ class AttemptRun:
     def _report_thread_answer(self) -> None:
         """Report a function that ended in its thread after its attempt. An attempt dropped before its deadline reports nothing."""
         answer, self._thread_answer = self._thread_answer, None
-        if answer is None or not answer.is_given() or self._remaining_seconds() > 0:
+        if answer is None or not answer.is_given() or self._time.remaining_seconds() > 0:
             return
         try:
             self._report(self._build_outcome(answer))
@@ -190,8 +189,14 @@ class AttemptRun:
             self.dispatch.task_id,
         )
 
+    def _expire_later(self) -> None:
+        self._timer = self._clock.call_later(self._time.remaining_seconds(), self._expire)
+
     def _expire(self) -> None:
         assert self._task is not None
+        if self.is_in_time():  # its code has asked for more time meanwhile
+            self._expire_later()
+            return
         self._task.cancel()
         self._leaving = self._clock.call_later(CANCELLED_SECONDS_MAX, self.leave_behind)
 
@@ -244,7 +249,7 @@ class AttemptRun:
             )
             wait = max(wait, retry_after or 0.0)
             is_last = number == retry.tries or self._step.canary is not None or self._is_barred()
-            if is_last or wait >= self._remaining_seconds():
+            if is_last or wait >= self._time.remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
         return None
@@ -278,9 +283,7 @@ class AttemptRun:
 
     def _may_send(self) -> bool:
         """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""
-        step = self._step
-        assert step.complete_by is not None
-        is_in_time = self._clock.monotonic() < self._deadline and self._host.store.now() < step.complete_by
+        is_in_time = self.is_in_time() and self._host.store.now() < self._time.complete_by
         return is_in_time and self._host.is_trusted()
 
     async def _may_send_later(self) -> bool:
@@ -289,7 +292,7 @@ class AttemptRun:
         If many processes write to one store, renewals of the lease may be late. No try is made before a renewal succeeds. No
         renewal succeeds after others may have freed what this process holds.
         """
-        while self._remaining_seconds() > 0:
+        while self._time.remaining_seconds() > 0:
             await self._clock.sleep(TRUST_SECONDS)
             if self._may_send():
                 return True
@@ -332,9 +335,8 @@ class AttemptRun:
         code: Step[Any, Any] | Compensation | None = definition.undone_by if is_undo else definition
         if code is None:
             return None
-        assert step.complete_by is not None
-        given = (self.dispatch.task_id, self.label, step.attempt, step.idempotency_key, step.complete_by)
-        first = self._build_undo(definition, given) if is_undo else Attempt(*given, self._remaining_seconds)
+        given = (self.dispatch.task_id, self.label, step.attempt, step.idempotency_key, self._time)
+        first = self._build_undo(definition, given) if is_undo else Attempt(*given)
         return partial(self._make_try, definition, code, first, [code.signature.arguments(step.arguments)])
 
     def _make_try(
@@ -354,13 +356,17 @@ class AttemptRun:
             return coroutine
         return self._call_in_thread(agent, partial(signature.call, (first,), arguments))
 
-    def _build_undo(self, definition: Step[Any, Any], given: tuple[str, str, int, str, Instant]) -> Undo[Any]:
+    def _build_undo(self, definition: Step[Any, Any], given: tuple[str, str, int, str, AttemptTime]) -> Undo[Any]:
         """Build the first argument of a compensation. ``given``: what an Attempt is made of, too."""
         assert self._step.undo is not None
         context = _read_undo(self._step.undo)
         result = None if context.result is None else definition.signature.result(context.result)
         return Undo(
-            *given, self._remaining_seconds, outcome=context.outcome, forward_key=context.forward_key, result=result
+            *given,
+            outcome=context.outcome,
+            forward_key=context.forward_key,
+            result=result,
+            forward_checkpoint=context.checkpoint,
         )
 
     async def _call_substitute(

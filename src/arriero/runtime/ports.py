@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from time import time_ns
 from types import FrameType
@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from ..boot_clock import seconds_since_boot
 
 T = TypeVar("T")
+LOOK_SECONDS = 1.0  # between looks whether the event loop that a thread waits for was closed
 
 
 class Timer(Protocol):
@@ -61,6 +62,15 @@ class Ports(Protocol):
 
     async def run_in_thread(self, pool: str, size: int, function: Callable[[], T], on_done: Callable[[], None]) -> T:
         """Run a plain function in a thread; ``on_done`` is called when it has ended, even if nobody waits any more."""
+        ...
+
+    def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> T:
+        """Wait in a thread of ``run_in_thread`` for a coroutine, which ``loop`` carries out. Raises RuntimeError - it is closed."""
+        ...
+
+    @property
+    def runs_inline(self) -> bool:
+        """Whether ``run_in_thread`` holds up the loop, as in tests: nobody else can work until the function has ended."""
         ...
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> "Keeper":
@@ -220,6 +230,20 @@ class SystemPorts:
             finally:
                 raised = None  # else it and this frame would keep each other alive
         return value  # type: ignore[no-any-return]  # what the function gave
+
+    runs_inline = False
+
+    def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> T:
+        try:
+            future = asyncio.run_coroutine_threadsafe(asked, loop)
+        except RuntimeError:
+            asked.close()
+            raise
+        while not future.done():  # in slices: a loop that is closed tells nobody
+            wait((future,), LOOK_SECONDS)
+            if loop.is_closed() and not future.done():
+                raise RuntimeError("the event loop is closed")
+        return future.result()
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> Keeper:
         return ThreadKeeper(renewals)

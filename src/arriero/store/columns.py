@@ -47,6 +47,7 @@ TASK_REWRITES = (
 STEP_CHANGES = (
     "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",
     "complete_by", "wait_by", "result", "failure", "result_number", "delivered_at", "finished_at", "canary", "charged_at",
+    "checkpoint",
 )  # fmt: skip
 STEP_REWRITES = (
     *STEP_CHANGES, "agent", "arguments", "asked", "policy", "idempotency_key", "pivot", "effect_free", "compensation",

@@ -57,7 +57,7 @@ KEYS: dict[type, str] = {
     AlertRow: "no",
     ProcessRow: "process_no",
 }
-_PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "value"))
+_PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "checkpoint", "value"))
 _MEANT_FOR: dict[
     type, dict[str, Any]
 ] = {  # what a text column must decode as; null and what a timer leaves empty apart
@@ -76,7 +76,7 @@ _MEANT_FOR: dict[
 }
 _SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only when they are shown, or by their code
     TaskRow: ("output",),
-    StepRow: ("arguments", "result", "asked"),
+    StepRow: ("arguments", "result", "asked", "checkpoint"),
     ConvoyRow: ("value",),
 }
 _PLACEHOLDERS: dict[tuple[type, str], Any] = {

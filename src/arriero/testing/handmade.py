@@ -1,41 +1,76 @@
 """Attempts and undos made by hand, for tests of plain step functions."""
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
+from ..codec import encode
 from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.resources import Resource, open_resources
 from ..model import Instant
+from .inline import run_inline
 
 R = TypeVar("R")
 _COMPLETE_BY = Instant(4_102_444_800_000_000)  # 2100: hand-made attempts have no deadline of their own
 
 
-def _given(task_id: str, number: int, remaining: float, idempotency_key: str) -> dict[str, Any]:
-    return {
-        "task_id": task_id,
-        "step": "test",
-        "number": number,
-        "idempotency_key": idempotency_key,
-        "complete_by": _COMPLETE_BY,
-        "remaining": lambda: remaining,
-    }
+class HandmadeTime:
+    """The time of a hand-made attempt: ``remaining`` stays as it was given or asked for last. What is kept, is kept here."""
+
+    def __init__(self, remaining: float, checkpointed: Any) -> None:
+        self.complete_by = _COMPLETE_BY
+        self.checkpoint = None if checkpointed is None else encode(checkpointed, "checkpointed")
+        self._remaining = remaining
+
+    def remaining_seconds(self) -> float:
+        return self._remaining
+
+    async def extend(self, seconds: float) -> None:
+        self._remaining = max(self._remaining, seconds)
+
+    async def save_checkpoint(self, text: str) -> None:
+        self.checkpoint = text
+
+    def wait_in_thread(self, asked: Coroutine[Any, Any, None], instead: str) -> None:
+        run_inline(asked)
 
 
 def attempt(
-    *, task_id: str = "test", number: int = 1, remaining: float = 10.0, idempotency_key: str = "test-key"
+    *,
+    task_id: str = "test",
+    number: int = 1,
+    remaining: float = 10.0,
+    idempotency_key: str = "test-key",
+    checkpointed: Any = None,
 ) -> Attempt:
-    """An attempt to hand to ``step.function``; ``remaining`` seconds stay as given."""
-    return Attempt(**_given(task_id, number, remaining, idempotency_key))
+    """An attempt to hand to ``step.function``. ``remaining`` seconds stay as given, unless the step extends them.
+
+    ``checkpointed``: what an earlier attempt kept.
+    """
+    return Attempt(task_id, "test", number, idempotency_key, HandmadeTime(remaining, checkpointed))
 
 
 def undo(
-    result: R | None, *, outcome: Literal["completed", "unknown"] = "completed", forward_key: str = "test-key"
+    result: R | None,
+    *,
+    outcome: Literal["completed", "unknown"] = "completed",
+    forward_key: str = "test-key",
+    forward_checkpointed: Any = None,
 ) -> Undo[R]:
     """An undo to hand to a compensation. ``result`` None with ``outcome="unknown"``: nobody knows whether it happened."""
-    given = _given("test", 1, 10.0, "test-undo-key")
-    return Undo(**given, outcome=outcome, forward_key=forward_key, result=result)
+    kept = None if forward_checkpointed is None else encode(forward_checkpointed, "forward_checkpointed")
+    time = HandmadeTime(10.0, None)
+    return Undo(
+        "test",
+        "test",
+        1,
+        "test-undo-key",
+        time,
+        outcome=outcome,
+        forward_key=forward_key,
+        result=result,
+        forward_checkpoint=kept,
+    )
 
 
 A = TypeVar("A", bound=Attempt)

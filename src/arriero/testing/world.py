@@ -25,9 +25,11 @@ from ..runtime.ports import Look, ProcessClock
 from ..runtime.settings import Settings, check_roles
 from ..store.memory import MemoryStore
 from .clock import START_SECONDS, VirtualClock
+from .inline import run_inline
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 START = Instant(1_767_225_600_000_000)  # 2026-01-01, the same in every run
 FOREVER = 1e9  # leases of a world that only one process inhabits
@@ -80,6 +82,11 @@ class _Ports:
             return function()
         finally:
             on_done()
+
+    runs_inline = True
+
+    def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> T:
+        return run_inline(asked)
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> "_NoKeeper":
         return _NoKeeper()

@@ -4,8 +4,8 @@ from typing import Protocol, TypeVar
 
 from ...breakers import BreakerRow
 from ...commands import Answer, BreakerApplied, OperateAgent, Refusal, TripBreaker
-from ...core.attempts import name_breaker
 from ...core.breaker import close_after_ramp
+from ...core.breaker_book import name_breaker
 from ...core.breaker_verbs import operate_agent, trip_breaker
 from ...core.changes import BreakerChange
 from ...events.breaker import BreakerClosed

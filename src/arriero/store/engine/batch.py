@@ -12,16 +12,19 @@ from ...commands import (
     AnyCommand,
     Applied,
     AssignApp,
+    AttemptApplied,
     ConvoyApplied,
     EndByLimit,
+    ExtendAttempt,
     FreeTask,
     Operate,
     OperateConvoy,
     Recover,
     Refusal,
     Report,
+    SaveCheckpoint,
 )
-from ...core import transitions, verbs
+from ...core import attempts, transitions, verbs
 from ...core.app_assignment import assign_app
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused, Rows
 from ...core.convoy_verbs import operate_convoy
@@ -153,6 +156,8 @@ class Batch:
             self._write_convoy(result, command.actor)
             assert result.convoy is not None
             return ConvoyApplied(result.convoy)
+        if isinstance(command, ExtendAttempt | SaveCheckpoint):
+            return self._write_of_attempt(result, command.actor)
         self.write(result, command.actor)
         applied = Applied(result.task, (*result.steps, *result.opened), tuple(result.dispatches))
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
@@ -163,6 +168,10 @@ class Batch:
                 return transitions.advance(command, self._table, self.now)
             case Report():
                 return transitions.report(command, self._table, self.now)
+            case ExtendAttempt():
+                return attempts.extend_attempt(command, self._table, self.now)
+            case SaveCheckpoint():
+                return attempts.save_checkpoint(command, self._table, self.now)
             case Recover():
                 return transitions.recover(command, self._table, self.now, SUPERVISOR_LEASE)
             case EndByLimit():
@@ -177,6 +186,13 @@ class Batch:
                 return operate_convoy(command, self._table, self.now)
             case _:
                 raise AssertionError(f"{type(command).__name__} concerns many tasks and is the store's own")
+
+    def _write_of_attempt(self, change: Change, actor: str) -> AttemptApplied:
+        if change.events:
+            self.write(change, actor)
+        (step,) = change.steps
+        assert step.complete_by is not None
+        return AttemptApplied(step.complete_by, self.now)
 
     def _with_next(self, applied: Applied, change: ConvoyChange, command: AnyCommand) -> Applied:
         """Add the next task of the convoy, if the same commit has claimed it for the process that asked."""

@@ -22,7 +22,7 @@ from ...commands import (
     TripBreaker,
 )
 from ...core import transitions
-from ...core.attempts import NOTHING_BARRED, Barred, list_barred
+from ...core.breaker_book import NOTHING_BARRED, Barred, list_barred
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation

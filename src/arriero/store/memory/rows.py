@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ...commands import Claim, Submit, Take
 from ...core.ageing import compute_position
 from ...core.apps import may_run
-from ...core.attempts import Barred
+from ...core.breaker_book import Barred
 from ...core.lease import is_on_probation
 from ...core.placement import build_first_convoy, build_first_tail
 from ...epoch import compute_first_number

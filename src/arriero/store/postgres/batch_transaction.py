@@ -14,6 +14,7 @@ from ...commands import (
     Claim,
     ConvoyApplied,
     EndByLimit,
+    ExtendAttempt,
     Fired,
     FreeTask,
     Keep,
@@ -25,6 +26,7 @@ from ...commands import (
     Recover,
     Report,
     Reported,
+    SaveCheckpoint,
     Take,
 )
 from ...errors import ArrieroError
@@ -66,7 +68,12 @@ def collect_named(batch: Iterable[AnyCommand]) -> Named:
                     named.agents.update(agent for agent, _ in command.room)
             case Advance():
                 _name_advance(command, named)
-            case Report(report=Reported(step_no=step_no)) | Recover(step_no=step_no):
+            case (
+                Report(report=Reported(step_no=step_no))
+                | Recover(step_no=step_no)
+                | ExtendAttempt(step_no=step_no)
+                | SaveCheckpoint(step_no=step_no)
+            ):
                 named.tasks.add(step_no >> STEP_BITS)
                 named.steps.add(step_no)
             case EndByLimit(task_no=task_no):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from ...commands import Claim, Take
 from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
-from ...core.attempts import Barred
+from ...core.breaker_book import Barred
 from ...core.lease import PROBATION_FROM
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, Loaded, StepRow

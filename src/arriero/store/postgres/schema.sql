@@ -156,7 +156,8 @@ CREATE TABLE {schema}.step (
     app text NOT NULL DEFAULT '',   -- as of its task
     target text NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
     canary bigint,                  -- the fence of the breaker that lets this attempt through
-    charged_at text                 -- JSON array: when its last counted failures were
+    charged_at text,               -- JSON array: when its last counted failures were
+    checkpoint text                 -- what an attempt kept for those after it, as JSON text
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 

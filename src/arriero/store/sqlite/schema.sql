@@ -152,7 +152,8 @@ CREATE TABLE arriero_step (
     app TEXT NOT NULL DEFAULT '',   -- as of its task
     target TEXT NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
     canary INTEGER,                 -- the fence of the breaker that lets this attempt through
-    charged_at TEXT                 -- JSON array: when its last counted failures were
+    charged_at TEXT,               -- JSON array: when its last counted failures were
+    checkpoint TEXT                 -- what an attempt kept for those after it, as JSON text
 );
 
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...commands import Claim, Submit, Take
 from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
-from ...core.attempts import Barred
+from ...core.breaker_book import Barred
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
 from ...epoch import FIRST, compute_first_number

@@ -3,7 +3,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at
+       target, canary, charged_at, checkpoint
   FROM arriero_step
  WHERE step_no = :step_no
 
@@ -13,7 +13,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at
+       target, canary, charged_at, checkpoint
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end
  ORDER BY step_no
@@ -24,7 +24,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at
+       target, canary, charged_at, checkpoint
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end AND state IN ('pending', 'running')
  ORDER BY step_no
@@ -65,7 +65,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at
+       target, canary, charged_at, checkpoint
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.position, found.number
 
@@ -75,7 +75,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at
+       target, canary, charged_at, checkpoint
   FROM arriero_step INDEXED BY arriero_step_running
  WHERE complete_by IS NOT NULL AND complete_by <= :now
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
@@ -103,7 +103,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at
+       target, canary, charged_at, checkpoint
   FROM arriero_step INDEXED BY arriero_step_starving
  WHERE wait_by IS NOT NULL AND wait_by <= :now AND state = 'pending'
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))

@@ -1,0 +1,115 @@
+"""The deadline and the checkpoint of a running attempt, and what its code asks the store for."""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, Protocol
+
+from ..commands import Answer, AnyCommand, AttemptApplied, CommandOfAttempt, Dispatch, ExtendAttempt, SaveCheckpoint
+from ..core.attempts import find_latest_complete_by
+from ..errors import AttemptOver, InvalidInput
+from ..history_chain import payload_hash
+from ..model import Instant, seconds_between
+from .attempt_registry import AttemptRegistry
+from .ports import Ports
+
+
+class AttemptHost(Protocol):
+    """The Agents of the process, as far as the time of an attempt needs them."""
+
+    ports: Ports
+    registry: AttemptRegistry
+    actor: str
+    process_no: int
+
+    async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]:
+        """Commit a command. ``directly``: without the committer, as its caller holds up the event loop.
+
+        Returns: its answer, and the monotonic time before the store's clock was read for it.
+        """
+        ...
+
+
+class AttemptTime:
+    """Until when an attempt runs, by the store's clock and by this process's; both move only forward.
+
+    The deadline here is never later than the store's: it moves only by what the store has answered, counted from before the
+    store read its clock. If an answer is lost, the committer asks again; until it comes the old deadline holds.
+    """
+
+    def __init__(self, host: AttemptHost, dispatch: Dispatch, deadline: float) -> None:
+        step = dispatch.step
+        assert step.complete_by is not None
+        self._host = host
+        self._step = step
+        self._deadline = deadline
+        self.complete_by = step.complete_by
+        self.checkpoint = step.checkpoint
+        self._loop = asyncio.get_running_loop()
+        self._saving = asyncio.Lock()
+        self._holds_loop_up = False
+
+    def remaining_seconds(self) -> float:
+        """Seconds until the deadline by this process's clock; below 0 once it has passed."""
+        return self._deadline - self._host.ports.clock.monotonic()
+
+    async def extend(self, seconds: float) -> None:
+        """Move the deadline to so many seconds from now, at most to the step's ``extend_max``. Raises AttemptOver."""
+        latest = find_latest_complete_by(self._step)
+        self._host.registry.extend((self._step.step_no, self._step.fence), latest)
+        command = ExtendAttempt(
+            actor=self._host.actor,
+            process_no=self._host.process_no,
+            step_no=self._step.step_no,
+            fence=self._step.fence,
+            seconds=seconds,
+            latest=latest,
+        )
+        await self._apply(command)
+
+    async def save_checkpoint(self, text: str) -> None:
+        """Keep a value, as JSON text, for the attempts after this one. Raises AttemptOver."""
+        async with self._saving:  # one after the other, in the order of the calls
+            command = SaveCheckpoint(
+                actor=self._host.actor,
+                process_no=self._host.process_no,
+                step_no=self._step.step_no,
+                fence=self._step.fence,
+                value=text,
+                replaces=payload_hash(self.checkpoint),
+            )
+            await self._apply(command)
+            self.checkpoint = text
+
+    async def _apply(self, command: CommandOfAttempt) -> None:
+        if self.remaining_seconds() <= 0:
+            raise self._build_over("its time has passed")
+        answer, left_at = await self._host.ask(command, directly=self._holds_loop_up)
+        if not isinstance(answer, AttemptApplied):
+            raise self._build_over("its time has passed, or another process may have it")
+        self._move(answer.complete_by, left_at + seconds_between(answer.now, answer.complete_by))
+
+    def _move(self, complete_by: Instant, deadline: float) -> None:
+        if complete_by > self.complete_by:
+            self.complete_by = complete_by
+            self._deadline = max(self._deadline, deadline)
+
+    def _build_over(self, why: str) -> AttemptOver:
+        step = self._step
+        return AttemptOver(
+            f"attempt {step.attempt} of step {step.label} is over: {why}; nothing that it does counts any more"
+        )
+
+    def wait_in_thread(self, asked: Coroutine[Any, Any, None], instead: str) -> None:
+        """Wait in the thread of a plain function for one of the coroutines above. ``instead``: what async code calls."""
+        ports = self._host.ports
+        if not ports.runs_inline and asyncio._get_running_loop() is self._loop:
+            asked.close()
+            raise InvalidInput(f"an async step must not wait for the store on the event loop: use `{instead}`")
+        self._holds_loop_up = ports.runs_inline
+        try:
+            ports.wait_in_thread(self._loop, asked)
+        except (CancelledError, RuntimeError) as error:  # the loop has ended, or drops what it carries out
+            raise self._build_over("its process stops") from error
+        finally:
+            self._holds_loop_up = False

@@ -1,0 +1,30 @@
+"""How far the time of an attempt may be extended."""
+
+import pytest
+from core_rows import NOW, step_row
+
+from arriero.core.attempts import find_latest_complete_by
+from arriero.model import later
+from arriero.policies import Retry, StepPolicy, Supervision, encode_policy
+
+
+@pytest.mark.parametrize(
+    ("attempt", "factor", "extend_max", "most"),
+    [
+        (1, 1.0, None, 300.0),  # ten times its time
+        (3, 2.0, None, 1200.0),  # of this attempt
+        (1, 1.0, 45.0, 45.0),
+        (3, 2.0, 45.0, 120.0),  # never less than it has anyway
+    ],
+)
+def test_an_attempt_is_extended_to_so_many_seconds_after_it_was_taken(
+    attempt: int, factor: float, extend_max: float | None, most: float
+) -> None:
+    policy = StepPolicy(30.0, None, Retry(), Supervision(complete_within_factor=factor), extend_max)
+    within = 30.0 * factor ** (attempt - 1)
+    step = step_row(policy=encode_policy(policy), attempt=attempt, complete_by=later(NOW, within))
+    assert find_latest_complete_by(step) == later(NOW, most)
+
+
+def test_a_policy_without_extend_max_has_the_text_that_it_had_before_there_was_one() -> None:
+    assert "extend_max" not in encode_policy(StepPolicy(30.0, None, Retry(), Supervision()))
