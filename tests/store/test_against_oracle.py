@@ -34,6 +34,7 @@ from arriero.commands import (
     Advance,
     AnyCommand,
     Applied,
+    AttemptApplied,
     BeginUndo,
     Claim,
     Claimed,
@@ -186,6 +187,10 @@ class SqliteAgainstMemory:
                 case Claimed(tasks=tasks):
                     for loaded in tasks:
                         self._told([loaded.task], loaded.steps)
+                case AttemptApplied() if isinstance(command, ExtendAttempt | SaveCheckpoint):  # its row is not answered
+                    row = self.memory.step(command.step_no)
+                    assert row is not None
+                    self.told_steps[row.step_no] = row
                 case Taken(dispatches=dispatches):
                     self._told([], tuple(dispatch.step for dispatch in dispatches))
 
