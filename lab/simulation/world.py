@@ -29,7 +29,7 @@ from arriero.errors import MutilatedExport, StoreError
 from arriero.loops import drop_silently
 from arriero.model import HistoryRow, Instant, ProcessAbout, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from arriero.runtime.node import Node, NodeSession
-from arriero.runtime.ports import Look, LoopClock, ProcessClock
+from arriero.runtime.ports import ChildProcess, Look, LoopClock, ProcessClock
 from arriero.runtime.settings import Settings, check_roles
 from arriero.store.memory import MemoryStore
 
@@ -120,6 +120,9 @@ class SimulatedPorts:
             on_done()
 
     runs_inline = True
+
+    async def start_child(self) -> ChildProcess:
+        raise AssertionError("no process is started where functions run inline")
 
     def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, Any]) -> Any:
         raise AssertionError("the steps of the simulated shop are async")

@@ -7,7 +7,7 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import datetime
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -29,6 +29,7 @@ DEFAULT_RETRY = Retry()
 DEFAULT_SUPERVISION = Supervision()
 DEFAULT_BREAKER = Breaker()
 COMPLETE_WITHIN = 30.0
+RunIn = Literal["thread", "process"]
 MAX_IN_FLIGHT_MAX = 100_000
 
 
@@ -133,6 +134,25 @@ class StepCall(CallValue[R_co]):
         return f"<call of step {self.step.name}>"
 
 
+def _check_run_in(function: Callable[..., Any], run_in: object) -> None:
+    """Refuse a function that a child process could not run. Raises DefinitionError."""
+    name = getattr(function, "__qualname__", repr(function))
+    if run_in != "process":
+        raise DefinitionError(f"step {name}: run_in is {run_in!r}; it must be 'thread' or 'process'")
+    if inspect.iscoroutinefunction(function):
+        raise DefinitionError(f"step {name}: run_in='process' is for plain functions: write `def`, or leave run_in out")
+    if not inspect.isfunction(function) or "<" in name:  # <locals>, <lambda>
+        raise DefinitionError(
+            f"step {name}: with run_in='process' a child process must be able to import it: define it with `def` at the top"
+            " of a module"
+        )
+    if function.__module__ == "__main__":
+        raise DefinitionError(
+            f"step {name}: with run_in='process' a child process must be able to import it, and it is in the program that was"
+            " started: move it to a module that this program imports"
+        )
+
+
 def _check_extend_max(extend_max: Duration | None, complete_within: Duration) -> float | None:
     """Seconds of ``extend_max``. Raises DefinitionError: it is shorter than the attempt's time without it."""
     return (
@@ -166,6 +186,7 @@ class Step(Declared, Generic[P, R]):
         supervision: Supervision | None,
         pivot: bool,
         effect_free: bool,
+        run_in: RunIn,
     ) -> None:
         self.name = choose_name(name, function, "a step")
         self.agent = agent
@@ -173,6 +194,7 @@ class Step(Declared, Generic[P, R]):
         self.supervision = supervision  # None: the workflow's attempts and rounds hold
         self.pivot = pivot
         self.effect_free = effect_free
+        self.run_in = run_in
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(function, f"step {self.name}", given=1, scope=caller_scope())
         self.undone_by: Compensation | None = None
@@ -393,6 +415,7 @@ class Agent:
         supervision: Supervision = ...,
         pivot: bool = False,
         effect_free: bool = False,
+        run_in: RunIn = "thread",
     ) -> StepDecorator: ...
     def step(
         self,
@@ -407,13 +430,14 @@ class Agent:
         supervision: Supervision | None = None,
         pivot: bool = False,
         effect_free: bool = False,
+        run_in: RunIn = "thread",
     ) -> Any:
         """Declare a step: decorates a function, async or plain, whose first parameter is the ``Attempt``.
 
         With or without options: ``@agent.step`` and ``@agent.step(complete_within=10)``.
 
         Args:
-            fn: the function. A plain one runs in a thread.
+            fn: the function. A plain one runs in a thread, or in a child process.
             name: kept in the store, 1 to 255 characters; give it when you rename the function. The function's by default.
             complete_within: seconds or timedelta that one attempt may take, 30 by default; a later answer never counts.
             extend_max: seconds or timedelta that one attempt may take at most if it asks for more time by
@@ -425,6 +449,8 @@ class Agent:
                 the workflow's holds.
             pivot: once completed or in doubt, the task is never undone.
             effect_free: leaves no trace, so that an attempt in doubt needs no undo.
+            run_in: of a plain function: ``"thread"``, or ``"process"`` for a child process of its own, which is killed at
+                ``complete_by``. That needs a function at the top of a module that can be imported.
         Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is the
             plain function, for tests.
         Raises: DefinitionError - a name that is taken or unfit, a parameter that has no name or no JSON type, or an option
@@ -441,6 +467,8 @@ class Agent:
         check_type(effect_free, bool, "effect_free")
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
+            if run_in != "thread":
+                _check_run_in(function, run_in)
             kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
             step: Step[Any, Any] = kind(
                 function,
@@ -450,6 +478,7 @@ class Agent:
                 supervision=supervision,
                 pivot=pivot,
                 effect_free=effect_free,
+                run_in=run_in,
             )
             if step.name in self.steps:
                 raise DefinitionError(

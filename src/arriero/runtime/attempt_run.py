@@ -24,6 +24,8 @@ from . import crash_points
 from .attempt_time import AttemptHost, AttemptTime
 from .breakers import Breakers
 from .call_monitor import EndedCall
+from .child_call import RaisedInChild, call_in_child
+from .child_messages import ChildSucceeded, ChildUnrecordable
 from .ports import Timer
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
@@ -313,6 +315,11 @@ class AttemptRun:
     def _encode_success(self, value: Any) -> Outcome:
         if self._step.kind is StepKind.COMPENSATION:
             return Succeeded("null")
+        if isinstance(value, ChildSucceeded):
+            return Succeeded(value.result)
+        if isinstance(value, ChildUnrecordable):
+            failure = StepFailure("unknown", value.message, "unrecordable_result", trace=value.trace)
+            return GaveUp(failure, True)
         assert self._definition is not None
         try:
             return Succeeded(self._definition.signature.encode_result(value))
@@ -350,6 +357,8 @@ class AttemptRun:
         if self._host.around is not None:
             instead = self._host.around(definition, step, first, arguments)
             return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
+        if isinstance(code, Step) and code.run_in == "process" and not self._host.ports.runs_inline:
+            return call_in_child(self._host.ports, code, step, self.dispatch.task_id, self._time)
         open_resources.set(self._host.resources)
         if code.is_async:
             coroutine: Awaitable[Any] = signature.call((first,), arguments)
@@ -402,6 +411,8 @@ class AttemptRun:
 
 def _build_failure(error: BaseException) -> StepFailure:
     """Build the failure of a try from what the step's function raised."""
+    if isinstance(error, RaisedInChild):
+        return error.failure
     if not isinstance(error, StepError):
         return StepFailure("unknown", error_text(error), trace=trace_exception(error))
     cause: Cause = (

@@ -49,6 +49,11 @@ class AttemptTime:
         self._saving = asyncio.Lock()
         self._holds_loop_up = False
 
+    @property
+    def deadline(self) -> float:
+        """The deadline on this process's monotonic clock."""
+        return self._deadline
+
     def remaining_seconds(self) -> float:
         """Seconds until the deadline by this process's clock; below 0 once it has passed."""
         return self._deadline - self._host.ports.clock.monotonic()

@@ -68,6 +68,10 @@ class Ports(Protocol):
         """Wait in a thread of ``run_in_thread`` for a coroutine, which ``loop`` carries out. Raises RuntimeError - it is closed."""
         ...
 
+    async def start_child(self) -> "ChildProcess":
+        """Start a child process for one call of a step. Raises OSError. Never called where ``runs_inline``."""
+        ...
+
     @property
     def runs_inline(self) -> bool:
         """Whether ``run_in_thread`` holds up the loop, as in tests: nobody else can work until the function has ended."""
@@ -79,6 +83,26 @@ class Ports(Protocol):
 
     def watch(self, look: "Look", seconds: float) -> "Keeper | None":
         """Call ``look`` every so many seconds off the event loop, which it looks at; None where no time passes."""
+        ...
+
+
+class ChildProcess(Protocol):
+    """A child process that runs one call of a step (``runtime.child_main``)."""
+
+    async def send(self, line: bytes) -> None:
+        """Send a line. If it has died, nothing happens."""
+        ...
+
+    async def read_line(self) -> bytes:
+        """Wait for a line; empty once it has ended."""
+        ...
+
+    async def wait(self) -> int:
+        """Wait for its end. Returns its exit code, below 0 the signal that ended it."""
+        ...
+
+    async def kill(self) -> None:
+        """Kill it with SIGKILL, and what it has started; nothing happens if it has ended."""
         ...
 
 
@@ -232,6 +256,11 @@ class SystemPorts:
         return value  # type: ignore[no-any-return]  # what the function gave
 
     runs_inline = False
+
+    async def start_child(self) -> ChildProcess:
+        from .system_child import SystemChild  # it loads what few programs need
+
+        return await SystemChild.start()
 
     def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> T:
         try:

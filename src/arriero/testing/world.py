@@ -21,7 +21,7 @@ from ..declare.steps import Step
 from ..errors import ArrieroError, Permanent
 from ..model import Instant, StepKind, StepRow, StepState
 from ..policies import Duration, seconds
-from ..runtime.ports import Look, ProcessClock
+from ..runtime.ports import ChildProcess, Look, ProcessClock
 from ..runtime.settings import Settings, check_roles
 from ..store.memory import MemoryStore
 from .clock import START_SECONDS, VirtualClock
@@ -84,6 +84,9 @@ class _Ports:
             on_done()
 
     runs_inline = True
+
+    async def start_child(self) -> ChildProcess:
+        raise AssertionError("no process is started where functions run inline")
 
     def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, T]) -> T:
         return run_inline(asked)

@@ -1,0 +1,90 @@
+"""Steps that run in child processes: those must be able to import them. ``main`` is run by a program of its own."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, Transient, workflow
+
+ONCE: dict[str, Any] = {"run_in": "process", "retry": Retry(tries=1)}
+TWICE = Supervision(attempts=2)
+child = Agent("child")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    id: str
+    grams: int
+
+
+@child.resource
+def scales() -> Iterator[str]:
+    yield "scales"
+
+
+@child.step(complete_within=20, **ONCE)
+def weigh(attempt: Attempt, parcel: Parcel) -> Parcel:
+    attempt.checkpoint_sync({"weighed": parcel.id})
+    remaining = attempt.extend_sync(60)
+    assert 50 < remaining <= 60
+    return Parcel(f"{parcel.id}, {attempt.checkpointed['weighed']}, {attempt.idempotency_key}", os.getpid())
+
+
+@child.step(complete_within=20, supervision=Supervision(attempts=1), **ONCE)
+def fail(attempt: Attempt, how: str) -> int:
+    if how == "permanent":
+        raise Permanent("too heavy", code="heavy", details={"grams": 9})
+    if how == "transient":
+        raise Transient("busy", code="busy", retry_after=0.0)
+    if how == "unknown":
+        raise ValueError("no idea")
+    if how == "resource":
+        scales()
+    os._exit(3)
+
+
+@child.step(complete_within=1.5, supervision=TWICE, **ONCE)
+def hang(attempt: Attempt, folder: str) -> int:
+    if attempt.number > 1:
+        return attempt.number
+    (Path(folder) / "pid.new").write_text(str(os.getpid()))
+    (Path(folder) / "pid.new").rename(Path(folder) / "pid")
+    while True:  # as code that holds the interpreter's lock and looks at nothing
+        time.sleep(0)
+
+
+@child.step(complete_within=600, supervision=TWICE, **ONCE)
+def hang_long(attempt: Attempt, folder: str) -> int:
+    return hang.function(attempt, folder)
+
+
+@workflow
+async def weigh_one(parcel: Parcel) -> Parcel:
+    return await weigh(parcel)
+
+
+@workflow
+async def fail_one(how: str) -> int:
+    return await fail(how)
+
+
+@workflow
+async def hang_once(folder: str) -> int:
+    return await hang(folder)
+
+
+@workflow
+async def hang_for_long(folder: str) -> int:
+    return await hang_long(folder)
+
+
+WORKFLOWS = (weigh_one, fail_one, hang_once, hang_for_long)
+
+
+async def main(folder: str, is_long: bool) -> None:
+    app = App("machine", agents=[child], workflows=WORKFLOWS, store=f"sqlite:///{folder}/of_program.db")
+    async with app.running():
+        await (await app.submit((hang_for_long if is_long else hang_once)(folder))).result()
