@@ -54,6 +54,34 @@ def of(*steps: StepRow) -> Loaded:
     return loaded(*steps, state=TaskState.COMPENSATING, failure=FAILURE)
 
 
+# --- time and checkpoints
+def test_a_compensation_that_has_its_turn_again_gets_the_time_of_its_attempt() -> None:
+    policy = step_policy_text(complete_within_factor=2.0)
+    done = step_row(1, state=StepState.COMPLETED, compensation=policy)
+    again = step_row(2, kind=StepKind.COMPENSATION, state=StepState.PLANNED, attempt=3, policy=policy, undoes=1001)
+    assert decide_next_undo(of(done, again), STORE) == NextUndo(again.step_no, False, 120.0)
+
+
+def test_a_compensation_is_planned_with_what_its_step_kept_whether_or_not_that_is_in_doubt() -> None:
+    kept = {"compensation": UNDO_POLICY, "checkpoint": '{"page":3}'}
+    completed = step_row(1, state=StepState.COMPLETED, result="1", **kept)
+    in_doubt = step_row(2, state=StepState.FAILED, in_doubt=True, **kept)
+    plan = plan_undo(of(completed, in_doubt), WHY, STORE)
+    assert isinstance(plan, PlanUndo)
+    contexts = [msgspec.json.decode(new.undo or "", type=UndoContext) for new in plan.planned]
+    assert [(context.outcome, context.checkpoint) for context in contexts] == [
+        ("unknown", '{"page":3}'),
+        ("completed", '{"page":3}'),
+    ]
+
+
+def test_the_context_of_a_step_that_kept_nothing_has_the_text_that_it_had_before_there_were_checkpoints() -> None:
+    assert (
+        msgspec.json.encode(UndoContext("unknown", "k", None))
+        == b'{"outcome":"unknown","forward_key":"k","result":null}'
+    )
+
+
 # --- the plan
 @given(tasks())
 def test_a_plan_undoes_all_that_happened_or_may_have_in_doubt_first_then_in_reverse(task: Loaded) -> None:

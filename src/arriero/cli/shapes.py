@@ -76,7 +76,7 @@ class StandingTask(msgspec.Struct, frozen=True):
 
 
 class ShownPolicy(msgspec.Struct, frozen=True):
-    """A step's policy; ``calls_max`` is tries x attempts x rounds."""
+    """A step's policy; ``calls_max`` is tries x attempts x rounds. ``extend_max``: None: ten times the attempt's time."""
 
     tries: int
     attempts: int
@@ -86,6 +86,8 @@ class ShownPolicy(msgspec.Struct, frozen=True):
     complete_within: float
     wait_within: float | None
     then: str
+    complete_within_factor: float
+    extend_max: float | None
 
 
 class ShownStep(msgspec.Struct, frozen=True):
@@ -294,4 +296,6 @@ def _build_policy(step: StepRow) -> ShownPolicy:
         policy.complete_within,
         policy.wait_within,
         supervision.then,
+        supervision.complete_within_factor,
+        policy.extend_max,
     )

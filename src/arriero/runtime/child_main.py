@@ -69,9 +69,11 @@ class Parent:
         threading.Thread(target=self._listen, name="arriero-parent", daemon=True).start()
 
     def _listen(self) -> None:
-        while line := self._read.readline():
-            self._answers.put(read_answer(line))
-        end_now()
+        try:
+            while line := self._read.readline():
+                self._answers.put(read_answer(line))
+        finally:  # also by a bug: a child that nobody can reach must not go on
+            end_now()
 
     def ask(self, asked: AskedByChild) -> AnswerToChild:
         """Ask and wait for the answer."""
