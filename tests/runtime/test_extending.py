@@ -130,6 +130,38 @@ async def test_a_lost_answer_is_asked_for_again_and_the_local_deadline_waits_for
     await machine.check()
 
 
+async def test_a_caller_that_stops_waiting_for_a_checkpoint_may_keep_the_next_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent("slow")
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    @agent.step(complete_within=20, **ONCE)
+    async def slow(attempt: Attempt) -> int:
+        first = asyncio.ensure_future(attempt.checkpoint(1))
+        await asked.wait()
+        first.cancel()
+        go_on.set()
+        await attempt.checkpoint(2)
+        return int(attempt.checkpointed)
+
+    app, ask_once = asking(machine, agent, slow)
+    async with app.running():
+        committer = session_of(app).committer
+        write = committer._write
+
+        async def hold_the_first(batch: Sequence[AnyCommand]) -> Any:
+            if any(isinstance(command, SaveCheckpoint) for command in batch):
+                asked.set()
+                await go_on.wait()
+            return await write(batch)
+
+        monkeypatch.setattr(committer, "_write", hold_the_first)
+        assert await within((await app.submit(ask_once())).result()) == 2
+    assert len(await machine.events("attempt.checkpoint")) == 2
+    await machine.check()
+
+
 async def test_the_next_attempt_goes_on_from_what_the_one_before_kept(machine: Machine) -> None:
     agent, seen = Agent("pages"), []
 

@@ -73,7 +73,18 @@ class AttemptTime:
         await self._apply(command)
 
     async def save_checkpoint(self, text: str) -> None:
-        """Keep a value, as JSON text, for the attempts after this one. Raises AttemptOver."""
+        """Keep a value, as JSON text, for the attempts after this one. Raises AttemptOver.
+
+        A caller that stops waiting does not stop the commit. The next value names what it replaces, so it waits for the end.
+        """
+        if self._holds_loop_up:
+            await self._save(text)
+            return
+        saving = asyncio.get_running_loop().create_task(self._save(text))
+        saving.add_done_callback(lambda task: task.cancelled() or task.exception())  # also if nobody waits any more
+        await asyncio.shield(saving)
+
+    async def _save(self, text: str) -> None:
         async with self._saving:  # one after the other, in the order of the calls
             command = SaveCheckpoint(
                 actor=self._host.actor,
