@@ -136,7 +136,7 @@ async def test_a_caller_that_stops_waiting_for_a_checkpoint_may_keep_the_next_on
     agent = Agent("slow")
     asked, go_on = asyncio.Event(), asyncio.Event()
 
-    @agent.step(complete_within=20, **ONCE)
+    @agent.step(complete_within=20, retry=Retry(tries=1), supervision=Supervision(attempts=1))
     async def slow(attempt: Attempt) -> int:
         first = asyncio.ensure_future(attempt.checkpoint(1))
         await asked.wait()

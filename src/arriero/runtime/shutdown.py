@@ -13,7 +13,11 @@ CANCELLED_SECONDS_MAX = 5.0
 
 async def finish(work: Coroutine[Any, Any, T], hurry: Callable[[], None] = lambda: None) -> T:
     """Run ``work`` to its end. A cancellation calls ``hurry``, waits for the end all the same, and then goes on."""
-    task = asyncio.get_running_loop().create_task(work)
+    try:
+        task = asyncio.get_running_loop().create_task(work)
+    except RuntimeError:  # its caller was thrown away with its event loop
+        work.close()
+        raise
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
