@@ -440,8 +440,7 @@ class Agent:
             fn: the function. A plain one runs in a thread, or in a child process.
             name: kept in the store, 1 to 255 characters; give it when you rename the function. The function's by default.
             complete_within: seconds or timedelta that one attempt may take, 30 by default; a later answer never counts.
-            extend_max: seconds or timedelta that one attempt may take at most if it asks for more time by
-                ``attempt.extend``; None: ten times its time.
+            extend_max: seconds or timedelta that one attempt may take at most by ``attempt.extend``; None: ten times its time.
             wait_within: seconds or timedelta that a request may wait for an Agent before its first attempt; None: without
                 limit.
             retry: tries inside one attempt, and the delays between them; 3 by default, after 0.2 s and more.
