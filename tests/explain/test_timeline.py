@@ -106,6 +106,11 @@ EVENTS: dict[str, tuple[Event, str]] = {
         {"step": 3, "attempt": 1, "fence": 5077, "complete_by": LATER, "process": 7, "key": NOISE},
         "the undo of charge: attempt 1 begins at process 7",
     ),
+    "attempt.extended": (
+        {"step": 1, "fence": 5077, "complete_by": LATER},
+        "step charge: its attempt gets more time, to end by 2026-01-01 00:01:00Z",
+    ),
+    "attempt.checkpoint": ({"step": 1, "fence": 5077, "value": NOISE}, "step charge: its attempt keeps a checkpoint"),
     "step.report": (
         {"step": 1, "fence": 5077, "verdict": "late", "outcome": "succeeded", "result": NOISE},
         "step charge: a report of a result was refused as late, nothing changed",
