@@ -318,8 +318,8 @@ class _Operation:
             )
         )
         self._keep_edit("arguments", step.arguments, command.arguments, step, key)
-        edited = replace(step, arguments=command.arguments, asked=step.asked or step.arguments, idempotency_key=key)
-        return replace(edited, checkpoint=None)  # it belongs to what was done under the old key
+        sent = replace(step, arguments=command.arguments, asked=step.asked or step.arguments, idempotency_key=key)
+        return replace(sent, checkpoint=None)  # it belongs to what was done under the old key
 
     # --- compensate and cancel
     def compensate(self) -> None:
