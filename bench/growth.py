@@ -21,13 +21,11 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parent / "sides"))  # also when it is imported, by the tests
 from filling import fill
 
+from arriero.answers import Applied, Claimed, Dispatch, Submitted, Taken
 from arriero.commands import (
     Advance,
     AnyCommand,
-    Applied,
     Claim,
-    Claimed,
-    Dispatch,
     Ending,
     FreeTask,
     GaveUp,
@@ -39,10 +37,8 @@ from arriero.commands import (
     Report,
     Reported,
     Submit,
-    Submitted,
     Succeeded,
     Take,
-    Taken,
 )
 from arriero.model import StepFailure, StepKind, StepRow, TaskFailure, TaskRow
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy

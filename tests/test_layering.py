@@ -17,6 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "model",
         "errors",
         "commands",
+        "answers",
         "policies",
         "codec",
         "events",

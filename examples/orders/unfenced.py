@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
+from arriero.answers import Dispatch
 from arriero.cli.main import main
-from arriero.commands import Dispatch, Outcome
+from arriero.commands import Outcome
 from arriero.core import transitions
 from arriero.model import Instant, StepRow, StepState
 from arriero.runtime import agent_host, attempt_run

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from arriero.answers import Submitted
 from arriero.audit.check import Violation
-from arriero.commands import OperateConvoy, Submit, Submitted
+from arriero.commands import OperateConvoy, Submit
 from arriero.core.convoy_verbs import list_allowed_convoy_verbs
 from arriero.declare.workflows import Workflow
 from arriero.errors import StoreError

@@ -5,15 +5,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from arriero.commands import (
-    Advance,
-    Applied,
-    CommandOfAttempt,
-    ExtendAttempt,
-    Report,
-    Reported,
-    SaveCheckpoint,
-)
+from arriero.answers import Applied
+from arriero.commands import Advance, CommandOfAttempt, ExtendAttempt, Report, Reported, SaveCheckpoint
 from arriero.errors import StoreError
 from arriero.store.memory import MemoryStore
 

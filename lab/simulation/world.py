@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from arriero.answers import Answer, Submitted
 from arriero.audit.check import (
     History,
     Violation,
@@ -23,7 +24,7 @@ from arriero.audit.export import encode_export, read_export
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
 from arriero.client.app import App
 from arriero.client.submission import SubmitOptions, build_submission
-from arriero.commands import Answer, Submit, Submitted
+from arriero.commands import Submit
 from arriero.declare.attempt import Attempt
 from arriero.errors import MutilatedExport, StoreError
 from arriero.loops import drop_silently

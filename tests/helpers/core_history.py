@@ -11,17 +11,16 @@ from typing import Any
 
 import msgspec
 
+from arriero.answers import Answer, Claimed, Refusal, Submitted, Taken
 from arriero.audit.check import History as Fold
 from arriero.audit.check import find_differences
 from arriero.breakers import AgentVerb
 from arriero.commands import (
     Advance,
-    Answer,
     AnyCommand,
     AssignApp,
     BeginUndo,
     Claim,
-    Claimed,
     Compensate,
     EndByLimit,
     Ending,
@@ -40,16 +39,13 @@ from arriero.commands import (
     Process,
     PutDown,
     Recover,
-    Refusal,
     Report,
     Reported,
     RetryAsked,
     SaveCheckpoint,
     Submit,
-    Submitted,
     Succeeded,
     Take,
-    Taken,
     TripBreaker,
 )
 from arriero.history_chain import START, link_hash

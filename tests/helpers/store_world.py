@@ -6,14 +6,11 @@ from typing import Any
 
 import msgspec
 
+from arriero.answers import Answer, Applied, Claimed, Dispatch, Refusal, Submitted, Taken
 from arriero.commands import (
     Advance,
-    Answer,
     AnyCommand,
-    Applied,
     Claim,
-    Claimed,
-    Dispatch,
     Ending,
     Fired,
     FreeTask,
@@ -22,15 +19,12 @@ from arriero.commands import (
     NewStep,
     Outcome,
     Recover,
-    Refusal,
     Report,
     Reported,
     RetryAsked,
     Submit,
-    Submitted,
     Succeeded,
     Take,
-    Taken,
 )
 from arriero.history_chain import START, fits_link
 from arriero.model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, later

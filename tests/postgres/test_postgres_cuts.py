@@ -10,7 +10,7 @@ from postgres_servers import database, emptied, server
 from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World, step, submission
 
-from arriero.commands import Applied, Refusal, Submitted
+from arriero.answers import Applied, Refusal, Submitted
 from arriero.errors import StoreError
 from arriero.model import StepState
 from arriero.store.contract import Busy

@@ -7,7 +7,8 @@ import psycopg
 import pytest
 from postgres_servers import server, worker
 
-from arriero.commands import Claim, Claimed
+from arriero.answers import Claimed
+from arriero.commands import Claim
 from arriero.model import Instant, later
 from arriero.store.postgres import frontier
 from arriero.store.postgres.frontier import DEAD_A_LOOK, DEAD_FEW, LOOKS_MAX, SLACK, Frontier

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 from postgres_servers import server, worker
 
-from arriero.commands import Applied, Claim, Claimed, ClaimShare, Submitted, Take, Taken
+from arriero.answers import Applied, Claimed, Submitted, Taken
+from arriero.commands import Claim, ClaimShare, Take
 from arriero.model import Instant, StepState, TaskState
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, Purge
 from arriero.store.postgres import tables

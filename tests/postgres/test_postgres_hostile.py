@@ -9,7 +9,8 @@ import pytest
 from postgres_servers import database, emptied
 from store_world import TestClock, World, step, submission
 
-from arriero.commands import Applied, Claim, Claimed, Refusal, Submitted
+from arriero.answers import Applied, Claimed, Refusal, Submitted
+from arriero.commands import Claim
 from arriero.errors import ArrieroError, InvalidInput
 from arriero.model import MICROSECONDS
 from arriero.store import committer

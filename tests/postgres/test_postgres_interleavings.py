@@ -31,13 +31,12 @@ from store_world import (
     submission,
 )
 
+from arriero.answers import Applied, Claimed, Submitted, Taken
 from arriero.commands import (
     Advance,
     AnyCommand,
-    Applied,
     BeginUndo,
     Claim,
-    Claimed,
     Ending,
     FreeTask,
     NewStep,
@@ -48,9 +47,7 @@ from arriero.commands import (
     Report,
     Reported,
     Submit,
-    Submitted,
     Take,
-    Taken,
 )
 from arriero.model import AlertRow, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepRow, TaskRow, Verb, later
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore

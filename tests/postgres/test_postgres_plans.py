@@ -12,7 +12,8 @@ import psycopg
 import pytest
 from postgres_servers import server, worker
 
-from arriero.commands import HandOver, Process, Refusal, Submitted
+from arriero.answers import Refusal, Submitted
+from arriero.commands import HandOver, Process
 from arriero.model import StepRow, TaskRow
 from arriero.store.postgres import columns, ledger_tables, submitting, tables
 from arriero.store.postgres.lanes import ENGINE

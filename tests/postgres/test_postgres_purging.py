@@ -12,7 +12,8 @@ from store_world import TestClock, World, submission
 from test_postgres_convoys import PATIENCE, SOMEBODY_WAITS, until
 
 from arriero import TransactionConflict
-from arriero.commands import Operate, Process, Report, Submitted
+from arriero.answers import Submitted
+from arriero.commands import Operate, Process, Report
 from arriero.model import Verb
 from arriero.store.contract import Busy, PurgeNamed
 from arriero.store.engine.purging import NamedRows, purge_named

@@ -16,8 +16,8 @@ from postgres_servers import as_role
 from store_world import TestClock, World, step, submission
 
 from arriero import Agent, App, ArrieroError, Attempt, InvalidInput, SchemaOutdated, StoreError, workflow
+from arriero.answers import Applied, Submitted
 from arriero.cli.main import commands
-from arriero.commands import Applied, Submitted
 from arriero.store import open_store
 from arriero.store.contract import Purge
 from arriero.store.postgres import session as session_module

@@ -13,7 +13,7 @@ from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World, step, submission
 
 from arriero import Agent, App, Attempt, OutcomeUnknown, StoreError, workflow
-from arriero.commands import Applied, Submitted
+from arriero.answers import Applied, Submitted
 from arriero.store.contract import Unanswered
 from arriero.store.postgres import lanes
 from arriero.store.postgres import session as session_module

@@ -11,7 +11,8 @@ from runtime_world import Write, around_commits, session_in
 
 import arriero
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, TaskCompensated, testing, workflow
-from arriero.commands import Advance, Answer, AnyCommand, Claim, Take, Taken
+from arriero.answers import Answer, Taken
+from arriero.commands import Advance, AnyCommand, Claim, Take
 from arriero.model import Loaded, StepState
 from arriero.runtime.ports import SystemPorts
 from arriero.store.contract import Busy

@@ -22,7 +22,8 @@ from arriero import (
     testing,
     workflow,
 )
-from arriero.commands import Advance, Answer, AnyCommand, Report, Submit, Taken
+from arriero.answers import Answer, Taken
+from arriero.commands import Advance, AnyCommand, Report, Submit
 from arriero.model import Instant
 from arriero.runtime import ports
 

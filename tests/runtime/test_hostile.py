@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from arriero import Agent, App, Attempt, StoreError, Supervision, TaskFailed, testing, workflow
-from arriero.commands import Answer, AnyCommand, Taken
+from arriero.answers import Answer, Taken
+from arriero.commands import AnyCommand
 from arriero.model import Loaded
 
 ONCE = Supervision(attempts=1)

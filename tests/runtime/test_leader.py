@@ -6,7 +6,8 @@ from typing import Any
 from runtime_world import QUICK, Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
-from arriero.commands import Recover, Refusal, RetryAsked
+from arriero.answers import Refusal
+from arriero.commands import Recover, RetryAsked
 from arriero.model import Instant, LeaseRow, StepFailure
 from arriero.runtime.leader import Leader
 

@@ -8,7 +8,8 @@ from core_rows import loaded, task_row
 from runtime_world import QUICK, until
 
 from arriero import StoreError
-from arriero.commands import AnyCommand, Applied, FreeTask
+from arriero.answers import Applied
+from arriero.commands import AnyCommand, FreeTask
 from arriero.core.lease import MARGIN_SHARE
 from arriero.model import Instant, Loaded, ProcessRow
 from arriero.runtime.membership import Membership

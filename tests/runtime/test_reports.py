@@ -7,7 +7,8 @@ import pytest
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, Transient, testing, workflow
-from arriero.commands import Answer, AnyCommand, Reported, Succeeded, Taken
+from arriero.answers import Answer, Taken
+from arriero.commands import AnyCommand, Reported, Succeeded
 from arriero.model import StepRow
 from arriero.store.memory import MemoryStore
 

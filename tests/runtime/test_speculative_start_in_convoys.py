@@ -14,7 +14,8 @@ from runtime_world import QUICK, Machine, session_of, until, within
 
 import arriero
 from arriero import Agent, App, Attempt, Permanent, StoreError, Task, TaskCompensated, testing, workflow
-from arriero.commands import Advance, Ahead, Answer, AnyCommand, Applied, Claim, Refusal
+from arriero.answers import Answer, Applied, Refusal
+from arriero.commands import Advance, Ahead, AnyCommand, Claim
 from arriero.core.speculative_run import AHEAD_MAX
 from arriero.declare.attempt import as_datetime
 from arriero.runtime.convoy_hand_over import ConvoyHandOver

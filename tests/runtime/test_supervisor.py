@@ -9,7 +9,8 @@ from core_rows import NOW, step_row, task_row
 from runtime_world import QUICK
 
 from arriero import StoreError
-from arriero.commands import AnyCommand, Applied, Recover, Refusal, RetryAsked
+from arriero.answers import Applied, Refusal
+from arriero.commands import AnyCommand, Recover, RetryAsked
 from arriero.model import MICROSECONDS, StepRow, later
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.supervisor import Supervisor

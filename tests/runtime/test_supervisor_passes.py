@@ -9,8 +9,8 @@ from core_rows import NOW, step_row
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
+from arriero.answers import Applied
 from arriero.client.assembly import run_node
-from arriero.commands import Applied
 from arriero.config import Configuration
 from arriero.model import Instant, LeaseRow
 from arriero.runtime import upkeep as upkeep_module

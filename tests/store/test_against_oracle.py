@@ -29,15 +29,13 @@ from store_world import (
     undo_of,
 )
 
+from arriero.answers import Applied, AttemptApplied, Claimed, Refusal, Taken
 from arriero.audit.export import encode_export, read_export
 from arriero.commands import (
     Advance,
     AnyCommand,
-    Applied,
-    AttemptApplied,
     BeginUndo,
     Claim,
-    Claimed,
     Compensate,
     EndByLimit,
     Ending,
@@ -54,14 +52,12 @@ from arriero.commands import (
     Process,
     PutDown,
     Recover,
-    Refusal,
     Report,
     Reported,
     RetryAsked,
     SaveCheckpoint,
     Succeeded,
     Take,
-    Taken,
 )
 from arriero.core.convoy_verbs import list_allowed_convoy_verbs
 from arriero.core.lease import on_process_lost, on_stuck

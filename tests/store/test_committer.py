@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from store_world import TestClock, World, step, submission
 
-from arriero.commands import Answer, AnyCommand, Claim, Take
+from arriero.answers import Answer
+from arriero.commands import AnyCommand, Claim, Take
 from arriero.errors import StoreError
 from arriero.store.committer import BATCH_MAX, RETRY_SECONDS, RETRY_SECONDS_MAX, Committer
 from arriero.store.contract import StateStore, Unanswered, Unwritten

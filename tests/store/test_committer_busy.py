@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from store_world import World, step
 
-from arriero.commands import Answer, AnyCommand, Applied, Refusal
+from arriero.answers import Answer, Applied, Refusal
+from arriero.commands import AnyCommand
 from arriero.errors import StoreError
 from arriero.store.busy_retry import apply_patiently
 from arriero.store.committer import BUSY_SECONDS, BUSY_SECONDS_MAX, Committer

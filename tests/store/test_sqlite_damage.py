@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from store_world import TestClock, submission
 
-from arriero.commands import Submitted
+from arriero.answers import Submitted
 from arriero.errors import UnreadableRow
 from arriero.model import AlertRow, Instant
 from arriero.store.sqlite.inspection import file_facts

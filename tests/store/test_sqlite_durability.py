@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from store_world import TestClock, World, step, submission
 
-from arriero.commands import Submitted
+from arriero.answers import Submitted
 from arriero.errors import StoreError
 from arriero.store.sqlite import connection as sqlite_connection
 from arriero.store.sqlite import store as sqlite_store

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from store_world import NOON, TestClock, World, step, submission
 
-from arriero.commands import Process, Submitted
+from arriero.answers import Submitted
+from arriero.commands import Process
 from arriero.errors import IllegalTransition, InvalidInput, SchemaOutdated, StoreError
 from arriero.model import Instant
 from arriero.store import open_store

@@ -11,7 +11,8 @@ from store_world import LEASE, TestClock, World, retry_at, step, submission
 
 import arriero
 from arriero import Agent, App, Attempt, workflow
-from arriero.commands import Answer, AnyCommand, Applied, Fired, HandOver, Process, Refusal, Submitted
+from arriero.answers import Answer, Applied, Refusal, Submitted
+from arriero.commands import AnyCommand, Fired, HandOver, Process
 from arriero.core.ledgers import LedgerBatch, LedgerEntry
 from arriero.model import Instant, LedgerState, Loaded, TaskRow, TaskState, Turn
 from arriero.runtime.settings import Settings

@@ -8,7 +8,8 @@ from damaging import Damage
 from store_world import DONE, FAILED, NOON, TestClock, World, step, submission, undo_of
 from test_store_ledgers import Ledgers, entry
 
-from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown, Refusal, Submitted
+from arriero.answers import Refusal, Submitted
+from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown
 from arriero.errors import AppCollision
 from arriero.model import ProcessAbout, TaskState, Turn
 from arriero.store.contract import StateStore, TaskFilter

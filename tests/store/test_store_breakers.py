@@ -7,20 +7,9 @@ import pytest
 from store_world import DECLINED, UNSURE, TestClock, World, kinds, retry_at, step
 
 from arriero import Breaker, Supervision
+from arriero.answers import BreakerApplied, Refusal, Submitted, Taken
 from arriero.breakers import AgentVerb, BreakerRow, BreakerState
-from arriero.commands import (
-    BreakerApplied,
-    GaveUp,
-    OperateAgent,
-    PlanUndo,
-    Refusal,
-    RetryAsked,
-    Start,
-    Submitted,
-    Take,
-    Taken,
-    TripBreaker,
-)
+from arriero.commands import GaveUp, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
 from arriero.model import StepFailure, StepRow, StepState, TaskFailure, TaskRow, later
 from arriero.policies import Retry, StepPolicy
 

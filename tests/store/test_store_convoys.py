@@ -8,12 +8,10 @@ import msgspec
 import pytest
 from store_world import FAILED, TASK_POLICY, World, kinds, retry_at, step, submission
 
+from arriero.answers import Applied, Claimed, ConvoyApplied, Refusal, Submitted
 from arriero.commands import (
-    Applied,
     BeginUndo,
-    Claimed,
     Compensate,
-    ConvoyApplied,
     EndByLimit,
     HandOver,
     Hold,
@@ -23,8 +21,6 @@ from arriero.commands import (
     PlanUndo,
     Process,
     PutDown,
-    Refusal,
-    Submitted,
 )
 from arriero.core import transitions
 from arriero.core.lease import is_on_probation, on_process_lost

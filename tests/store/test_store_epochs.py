@@ -2,7 +2,7 @@
 
 from store_world import World, step, submission
 
-from arriero.commands import Applied, Refusal, Submitted
+from arriero.answers import Applied, Refusal, Submitted
 from arriero.epoch import compute_first_number
 
 

@@ -6,15 +6,8 @@ import msgspec
 import pytest
 from store_world import COMPLETE_WITHIN, NOON, TestClock, World, gave_up, retry_at
 
-from arriero.commands import (
-    Answer,
-    AttemptApplied,
-    CommandOfAttempt,
-    ExtendAttempt,
-    Hold,
-    Operate,
-    SaveCheckpoint,
-)
+from arriero.answers import Answer, AttemptApplied
+from arriero.commands import CommandOfAttempt, ExtendAttempt, Hold, Operate, SaveCheckpoint
 from arriero.history_chain import payload_hash
 from arriero.model import Instant, StepRow, TaskFailure, Verb, later
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from store_world import KNOWN, NOON, OTHERWISE, World, submission
 
-from arriero.commands import Operate, Refusal, Submitted
+from arriero.answers import Refusal, Submitted
+from arriero.commands import Operate
 from arriero.core.ledgers import LedgerBatch, LedgerEntry, LedgerWritten, extend_digest
 from arriero.model import LedgerRow, LedgerState, TaskRow, TaskState, Turn, Verb
 from arriero.store.contract import Purge, TaskFilter

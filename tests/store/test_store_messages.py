@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from store_world import FAILED, NOON, World, gave_up, kinds, step, submission, undo_of
 
+from arriero.answers import Submitted
 from arriero.commands import (
     BeginUndo,
     Compensate,
@@ -18,7 +19,6 @@ from arriero.commands import (
     Process,
     PutDown,
     Submit,
-    Submitted,
 )
 from arriero.core import transitions
 from arriero.core.changes import Change

@@ -16,7 +16,8 @@ from store_world import (
     timer,
 )
 
-from arriero.commands import BeginUndo, EndByLimit, GaveUp, Hold, PutDown, Refusal
+from arriero.answers import Refusal
+from arriero.commands import BeginUndo, EndByLimit, GaveUp, Hold, PutDown
 from arriero.core.lease import on_stuck
 from arriero.model import Instant, Loaded, StepFailure, StepRow, StepState, TaskRow, TaskState, later
 

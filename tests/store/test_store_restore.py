@@ -13,7 +13,8 @@ from psycopg import sql
 from store_checks import broken_links, disagreements, history_violations
 from store_world import TestClock, World, step
 
-from arriero.commands import Refusal, Reported
+from arriero.answers import Refusal
+from arriero.commands import Reported
 from arriero.epoch import compute_first_number
 from arriero.model import StepState
 from arriero.store.contract import StateStore

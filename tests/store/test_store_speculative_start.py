@@ -7,12 +7,11 @@ import msgspec
 import pytest
 from store_world import COMPLETE_WITHIN, FAILED, Event, World, kinds, step
 
+from arriero.answers import Applied, ConvoyApplied
 from arriero.commands import (
     Advance,
     Ahead,
-    Applied,
     BeginUndo,
-    ConvoyApplied,
     EndByLimit,
     HandOver,
     Hold,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from store_world import ALIKE, KNOWN, NOON, OTHERWISE, TestClock, World, kinds, submission
 
-from arriero.commands import Refusal, Submitted
+from arriero.answers import Refusal, Submitted
 from arriero.model import TaskState
 
 

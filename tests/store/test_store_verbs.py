@@ -24,10 +24,10 @@ from store_world import (
     undo_of,
 )
 
+from arriero.answers import Applied, Refusal, Submitted
 from arriero.commands import (
     Advance,
     AnyCommand,
-    Applied,
     BeginUndo,
     Compensate,
     EndByLimit,
@@ -37,9 +37,7 @@ from arriero.commands import (
     PlanUndo,
     Process,
     PutDown,
-    Refusal,
     Reported,
-    Submitted,
 )
 from arriero.core.supervision import on_limit_passed
 from arriero.core.undo import decide_next_undo

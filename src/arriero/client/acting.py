@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..commands import Operate, Refusal
+from ..answers import Refusal
+from ..commands import Operate
 from ..core.verb_preview import find_verb_refusal
 from ..errors import InvalidInput, UnknownTask
 from ..model import Loaded, TaskRow, TaskState, Verb

@@ -6,8 +6,9 @@ from datetime import datetime
 import msgspec
 
 from .. import codec
+from ..answers import BreakerApplied, Refusal
 from ..breakers import AgentVerb, BreakerRow, BreakerState
-from ..commands import BreakerApplied, OperateAgent, Refusal
+from ..commands import OperateAgent
 from ..core.breaker import compute_next_look
 from ..core.lease import read_process_about
 from ..declare.attempt import as_datetime

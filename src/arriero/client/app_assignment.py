@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from .. import codec
-from ..commands import AssignApp, Refusal
+from ..answers import Refusal
+from ..commands import AssignApp
 from ..core.lease import read_process_about
 from ..errors import InvalidInput, UnknownTask
 from ..model import NOT_SAID, LedgerRow, LedgerState, TaskRow, TaskState

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 from .. import codec
-from ..commands import OperateConvoy, Refusal
+from ..answers import Refusal
+from ..commands import OperateConvoy
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
 from ..explain.convoys import describe_convoy_wait, effective_policy, gap_deadline, standing_since

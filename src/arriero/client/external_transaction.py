@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..commands import Refusal, Submit, Submitted
+from ..answers import Refusal, Submitted
+from ..commands import Submit
 from ..errors import InvalidInput
 from ..store.contract import Busy, StateStore
 

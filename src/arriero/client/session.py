@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from ..commands import Answer, AssignApp, Operate, OperateAgent, OperateConvoy, Refusal, Submit, Submitted
+from ..answers import Answer, Refusal, Submitted
+from ..commands import AssignApp, Operate, OperateAgent, OperateConvoy, Submit
 from ..core.deduplication import answer_known_id
 from ..core.lease import is_alive, read_process_about
 from ..declare.steps import Agent

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from .. import codec
-from ..commands import Refusal, Submit, Submitted
+from ..answers import Refusal, Submitted
+from ..commands import Submit
 from ..core.call_policy import resolve_call_policy
 from ..declare.steps import DEFAULT_SUPERVISION, StepCall
 from ..declare.workflows import Workflow, WorkflowCall

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from ..commands import Refusal, Submitted
+from ..answers import Refusal, Submitted
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
 from ..policies import Duration, check_seconds

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from .. import codec
-from ..commands import Operate, Refusal
+from ..answers import Refusal
+from ..commands import Operate
 from ..core.verb_preview import find_verb_refusal
 from ..core.verbs import list_steps_to_redo, may_edit_all
 from ..declare.steps import Step

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from ..commands import AssignApp, Refusal
+from ..answers import Refusal
+from ..commands import AssignApp
 from ..events.task import TaskAssigned
 from ..model import Instant
 from .changes import Change, Refused, Rows

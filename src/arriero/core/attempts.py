@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from ..commands import CommandOfAttempt, ExtendAttempt, Refusal, SaveCheckpoint
+from ..answers import Refusal
+from ..commands import CommandOfAttempt, ExtendAttempt, SaveCheckpoint
 from ..events.step import AttemptCheckpoint, AttemptExtended
 from ..history_chain import payload_hash
 from ..model import Instant, StepRow, StepState, later

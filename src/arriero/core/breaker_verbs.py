@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
+from ..answers import Refusal
 from ..breakers import AgentVerb, BreakerRow, BreakerState
-from ..commands import OperateAgent, Refusal, TripBreaker
+from ..commands import OperateAgent, TripBreaker
 from ..events import Event
 from ..events.breaker import AgentPaused, AgentResumed, BreakerClosed, BreakerOpened
 from ..model import Instant

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import msgspec
 
+from ..answers import Dispatch, Refusal
 from ..breakers import BreakerRow
-from ..commands import Dispatch, Refusal
 from ..events import Event
 from ..model import AlertRow, ConvoyRow, EditRow, LateAnswerRow, StatusRow, StepRow, TailRow, TaskRow
 

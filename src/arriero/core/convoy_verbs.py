@@ -9,7 +9,8 @@ from collections.abc import Callable
 from msgspec import Raw, json
 from msgspec.structs import replace
 
-from ..commands import OperateConvoy, Refusal
+from ..answers import Refusal
+from ..commands import OperateConvoy
 from ..events.convoy import ConvoyAction, ConvoyMoved
 from ..model import TASK_OPEN, ConvoyRow, ConvoyState, ConvoyVerb, Instant, TaskRow, TaskState, Turn
 from ..verb_rules import CONVOY_VERB_RULES

@@ -8,7 +8,8 @@ the same; a test compares.
 from collections.abc import Callable
 from typing import Literal
 
-from ..commands import Refusal, Submit, Submitted
+from ..answers import Refusal, Submitted
+from ..commands import Submit
 from ..model import TailRow, TaskRow
 from .apps import is_another_app
 from .bodies import is_same_body

@@ -8,7 +8,8 @@ open there.
 import msgspec
 from msgspec.structs import replace
 
-from ..commands import Refusal, Submit
+from ..answers import Refusal
+from ..commands import Submit
 from ..events import Event
 from ..events.convoy import ConvoyOpened, ConvoyPlaced
 from ..model import ConvoyRow, ConvoyState, Instant, Ordering, TailRow, TaskRow, Turn

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..answers import Dispatch, Refusal
 from ..commands import (
     Advance,
     BeginUndo,
     Compensate,
-    Dispatch,
     EndByLimit,
     Fired,
     FreeTask,
@@ -21,7 +21,6 @@ from ..commands import (
     PlanUndo,
     Process,
     Recover,
-    Refusal,
     Report,
     Reported,
     Submit,

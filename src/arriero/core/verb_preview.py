@@ -1,7 +1,8 @@
 """Judges a person's verb on a task without carrying it out."""
 
+from ..answers import Refusal
 from ..breakers import BreakerRow
-from ..commands import Operate, Refusal
+from ..commands import Operate
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow
 from .changes import Refused
 from .verbs import operate

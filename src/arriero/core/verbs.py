@@ -9,7 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ..commands import Operate, Refusal
+from ..answers import Refusal
+from ..commands import Operate
 from ..events.step import StepAnswered, StepEdited, StepSetBack
 from ..events.task import AlertClosed, OperatorAction
 from ..history_chain import payload_hash

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ..answers import Dispatch
 from ..commands import (
     BeginUndo,
     Compensate,
-    Dispatch,
     Ending,
     GaveUp,
     Hold,

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..commands import Answer, AnyCommand, Dispatch, NewStep, Take, Taken
+from ..answers import Answer, Dispatch, Taken
+from ..commands import AnyCommand, NewStep, Take
 from ..core.lease import PROBATION_FROM
 from ..core.reserve import Room, compute_room, is_urgent
 from ..declare.resources import Resource

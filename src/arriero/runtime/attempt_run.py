@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..answers import Dispatch
 from ..codec import error_text, recordable_text, step_error_fields
-from ..commands import Dispatch, GaveUp, Outcome, Reported, Succeeded
+from ..commands import GaveUp, Outcome, Reported, Succeeded
 from ..core.backoff import retry_delay
 from ..core.supervision import decode_step_policy, on_attempt_failed
 from ..declare.attempt import Attempt, StepTry, Undo, current_try

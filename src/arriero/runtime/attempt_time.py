@@ -5,7 +5,8 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Protocol
 
-from ..commands import Answer, AnyCommand, AttemptApplied, CommandOfAttempt, Dispatch, ExtendAttempt, SaveCheckpoint
+from ..answers import Answer, AttemptApplied, Dispatch
+from ..commands import AnyCommand, CommandOfAttempt, ExtendAttempt, SaveCheckpoint
 from ..core.attempts import find_latest_complete_by
 from ..errors import AttemptOver, InvalidInput
 from ..history_chain import payload_hash

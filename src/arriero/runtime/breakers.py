@@ -7,8 +7,9 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
+from ..answers import Answer, BreakerApplied, Refusal
 from ..breakers import BreakerRow, BreakerState
-from ..commands import Answer, AnyCommand, BreakerApplied, Refusal, TripBreaker
+from ..commands import AnyCommand, TripBreaker
 from ..core.breaker import judge_calls, may_let_through
 from ..declare.steps import Agent
 from ..model import StepRow

@@ -2,7 +2,8 @@
 
 import logging
 
-from ..commands import Advance, Ahead, Applied, Ending, HandOver
+from ..answers import Applied
+from ..commands import Advance, Ahead, Ending, HandOver
 from ..core.drive import build_first_requests
 from ..core.speculative_run import run_ahead
 from ..core.task_run import TaskRun

@@ -5,7 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from ..commands import Answer, AnyCommand, Dispatch, Reported
+from ..answers import Answer, Dispatch
+from ..commands import AnyCommand, Reported
 from ..core.drive import Surroundings
 from ..core.task_run import RunnableCode, TaskRun
 from ..model import Loaded

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ..commands import Advance, AnyCommand, Applied, FreeTask, GaveUp, Recover, Report, Reported, RetryAsked
+from ..answers import Applied
+from ..commands import Advance, AnyCommand, FreeTask, GaveUp, Recover, Report, Reported, RetryAsked
 from ..explain.failure_lines import FailureLine, describe_failed_attempt, describe_held_task, describe_lost_attempt
 from ..model import Instant, TaskFailure, TaskState
 from ..rate_limited_log import RateLimitedLog

@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ..commands import Answer, AnyCommand, Applied
+from ..answers import Answer, Applied
+from ..commands import AnyCommand
 from ..core.lease import (
     compute_trusted_until,
     is_alive,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..commands import Answer, AnyCommand, Claim, Report, Submit, Take
+from ..answers import Answer
+from ..commands import AnyCommand, Claim, Report, Submit, Take
 from ..core.task_run import TaskRun
 from ..declare.steps import Agent
 from ..errors import StoreError

@@ -3,18 +3,8 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from ..commands import (
-    Answer,
-    AnyCommand,
-    Applied,
-    Claim,
-    Claimed,
-    Dispatch,
-    Ending,
-    PutDown,
-    Report,
-    Reported,
-)
+from ..answers import Answer, Applied, Claimed, Dispatch
+from ..commands import AnyCommand, Claim, Ending, PutDown, Report, Reported
 from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
 from ..core.task_run import TaskRun

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ..commands import Answer, AnyCommand, Applied, BeginUndo, EndByLimit, FreeTask, Recover, RetryAsked
+from ..answers import Answer, Applied
+from ..commands import AnyCommand, BeginUndo, EndByLimit, FreeTask, Recover, RetryAsked
 from ..core.lease import is_retirable
 from ..errors import StoreError
 from ..loops import WarningThrottle

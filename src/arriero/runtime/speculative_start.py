@@ -7,7 +7,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..commands import NewStep, Start, Submit, Submitted
+from ..answers import Submitted
+from ..commands import NewStep, Start, Submit
 from ..core.drive import build_first_requests
 from ..core.speculative_run import run_new
 from ..core.task_run import TaskRun

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..commands import Refusal, Submit, Submitted
+from ..answers import Refusal, Submitted
+from ..commands import Submit
 from ..store.committer import Committer
 from ..store.contract import StateStore
 from . import crash_points

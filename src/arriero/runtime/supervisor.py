@@ -7,7 +7,8 @@ from functools import partial
 
 import msgspec
 
-from ..commands import Answer, AnyCommand, Applied, EndByLimit, FreeTask, Outcome, Recover, RetryAsked
+from ..answers import Answer, Applied
+from ..commands import AnyCommand, EndByLimit, FreeTask, Outcome, Recover, RetryAsked
 from ..core.lease import on_stuck
 from ..core.redispatch import RedispatchSlots
 from ..core.supervision import on_limit_passed, on_overdue, on_starved

@@ -11,21 +11,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..commands import (
-    ENDS,
-    Advance,
-    Answer,
-    Applied,
-    BeginUndo,
-    Dispatch,
-    Ending,
-    Fired,
-    Hold,
-    NextUndo,
-    PlanUndo,
-    Refusal,
-    Reported,
-)
+from ..answers import Answer, Applied, Dispatch, Refusal
+from ..commands import ENDS, Advance, BeginUndo, Ending, Fired, Hold, NextUndo, PlanUndo, Reported
 from ..core.drive import Move, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
 from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow

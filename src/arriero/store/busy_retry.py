@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..commands import Answer, AnyCommand, Refusal
+from ..answers import Answer, Refusal
+from ..commands import AnyCommand
 from ..errors import ArrieroError
 from .committer import BUSY_SECONDS, BUSY_SECONDS_LONGEST, BUSY_SECONDS_MAX
 from .contract import Busy, StateStore

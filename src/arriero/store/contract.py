@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from ..commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ..answers import Answer, Refusal, Submitted
+from ..commands import AnyCommand, Submit
 from ..core.purging import Named
 from ..errors import ArrieroError, StoreError
 from ..model import (

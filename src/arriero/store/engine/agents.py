@@ -2,8 +2,9 @@
 
 from typing import Protocol, TypeVar
 
+from ...answers import Answer, BreakerApplied, Refusal
 from ...breakers import BreakerRow
-from ...commands import Answer, BreakerApplied, OperateAgent, Refusal, TripBreaker
+from ...commands import OperateAgent, TripBreaker
 from ...core.breaker import close_after_ramp
 from ...core.breaker_book import name_breaker
 from ...core.breaker_verbs import operate_agent, trip_breaker

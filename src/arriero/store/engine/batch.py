@@ -5,22 +5,18 @@ from typing import Protocol
 
 import msgspec
 
+from ...answers import Answer, Applied, AttemptApplied, ConvoyApplied, Refusal
 from ...breakers import BreakerRow
 from ...commands import (
     Advance,
-    Answer,
     AnyCommand,
-    Applied,
     AssignApp,
-    AttemptApplied,
-    ConvoyApplied,
     EndByLimit,
     ExtendAttempt,
     FreeTask,
     Operate,
     OperateConvoy,
     Recover,
-    Refusal,
     Report,
     SaveCheckpoint,
 )

@@ -6,21 +6,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from ...answers import Answer, Claimed, Dispatch, Refusal, Submitted, Taken
 from ...breakers import BreakerRow
-from ...commands import (
-    Answer,
-    AnyCommand,
-    Claim,
-    Claimed,
-    Dispatch,
-    OperateAgent,
-    Refusal,
-    Submit,
-    Submitted,
-    Take,
-    Taken,
-    TripBreaker,
-)
+from ...commands import AnyCommand, Claim, OperateAgent, Submit, Take, TripBreaker
 from ...core import transitions
 from ...core.breaker_book import NOTHING_BARRED, Barred, list_barred
 from ...core.convoys import Held

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from ...commands import ENDS, Advance, AnyCommand, Refusal, Submit, Submitted
+from ...answers import Refusal, Submitted
+from ...commands import ENDS, Advance, AnyCommand, Submit
 from ...core.deduplication import answer_known_sequence
 from ...core.placement import Spot, build_first_convoy, build_first_tail, needs_convoy, refuse_place
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow

@@ -6,7 +6,8 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ...commands import Refusal, Submit, Submitted
+from ...answers import Refusal, Submitted
+from ...commands import Submit
 from ...core import ledgers
 from ...core.deduplication import answer_known_id, answer_known_sequence
 from ...core.ledgers import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten

@@ -2,7 +2,8 @@
 
 from typing import Protocol
 
-from ...commands import Begun, Submit, Submitted
+from ...answers import Begun, Submitted
+from ...commands import Submit
 from ...core import transitions
 from ...core.changes import BreakerRows, Change
 from ...core.placement import Spot

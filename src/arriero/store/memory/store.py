@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ...answers import Answer, Refusal, Submitted
+from ...commands import AnyCommand, Submit
 from ...core.apps import may_run
 from ...core.lease import is_on_probation
 from ...core.ledgers import ASIDE_MAX

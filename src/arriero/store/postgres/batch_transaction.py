@@ -5,14 +5,12 @@ from typing import Any
 
 import msgspec
 
+from ...answers import Answer, Applied, ConvoyApplied
 from ...commands import (
     Advance,
-    Answer,
     AnyCommand,
-    Applied,
     AssignApp,
     Claim,
-    ConvoyApplied,
     EndByLimit,
     ExtendAttempt,
     Fired,

@@ -17,7 +17,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.string import StrDumper
 
-from ...commands import Refusal, Submit, Submitted
+from ...answers import Refusal, Submitted
+from ...commands import Submit
 from ...core.deduplication import build_id_conflict, build_sequence_conflict
 from ...core.placement import refuse_place
 from ...errors import InvalidInput, TransactionConflict

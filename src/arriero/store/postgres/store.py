@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ...answers import Answer, Refusal, Submitted
+from ...commands import AnyCommand, Submit
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import LedgerRow, TaskRow

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from ...answers import Refusal, Submitted
 from ...breakers import BreakerRow
-from ...commands import Refusal, Submit, Submitted
+from ...commands import Submit
 from ...core.breaker import REMEMBERED_SECONDS
 from ...core.changes import Change
 from ...core.deduplication import answer_known_id

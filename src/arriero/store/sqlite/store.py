@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ...answers import Answer, Refusal, Submitted
 from ...boot_clock import nanoseconds_since_boot
-from ...commands import Answer, AnyCommand, Refusal, Submit, Submitted
+from ...commands import AnyCommand, Submit
 from ...epoch import describe_epoch_refusal
 from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import Instant, LedgerRow
