@@ -12,7 +12,8 @@ from arriero.answers import Refusal, Submitted
 from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown
 from arriero.errors import AppCollision
 from arriero.model import ProcessAbout, TaskState, Turn
-from arriero.store.contract import StateStore, TaskFilter
+from arriero.store.contract import StateStore
+from arriero.store.task_filter import TaskFilter
 
 SHOP, TRAVEL = 1, 2  # numbers of the processes
 

@@ -9,7 +9,8 @@ from arriero.answers import Refusal, Submitted
 from arriero.commands import Operate
 from arriero.core.ledgers import LedgerBatch, LedgerEntry, LedgerWritten, extend_digest
 from arriero.model import LedgerRow, LedgerState, TaskRow, TaskState, Turn, Verb
-from arriero.store.contract import Purge, TaskFilter
+from arriero.store.contract import Purge
+from arriero.store.task_filter import TaskFilter
 
 ACTOR = "client"
 

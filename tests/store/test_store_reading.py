@@ -4,7 +4,8 @@ from store_world import FAILED, NOON, TestClock, World, kinds, retry_at, step, t
 
 from arriero.commands import BeginUndo, Compensate, Hold, Process, PutDown
 from arriero.model import Instant, TaskState
-from arriero.store.contract import Due, TaskFilter
+from arriero.store.contract import Due
+from arriero.store.task_filter import TaskFilter
 
 HERE = (("fulfil",), ("payments",))
 

@@ -44,7 +44,8 @@ from arriero.core.undo import decide_next_undo
 from arriero.core.verbs import list_allowed_verbs
 from arriero.model import Loaded, StepKind, StepState, TaskFailure, TaskRow, TaskState, Verb, later
 from arriero.policies import Supervision, TaskPolicy
-from arriero.store.contract import StateStore, TaskFilter
+from arriero.store.contract import StateStore
+from arriero.store.task_filter import TaskFilter
 
 MINUTE = 60.0
 REDO = TaskFailure("step", "reserve: declined", "reserve", "declined", redo=(2,))

@@ -12,7 +12,7 @@ from .. import codec
 from ..client.tasks import compute_since
 from ..errors import InvalidInput
 from ..model import Instant, TaskState, later
-from ..store.contract import TaskFilter
+from ..store.task_filter import TaskFilter
 from .options import format_seconds, parse_duration, parse_duration_or_instant
 
 _NAMES = ("workflow", "agent", "step")  # checked as ids

@@ -11,7 +11,8 @@ from ..explain.format import format_duration
 from ..explain.outages import format_next_attempt, format_short_failure
 from ..inspection.attempts import Retrying
 from ..model import TASK_OPEN, Instant, TaskRow
-from ..store.contract import StateStore, TaskFilter
+from ..store.contract import StateStore
+from ..store.task_filter import TaskFilter
 from .filters import TaskSelection, filter_options
 from .options import json_option, store_option
 from .output import format_time, format_time_between, print_json, print_table, truncate

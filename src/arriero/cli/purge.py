@@ -12,7 +12,8 @@ from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..escaping import one_line
 from ..model import Instant, TaskState, later
-from ..store.contract import Purge, PurgeNamed, StateStore, TaskFilter
+from ..store.contract import Purge, PurgeNamed, StateStore
+from ..store.task_filter import TaskFilter
 from .options import format_seconds, json_option, parse_duration, store_option, yes_option
 from .output import Progress, format_time, print_json
 from .prompts import confirm, count_tasks, print_note, refuse_without_terminal

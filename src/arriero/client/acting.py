@@ -11,7 +11,8 @@ from ..commands import Operate
 from ..core.verb_preview import find_verb_refusal
 from ..errors import InvalidInput, UnknownTask
 from ..model import Loaded, TaskRow, TaskState, Verb
-from ..store.contract import ANY_TASK, StateStore, TaskFilter
+from ..store.contract import StateStore
+from ..store.task_filter import ANY_TASK, TaskFilter
 from ..verb_rules import explain_left_out
 from . import verb_commands
 from .session import Session

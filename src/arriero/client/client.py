@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from ..model import TaskState
 from ..policies import Duration, check_seconds
 from ..runtime.code import Code
-from ..store.contract import TaskFilter
+from ..store.task_filter import TaskFilter
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
 from .ledger import Entry, Ledger, LedgerSubmission

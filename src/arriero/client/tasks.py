@@ -10,7 +10,7 @@ from ..declare.attempt import as_instant
 from ..errors import InvalidInput
 from ..model import Instant, Loaded, Verb, later
 from ..policies import Duration, check_seconds
-from ..store.contract import TaskFilter
+from ..store.task_filter import TaskFilter
 from . import verb_commands
 from .acting import Acted, Progress, What, list_rows, operate_tasks
 from .session import Session

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import math
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -17,6 +16,7 @@ from ..policies import Breaker, Duration, Retry, StepPolicy, Supervision, check_
 from .attempt import Attempt, Undo
 from .calls import CallValue
 from .declared import Declared, caller_scope, choose_name
+from .option_checks import check_extend_max, check_run_in, count_reserved
 from .resources import Resource
 from .signature import Signature
 
@@ -134,34 +134,6 @@ class StepCall(CallValue[R_co]):
         return f"<call of step {self.step.name}>"
 
 
-def _check_run_in(function: Callable[..., Any], run_in: object) -> None:
-    """Refuse a function that a child process could not run. Raises DefinitionError."""
-    name = getattr(function, "__qualname__", repr(function))
-    if run_in != "process":
-        raise DefinitionError(f"step {name}: run_in is {run_in!r}; it must be 'thread' or 'process'")
-    if inspect.iscoroutinefunction(function):
-        raise DefinitionError(f"step {name}: run_in='process' is for plain functions: write `def`, or leave run_in out")
-    if not inspect.isfunction(function) or "<" in name:  # <locals>, <lambda>
-        raise DefinitionError(
-            f"step {name}: with run_in='process' a child process must be able to import it: define it with `def` at the top"
-            " of a module"
-        )
-    if function.__module__ == "__main__":
-        raise DefinitionError(
-            f"step {name}: with run_in='process' a child process must be able to import it, and it is in the program that was"
-            " started: move it to a module that this program imports"
-        )
-
-
-def _check_extend_max(extend_max: Duration | None, complete_within: Duration) -> float | None:
-    """Seconds of ``extend_max``. Raises DefinitionError: it is shorter than the attempt's time without it."""
-    return (
-        None
-        if extend_max is None
-        else seconds(extend_max, "extend_max", at_least=seconds(complete_within, "complete_within", at_least=0.001))
-    )
-
-
 class Compensation:
     """The compensation of a step."""
 
@@ -264,7 +236,7 @@ class Step(Declared, Generic[P, R]):
             None,
             check_type(retry, Retry, "retry"),
             supervision,
-            _check_extend_max(extend_max, complete_within),
+            check_extend_max(extend_max, complete_within),
         )
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -387,7 +359,7 @@ class Agent:
                 f"Agent {name}: max_in_flight is {max_in_flight!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}"
             )
         self.max_in_flight = max_in_flight
-        self.reserved = _count_reserved(name, reserve, max_in_flight)
+        self.reserved = count_reserved(name, reserve, max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
         if breaker_key is not None and not callable(breaker_key):
             raise DefinitionError(
@@ -460,14 +432,14 @@ class Agent:
             None if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
             check_type(retry, Retry, "retry"),
             DEFAULT_SUPERVISION if supervision is None else check_type(supervision, Supervision, "supervision"),
-            _check_extend_max(extend_max, complete_within),
+            check_extend_max(extend_max, complete_within),
         )
         check_type(pivot, bool, "pivot")
         check_type(effect_free, bool, "effect_free")
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             if run_in != "thread":
-                _check_run_in(function, run_in)
+                check_run_in(function, run_in)
             kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
             step: Step[Any, Any] = kind(
                 function,
@@ -504,20 +476,3 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}: {len(self.steps)} steps, {self.max_in_flight} in flight>"
-
-
-def _count_reserved(agent: str, reserve: Any, places: int) -> int:
-    """Count the places that ``Agent(reserve=)`` keeps. Raises DefinitionError, also if none is left for other priorities."""
-    is_number = isinstance(reserve, int | float) and not isinstance(reserve, bool)
-    if not is_number or not 0 <= reserve < places or (reserve >= 1 and reserve != int(reserve)):
-        raise DefinitionError(
-            f"Agent {agent}: reserve is {reserve!r}; it must be a share below 1, such as 0.2, or a whole number of places below"
-            f" max_in_flight, which is {places:,}"
-        )
-    reserved = int(reserve) if reserve >= 1 else math.ceil(reserve * places)
-    if reserved >= places:
-        raise DefinitionError(
-            f"Agent {agent}: reserve {reserve!r} keeps all of the {places:,} places, so no task of a priority below 8 would ever"
-            " run: raise max_in_flight or lower reserve"
-        )
-    return reserved

@@ -32,6 +32,7 @@ from ..model import (
 from .attempts import AttemptStore
 from .breaker_contract import BreakerStore
 from .ledger_contract import LedgerStore
+from .task_filter import ANY_TASK, TaskFilter
 
 SUPERVISOR_LEASE = "supervisor"
 
@@ -90,38 +91,6 @@ class Ended(msgspec.Struct, frozen=True):
 
     task: TaskRow
     open_compensations: tuple[str, ...]
-
-
-class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A selection of tasks; None, or an empty text: any.
-
-    Args:
-        state, workflow: of the task.
-        agent, step: of a step that is not completed: where the task stands, or what it failed by.
-        submitted_before, submitted_since: at or before, at or after this instant.
-        code, text: of its failure: the code exactly, a part of the reason in any case of letters.
-        paused: whether a person keeps it from going on.
-        app: whose it is; empty: tasks that do not say so.
-    """
-
-    state: TaskState | None = None
-    workflow: str | None = None
-    agent: str | None = None
-    step: str | None = None
-    submitted_before: Instant | None = None
-    submitted_since: Instant | None = None
-    code: str | None = None
-    text: str | None = None
-    paused: bool | None = None
-    app: str | None = None
-
-
-ANY_TASK = TaskFilter()
-
-
-def fold_text(text: str) -> str:
-    """A text as a filter compares it: in any case of letters, its white space as single spaces, as lists show it."""
-    return " ".join(text.lower().split())
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):

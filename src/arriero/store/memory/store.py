@@ -33,7 +33,7 @@ from ...model import (
     TaskState,
     Turn,
 )
-from ..contract import ANY_TASK, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey, TaskFilter, fold_text
+from ..contract import ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
@@ -43,6 +43,7 @@ from ..engine.reading import ReadingEngine, due_at
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
 from ..readable import legible
+from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from .attempts import MemoryAttempts
 from .rows import MemoryUpkeep
 

@@ -4,8 +4,8 @@ import msgspec
 
 from ...model import TaskFailure, TaskRow
 from .. import listing
-from ..contract import TaskFilter, fold_text
 from ..readable import legible
+from ..task_filter import TaskFilter, fold_text
 from .rows import task_as_is
 from .store_tables import PostgresRows
 

@@ -11,16 +11,7 @@ from ...commands import AnyCommand, Submit
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import LedgerRow, TaskRow
-from ..contract import (
-    ANY_TASK,
-    Busy,
-    ConvoyLoaded,
-    Purge,
-    Purged,
-    TaskFilter,
-    Unanswered,
-    Unwritten,
-)
+from ..contract import Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
 from ..engine.agents import BreakerEngine
 from ..engine.batch import STORE_STREAM, Batch
@@ -31,6 +22,7 @@ from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine
 from ..process_locks import Lives, folder_of_machine
 from ..sql.reading import SqlReading
+from ..task_filter import ANY_TASK, TaskFilter
 from . import convoys, submitting
 from .batch_transaction import Applying, is_news_for_others
 from .bisect import in_halves

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from ...errors import ArrieroError, StoreError, UnreadableRow
-from ..contract import fold_text
+from ..task_filter import fold_text
 from .callers import CallerConnection
 from .writers import find_writing
 

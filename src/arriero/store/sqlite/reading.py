@@ -7,9 +7,10 @@ import msgspec
 
 from ...model import HistoryRow, TaskRow
 from .. import listing
-from ..contract import ANY_TASK, ConvoyLoaded, TaskFilter, fold_text
+from ..contract import ConvoyLoaded
 from ..engine.transactions import Lane
 from ..sql.reading import SqlReading
+from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from . import convoys
 from .rows import history_of, task_as_is
 from .store_tables import SqliteRows

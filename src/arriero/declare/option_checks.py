@@ -1,0 +1,54 @@
+"""Checks of the options of Agents and steps: what cannot work is refused where it is declared."""
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import DefinitionError
+from ..policies import Duration, seconds
+
+
+def check_run_in(function: Callable[..., Any], run_in: object) -> None:
+    """Refuse a function that a child process could not run. Raises DefinitionError."""
+    name = getattr(function, "__qualname__", repr(function))
+    if run_in != "process":
+        raise DefinitionError(f"step {name}: run_in is {run_in!r}; it must be 'thread' or 'process'")
+    if inspect.iscoroutinefunction(function):
+        raise DefinitionError(f"step {name}: run_in='process' is for plain functions: write `def`, or leave run_in out")
+    if not inspect.isfunction(function) or "<" in name:  # <locals>, <lambda>
+        raise DefinitionError(
+            f"step {name}: with run_in='process' a child process must be able to import it: define it with `def` at the top"
+            " of a module"
+        )
+    if function.__module__ == "__main__":
+        raise DefinitionError(
+            f"step {name}: with run_in='process' a child process must be able to import it, and it is in the program that was"
+            " started: move it to a module that this program imports"
+        )
+
+
+def check_extend_max(extend_max: Duration | None, complete_within: Duration) -> float | None:
+    """Seconds of ``extend_max``. Raises DefinitionError: it is shorter than the attempt's time without it."""
+    return (
+        None
+        if extend_max is None
+        else seconds(extend_max, "extend_max", at_least=seconds(complete_within, "complete_within", at_least=0.001))
+    )
+
+
+def count_reserved(agent: str, reserve: Any, places: int) -> int:
+    """Count the places that ``Agent(reserve=)`` keeps. Raises DefinitionError, also if none is left for other priorities."""
+    is_number = isinstance(reserve, int | float) and not isinstance(reserve, bool)
+    if not is_number or not 0 <= reserve < places or (reserve >= 1 and reserve != int(reserve)):
+        raise DefinitionError(
+            f"Agent {agent}: reserve is {reserve!r}; it must be a share below 1, such as 0.2, or a whole number of places below"
+            f" max_in_flight, which is {places:,}"
+        )
+    reserved = int(reserve) if reserve >= 1 else math.ceil(reserve * places)
+    if reserved >= places:
+        raise DefinitionError(
+            f"Agent {agent}: reserve {reserve!r} keeps all of the {places:,} places, so no task of a priority below 8 would ever"
+            " run: raise max_in_flight or lower reserve"
+        )
+    return reserved
