@@ -17,7 +17,8 @@ from .world import FAULT_SECONDS, NODES, SETTINGS, World
 SILENT_SECONDS = 10.0
 PER_SECOND = 20
 
-wide = Agent("wide", max_in_flight=1_000)
+# Without a breaker: this world shows the rate alone.
+wide = Agent("wide", max_in_flight=1_000, breaker=None)
 
 
 @wide.step(complete_within=4.0, supervision=Supervision(attempts=50), retry=Retry(tries=1))
