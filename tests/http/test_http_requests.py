@@ -30,6 +30,7 @@ from arriero import (
 )
 from arriero.http import AsyncClient, SyncClient
 from arriero.testing import attempt, current, undo
+from arriero.testing.handmade import HandmadeTime
 
 ONE_TRY, ONE_ATTEMPT = Retry(tries=1), Supervision(attempts=1, then="hold")
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -130,10 +131,20 @@ def test_without_time_left_nothing_is_sent(is_async: bool) -> None:
     assert (raised.value.code, service.sent) == ("no_time_left", [])
 
 
+class TimeThatEnds(HandmadeTime):
+    """Each question for what is left is answered by the next number."""
+
+    def __init__(self, left: list[float]) -> None:
+        super().__init__(left[0], None)
+        self._answers = iter(left)
+
+    def remaining_seconds(self) -> float:
+        return next(self._answers)
+
+
 @either
 def test_if_the_time_is_over_at_a_redirect_the_call_is_in_doubt(is_async: bool) -> None:
-    left = iter([5.0, 5.0, 0.0])
-    made = Attempt("o-1", "charge", 1, "k-1", attempt().complete_by, lambda: next(left))  # type: ignore[arg-type]
+    made = Attempt("o-1", "charge", 1, "k-1", TimeThatEnds([5.0, 5.0, 0.0]))
     sent: list[str] = []
 
     def handle(request: httpx2.Request) -> httpx2.Response:

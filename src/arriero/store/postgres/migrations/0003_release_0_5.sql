@@ -9,8 +9,6 @@ CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no) WHERE cause = '
 -- Whose a task is: an App of another name does not run it. Empty: not said, as of tasks that are here already.
 ALTER TABLE {schema}.task ADD COLUMN app text NOT NULL DEFAULT '';
 ALTER TABLE {schema}.step ADD COLUMN app text NOT NULL DEFAULT '';
--- What an attempt kept for those after it, as JSON text.
-ALTER TABLE {schema}.step ADD COLUMN checkpoint text;
 DROP INDEX {schema}.task_due, {schema}.task_undo_due, {schema}.step_takeable;
 CREATE INDEX task_due ON {schema}.task (workflow, app, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
@@ -600,6 +598,8 @@ $rights$;
 ALTER TABLE {schema}.step ADD COLUMN target text NOT NULL DEFAULT '';
 ALTER TABLE {schema}.step ADD COLUMN canary bigint;
 ALTER TABLE {schema}.step ADD COLUMN charged_at text;
+-- What an attempt kept for those after it, as JSON text.
+ALTER TABLE {schema}.step ADD COLUMN checkpoint text;
 
 -- Circuit breakers of Agents that were opened or paused at least once.
 CREATE TABLE {schema}.breaker (

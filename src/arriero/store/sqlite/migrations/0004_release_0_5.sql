@@ -1,8 +1,6 @@
 -- Whose a task is: an App of another name does not run it. Empty: not said, as of tasks that are here already.
 ALTER TABLE arriero_task ADD COLUMN app TEXT NOT NULL DEFAULT '';
 ALTER TABLE arriero_step ADD COLUMN app TEXT NOT NULL DEFAULT '';
--- What an attempt kept for those after it, as JSON text.
-ALTER TABLE arriero_step ADD COLUMN checkpoint TEXT;
 DROP INDEX arriero_step_takeable;
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)
  WHERE state = 'pending' AND kind <> 'timer';
@@ -63,6 +61,8 @@ END;
 ALTER TABLE arriero_step ADD COLUMN target TEXT NOT NULL DEFAULT '';
 ALTER TABLE arriero_step ADD COLUMN canary INTEGER;
 ALTER TABLE arriero_step ADD COLUMN charged_at TEXT;
+-- What an attempt kept for those after it, as JSON text.
+ALTER TABLE arriero_step ADD COLUMN checkpoint TEXT;
 
 -- Circuit breakers of Agents that were opened or paused at least once.
 CREATE TABLE arriero_breaker (
