@@ -9,8 +9,8 @@ from store_world import DECLINED, UNSURE, TestClock, World, kinds, retry_at, ste
 from arriero import Breaker, Supervision
 from arriero.answers import BreakerApplied, Refusal, Submitted, Taken
 from arriero.breakers import AgentVerb, BreakerRow, BreakerState
-from arriero.commands import GaveUp, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
-from arriero.model import StepFailure, StepRow, StepState, TaskFailure, TaskRow, later
+from arriero.commands import GaveUp, Operate, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
+from arriero.model import StepFailure, StepRow, StepState, TaskFailure, TaskRow, Verb, later
 from arriero.policies import Retry, StepPolicy
 
 POLICY = msgspec.json.encode(Breaker(cool_off=10, ramp=30)).decode()
@@ -367,6 +367,25 @@ async def test_a_policy_that_charges_outages_gets_nothing_back(world: World, clo
     assert again.step.failure_count == 1
 
 
+async def test_what_an_attempt_that_outlived_the_outage_failed_of_counts(world: World, clock: TestClock) -> None:
+    _, (charge,) = await world.running(await world.held(), "charge")
+    await world.report(charge, retry_at(clock.at))
+    clock.move(1)
+    (outlives,) = await world.take()
+    await tripped(world)
+    clock.move(1)
+    await operated(world, AgentVerb.CLOSE)
+    clock.move(1)
+    await world.report(outlives.step, retry_at(clock.at))
+    clock.move(1)
+    (again,) = await world.take()
+    assert again.step.failure_count == 1
+    await world.report(again.step, retry_at(clock.at))
+    clock.move(1)
+    (last,) = await world.take()
+    assert last.step.failure_count == 2
+
+
 # --- people
 async def test_a_person_opens_and_closes_it_and_the_history_says_who_and_why(world: World) -> None:
     await waiting(world, "a")
@@ -410,8 +429,6 @@ async def test_a_verb_that_would_change_nothing_is_refused(world: World, verb: A
 
 
 async def test_an_answer_given_by_hand_gives_the_place_of_a_canary_back(world: World) -> None:
-    from arriero.commands import Operate
-    from arriero.model import Verb
 
     task = await waiting(world, "a", "b")
     charge = await canary(world)

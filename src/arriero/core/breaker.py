@@ -246,16 +246,17 @@ def is_remembered(row: BreakerRow, now: Instant) -> bool:
     return row.state is not CLOSED or row.paused_at is not None or is_recent
 
 
-def count_burnt(row: BreakerRow, charged_at: tuple[Instant, ...]) -> int:
-    """Count the charged failures of a step that fell into the last outage, from the window that opened the breaker on.
+def drop_burnt(row: BreakerRow, charged_at: tuple[Instant, ...]) -> tuple[Instant, ...]:
+    """Drop the charged failures of a step that fell into the last outage, from the window that opened the breaker on.
 
     Args:
         charged_at: when failures of the step were charged, oldest first.
+    Returns: those that still count. An attempt that was under way when the breaker closed may have failed later.
     """
     if row.failing_since is None:
-        return 0
-    until = row.closed_at
-    return sum(at >= row.failing_since and (until is None or at <= until) for at in charged_at)
+        return charged_at
+    since, until = row.failing_since, row.closed_at
+    return tuple(at for at in charged_at if at < since or (until is not None and at > until))
 
 
 def compute_retry_at(now: Instant) -> Instant:

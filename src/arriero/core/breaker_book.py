@@ -19,7 +19,7 @@ from ..model import Instant, StepRow, later
 from .breaker import (
     close_after_ramp,
     compute_retry_at,
-    count_burnt,
+    drop_burnt,
     end_canary,
     grant_canary,
     is_barred,
@@ -249,10 +249,10 @@ def _return_attempts(step: StepRow, breaker: BreakerRow) -> AdmittedAttempt:
     if step.charged_at is None or read_step_policy(step).supervision.charge_outages:
         return AdmittedAttempt(step)
     charged = _charged(step)
-    burnt = min(count_burnt(breaker, charged), step.failure_count)
+    left = drop_burnt(breaker, charged)
+    burnt = min(len(charged) - len(left), step.failure_count)
     if not burnt:
         return AdmittedAttempt(step)
-    left = charged[: len(charged) - burnt]
     kept = msgspec.json.encode(left).decode() if left else None
     returned = replace(step, failure_count=step.failure_count - burnt, charged_at=kept)
     return AdmittedAttempt(returned, (StepAttemptsReturned(step.ordinal, burnt, returned.failure_count),), burnt)
