@@ -386,6 +386,19 @@ async def test_what_an_attempt_that_outlived_the_outage_failed_of_counts(world: 
     assert last.step.failure_count == 2
 
 
+async def test_opening_by_hand_gives_nothing_back_from_before(world: World, clock: TestClock) -> None:
+    await operated(world, AgentVerb.OPEN)
+    await operated(world, AgentVerb.CLOSE)
+    clock.move(3600)
+    _, (charge,) = await world.running(await world.held(), "charge")
+    await world.report(charge, retry_at(clock.at))
+    clock.move(3600)
+    assert (await operated(world, AgentVerb.OPEN)).failing_since == clock.at
+    await operated(world, AgentVerb.CLOSE)
+    (again,) = await world.take()
+    assert again.step.failure_count == 1
+
+
 # --- people
 async def test_a_person_opens_and_closes_it_and_the_history_says_who_and_why(world: World) -> None:
     await waiting(world, "a")

@@ -107,11 +107,11 @@ def trip(
 
 def open_by_hand(row: BreakerRow, now: Instant, *, by: str, reason: str) -> BreakerRow:
     """Open a breaker until a person closes it."""
-    started = now if row.opened_at is None or row.closed_at is not None else row.opened_at
+    goes_on = row.opened_at is not None and row.closed_at is None  # else what the last outage burnt is not of this one
     return replace(
         _move(row, BreakerEvent.OPENED, now),
-        opened_at=started,
-        failing_since=started if row.failing_since is None else min(row.failing_since, started),
+        opened_at=row.opened_at if goes_on else now,
+        failing_since=row.failing_since if goes_on else now,
         closed_at=None,
         probe_at=None,
         reason=reason,
