@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from store_world import DECLINED, UNSURE, TestClock, World, kinds, retry_at, step
+from store_world import DECLINED, FAILED, UNSURE, TestClock, World, gave_up, kinds, retry_at, step
 
 from arriero import Breaker, Supervision
 from arriero.answers import BreakerApplied, Refusal, Submitted, Taken
 from arriero.breakers import AgentVerb, BreakerRow, BreakerState
-from arriero.commands import GaveUp, Operate, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
+from arriero.commands import GaveUp, Hold, Operate, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
 from arriero.model import StepFailure, StepRow, StepState, TaskFailure, TaskRow, Verb, later
 from arriero.policies import Retry, StepPolicy
 
@@ -395,6 +395,25 @@ async def test_opening_by_hand_gives_nothing_back_from_before(world: World, cloc
     clock.move(3600)
     assert (await operated(world, AgentVerb.OPEN)).failing_since == clock.at
     await operated(world, AgentVerb.CLOSE)
+    (again,) = await world.take()
+    assert again.step.failure_count == 1
+
+
+async def test_a_step_that_a_person_lets_run_again_has_nothing_to_be_given_back(world: World, clock: TestClock) -> None:
+    task, (charge,) = await world.running(await world.held(), "charge")
+    await world.report(charge, retry_at(clock.at))
+    (last,) = await world.take()
+    await world.report(last.step, gave_up())
+    await world.advance(await world.task(task.task_no), ending=Hold(msgspec.structs.replace(FAILED, redo=(1,))))
+    await tripped(world)
+    await operated(world, AgentVerb.CLOSE)
+    clock.move(1)
+    await world.written(
+        Operate(actor="cli", verb=Verb.RESUBMIT, task_no=task.task_no, incarnation=1, by="ana", reason="again")
+    )
+    (claimed,) = await world.claim()
+    answer = await world.advance(claimed.task, opened=[step(reopens=charge.step_no, take=True)])
+    await world.report(answer.dispatches[0].step, retry_at(clock.at))
     (again,) = await world.take()
     assert again.step.failure_count == 1
 

@@ -279,6 +279,7 @@ class _Operation:
             state=advance_step(step.state, event),
             attempt=attempt,
             failure_count=0,
+            charged_at=None,  # there is nothing left to give back
             failure=None,
             result_number=None,
             delivered_at=None,
