@@ -82,6 +82,16 @@ class BreakerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """True while the service counts as down: failed attempts are not charged."""
         return self.state is not BreakerState.CLOSED
 
+    @property
+    def is_opened_whole(self) -> bool:
+        """True if a person opened the whole Agent: none of its targets gets calls until a person closes it."""
+        return not self.target and self.state is BreakerState.OPEN and self.probe_at is None
+
+    @property
+    def keeps_all(self) -> bool:
+        """True if a person keeps the Agent from taking requests of any target."""
+        return self.is_opened_whole or (not self.target and self.paused_at is not None)
+
 
 class CallCounts(msgspec.Struct, frozen=True):
     """Calls of one Agent or target that ended within a window.

@@ -78,6 +78,13 @@ def test_a_step_waits_behind_its_own_breaker_and_its_paused_agent_only() -> None
     assert describe_wait_behind_breaker(step_row(agent="stock", app="shop"), [OPEN, PAUSED], NOW) == ""
     assert describe_wait_behind_breaker(step_row(agent="bank", app="another"), [OPEN, PAUSED], NOW) == ""
     assert describe_wait_behind_breaker(step_row(agent="bank", app="shop", target="x"), [OPEN], NOW) == ""
+    targets = [
+        msgspec.structs.replace(PAUSED, target=target, paused_by=by) for target, by in (("n", "ana"), ("s", "ben"))
+    ]
+    of_south = step_row(agent="bank", app="shop", target="s")
+    assert "Agent bank[s] is paused since" in describe_wait_behind_breaker(of_south, targets, NOW)
+    by_hand = msgspec.structs.replace(OPEN, probe_at=None, opened_by="ana")
+    assert "no call is made until a person closes it" in describe_wait_behind_breaker(of_south, [by_hand], NOW)
 
 
 _NAME = ("bank", 3, "shop", "")

@@ -442,6 +442,21 @@ async def test_a_paused_agent_takes_nothing_of_any_target_until_it_is_resumed(wo
     assert len(await world.take()) == 3
 
 
+async def test_an_agent_opened_as_a_whole_makes_no_calls_to_any_target_until_it_is_closed(world: World) -> None:
+    task = await world.held()
+    task, (under_way,) = await world.opened(task, step("charge", key="a", target="north", take=True))
+    await world.opened(task, step("charge", key="b", target="south"))
+    await operated(world, AgentVerb.OPEN)
+    await world.report(under_way, retry_at(world.clock.at))
+    assert (await world.step(under_way.step_no)).failure_count == 0
+    assert await world.take() == []
+    answer = await world.advance(await world.task(task.task_no), opened=[step("reserve", take=True, target="south")])
+    assert answer.dispatches == ()
+    await operated(world, AgentVerb.CLOSE)
+    world.clock.move(1)
+    assert len(await world.take()) == 3
+
+
 async def test_a_pause_in_the_middle_of_a_wave_leaves_the_wave_as_it_was(world: World) -> None:
     await waiting(world, *"abcd")
     charge = await canary(world)

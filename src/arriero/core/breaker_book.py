@@ -71,7 +71,7 @@ class BreakerBook:
         rows = self._rows.breakers(step.agent)
         if not rows and not self.changes:
             return AdmittedAttempt(step)  # nearly always
-        if is_agent_paused(rows, step):
+        if find_whole(rows, step) is not None:
             return None
         breaker = self.find(step)
         if breaker is None:
@@ -141,13 +141,19 @@ class BreakerBook:
         """Return the outcome of an attempt as it counts: one that failed in an outage is tried again and not charged."""
         if not counts_as_failure(outcome):
             return outcome
-        breaker = self.find(step)
-        if breaker is None or not breaker.is_outage or read_step_policy(step).supervision.charge_outages:
+        if not self._is_outage(step) or read_step_policy(step).supervision.charge_outages:
             return outcome
         at = compute_retry_at(self._now)
         if isinstance(outcome, RetryAsked) and not outcome.cool_off:
             at = max(at, outcome.not_before)
         return RetryAsked(outcome.failure, outcome.in_doubt, at, is_charged=False)
+
+    def _is_outage(self, step: StepRow) -> bool:
+        breaker = self.find(step)
+        if breaker is not None and breaker.is_outage:
+            return True
+        whole = find_whole(self._rows.breakers(step.agent), step)
+        return whole is not None and whole.is_opened_whole
 
     # --- rows
     def _lock(self, step: StepRow) -> BreakerRow | None:
@@ -164,7 +170,7 @@ class Barred(msgspec.Struct, frozen=True):
     """Requests of an Agent that its breakers do not let through just now.
 
     Attributes:
-        apps: Apps for which a person has paused the whole Agent.
+        apps: Apps for which a person keeps the whole Agent from taking requests.
         targets: (App, target) of breakers that let nothing through.
     """
 
@@ -196,7 +202,7 @@ def list_barred(breakers: Sequence[BreakerRow], now: Instant) -> Barred:
     if not breakers:
         return NOTHING_BARRED
     return Barred(
-        frozenset(row.app for row in breakers if row.paused_at is not None and not row.target),
+        frozenset(row.app for row in breakers if row.keeps_all),
         frozenset((row.app, row.target) for row in breakers if not may_let_through(row, now)),
     )
 
@@ -209,9 +215,9 @@ def find_breaker(rows: Iterable[BreakerRow], step: StepRow) -> BreakerRow | None
     return None
 
 
-def is_agent_paused(rows: Iterable[BreakerRow], step: StepRow) -> bool:
-    """Returns True if a person has paused the whole Agent."""
-    return any(row.paused_at is not None and not row.target and row.app == step.app for row in rows)
+def find_whole(rows: Iterable[BreakerRow], step: StepRow) -> BreakerRow | None:
+    """Find the row by which a person keeps the whole Agent of a step from taking requests. None: nobody does."""
+    return next((row for row in rows if row.keeps_all and row.app == step.app), None)
 
 
 def counts_as_failure(outcome: Outcome) -> bool:

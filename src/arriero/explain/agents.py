@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from ..breakers import BreakerRow, BreakerState
-from ..core.breaker_book import find_breaker, is_agent_paused
+from ..core.breaker_book import find_breaker, find_whole
 from ..escaping import shell_word
 from ..events.breaker import (
     AgentPaused,
@@ -51,13 +51,11 @@ def describe_breaker_event(event: EventOfBreaker) -> str:
 def describe_wait_behind_breaker(step: StepRow, breakers: Sequence[BreakerRow], now: Instant) -> str:
     """Describe why a due request is not taken although Agents have capacity. Empty: no breaker keeps it from that."""
     of_agent = [row for row in breakers if row.agent == step.agent]
-    row = find_breaker(of_agent, step)
+    row = find_whole(of_agent, step) or find_breaker(of_agent, step)
     see = f"; see: arriero agent show {shell_word(step.agent)}"
-    if is_agent_paused(of_agent, step) or (row is not None and row.paused_at is not None):
-        paused = next(one for one in of_agent if one.paused_at is not None and one.app == step.app)
-        assert paused.paused_at is not None
-        since = format_instant_and_age(paused.paused_at, now)
-        return f'Agent {paused.label} is paused since {since} by {paused.paused_by}: "{paused.pause_reason}"{see}'
+    if row is not None and row.paused_at is not None:
+        since = format_instant_and_age(row.paused_at, now)
+        return f'Agent {row.label} is paused since {since} by {row.paused_by}: "{row.pause_reason}"{see}'
     if row is None or not row.is_outage:
         return ""
     return f"Agent {row.label} gets no calls {_format_outage(row, now)}; waiting spends no attempt{see}"

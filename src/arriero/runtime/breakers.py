@@ -43,7 +43,7 @@ class Breakers:
     def is_barred(self, app: str, agent: str, target: str) -> bool:
         """Returns True if the breaker, or the whole Agent, is known not to let requests through as always."""
         whole = self.known.get((app, agent, ""))
-        return (app, agent, target) in self.known or (whole is not None and whole.paused_at is not None)
+        return (app, agent, target) in self.known or (whole is not None and whole.keeps_all)
 
     def may_ask(self, app: str, agent: str) -> bool:
         """Returns True if a Take for the Agent may bring something, or if it is time to look whether it would.
