@@ -4,7 +4,8 @@ from random import Random
 
 from store_world import ALL, FAILED, NOON, STEP_POLICY, TestClock, World, retry_at, step, timer
 
-from arriero.commands import BeginUndo, Hold
+from arriero.answers import BreakerApplied
+from arriero.commands import BeginUndo, Hold, TripBreaker
 from arriero.core.ageing import compute_position
 from arriero.model import StepState
 
@@ -44,6 +45,23 @@ async def test_the_second_attempt_gets_more_time_if_the_policy_in_its_row_says_s
     (second,) = await world.take(1)
     assert second.step.attempt == 2
     assert second.step.complete_by == clock.at + 30_000_000
+
+
+async def test_a_canary_gets_no_more_time_however_many_attempts_the_outage_has_failed(
+    world: World, clock: TestClock
+) -> None:
+    growing = STEP_POLICY.replace('"complete_within_factor":1.0', '"complete_within_factor":3.0')
+    await world.opened(await world.held(), step("charge", policy=growing))
+    opened = TripBreaker(
+        actor="p", app="", agent="payments", target="", policy="{}", reason="all failed", failing_since=clock()
+    )
+    assert isinstance(await world.apply(opened), BreakerApplied)
+    for attempt in (1, 2, 3):
+        clock.move(10)
+        (canary,) = await world.take(1)
+        assert canary.step.attempt == attempt
+        assert canary.step.complete_by == clock.at + 10_000_000
+        await world.report(canary.step, retry_at(clock.at))
 
 
 async def test_taking_leaves_the_task_to_whoever_holds_it(world: World) -> None:

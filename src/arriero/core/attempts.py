@@ -9,7 +9,7 @@ from ..history_chain import payload_hash
 from ..model import Instant, StepRow, StepState, later
 from ..policies import SECONDS_MAX
 from .changes import Change, Refused, Rows
-from .supervision import grow_complete_within, read_step_policy
+from .supervision import compute_complete_within, read_step_policy
 
 EXTEND_MAX_FACTOR = 10.0  # times complete_within, where the step does not say how long an attempt may become
 
@@ -18,7 +18,7 @@ def find_latest_complete_by(step: StepRow) -> Instant:
     """Return the instant to which an attempt can be extended at most. ``step``: as it was dispatched."""
     assert step.complete_by is not None
     policy = read_step_policy(step)
-    within = grow_complete_within(policy, step.attempt)
+    within = compute_complete_within(step)
     most = within * EXTEND_MAX_FACTOR if policy.extend_max is None else policy.extend_max
     return later(step.complete_by, max(min(most, SECONDS_MAX) - within, 0.0))
 

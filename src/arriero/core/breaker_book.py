@@ -27,7 +27,7 @@ from .breaker import (
 )
 from .changes import BreakerChange, BreakerRows
 from .states import StepEvent, advance_step
-from .supervision import read_step_policy
+from .supervision import compute_complete_within, read_step_policy
 
 CHARGED_KEPT = 16  # instants of charged failures in a step's row: more than a round has attempts, by default
 
@@ -230,6 +230,8 @@ def counts_as_failure(outcome: Outcome) -> bool:
 
 def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within: float) -> StepRow:
     """Return the row of a request that a process has taken: its fence grows, its time begins."""
+    if step.canary is not None:
+        complete_within = min(complete_within, compute_complete_within(step))
     return replace(
         step,
         state=advance_step(step.state, StepEvent.TAKEN),

@@ -53,6 +53,15 @@ def grow_complete_within(policy: StepPolicy, attempt: int) -> float:
     return max(policy.complete_within, min(grown, GROWN_SECONDS_MAX))
 
 
+def compute_complete_within(step: StepRow) -> float:
+    """Return the seconds of an attempt of a step.
+
+    A canary gets no more for attempts that failed in the outage: it is to find out soon if the service is well.
+    """
+    attempt = step.attempt if step.canary is None else min(step.attempt, step.failure_count + 1)
+    return grow_complete_within(read_step_policy(step), attempt)
+
+
 def on_attempt_failed(
     step: StepRow,
     failure: StepFailure,

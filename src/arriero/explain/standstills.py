@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..codec import recordable_text
-from ..core.supervision import grow_complete_within, read_step_policy
+from ..core.supervision import compute_complete_within
 from ..failure_location import find_frame_to_fix, format_frame_with_source
 from ..model import Instant, StepFailure, StepRow, later, seconds_between
 from ..traces import Trace
@@ -117,7 +117,7 @@ def find_standstill_in_the_way(step: StepRow, standstills: Iterable[Standstill])
     """
     if step.complete_by is None:
         return None
-    within = grow_complete_within(read_step_policy(step), step.attempt)
+    within = compute_complete_within(step)
     meanwhile = [
         (overlap, one)
         for one in standstills
@@ -137,7 +137,7 @@ def _seconds_within(standstill: Standstill, start: Instant, end: Instant) -> flo
 def build_expiry_failure(step: StepRow, standstill: Standstill) -> StepFailure:
     """Build the failure of an attempt that gave no answer in time while its event loop stood still."""
     ran = format_code_that_ran(standstill)
-    within = grow_complete_within(read_step_policy(step), step.attempt)
+    within = compute_complete_within(step)
     says = (
         f"no answer within its {within:g} s; the event loop of its process stood still for"
         f" {format_duration(standstill.seconds)} meanwhile{f', {ran}' if ran else ''}: {suggest_remedy(standstill)}"

@@ -25,7 +25,7 @@ from ...core.app_assignment import assign_app
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused, Rows
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
-from ...core.supervision import grow_complete_within, read_step_policy
+from ...core.supervision import compute_complete_within
 from ...errors import UnreadableRow
 from ...events import Event, encode_events
 from ...events.breaker import BreakerClosed
@@ -316,4 +316,4 @@ def build_gap_mark(queue: str, before: StatusRow | None, dropped: Sequence[Statu
 
 def complete_within(step: StepRow) -> float:
     """Seconds the next attempt of the step may take, by the policy in its row."""
-    return grow_complete_within(read_step_policy(step), step.attempt)
+    return compute_complete_within(step)
