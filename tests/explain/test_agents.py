@@ -71,6 +71,14 @@ def test_a_paused_agent_with_requests_needs_care_and_names_who_paused_it() -> No
     assert idle.level == "information"
 
 
+def test_a_target_s_finding_names_it_in_the_remedy_and_counts_all_that_its_agent_has() -> None:
+    row = msgspec.structs.replace(PAUSED, target="north bank")
+    (finding,), _ = diagnose_breakers([row], WAITING, NOW)
+    assert finding.remedy == "arriero agent resume bank --target 'north bank' --reason TEXT"
+    assert finding.says.startswith("Agent bank[north bank] is paused since")
+    assert finding.says.endswith("315 requests of all its targets wait")
+
+
 def test_a_step_waits_behind_its_own_breaker_and_its_paused_agent_only() -> None:
     step = step_row(agent="bank", app="shop")
     assert "gets no calls since" in describe_wait_behind_breaker(step, [OPEN], NOW)

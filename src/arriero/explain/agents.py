@@ -90,17 +90,18 @@ def diagnose_breakers(
     found: list[Finding] = []
     down: set[str] = set()
     for row in breakers:
-        wait = format_count(waiting.get(row.agent, 0), "request")
+        wait = (
+            f"{format_count(waiting.get(row.agent, 0), 'request')} of {'all its targets' if row.target else 'it'} wait"
+        )
         command = f"arriero agent show {shell_word(row.agent)}"
         if row.paused_at is not None:
             since = format_instant_and_age(row.paused_at, now)
-            says = (
-                f'Agent {row.label} is paused since {since} by {row.paused_by}: "{row.pause_reason}"; {wait} of it wait'
-            )
-            remedy = f"arriero agent resume {shell_word(row.agent)} --reason TEXT"
+            says = f'Agent {row.label} is paused since {since} by {row.paused_by}: "{row.pause_reason}"; {wait}'
+            target = f" --target {shell_word(row.target)}" if row.target else ""
+            remedy = f"arriero agent resume {shell_word(row.agent)}{target} --reason TEXT"
             found.append(Finding("care" if waiting.get(row.agent) else "information", "agents", says, remedy))
         if row.is_outage:
-            says = f"Agent {row.label} gets no calls {_format_outage(row, now)}; {wait} of it wait and spend no attempt"
+            says = f"Agent {row.label} gets no calls {_format_outage(row, now)}; {wait} and spend no attempt"
             is_recovering = row.state is BreakerState.HALF_OPEN and row.ramp_from is not None
             remedy = f"see what is wrong with the service; {command}"
             found.append(Finding("information" if is_recovering else "care", "breaker", says, remedy))
