@@ -22,6 +22,7 @@ from arriero import (
     workflow,
 )
 from arriero.breakers import BreakerState
+from arriero.runtime import breakers
 from arriero.testing.world import World
 
 
@@ -212,3 +213,13 @@ async def test_two_processes_share_it_and_places_come_back(machine: Machine, qui
             await within(task.result())
         for app in (first, second):
             assert session_of(app).agents.count_leaked_places() == 0
+
+
+async def test_a_target_for_each_customer_leaves_no_window_of_calls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breakers, "WINDOWS_KEPT", 10)
+    bank = Bank(breaker_key=lambda order: f"customer {order}")
+    async with testing.running(bank.app) as world:
+        for number in range(40):
+            await within((await world.app.submit(bank.order(number))).result())
+            await world.clock.advance(6)
+        assert len(session_of(world.app).agents.breakers.windows) <= 11

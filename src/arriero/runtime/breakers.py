@@ -13,6 +13,7 @@ from ..commands import AnyCommand, TripBreaker
 from ..core.breaker import judge_calls, may_let_through
 from ..declare.steps import Agent
 from ..model import StepRow
+from ..policies import Breaker
 from ..store.committer import Committer
 from ..store.contract import StateStore
 from .call_monitor import CallWindow, EndedCall
@@ -20,6 +21,7 @@ from .ports import ProcessClock
 
 logger = logging.getLogger("arriero")
 
+WINDOWS_KEPT = 1_000  # from then on, those without a call lately are dropped: a target may be one customer of millions
 LOOK_SECONDS = 1.0  # between Takes that will bring nothing, as far as is known
 
 Key = tuple[str, str, str]  # App, Agent, target
@@ -36,7 +38,8 @@ class Breakers:
         self._clock = clock
         self._actor = actor
         self._asked_at: dict[str, float] = {}  # by Agent: when a Take last told of its breakers, monotonic
-        self._windows: dict[Key, CallWindow] = {}
+        self.windows: dict[Key, CallWindow] = {}  # of the calls of this process; a few without calls lately may be left
+        self._windows_max = WINDOWS_KEPT
         self.known: dict[Key, BreakerRow] = {}  # that are not closed, or paused
         self._asked: set[Key] = set()  # that this process has asked to open, without an answer so far
 
@@ -66,7 +69,7 @@ class Breakers:
                 found[row.app, row.agent, row.target] = row
         for key in [key for key in self.known if key[1] in asked and key not in found]:
             del self.known[key]
-            self._windows.pop(key, None)  # they speak of an outage that is over
+            self.windows.pop(key, None)  # they speak of an outage that is over
         self.known.update(found)
 
     def note_call(
@@ -76,9 +79,7 @@ class Breakers:
         policy, key = agent.breaker, (step.app, step.agent, step.target)
         if policy is None:
             return
-        window = self._windows.get(key)
-        if window is None:
-            window = self._windows[key] = CallWindow(policy)
+        window = self.windows.get(key) or self._add_window(key, policy)
         if (
             not window.add(call, self._store.now())
             or step.canary is not None
@@ -105,12 +106,20 @@ class Breakers:
         )
         self._committer.put(command, partial(self._process_answer, key))
 
+    def _add_window(self, key: Key, policy: Breaker) -> CallWindow:
+        if len(self.windows) >= self._windows_max:
+            now = self._store.now()
+            self.windows = {of: window for of, window in self.windows.items() if not window.is_empty(now)}
+            self._windows_max = max(WINDOWS_KEPT, 2 * len(self.windows))
+        window = self.windows[key] = CallWindow(policy)
+        return window
+
     def _process_answer(self, key: Key, answer: Answer | BaseException) -> None:
         self._asked.discard(key)
         if isinstance(answer, BreakerApplied):
             row = answer.breaker
             self.known[key] = row
-            self._windows.pop(key, None)
+            self.windows.pop(key, None)
             logger.warning(
                 "Agent %s gets no calls from now on: %s; the next canary goes in %g s; see: arriero agent show %s",
                 row.label,
@@ -119,4 +128,4 @@ class Breakers:
                 row.agent,
             )
         elif isinstance(answer, Refusal):
-            self._windows.pop(key, None)  # another process came first, or these calls are of an outage that is over
+            self.windows.pop(key, None)  # another process came first, or these calls are of an outage that is over

@@ -48,6 +48,10 @@ class CallWindow:
         last.slow += is_slow
         return has_failed or is_slow
 
+    def is_empty(self, now: Instant) -> bool:
+        """Returns True if all its calls have left the window."""
+        return not self._buckets or self._buckets[-1].number <= int(now / self._bucket_length) - BUCKETS
+
     def count(self, last_error: str) -> CallCounts:
         """Count the calls in the window. There is one at least."""
         buckets = self._buckets
