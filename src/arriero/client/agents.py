@@ -16,8 +16,11 @@ from ..errors import InvalidInput, VerbRefused
 from ..inspection.attempts import Requests
 from ..model import Instant, ProcessRow
 from ..store.contract import StateStore
+from ..store.task_filter import TaskFilter
 from . import verb_commands
 from .session import Session
+
+TASKS_LOOKED_AT = 100  # the newest ones, for the Apps of an Agent
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,12 +106,19 @@ async def load_agent_views(store: StateStore) -> list[AgentView]:
     rows = {(row.agent, row.app, row.target): row for row in await store.list_breakers()}
     named = {(agent, app, "") for agent, app in hosts} | rows.keys()
     known = {agent for agent, _, _ in named}
-    named |= {(agent, "", "") for agent in requests.keys() - known}
+    for agent in requests.keys() - known:
+        named |= {(agent, app, "") for app in await _find_apps(store, agent)}
     views = []
     for agent, app, target in sorted(named):
         row = rows.get((agent, app, target)) or BreakerRow(app=app, agent=agent, target=target)
         views.append(build_agent_view(row, now, requests.get(agent), hosts.get((agent, app), ())))
     return views
+
+
+async def _find_apps(store: StateStore, agent: str) -> set[str]:
+    """Find whose requests an Agent has that no process alive hosts: a verb on it must concern these."""
+    waiting = await store.list_tasks(TaskFilter(agent=agent), newest_first=True, limit=TASKS_LOOKED_AT)
+    return {task.app for task in waiting} or {""}
 
 
 class AgentHandle:
