@@ -13,6 +13,7 @@ from arriero import (
     App,
     Attempt,
     Breaker,
+    InvalidInput,
     Permanent,
     Retry,
     Supervision,
@@ -213,6 +214,15 @@ async def test_two_processes_share_it_and_places_come_back(machine: Machine, qui
             await within(task.result())
         for app in (first, second):
             assert session_of(app).agents.count_leaked_places() == 0
+
+
+async def test_an_agent_whose_name_has_a_slip_is_not_paused_but_refused(bank: Bank) -> None:
+    async with testing.running(bank.app) as world:
+        for verb in ("open", "pause"):
+            with pytest.raises(InvalidInput, match="there is no Agent 'bnak' in App 'shop'"):
+                await getattr(world.app.agent("bnak"), verb)(by="ana", reason="they move")
+        assert await world.app.session.store.list_breakers() == []
+        assert (await world.app.agent("bank").pause(by="ana", reason="they move")).shown == "paused"
 
 
 async def test_a_target_for_each_customer_leaves_no_window_of_calls_behind(monkeypatch: pytest.MonkeyPatch) -> None:

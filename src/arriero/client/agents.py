@@ -146,7 +146,8 @@ class AgentHandle:
 
         Args:
             by, reason: who asks, and why; kept in the store's history.
-        Raises: VerbRefused - it is open until a person closes it already; InvalidInput; StoreError.
+        Raises: VerbRefused - it is open until a person closes it already; InvalidInput - neither this App nor the store
+            knows the Agent, or who asks and why is not said; StoreError.
         """
         return await self._operate(AgentVerb.OPEN, by, reason)
 
@@ -170,6 +171,10 @@ class AgentHandle:
 
     async def _operate(self, verb: AgentVerb, by: str, reason: str) -> AgentView:
         who, why = verb_commands.check_signature(by, reason)
+        if verb in (AgentVerb.OPEN, AgentVerb.PAUSE) and self.agent not in {one.name for one in self._session.agents}:
+            choose_app(
+                await load_agent_views(self._session.store), self.agent, self._app
+            )  # a name with a slip is refused
         command = OperateAgent(
             actor=verb_commands.ACTOR,
             verb=verb,
