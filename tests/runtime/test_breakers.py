@@ -92,6 +92,13 @@ async def test_after_the_calls_that_open_it_one_canary_goes_each_cool_off(bank: 
         assert all(later - earlier >= 10 for earlier, later in pairwise(canaries))
 
 
+async def test_an_attempt_that_waited_for_its_next_try_while_it_opened_makes_none() -> None:
+    bank = Bank(max_in_flight=30)
+    async with testing.running(bank.app) as world:
+        await _outage(bank, world, 30, 5)
+        assert max(bank.calls) == bank.calls[0]
+
+
 async def test_every_request_flows_again_within_the_ramp(bank: Bank) -> None:
     async with testing.running(bank.app) as world:
         tasks = await _outage(bank, world, 200, 20)

@@ -255,6 +255,8 @@ class AttemptRun:
             if is_last or wait >= self._time.remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
+            if self._is_barred():  # since the last try
+                return self._decide_failure(failure, in_doubt=unsure)
         return None
 
     def _note_call(
