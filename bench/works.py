@@ -111,6 +111,34 @@ WORKS = (
         min,
         tasks=20_000,
     ),
+    Work(
+        "breaker_cost",
+        "w1 and w2 with breakers, divided by those without",
+        {"w1 throughput": "", "w1 cpu": "", "w2 p50": "", "w2 cpu": "", "noise": ""},
+        max,
+        tasks=8_000,
+    ),
+    Work(
+        "outage",
+        "4 simulated processes; their service is down for 60 simulated seconds, and all requests wait",
+        {
+            "calls an interval": "",
+            "charged": "",
+            "full flow": "s",
+            "canaries an interval": "",
+            "canaries": "",
+            "under way": "",
+            "before": "",
+            "first success": "s",
+            "closed": "s",
+            "last end": "s",
+        },
+        min,
+        tasks=10_000,
+        stores=("sqlite",),  # it has its own, in memory
+        zero=("charged",),
+        runs=1,  # the next one would give the same
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -192,4 +220,11 @@ GOALS = (
     Goal("w6", "cpu", "dbos", {"sqlite": 0.12, "postgres": 0.2}, at_least=False),
     Goal("w7", "ratio", "", _on_both(0.9)),
     Goal("cold", "ratio", "", _on_both(1.5), at_least=False),
+    Goal("breaker_cost", "w1 throughput", "", _on_both(0.97)),
+    Goal("breaker_cost", "w1 cpu", "", _on_both(1.03), at_least=False),
+    Goal("breaker_cost", "w2 p50", "", _on_both(1.03), at_least=False),
+    Goal("breaker_cost", "w2 cpu", "", _on_both(1.03), at_least=False),
+    Goal("outage", "calls an interval", "", {"sqlite": 1}, at_least=False),
+    Goal("outage", "charged", "", {"sqlite": 0}, at_least=False),
+    Goal("outage", "full flow", "", {"sqlite": 31}, at_least=False),  # the ramp of 30 s, and the look after it
 )

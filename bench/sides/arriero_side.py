@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from arriero_app import app, finish, three, three_calls, warm_up
+from arriero_breaker_cost import breaker_cost
 from arriero_convoys import cold, w5
 from arriero_fairness import flood
 from arriero_masses import sleeping, w7, w8
@@ -31,13 +32,18 @@ def main() -> None:
     if asked.work == "import":
         deliver(import_time("arriero"), {}, "arriero")
         return
+    if asked.work == "outage":
+        from arriero_outage import outage  # it loads the simulator, which no other work should hold in memory
+
+        deliver(outage(asked.tasks), {}, "arriero")
+        return
     figures = w4(asked) if asked.work == "w4" else asyncio.run(run(asked.work, asked.url, asked.tasks))
     deliver(figures, durability_of(asked), "arriero")
 
 
 async def run(work: str, url: str, tasks: int) -> dict[str, float]:
-    if work == "w7":
-        return await w7(tasks, url)
+    if work in WITH_OWN_STORES:
+        return await WITH_OWN_STORES[work](tasks, url)
     roles = ["scheduler", "supervisor"] if work == "w9" else None
     async with app.running(store=url, roles=roles):
         if work in WITH_URL:
@@ -106,6 +112,7 @@ WORKS = {
     "sleeping": sleeping,
 }
 WITH_URL = {"w1x2": w1x2, "w9": w9}
+WITH_OWN_STORES = {"w7": w7, "breaker_cost": breaker_cost}
 
 if __name__ == "__main__":
     main()
