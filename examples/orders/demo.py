@@ -23,6 +23,7 @@ from types import FrameType
 from rich.console import Console
 
 from arriero.core.lease import HELD_FROM
+from arriero.errors import MutilatedExport
 
 from .books import balance
 from .effects import read_effects
@@ -30,8 +31,11 @@ from .faults import LEVELS, FaultPlan, planned_faults
 from .generated import write_ledger
 from .ledger import Ledger, LedgerError, read_ledger
 from .next_steps import next_steps
+from .operations import SERVICES
+from .outage import Outage, OutageCourse
+from .outage_report import OutageReport, read_outage_report
 from .places import NotReadable, Place, UnusablePlace, new_place
-from .processes import Process, ProcessFailed, RemoteServices, Worker, check_history, start_submission
+from .processes import HISTORY, Process, ProcessFailed, RemoteServices, Worker, check_history, start_submission
 from .progress import Counts, Held, held, task_counts, task_lives, unpaired
 from .summary import Summary, as_figures, show
 from .turns import Life, check_turns
@@ -42,6 +46,8 @@ SECONDS_MAX_PER_ORDER = 0.12
 SECONDS_MAX_PER_KILL = 20.0
 """When a run counts as stuck: several times what it takes on two cores in a storm, where a server has to wait for the
 lease of a killed worker, and then for the Supervisor's if it was the leader."""
+SECONDS_MAX_AFTER_OUTAGE = 120.0
+"""Until a breaker has closed: a few canaries that meet another fault, then the ramp."""
 BOOK = "book.sqlite"
 BREAKAGES = ("dedup", "refund", "fence", "order")
 LOOKS_PER_SECOND = 20
@@ -65,6 +71,7 @@ class Plan:
     processes: int
     kills: int
     broken: str | None
+    outage: Outage | None
 
     @property
     def orders(self) -> int:
@@ -72,16 +79,22 @@ class Plan:
 
     @property
     def seconds_max(self) -> float:
-        return SECONDS_MAX_BASE + SECONDS_MAX_PER_ORDER * self.orders + SECONDS_MAX_PER_KILL * self.kills
+        of_outage = 0.0 if self.outage is None else self.outage.seconds + SECONDS_MAX_AFTER_OUTAGE
+        return SECONDS_MAX_BASE + SECONDS_MAX_PER_ORDER * self.orders + SECONDS_MAX_PER_KILL * self.kills + of_outage
 
 
 @dataclass
 class Course:
-    """What has happened so far."""
+    """What has happened so far. ``outage`` None: none is asked for, or the services have not started.
+
+    ``calls_while_down``: that reached the service of the outage meanwhile; None: nobody has asked it.
+    """
 
     began_at: float = field(default_factory=time.monotonic)
     counts: Counts = field(default_factory=Counts)
     kills: int = 0
+    outage: OutageCourse | None = None
+    calls_while_down: int | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -104,6 +117,7 @@ def run_demo(
     as_json: bool = False,
     store: str | None = None,
     keep: Path | None = None,
+    outage: tuple[str, float] | None = None,
 ) -> int:
     """Run the demonstration and print what it showed.
 
@@ -120,6 +134,8 @@ def run_demo(
             of the demonstration's own is made, ``?schema=NAME`` or one that nobody has.
         keep: a folder in which everything is left for looking at, as is the schema on a server; otherwise a temporary
             one is used.
+        outage: the name of an Agent, and for how many seconds its service is down from when a tenth of the orders has
+            ended; more than 0.
     Returns: the exit code: 0 when the books balance, each customer's orders were handled in their order, the history is
         clean and all that was planned happened; 1 when not; 2 when it could not begin.
     """
@@ -127,7 +143,7 @@ def run_demo(
     try:
         with _ending_on_sigterm(), _folder(keep) as folder:
             place = new_place(store, folder)
-            plan = _plan(folder, place, orders, ledger, FaultPlan(faults, seed), processes, kills, broken)
+            plan = _plan(folder, place, orders, ledger, FaultPlan(faults, seed), processes, kills, broken, outage)
             with place.made(keep=keep is not None):
                 summary = _demonstrate(plan, progress)
     except (UnusableOptions, UnusablePlace, LedgerError) as error:
@@ -157,11 +173,14 @@ def _plan(
     processes: int,
     kills: int,
     broken: str | None,
+    outage: tuple[str, float] | None,
 ) -> Plan:
     if faults.level not in LEVELS:
         raise UnusableOptions(f"there are no faults called {faults.level!r}, only {', '.join(LEVELS)}")
     if broken not in (None, *BREAKAGES):
         raise UnusableOptions(f"nothing called {broken!r} can be broken, only {', '.join(BREAKAGES)}")
+    if outage is not None and outage[0] not in SERVICES:
+        raise UnusableOptions(f"the demo has no Agent {outage[0]!r}: name one of {', '.join(SERVICES)}")
     if (book := folder / BOOK).exists():
         raise UnusableOptions(f"{book} exists: the demo balances its books from nothing, give it a fresh place")
     ledger_path = ledger.absolute() if ledger else folder / "ledger.csv"
@@ -170,7 +189,8 @@ def _plan(
     read = read_ledger(ledger_path)
     if not read.orders:
         raise UnusableOptions(f"the ledger {ledger_path} holds no order that can be handled")
-    return Plan(folder, place, ledger_path, read, faults, processes, kills, broken)
+    asked = None if outage is None else Outage(*outage)
+    return Plan(folder, place, ledger_path, read, faults, processes, kills, broken, asked)
 
 
 def _demonstrate(plan: Plan, console: Console) -> Summary:
@@ -183,8 +203,12 @@ def _demonstrate(plan: Plan, console: Console) -> Summary:
             services = RemoteServices(plan.folder, faults=plan.faults.level, seed=plan.faults.seed, broken=plan.broken)
             stack.callback(services.process.kill)
             with open_view(console, plan.orders) as view:
+                if plan.outage is not None:
+                    course.outage = OutageCourse(plan.outage, plan.place, services, plan.orders, view.announce)
                 _run(plan, course, services.url, view)
             fired = services.faults_fired()
+            if plan.outage is not None:
+                course.calls_while_down = services.calls_while_down(plan.outage.agent)
             services.process.stop()
         except ProcessFailed as failed:
             course.problems.append(str(failed))
@@ -214,6 +238,8 @@ def _run(plan: Plan, course: Course, services_url: str, view: View) -> None:
                 course.counts = task_counts(plan.place)
                 if _is_kill_due(plan, course):
                     _kill_one(plan, course, workers)
+                if course.outage is not None:
+                    course.outage.look(course.counts.ended)
             view.show(course.counts, course.kills)
             time.sleep(seconds_per_look)
         for worker in workers:
@@ -232,7 +258,12 @@ def _has_ended(plan: Plan, course: Course, submission: Process) -> bool:
         return False
     if code != 0:
         raise submission.failure(f"ended with {code}")
-    return course.counts.ended >= plan.orders
+    if course.counts.ended < plan.orders:
+        return False
+    if course.outage is None or course.outage.is_settled:
+        return True
+    course.outage.note_all_ended()
+    return False
 
 
 def _is_kill_due(plan: Plan, course: Course) -> bool:
@@ -308,6 +339,8 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         problems.append(f"only {course.kills} of {plan.kills} kills found work in flight")
     if history is not None:
         problems.append(history)
+    if plan.outage is not None and (in_error := books.states.get("error", 0)):
+        problems.append(f"{in_error} orders ended in error, which an outage should not cause")
     return Summary(
         orders=plan.orders,
         set_aside=plan.ledger.set_aside,
@@ -321,8 +354,18 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         books=books,
         turns=check_turns(plan.ledger.orders, lives, effects),
         is_history_clean=history is None,
+        outage=_outage_report(plan, course),
         problems=tuple(problems),
     )
+
+
+def _outage_report(plan: Plan, course: Course) -> OutageReport | None:
+    if course.outage is None:
+        return None
+    try:
+        return read_outage_report(course.outage, course.calls_while_down, plan.folder / HISTORY)
+    except (OSError, MutilatedExport):  # a problem that was told of before
+        return None
 
 
 @contextmanager

@@ -42,6 +42,9 @@ SHIP = Operation("shipping", "parcels", "recalls", unit="parcels", sign=1)
 OPERATIONS = (CHARGE, PAY_BACK, RESERVE, TAKE_IN, CORRECT, SHIP)
 SERVICES = ("payments", "stock", "shipping")
 
+DOWN_STATUS, DOWN_CODE = 503, "down"
+"""The answer of a service that is down as a whole. It is given before the call is looked at, so nothing has happened."""
+
 
 def parcels_of(order: Order) -> int:
     """How many parcels a purchase travels in: at least one."""

@@ -21,6 +21,7 @@ class FilePlace:
         "task": "arriero_task",
         "step": "arriero_step",
         "process": "arriero_process",
+        "breaker": "arriero_breaker",
         "shop_order": "shop_order",
         "mark": "?",
     }

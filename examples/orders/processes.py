@@ -20,6 +20,8 @@ from .variables import BREAK_VARIABLE, SERVICES_VARIABLE, STORE_VARIABLE
 
 IMPORT_ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds ``examples``."""
+WORKER_MODULE = "arriero"
+HISTORY = "history.jsonl"
 READY_PREFIX = "listening on "
 STOP_SECONDS_MAX = 30
 TAIL_LINES = 12
@@ -97,7 +99,7 @@ class Worker:
     def __init__(self, name: str, folder: Path, store_url: str, services_url: str, broken: str | None) -> None:
         self._name = name
         self._folder = folder
-        module = "examples.orders.unfenced" if broken == "fence" else "arriero"
+        module = "examples.orders.unfenced" if broken == "fence" else WORKER_MODULE
         self._command = [module, "run", "examples.orders.shop:app"]
         self._variables = {STORE_VARIABLE: store_url, SERVICES_VARIABLE: services_url}
         if broken == "refund":
@@ -156,6 +158,18 @@ class RemoteServices:
             fired: dict[str, int] = json.load(reply)["fired"]
         return fired
 
+    def take_down(self, service: str, seconds: float) -> None:
+        """Let a service refuse every call from now on, for so many seconds."""
+        body = json.dumps({"service": service, "seconds": seconds}).encode()
+        with urllib.request.urlopen(f"{self.url}/outages", data=body, timeout=10):
+            pass
+
+    def calls_while_down(self, service: str) -> int:
+        """How many calls reached a service while it was down."""
+        with urllib.request.urlopen(f"{self.url}/outages", timeout=10) as reply:
+            counted: dict[str, int] = json.load(reply)["calls_while_down"]
+        return counted[service]
+
 
 def start_submission(folder: Path, store_url: str, ledger: Path, broken: str | None) -> Process:
     """The process that submits the ledger and ends."""
@@ -165,7 +179,7 @@ def start_submission(folder: Path, store_url: str, ledger: Path, broken: str | N
 
 def check_history(folder: Path, store_url: str, seconds_max: float) -> str | None:
     """Export the store's history and have it checked. Returns: None when it is clean, else what the check said."""
-    history = folder / "history.jsonl"
+    history = folder / HISTORY
     with history.open("wb") as file:
         export = subprocess.run(
             [sys.executable, "-m", "arriero", "export"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from arriero import Attempt, Permanent, Undo
 
-from .operations import Operation
+from .operations import DOWN_STATUS, Operation
 from .variables import SERVICES_VARIABLE
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ async def open_service() -> AsyncIterator[Service]:
     from arriero.http import AsyncClient
 
     limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
-    async with AsyncClient(base_url=base_url, limits=limits, trust_env=False) as client:
+    # A 503 leaves open whether the call happened. These services say that it did not.
+    meanings = {DOWN_STATUS: "transient"}
+    async with AsyncClient(base_url=base_url, meanings=meanings, limits=limits, trust_env=False) as client:
         yield HttpService(client)
 
 

@@ -5,7 +5,8 @@
 A call is ``POST /{service}/{operation}`` with the header ``Idempotency-Key`` and a body of
 ``{"order_id": ..., "amount": ...}``; an undo has ``{"order_id": ..., "forward_key": ...}`` instead. `operations` lists
 what there is, `effects` says what happens to the book, and `faults` what goes wrong. ``GET /faults`` counts the faults
-that fired, by kind.
+that fired, by kind. ``POST /outages`` with a body of ``{"service": ..., "seconds": ...}`` takes a service down for a time:
+it refuses every call, and nothing happens. ``GET /outages`` counts the calls that it refused, by service.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import json
 import socket
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -30,7 +32,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .effects import Answer, Asked, EffectBook
 from .faults import AFTER_THE_EFFECT, LEVELS, Fault, FaultPlan
-from .operations import OPERATIONS
+from .operations import DOWN_CODE, DOWN_STATUS, OPERATIONS, SERVICES
 
 AMOUNT_MAX = 2**63 - 1
 FORWARD = frozenset((operation.service, operation.name) for operation in OPERATIONS)
@@ -106,11 +108,15 @@ class Services:
         self._pauses = pauses
         self._calls: Counter[tuple[str, str]] = Counter()
         self._fired: Counter[Fault] = Counter()
+        self._down_until: dict[str, float] = {}
+        self._calls_while_down: Counter[str] = Counter()
 
     def app(self) -> Starlette:
         return Starlette(
             routes=[
                 Route("/faults", self.faults, methods=["GET"]),
+                Route("/outages", self.outages, methods=["GET"]),
+                Route("/outages", self.take_down, methods=["POST"]),
                 Route("/{service}/{operation}", self.call, methods=["POST"]),
             ],
             lifespan=self._lifespan,
@@ -128,7 +134,20 @@ class Services:
     async def faults(self, _: Request) -> Response:
         return JSONResponse({"fired": {kind.value: self._fired[kind] for kind in Fault}, "calls": self._calls.total()})
 
+    async def outages(self, _: Request) -> Response:
+        return JSONResponse({"calls_while_down": {service: self._calls_while_down[service] for service in SERVICES}})
+
+    async def take_down(self, request: Request) -> Response:
+        body = await request.json()
+        self._down_until[body["service"]] = time.monotonic() + body["seconds"]
+        return JSONResponse({})
+
     async def call(self, request: Request) -> Response:
+        service = request.path_params["service"]
+        if time.monotonic() < self._down_until.get(service, 0.0):
+            # Not counted under its key: the faults that are planned for it are still to come.
+            self._calls_while_down[service] += 1
+            return JSONResponse({"code": DOWN_CODE, "message": f"{service} is down"}, DOWN_STATUS)
         try:
             asked = await _asked(request)
         except BadCall as bad:

@@ -13,6 +13,7 @@ from rich.text import Text
 from .books import Books, Discrepancy, Line, as_number, unit_for_people
 from .faults import Fault
 from .ledger import SetAside
+from .outage_report import OutageReport, as_outage_figures, describe_outage
 from .progress import Counts
 from .turns import Turns
 
@@ -22,7 +23,10 @@ LISTED_MAX = 20
 
 @dataclass(frozen=True)
 class Summary:
-    """The whole outcome; ``problems`` says in words why it is no success, apart from the discrepancies of books and order."""
+    """The whole outcome; ``problems`` says in words why it is no success, apart from the discrepancies of books and order.
+
+    ``outage`` None: none was asked for, or the history cannot be read.
+    """
 
     orders: int
     set_aside: tuple[SetAside, ...]
@@ -36,6 +40,7 @@ class Summary:
     books: Books
     turns: Turns
     is_history_clean: bool
+    outage: OutageReport | None
     problems: tuple[str, ...]
 
     @property
@@ -66,6 +71,7 @@ def as_figures(summary: Summary) -> dict[str, object]:
         "kills_planned": summary.kills_planned,
         "faults_planned": sorted(summary.faults_planned),
         "faults_fired": dict(summary.faults_fired),
+        "outage": None if summary.outage is None else as_outage_figures(summary.outage),
         "books_balanced": books.are_balanced,
         "books": {f"{line.operation.service}_{line.operation.name}": _line_figures(line) for line in books.lines},
         "net_pence": sum(line.operation.sign * line.net for line in books.lines if line.operation.unit == "pence"),
@@ -106,6 +112,8 @@ def _order_figures(turns: Turns) -> dict[str, object]:
 
 def _words(summary: Summary) -> Iterator[Text]:
     yield _facts(summary)
+    if summary.outage is not None:
+        yield from map(Text, describe_outage(summary.outage))
     yield from (Text(f"set aside: line {line.line}: {line.reason}") for line in summary.set_aside[:LISTED_MAX])
     yield from _more(len(summary.set_aside), "lines set aside")
     passed = summary.turns.set_aside

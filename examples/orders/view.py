@@ -25,6 +25,8 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
     def show(self, counts: Counts, kills: int) -> None: ...
+    def announce(self, text: str) -> None:
+        """Show a line that stays."""
 
 
 def open_view(console: Console, orders: int) -> View:
@@ -70,6 +72,9 @@ class LiveView:
         self._bar.update(self._bar_id, completed=counts.ended)
         self._live.update(Group(_tables(counts, self._rate.add(counts.steps_done), kills), self._bar))
 
+    def announce(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
+
 
 class PlainView:
     def __init__(self, console: Console, orders: int) -> None:
@@ -98,6 +103,9 @@ class PlainView:
             f" {counts.retries} retries, {counts.undos} undos, {kills} kills",
             highlight=False,
         )
+
+    def announce(self, text: str) -> None:
+        self._console.out(text, highlight=False)
 
 
 def _tables(counts: Counts, rate: float, kills: int) -> Group:

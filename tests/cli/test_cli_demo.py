@@ -33,6 +33,8 @@ def test_its_options_and_its_exit_code_are_passed_on(call: Call, fake: Path) -> 
         "ledger.csv",
         "--faults",
         "storm",
+        "--outage",
+        "payments:20s",
         "--kills",
         "3",
         "--processes",
@@ -55,6 +57,7 @@ def test_its_options_and_its_exit_code_are_passed_on(call: Call, fake: Path) -> 
         "kills": 3,
         "ledger": Path("ledger.csv"),
         "orders": 7,
+        "outage": ("payments", 20.0),
         "processes": 4,
         "seed": 9,
         "store": "sqlite:///x.db",
@@ -69,6 +72,7 @@ def test_its_defaults_take_no_store_from_the_environment(
     stdout = call("demo").stdout
     for part in ("('store', None)", "('orders', 500)", "('kills', 2)", "('faults', 'some')", "('broken', None)"):
         assert part in stdout
+    assert "('outage', None)" in stdout
 
 
 def test_missing_extras_are_named_with_the_remedy(call: Call, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

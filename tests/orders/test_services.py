@@ -256,6 +256,19 @@ def test_an_empty_shelf_stays_empty(stormy: Running) -> None:
     assert stormy.fired() == {"out_of_stock": 1}
 
 
+def test_a_service_that_is_down_refuses_every_call_and_nothing_happens(stormy: Running) -> None:
+    order_id = order_with(Fault.SERVER_ERROR, None)
+    stormy.client.post("/outages", json={"service": "payments", "seconds": 3600})
+    for answer in (stormy.charge(order_id), stormy.charge(order_id), stormy.refund(order_id)):
+        assert (answer.status_code, answer.json()["code"]) == (503, "down")
+    assert stormy.post("/stock/nothing", "key", {"order_id": order_id}).status_code == 400  # the others answer
+    assert stormy.client.get("/outages").json() == {"calls_while_down": {"payments": 3, "stock": 0, "shipping": 0}}
+    assert stormy.fired() == {}
+    stormy.client.post("/outages", json={"service": "payments", "seconds": 0})
+    assert [stormy.charge(order_id).status_code for _ in range(2)] == [500, 200]
+    assert stormy.effects() == [("charges", 1000, "key")]
+
+
 def test_faults_follow_the_calls_under_a_key_not_the_clock(stormy: Running) -> None:
     order_id = order_with(Fault.SERVER_ERROR, Fault.SERVER_ERROR, None)
     assert [stormy.charge(order_id).status_code for _ in range(4)] == [500, 500, 200, 200]

@@ -7,11 +7,27 @@ from pathlib import Path
 
 import click
 
-from .options import json_option
+from .options import json_option, parse_duration
 
 EXTRAS = ("httpx2", "starlette", "uvicorn")
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOTS = (PACKAGE / "_examples", PACKAGE.parents[1])  # in an installed wheel; in the repository
+
+
+def parse_outage(text: str) -> tuple[str, float]:
+    """Parse ``payments:20s`` into the name of an Agent and seconds; the type of an option.
+
+    Raises: BadParameter - names what was typed and how to write it.
+    """
+    agent, colon, duration = text.partition(":")
+    if not agent or not colon:
+        raise click.BadParameter(
+            f"{text!r} is no outage; write an Agent, a colon and how long it is down, like payments:20s"
+        )
+    seconds = parse_duration(duration)
+    if seconds == 0:
+        raise click.BadParameter(f"{text!r} lasts no time; write a duration above 0, like {agent}:20s")
+    return agent, seconds
 
 
 @click.command(short_help="Run the shop, fail, kill, and balance the books.")
@@ -34,6 +50,12 @@ ROOTS = (PACKAGE / "_examples", PACKAGE.parents[1])  # in an installed wheel; in
     default="some",
     show_default=True,
     help="How much the services fail.",
+)
+@click.option(
+    "--outage",
+    metavar="AGENT:DURATION",
+    type=parse_outage,
+    help="Take the service of an Agent down for so long, like payments:20s, once a tenth of the orders has ended.",
 )
 @click.option(
     "--processes",
@@ -74,6 +96,7 @@ def demo(
     orders: int,
     ledger: Path | None,
     faults: str,
+    outage: tuple[str, float] | None,
     processes: int,
     kills: int,
     seed: int,
@@ -95,6 +118,7 @@ def demo(
             orders=orders,
             ledger=ledger,
             faults=faults,
+            outage=outage,
             processes=processes,
             kills=kills,
             seed=seed,
