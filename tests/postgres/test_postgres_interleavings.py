@@ -32,6 +32,7 @@ from store_world import (
 )
 
 from arriero.answers import Applied, Claimed, Submitted, Taken
+from arriero.breakers import BreakerRow
 from arriero.commands import (
     Advance,
     AnyCommand,
@@ -404,6 +405,9 @@ class World:
 
     async def list_convoys(self, shown: object = None, *, limit: int) -> list[ConvoyLoaded]:
         return []  # its tasks are in none
+
+    async def list_breakers(self) -> list[BreakerRow]:
+        return []  # nothing here fails often enough
 
     async def list_tasks(self, *, limit: int) -> list[TaskRow]:
         return [one.task for one in self.rows.values()][:limit]

@@ -24,7 +24,9 @@ class RedispatchFold:
         }
         for event in events if terms else ():
             term = terms.get((event.step, event.fence)) if isinstance(event, RecoverApplied) else None
-            if term is not None and isinstance(event, RecoverApplied) and event.what != "error":
+            if term is None or not isinstance(event, RecoverApplied) or event.what == "error":
+                continue
+            if event.is_charged:  # what failed in an outage waits for its breaker, and comes back in waves of canaries
                 self._due_at[term].append(event.not_before)
 
     def find_violations(self, per_second: int) -> Iterable[Violation]:

@@ -541,6 +541,32 @@ BEGIN
 END
 $$;
 
+-- Circuit breakers of Agents that were opened or paused at least once.
+CREATE TABLE {schema}.breaker (
+    app text NOT NULL,
+    agent text NOT NULL,            -- the name of the Agent
+    target text NOT NULL,           -- the part of its service; empty: all of it
+    state text NOT NULL,            -- closed, open, half_open
+    fence bigint NOT NULL,          -- grows with each change of state and each wave of canaries
+    policy text NOT NULL,           -- the Breaker of the process that opened it, as JSON text
+    changed_at bigint NOT NULL,
+    opened_at bigint,               -- when the last outage began
+    failing_since bigint,           -- start of the window whose failures opened it
+    closed_at bigint,               -- when the last outage ended
+    probe_at bigint,                -- when the next canary may go; null: only a person closes it
+    ramp_from bigint,               -- when the first canary succeeded
+    wave bigint NOT NULL,           -- canaries that may go under this fence
+    granted bigint NOT NULL,        -- canaries of this wave
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    reason text NOT NULL,
+    opened_by text NOT NULL,        -- a person; empty: it opened by itself
+    paused_at bigint,               -- since when a person keeps the Agent from taking anything
+    paused_by text NOT NULL,
+    pause_reason text NOT NULL,
+    PRIMARY KEY (app, agent, target)
+);
+
 -- Who may do what. The two doors of submitters work with their owner's rights, so that a role may submit without any right on
 -- the tables; their search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
 -- It goes over all functions of the schema, so it stands last.
@@ -566,14 +592,14 @@ BEGIN
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
-        EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow TO %s', one.role);
+        EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
                 WHERE c.oid = '{schema}.task'::regclass AND given.privilege_type = 'SELECT'
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
-        EXECUTE format('GRANT SELECT ON {schema}.app_workflow TO %s', one.role);
+        EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker TO %s', one.role);
     END LOOP;
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,
@@ -600,29 +626,3 @@ ALTER TABLE {schema}.step ADD COLUMN canary bigint;
 ALTER TABLE {schema}.step ADD COLUMN charged_at text;
 -- What an attempt kept for those after it, as JSON text.
 ALTER TABLE {schema}.step ADD COLUMN checkpoint text;
-
--- Circuit breakers of Agents that were opened or paused at least once.
-CREATE TABLE {schema}.breaker (
-    app text NOT NULL,
-    agent text NOT NULL,            -- the name of the Agent
-    target text NOT NULL,           -- the part of its service; empty: all of it
-    state text NOT NULL,            -- closed, open, half_open
-    fence bigint NOT NULL,          -- grows with each change of state and each wave of canaries
-    policy text NOT NULL,           -- the Breaker of the process that opened it, as JSON text
-    changed_at bigint NOT NULL,
-    opened_at bigint,               -- when the last outage began
-    failing_since bigint,           -- start of the window whose failures opened it
-    closed_at bigint,               -- when the last outage ended
-    probe_at bigint,                -- when the next canary may go; null: only a person closes it
-    ramp_from bigint,               -- when the first canary succeeded
-    wave bigint NOT NULL,           -- canaries that may go under this fence
-    granted bigint NOT NULL,        -- canaries of this wave
-    succeeded bigint NOT NULL,
-    failed bigint NOT NULL,
-    reason text NOT NULL,
-    opened_by text NOT NULL,        -- a person; empty: it opened by itself
-    paused_at bigint,               -- since when a person keeps the Agent from taking anything
-    paused_by text NOT NULL,
-    pause_reason text NOT NULL,
-    PRIMARY KEY (app, agent, target)
-);
