@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from arriero import Agent, App, Attempt, ConvoyPolicy, Retry, Supervision, Undo, workflow
+from arriero import Agent, App, Attempt, Breaker, ConvoyPolicy, Retry, Supervision, Undo, workflow
 
 from .ledger import Order
 from .operations import CHARGE, CORRECT, PAY_BACK, RESERVE, SHIP, TAKE_IN, parcels_of
@@ -30,9 +30,12 @@ IN_TURN = ConvoyPolicy(head="skip")
 """A customer's orders are one convoy. One that was undone has been handled, and the next one's turn comes. One that is
 held for a person is set aside: what the customer orders later does not wait for it."""
 
-payments = Agent("payments", max_in_flight=40)
-stock = Agent("stock", max_in_flight=40)
-shipping = Agent("shipping", max_in_flight=40)
+DOWN = Breaker(failure_rate=0.8)
+"""In a storm of the demo half of all calls fail, and the services are still there: nothing should wait for them then."""
+
+payments = Agent("payments", max_in_flight=40, breaker=DOWN)
+stock = Agent("stock", max_in_flight=40, breaker=DOWN)
+shipping = Agent("shipping", max_in_flight=40, breaker=DOWN)
 
 
 @dataclass(frozen=True)

@@ -121,12 +121,22 @@ class People:
         def list_kept() -> list[tuple[AgentVerb, BreakerRow]]:
             paused = [(AgentVerb.RESUME, row) for row in rows.values() if row.paused_at is not None]
             opened = [(AgentVerb.CLOSE, row) for row in rows.values() if row.state == "open" and row.probe_at is None]
+            opened += [(AgentVerb.CLOSE, row) for row in rows.values() if self._waits_for_unreadable(row)]
             return paused + opened
 
         while kept := list_kept():
             for verb, row in kept:
                 await self._ask_agent(verb, row.agent, row.target, row.app)
             await asyncio.sleep(0.5)
+
+    def _waits_for_unreadable(self, breaker: BreakerRow) -> bool:
+        """Whether a breaker waits for the end of a canary whose row nobody can read: a person closes it."""
+        damage = self._world.damage
+        if damage is None or breaker.state != "half_open":
+            return False
+        name = (breaker.app, breaker.agent, breaker.target, breaker.fence)
+        steps = self._world.store.steps.get(damage.task_no, {}).values()
+        return any((step.app, step.agent, step.target, step.canary) == name for step in steps)
 
     async def resume_all(self, *, but: int) -> None:
         """Nothing stays paused for ever, ``but`` the task that cannot be read."""
