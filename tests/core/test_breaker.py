@@ -54,6 +54,14 @@ def test_a_pair_that_is_not_in_the_table_is_refused(state: BreakerState, event: 
             advance_breaker(state, event)
 
 
+def test_an_outage_that_follows_the_last_one_within_a_window_goes_on_with_it() -> None:
+    first = close_by_hand(opened(), later(NOON, 40))
+    again = trip(first, POLICY, later(NOON, 65), reason="again", failing_since=later(NOON, 60), retry_after=None)
+    assert (again.failing_since, again.opened_at) == (first.failing_since, later(NOON, 65))
+    apart = trip(first, POLICY, later(NOON, 99), reason="later", failing_since=later(NOON, 71), retry_after=None)
+    assert apart.failing_since == later(NOON, 71)
+
+
 class TestOpening:
     @pytest.mark.parametrize(
         ("calls", "failed", "opens"), [(19, 19, False), (20, 9, False), (20, 10, True), (40, 19, False), (40, 40, True)]

@@ -20,7 +20,7 @@ from ..model import Instant, later
 from ..policies import Breaker
 
 SAMPLE_MIN = 2  # canaries of a larger wave that say something: one of them alone may have bad luck
-WAVES = 5  # over the ramp: 1, 2, 4, 8, 16 attempts; then the breaker closes
+WAVES = 5  # over the ramp, each twice as large as the one before; then the breaker closes
 RETRY_AFTER_MAX = 3_600.0  # seconds that a service's word keeps a breaker open; then a canary asks again
 RETRY_SECONDS = 1.0  # until a step that failed in an outage may be tried again, if the breaker lets it
 REMEMBERED_SECONDS = 3_600.0  # after an outage: until then what it burnt is given back
@@ -98,11 +98,18 @@ def trip(
         policy=msgspec.json.encode(policy).decode(),
         opened_at=now,
         closed_at=None,
-        failing_since=min(failing_since, now),
+        failing_since=_join_outages(row, policy, min(failing_since, now)),
         probe_at=later(now, wait),
         reason=reason,
         opened_by="",
     )
+
+
+def _join_outages(row: BreakerRow, policy: Breaker, failing_since: Instant) -> Instant:
+    """Return when an outage began. One that follows the last one within a window goes on with it: what both burnt is given back."""
+    if row.closed_at is None or row.failing_since is None:
+        return failing_since
+    return row.failing_since if failing_since <= later(row.closed_at, policy.window_seconds) else failing_since
 
 
 def open_by_hand(row: BreakerRow, now: Instant, *, by: str, reason: str) -> BreakerRow:
