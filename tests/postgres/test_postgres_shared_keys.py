@@ -77,9 +77,10 @@ async def test_processes_that_share_keys_keep_each_in_its_order(
     store = PostgresStore(url)
     await store.open()
     shares = await claims(store)
-    # Seen: the least has half of an even share. How even they are is a matter of the moment; that they share is not.
+    # Seen: the least has half of an even share, and a twentieth on a busy machine. How even they are is a matter of the
+    # moment; that they share is not.
     assert len(shares) == processes
-    assert min(shares.values()) * processes >= KEYS * EACH / 10
+    assert min(shares.values()) * processes >= KEYS * EACH / 100
     assert await history_violations(store) == []
     assert await disagreements(store) == []
     assert await broken_links(store) == []

@@ -47,8 +47,8 @@ def interpret_status(
 
 
 def is_unavailable(status: int, retry_after: float | None) -> bool:
-    """Returns True if the service itself says that it takes no calls at present, and for how long."""
-    return status in (TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE) and retry_after is not None
+    """Returns True if the service itself says that it takes no calls at present, and for how long. 0 s asks for a call at once."""
+    return status in (TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE) and retry_after is not None and retry_after > 0
 
 
 def check_meanings(meanings: Mapping[int, str]) -> dict[int, Meaning]:
