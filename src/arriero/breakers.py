@@ -102,6 +102,7 @@ class CallCounts(msgspec.Struct, frozen=True):
         slow: of them, took longer than the policy's ``slow_seconds``.
         since: start of the window, or of its first call.
         last_error: message of the last failure.
+        failed_seconds: how long the failed ones took, added up.
     """
 
     calls: int
@@ -109,3 +110,4 @@ class CallCounts(msgspec.Struct, frozen=True):
     slow: int
     since: Instant
     last_error: str = ""
+    failed_seconds: float = 0.0

@@ -69,16 +69,26 @@ class TestOpening:
     def test_it_opens_from_the_minimum_of_calls_and_the_share_of_failures_on(
         self, calls: int, failed: int, opens: bool
     ) -> None:
-        assert (judge_calls(POLICY, CallCounts(calls, failed, 0, NOON)) is not None) == opens
+        assert (judge_calls(POLICY, CallCounts(calls, failed, 0, NOON), 10) is not None) == opens
+
+    @pytest.mark.parametrize(
+        ("calls", "failed", "seconds", "opens"),
+        [(5, 5, 150.0, True), (5, 5, 149.0, False), (4, 4, 600.0, False), (6, 5, 600.0, False), (19, 19, 0.1, False)],
+    )
+    def test_a_service_that_hangs_opens_it_before_the_minimum_of_calls(
+        self, calls: int, failed: int, seconds: float, opens: bool
+    ) -> None:
+        counts = CallCounts(calls, failed, 0, NOON, failed_seconds=seconds)
+        assert (judge_calls(POLICY, counts, 10) is not None) == opens
 
     def test_slow_calls_open_it_where_the_policy_says_so(self) -> None:
         slow = CallCounts(20, 0, 15, NOON)
-        assert judge_calls(POLICY, slow) is None
-        reason = judge_calls(Breaker(slow_rate=0.7, slow_seconds=2), slow)
+        assert judge_calls(POLICY, slow, 10) is None
+        reason = judge_calls(Breaker(slow_rate=0.7, slow_seconds=2), slow, 10)
         assert reason == "15 of 20 calls took longer than 2 s in 30 s"
 
     def test_the_reason_names_the_numbers_and_the_last_error(self) -> None:
-        reason = judge_calls(POLICY, CallCounts(20, 12, 0, NOON, "connection refused"))
+        reason = judge_calls(POLICY, CallCounts(20, 12, 0, NOON, "connection refused"), 10)
         assert reason == "12 of 20 calls failed in 30 s: connection refused"
 
     def test_while_it_is_open_nothing_goes_before_the_cool_off_is_over(self) -> None:

@@ -205,6 +205,22 @@ async def test_silence_opens_it_too(bank: Bank) -> None:
         assert "no answer within its time" in row.reason
 
 
+async def test_a_service_that_hangs_opens_it_with_all_defaults() -> None:
+    agent = Agent("hung")
+
+    @agent.step(effect_free=True)
+    async def say(attempt: Attempt, number: int) -> None:
+        await asyncio.Event().wait()
+
+    async with testing.running(App("quiet", agents=[agent])) as world:
+        for number in range(10):
+            await world.app.submit(say(number), task_id=str(number))
+        await world.clock.advance(31)
+        (row,) = await world.app.session.store.list_breakers()
+        assert row.state is BreakerState.OPEN
+        assert "calls failed in 30 s: no answer within its time" in row.reason
+
+
 @pytest.fixture
 def quick() -> Iterator[Bank]:
     yield Bank(breaker=Breaker(minimum=5, cool_off=0.2, ramp=0.2))

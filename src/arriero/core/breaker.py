@@ -19,6 +19,7 @@ from ..errors import IllegalTransition
 from ..model import Instant, later
 from ..policies import Breaker
 
+SILENT_CALLS_MIN = 5  # of a service that hangs: fewer may be bad luck
 SAMPLE_MIN = 2  # canaries of a larger wave that say something: one of them alone may have bad luck
 WAVES = 5  # over the ramp, each twice as large as the one before; then the breaker closes
 RETRY_AFTER_MAX = 3_600.0  # seconds that a service's word keeps a breaker open; then a canary asks again
@@ -68,12 +69,14 @@ def decode_breaker_policy(text: str) -> Breaker:
 
 
 # --- opening
-def judge_calls(policy: Breaker, counts: CallCounts) -> str | None:
+def judge_calls(policy: Breaker, counts: CallCounts, places: int) -> str | None:
     """Decide if a closed breaker opens by the calls of its window.
 
+    Args:
+        places: of the Agent in the process that made the calls.
     Returns: the reason for people; None: it stays closed.
     """
-    if counts.calls < policy.minimum:
+    if counts.calls < policy.minimum and not _is_silent(policy, counts, places):
         return None
     last = f": {counts.last_error}" if counts.last_error else ""
     if counts.failed >= policy.failure_rate * counts.calls:
@@ -81,6 +84,15 @@ def judge_calls(policy: Breaker, counts: CallCounts) -> str | None:
     if policy.slow_rate is not None and counts.slow >= policy.slow_rate * counts.calls:
         return f"{counts.slow} of {counts.calls} calls took longer than {policy.slow_limit:g} s in {policy.window_seconds:g} s"
     return None
+
+
+def _is_silent(policy: Breaker, counts: CallCounts, places: int) -> bool:
+    """Returns True if no call succeeded, and failed ones held the places for half of the window.
+
+    A service that hangs lets so few calls end that their ``minimum`` would never be reached.
+    """
+    has_no_success = counts.failed == counts.calls >= SILENT_CALLS_MIN
+    return has_no_success and counts.failed_seconds >= places * policy.window_seconds / 2
 
 
 def trip(

@@ -88,7 +88,7 @@ class Breakers:
         ):
             return
         counts = window.count(call.error)
-        reason = judge_calls(policy, counts)
+        reason = judge_calls(policy, counts, agent.max_in_flight)
         if unavailable:
             reason = f"the service says that it is unavailable: {call.error}"
         if reason is None:

@@ -25,6 +25,7 @@ class _Bucket(msgspec.Struct):
     calls: int = 0
     failed: int = 0
     slow: int = 0
+    failed_seconds: float = 0.0
 
 
 class CallWindow:
@@ -46,6 +47,7 @@ class CallWindow:
         last.calls += 1
         last.failed += has_failed
         last.slow += is_slow
+        last.failed_seconds += call.seconds if has_failed else 0.0
         return has_failed or is_slow
 
     def is_empty(self, now: Instant) -> bool:
@@ -61,4 +63,5 @@ class CallWindow:
             sum(bucket.slow for bucket in buckets),
             min(bucket.since for bucket in buckets),
             last_error,
+            sum(bucket.failed_seconds for bucket in buckets),
         )
