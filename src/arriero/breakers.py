@@ -24,8 +24,6 @@ class AgentVerb(StrEnum):
     RESUME = "resume"
 
 
-CallEnd = str  # of one call: see CALL_ENDS
-CALL_ENDS = ("succeeded", "permanent", "transient", "unknown", "expired")
 FAILED_ENDS = frozenset(("transient", "unknown", "expired"))  # the service may be down; ``permanent`` is an answer
 
 

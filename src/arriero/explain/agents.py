@@ -93,7 +93,6 @@ def diagnose_breakers(
         wait = (
             f"{format_count(waiting.get(row.agent, 0), 'request')} of {'all its targets' if row.target else 'it'} wait"
         )
-        command = f"arriero agent show {shell_word(row.agent)}"
         if row.paused_at is not None:
             since = format_instant_and_age(row.paused_at, now)
             says = f'Agent {row.label} is paused since {since} by {row.paused_by}: "{row.pause_reason}"; {wait}'
@@ -103,7 +102,7 @@ def diagnose_breakers(
         if row.is_outage:
             says = f"Agent {row.label} gets no calls {_format_outage(row, now)}; {wait} and spend no attempt"
             is_recovering = row.state is BreakerState.HALF_OPEN and row.ramp_from is not None
-            remedy = f"see what is wrong with the service; {command}"
+            remedy = f"see what is wrong with the service; arriero agent show {shell_word(row.agent)}"
             found.append(Finding("information" if is_recovering else "care", "breaker", says, remedy))
             down.add(row.agent)
     if len(found) > NAMES_TOLD_MAX:

@@ -12,7 +12,7 @@ BUCKETS = 10  # parts of a window: calls leave it so many at a time
 
 
 class EndedCall(msgspec.Struct, frozen=True):
-    """One call that has ended. ``end``: one of ``breakers.CALL_ENDS``; ``seconds``: how long it took."""
+    """One call that has ended. ``end``: ``succeeded``, ``permanent`` or one of ``FAILED_ENDS``; ``seconds``: how long it took."""
 
     end: str
     seconds: float
