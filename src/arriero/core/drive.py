@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
-from ..declare.steps import NO_OPTIONS, StepCall, compute_target
+from ..declare.steps import NO_OPTIONS, StepCall
+from ..declare.targets import compute_target
 from ..errors import DefinitionError
 from ..model import (
     STEP_OPEN,

@@ -8,6 +8,8 @@ from typing import Any
 from ..errors import DefinitionError
 from ..policies import Duration, seconds
 
+MAX_IN_FLIGHT_MAX = 100_000
+
 
 def check_run_in(function: Callable[..., Any], run_in: object) -> None:
     """Refuse a function that a child process could not run. Raises DefinitionError."""
@@ -35,6 +37,21 @@ def check_extend_max(extend_max: Duration | None, complete_within: Duration) -> 
         if extend_max is None
         else seconds(extend_max, "extend_max", at_least=seconds(complete_within, "complete_within", at_least=0.001))
     )
+
+
+def check_max_in_flight(agent: str, places: Any) -> int:
+    """The places of ``Agent(max_in_flight=)``. Raises DefinitionError."""
+    if isinstance(places, bool) or not isinstance(places, int) or not 1 <= places <= MAX_IN_FLIGHT_MAX:
+        raise DefinitionError(f"Agent {agent}: max_in_flight is {places!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}")
+    return places
+
+
+def check_key_function(agent: str, option: str, function: Any) -> Callable[..., str] | None:
+    """A function of a step's arguments that returns a key, or None. Raises DefinitionError naming ``option``."""
+    if function is not None and not callable(function):
+        raise DefinitionError(f"Agent {agent}: {option} is {function!r}; give a function of the step's arguments")
+    checked: Callable[..., str] | None = function
+    return checked
 
 
 def count_reserved(agent: str, reserve: Any, places: int) -> int:

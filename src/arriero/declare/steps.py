@@ -12,11 +12,12 @@ import msgspec
 
 from .. import codec
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..policies import Breaker, Duration, Retry, StepPolicy, Supervision, check_type, encode_policy, seconds
+from ..policies import Breaker, Duration, Retry, StepPolicy, Supervision, check_type, seconds
 from .attempt import Attempt, Undo
 from .calls import CallValue
+from .compensation import Compensation
 from .declared import Declared, caller_scope, choose_name
-from .option_checks import check_extend_max, check_run_in, count_reserved
+from .option_checks import check_extend_max, check_key_function, check_max_in_flight, check_run_in, count_reserved
 from .resources import Resource
 from .signature import Signature
 
@@ -30,7 +31,6 @@ DEFAULT_SUPERVISION = Supervision()
 DEFAULT_BREAKER = Breaker()
 COMPLETE_WITHIN = 30.0
 RunIn = Literal["thread", "process"]
-MAX_IN_FLIGHT_MAX = 100_000
 
 
 class StepOptions(msgspec.Struct, frozen=True):
@@ -132,17 +132,6 @@ class StepCall(CallValue[R_co]):
 
     def __repr__(self) -> str:
         return f"<call of step {self.step.name}>"
-
-
-class Compensation:
-    """The compensation of a step."""
-
-    def __init__(self, function: Callable[..., Any], step: "Step[Any, Any]", policy: StepPolicy) -> None:
-        self.function = function
-        self.policy = policy
-        self.policy_text = encode_policy(policy)
-        self.signature = Signature(function, f"compensation of {step.name}", given=1, scope=caller_scope())
-        self.is_async = inspect.iscoroutinefunction(function)
 
 
 class Step(Declared, Generic[P, R]):
@@ -249,7 +238,7 @@ class Step(Declared, Generic[P, R]):
                 raise DefinitionError(
                     f"compensation of {self.name} takes ({', '.join(found)}); it gets the step's own arguments: ({', '.join(wanted)})"
                 )
-            self.undone_by = Compensation(function, self, policy)
+            self.undone_by = Compensation(function, self.name, policy)
             return function
 
         return declare if fn is None else declare(fn)
@@ -258,26 +247,6 @@ class Step(Declared, Generic[P, R]):
         policy = self.policy
         limits = f"up to {policy.calls_max} calls, each attempt within {policy.complete_within:g} s"
         return f"<step {self.name} of Agent {self.agent.name}: {limits}>"
-
-
-def compute_target(step: Step[Any, Any], arguments: str) -> str:
-    """Return the part of the Agent's service that a call concerns; empty if the Agent has no ``breaker_key``.
-
-    Raises: DefinitionError - ``breaker_key`` failed, or did not return an id.
-    """
-    key = step.agent.breaker_key
-    if key is None:
-        return ""
-    try:
-        target = key(*step.signature.arguments(arguments).values())
-    except Exception as error:
-        raise DefinitionError(
-            f"Agent {step.agent.name}: breaker_key failed for step {step.name}: {codec.error_text(error)}"
-        ) from error
-    try:
-        return codec.check_id(target, f"breaker_key of Agent {step.agent.name} for step {step.name}")
-    except InvalidInput as error:
-        raise DefinitionError(str(error)) from error
 
 
 class AsyncStep(Step[P, R]):
@@ -350,22 +319,10 @@ class Agent:
             self.name = codec.check_id(name, "name of an Agent")
         except InvalidInput as error:
             raise DefinitionError(str(error)) from error
-        if (
-            isinstance(max_in_flight, bool)
-            or not isinstance(max_in_flight, int)
-            or not 1 <= max_in_flight <= MAX_IN_FLIGHT_MAX
-        ):
-            raise DefinitionError(
-                f"Agent {name}: max_in_flight is {max_in_flight!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}"
-            )
-        self.max_in_flight = max_in_flight
+        self.max_in_flight = check_max_in_flight(name, max_in_flight)
         self.reserved = count_reserved(name, reserve, max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
-        if breaker_key is not None and not callable(breaker_key):
-            raise DefinitionError(
-                f"Agent {name}: breaker_key is {breaker_key!r}; give a function of the step's arguments"
-            )
-        self.breaker_key = breaker_key
+        self.breaker_key = check_key_function(name, "breaker_key", breaker_key)
         self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []

@@ -15,8 +15,9 @@ from ..commands import GaveUp, Outcome, Reported, Succeeded
 from ..core.backoff import retry_delay
 from ..core.supervision import decode_step_policy, on_attempt_failed
 from ..declare.attempt import Attempt, StepTry, Undo, current_try
+from ..declare.compensation import Compensation
 from ..declare.resources import Resource, open_resources
-from ..declare.steps import Agent, Compensation, Step
+from ..declare.steps import Agent, Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
 from ..model import StepFailure, StepKind, StepRow, UndoContext
 from ..store.contract import StateStore
