@@ -14,6 +14,7 @@ from .client.task_view import FailureView, StepView, TaskView
 from .client.tasks import Tasks
 from .declare.attempt import Attempt, Undo
 from .declare.context import convoy_state, keep_convoy_state, now, random, sleep, uuid
+from .declare.limits import Concurrent, Rate
 from .declare.resources import Resource
 from .declare.steps import Agent, AsyncStep, CompensationDecorator, Step, StepCall, StepDecorator, SyncStep
 from .declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, workflow
@@ -84,6 +85,7 @@ __all__ = [
     "AttemptOver",
     "Breaker",
     "CompensationDecorator",
+    "Concurrent",
     "Convoy",
     "ConvoyPolicy",
     "ConvoyView",
@@ -103,6 +105,7 @@ __all__ = [
     "OutcomeUnknown",
     "Permanent",
     "ProcessState",
+    "Rate",
     "Resource",
     "Retry",
     "SchemaOutdated",

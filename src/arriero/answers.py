@@ -49,11 +49,26 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     begun: Begun | None = None  # it has begun here, as it was asked for
 
 
+class LimitedAgent(msgspec.Struct, frozen=True, gc=False):
+    """An Agent whose limits a Take has found. ``is_full``: requests may wait that they hold back.
+
+    ``next_in``: seconds until a rate that holds something back lets the next call through; None: none does.
+    """
+
+    agent: str
+    is_full: bool
+    next_in: float | None
+
+
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """The attempts taken. ``breakers``: of the Agents that were asked for, those that are not plainly closed."""
+    """The attempts taken. ``breakers``: of the Agents that were asked for, those that are not plainly closed.
+
+    ``limited``: those that have limits.
+    """
 
     dispatches: tuple[Dispatch, ...]
     breakers: tuple[BreakerRow, ...] = ()
+    limited: tuple[LimitedAgent, ...] = ()
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):

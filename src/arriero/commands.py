@@ -100,6 +100,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     take: bool = False
     reopens: int | None = None
     target: str = ""
+    limit_keys: str | None = None
 
 
 # --- where an advance leaves its task

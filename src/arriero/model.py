@@ -323,6 +323,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     canary: int | None = None  # the fence of the breaker that lets this attempt through
     charged_at: str | None = None  # when its last counted failures were, oldest first, as JSON text
     checkpoint: str | None = None  # what an attempt kept for those after it, as JSON text
+    limit_keys: str | None = None  # what its Agent's limits count it under; None: the Agent had none when it was kept
 
     @property
     def label(self) -> str:
@@ -345,7 +346,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
     ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
-    asked to end, and drains.
+    asked to end, and drains. ``limits``: of the Agents that it hosts and that have some, as JSON text.
     """
 
     app: str = ""
@@ -354,6 +355,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     steps: tuple[tuple[str, str], ...] = ()
     policies: dict[str, str] = {}
     leaving: bool = False
+    limits: dict[str, str] = {}
 
 
 class LeaseRow(msgspec.Struct, frozen=True, gc=False):

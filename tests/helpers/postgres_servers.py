@@ -14,6 +14,8 @@ from lab.postgres.bouncer import PgBouncer
 
 USUAL = 16
 _TABLES = (
+    "agent_limits",
+    "rate",
     "breaker",
     "task",
     "ledger",

@@ -31,6 +31,7 @@ from ..events.store import (
     LedgerDiscarded,
     LedgerOpenedEvent,
     LedgerPurged,
+    LimitsDeclared,
     ProcessRetired,
     ProcessStarted,
     StatusesDropped,
@@ -46,6 +47,7 @@ from .fold_apps import judge_app
 from .fold_breakers import BreakerFold
 from .fold_convoys import fold_turn_event
 from .fold_ledger import LedgerFold
+from .fold_limits import LimitsFold
 from .fold_redispatch import RedispatchFold
 from .fold_steps import fold_step_event
 from .fold_stream import ConvoyStream, read_convoy_number
@@ -112,6 +114,8 @@ CHECKED: dict[str, str] = {
     "I67": "an attempt begins with no more time than its policy gives it",
     "I68": "only an attempt under way and in time is extended, and no further than its policy allows",
     "I69": "only an attempt under way and in time keeps a checkpoint; the step's row has the last one, none after an edit",
+    "I72": "under a limit of attempts at once never more are under way than it allows, for each key",
+    "I73": "under a rate never more calls begin in its window than it allows, for each key",
     "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
 }
 
@@ -169,14 +173,15 @@ class StoreFold:
         self.epoch = FIRST
         self.ledgers = LedgerFold()
         self.breakers: dict[tuple[str, str, str], BreakerFold] = {}  # by App, Agent, target
+        self.limits = LimitsFold()
         self.purged = False  # tasks were removed, and their histories with them
         self.violations: list[Violation] = []
 
-    def fold_commit(self, actor: str, events: Iterable[Event | UnreadableEvent]) -> None:
+    def fold_commit(self, actor: str, at: int, events: Iterable[Event | UnreadableEvent]) -> None:
         """Fold one commit."""
         for event in events:
             if isinstance(event, EventOfStore):
-                self._fold_store_event(actor, event)
+                self._fold_store_event(actor, at, event)
             elif isinstance(event, EventOfBreaker):
                 self._find_breaker(event).fold(event)
             elif isinstance(event, UnreadableEvent) and event.error:
@@ -184,7 +189,7 @@ class StoreFold:
             else:
                 self._convict("I53", f"unknown event {event.type!r}")
 
-    def _fold_store_event(self, actor: str, event: EventOfStore) -> None:
+    def _fold_store_event(self, actor: str, at: int, event: EventOfStore) -> None:
         match event:
             case ProcessStarted(process=process, app=app):
                 if actor in self.instances:
@@ -199,6 +204,8 @@ class StoreFold:
                     self._convict("I35", f"lease {name} was given back by {held}, it was held by {holder}")
             case EpochOpened(epoch=epoch):
                 self._open_epoch(epoch)
+            case LimitsDeclared():
+                self.limits.declare(event, at)
             case TasksPurged():
                 self.purged = True
             case LedgerOpenedEvent():
@@ -261,7 +268,7 @@ class History:
             self.violations.append(Violation("I53", named, f"link {row.link} cannot be read: {error}"))
             return
         if row.task_no == _STORE_STREAM:
-            self.store.fold_commit(row.actor, events)
+            self.store.fold_commit(row.actor, row.at, events)
             return
         if row.task_no < 0:
             self._convoy(-row.task_no).own_row(row.task_id, row.at, events)
@@ -272,6 +279,7 @@ class History:
         fold_commit(task, row.at, events, self.store.terms)
         judge_app(task, events, self.store.apps)
         self._redispatch.fold_commit(events)
+        self.store.limits.fold_commit(task, row.at, events, self.store.apps)
         first = events[0] if events else None
         if isinstance(first, TaskSubmitted) and first.ledger is not None:
             self.store.ledgers.submit(row.task_id, first.ledger)
@@ -289,7 +297,7 @@ class History:
 
     def end(self, *, complete: bool = False, redispatch_per_second: int | None = None) -> list[Violation]:
         """Return all violations: of the chains, of the store, of the tasks, of the convoys. Arguments as of ``check``."""
-        found = self.violations + self.store.violations + self.store.ledgers.violations
+        found = self.violations + self.store.violations + self.store.ledgers.violations + self.store.limits.violations
         found += [
             Violation("I53", "", f"link {link} was erased, and none tells of it")
             for link in self._erasures.list_untold()

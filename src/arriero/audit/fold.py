@@ -55,6 +55,7 @@ class StepFold:
 
     def declare(self, event: StepOpened | StepReopened) -> None:
         """Take the step's declaration by today's code; a resubmission may bring another."""
+        self.agent = event.agent
         self.pivot = event.pivot
         self.effect_free = event.effect_free
         self.undoable = event.undoable

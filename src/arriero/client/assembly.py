@@ -9,6 +9,7 @@ import msgspec
 
 from ..config import Configuration
 from ..core.alerts import Alert
+from ..declare.limits import encode_policies
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
@@ -95,6 +96,7 @@ def _about(name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], role
         workflows=tuple(sorted(codes)) if runs_code else (),
         steps=tuple(sorted((agent.name, step) for agent in agents for step in agent.steps)) if hosts else (),
         policies=_policies(codes) if runs_code else {},
+        limits={agent.name: encode_policies(agent.limits) for agent in agents if agent.limits} if hosts else {},
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 from ..answers import Dispatch, Refusal
 from ..breakers import BreakerRow
 from ..events import Event
+from ..limits import AgentLimitsRow
 from ..model import AlertRow, ConvoyRow, EditRow, LateAnswerRow, StatusRow, StepRow, TailRow, TaskRow
 
 
@@ -23,7 +24,15 @@ class BreakerRows(Protocol):
         ...
 
 
-class Rows(BreakerRows, Protocol):
+class LimitRows(Protocol):
+    """Limits of Agents as they stand in the transaction."""
+
+    def limits(self, agent: str) -> Sequence[AgentLimitsRow]:
+        """The limits of an Agent, of any App; not locked. None are listed for an App that has none."""
+        ...
+
+
+class Rows(BreakerRows, LimitRows, Protocol):
     """Rows as they stand in the transaction. All methods raise UnreadableRow, of a row that this release cannot read."""
 
     def task(self, task_no: int) -> TaskRow | None: ...

@@ -38,11 +38,12 @@ from ..model import (
 from ..policies import ConvoyPolicy
 from .apps import may_run
 from .changes import Change, ConvoyChange, Rows
+from .claims import claim
 from .lease import PROBATION_FROM
 from .placement import open_turn
 from .speculative_start import open_first_steps
 from .supervision import decode_task_policy
-from .writer import Writer, claim
+from .writer import Writer
 
 LOOK_AGAIN_SECONDS = 0.05  # while somebody is just adding to the key: then it is known what comes next
 PASSED_OVER_MAX = 100  # tasks set aside in one commit

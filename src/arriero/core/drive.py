@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
 from ..declare.steps import NO_OPTIONS, StepCall
-from ..declare.targets import compute_target
-from ..errors import DefinitionError
+from ..declare.targets import KeyFunctionFailed, compute_limit_keys, compute_target
 from ..model import (
     STEP_OPEN,
     Instant,
@@ -167,9 +166,9 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
                 opened.append(build_new_step(asked, run.task, around.store_id))
             else:
                 opened.append(build_reopened_step(asked, before, run.task, around.store_id))
-        except DefinitionError as error:  # of the Agent's breaker_key
+        except KeyFunctionFailed as error:
             run.broken = TaskFailure(
-                "bug", str(error), code="breaker_key", trace=trace_exception(error.__cause__ or error)
+                "bug", str(error), code=error.code, trace=trace_exception(error.__cause__ or error)
             )
             return ()
     return tuple(opened)
@@ -210,6 +209,7 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
         complete_within=policy.complete_within,
         wait_within=policy.wait_within,
         target=compute_target(call.step, asked.arguments),
+        limit_keys=compute_limit_keys(call.step, asked.arguments),
     )
 
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from ..commands import NewStep, Start
 from ..model import Instant, StepKind, TaskRow
 from .changes import BreakerRows, Change, Rows
+from .claims import claim
 from .undo import build_idempotency_key
-from .writer import Writer, claim
+from .writer import Writer
 
 
 def open_first_steps(change: Change, opened: Iterable[NewStep], rows: Rows, now: Instant, process_no: int) -> None:

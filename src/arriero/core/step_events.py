@@ -1,5 +1,6 @@
 """The events that tell of a step as its row stands."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Raw
@@ -9,12 +10,20 @@ from ..history_chain import payload_hash
 from ..model import STEP_BITS, StepKind, StepRow, StepState
 
 
-def build_dispatched(step: StepRow) -> StepDispatched | CompensationDispatched:
-    """Build the event of an attempt that begins."""
+def build_dispatched(step: StepRow, limits: Mapping[str, str] | None = None) -> StepDispatched | CompensationDispatched:
+    """Build the event of an attempt that begins. ``limits``: see ``core.limits.hash_keys``."""
     kind = CompensationDispatched if step.kind is StepKind.COMPENSATION else StepDispatched
     assert step.complete_by is not None
     assert step.locked_by is not None
-    return kind(step.ordinal, step.attempt, step.fence, step.complete_by, step.locked_by, step.idempotency_key)
+    return kind(
+        step.ordinal,
+        step.attempt,
+        step.fence,
+        step.complete_by,
+        step.locked_by,
+        step.idempotency_key,
+        dict(limits) if limits else None,
+    )
 
 
 def build_opened(step: StepRow) -> StepOpened:

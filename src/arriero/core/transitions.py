@@ -44,13 +44,15 @@ from ..model import (
 )
 from .breaker_book import BreakerBook, begin_attempt
 from .changes import BreakerRows, Change, ConvoyChange, Refused, Rows
+from .claims import claim
 from .convoys import settle_convoy
 from .late_answers import build_late_answer, build_refused_report_event, build_report_event
+from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
 from .states import StepEvent, advance_step
 from .statuses import publish_status
 from .step_events import build_dispatched
-from .writer import Writer, claim
+from .writer import Writer
 
 __all__ = ["advance", "build_new_task", "claim", "end_by_limit", "free", "recover", "report", "report_verdict", "take"]
 
@@ -122,21 +124,32 @@ def build_new_task(
 
 
 def take(
-    task: TaskRow, step: StepRow, process_no: int, now: Instant, complete_within: float, rows: BreakerRows
+    task: TaskRow,
+    step: StepRow,
+    process_no: int,
+    now: Instant,
+    complete_within: float,
+    rows: BreakerRows,
+    limits: LimitBook | None = None,
 ) -> Change | None:
-    """Take a due request as an attempt of the process. None: the Agent's breaker does not let it through."""
+    """Take a due request as an attempt of the process. None: the Agent's breaker does not let it through.
+
+    ``limits``: of the Agent, locked by the transaction; the caller has found that there is room.
+    """
     breakers = BreakerBook(rows, now)
     begun = breakers.admit(step)
     if begun is None:
         return None
     if begun.returned:
         task = replace(task, failure_count=task.failure_count - begun.returned)
-    running = begin_attempt(begun.step, process_no, now, complete_within)
+    step = begun.step if limits is None else limits.begin(begun.step, now)
+    counted = None if limits is None else hash_keys(limits.row.limits, step.limit_keys)
+    running = begin_attempt(step, process_no, now, complete_within)
     return Change(
         task,
         [running],
         [],
-        [*begun.events, build_dispatched(running)],
+        [*begun.events, build_dispatched(running, counted)],
         [Dispatch(running, task.task_id, now, task.lost_count)],
         breakers=list(breakers.changes.values()),
     )

@@ -96,6 +96,7 @@ def _build_compensation(step: StepRow, loaded: Loaded, store_id: str) -> NewStep
         undo=msgspec.json.encode(context).decode(),
         complete_within=_read_policy(step.compensation).complete_within,
         target=step.target,
+        limit_keys=step.limit_keys,
     )
 
 

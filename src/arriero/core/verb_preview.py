@@ -3,6 +3,7 @@
 from ..answers import Refusal
 from ..breakers import BreakerRow
 from ..commands import Operate
+from ..limits import AgentLimitsRow
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow
 from .changes import Refused
 from .verbs import operate
@@ -34,6 +35,9 @@ class _LoadedRows:
 
     def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
         return None
+
+    def limits(self, agent: str) -> tuple[AgentLimitsRow, ...]:
+        return ()
 
     def process_is_retired(self, process_no: int) -> bool:
         return False

@@ -37,7 +37,7 @@ from ..events.step import (
     StepWithdrawn,
     TimerFired,
 )
-from ..events.task import AlertOpened, TaskClaimed, TaskReleased, TaskTerminal, UndoBegun, UndoPlanned
+from ..events.task import AlertOpened, TaskReleased, TaskTerminal, UndoBegun, UndoPlanned
 from ..history_chain import payload_hash
 from ..model import (
     TASK_FORWARD,
@@ -60,27 +60,10 @@ from ..model import (
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged
 from .changes import Change, ConvoyChange, Rows
+from .limits import is_limited
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .statuses import STATUS_OF_END, publish_status
 from .step_events import build_dispatched, build_opened, build_reopened
-
-
-def claim(task: TaskRow, process_no: int, now: Instant) -> Change:
-    """Give a free, due task to the process."""
-    claimed = replace(
-        task,
-        state=advance_task(task.state, TaskEvent.CLAIMED),
-        locked_by=process_no,
-        fence=task.fence + 1,
-        revision=task.revision + 1,
-        started_at=task.started_at or now,
-        unseen_since=now,
-    )
-    events: list[Event] = [TaskClaimed(claimed.fence, process_no, claimed.state, claimed.revision)]
-    statuses: list[StatusRow] = []
-    if task.started_at is None and task.state is TaskState.PENDING:
-        claimed = publish_status(claimed, "started", now, events, statuses)
-    return Change(claimed, [], [], events, [], statuses)
 
 
 class Writer:
@@ -311,6 +294,7 @@ class Writer:
             complete_by=None,
             wait_by=None if new.wait_within is None else later(self.now, new.wait_within),
             target=new.target,
+            limit_keys=new.limit_keys,
             result=None,
             failure=None,
             result_number=None,
@@ -343,6 +327,7 @@ class Writer:
             effect_free=new.effect_free,
             compensation=new.compensation,
             target=new.target,
+            limit_keys=new.limit_keys,
             not_before=before.not_before if is_timer else self.now,
             wait_by=None if new.wait_within is None or before.taken else later(self.now, new.wait_within),
             finished_at=None,
@@ -354,8 +339,10 @@ class Writer:
         self.put(self._dispatch(step, new.complete_within) if new.take else step)
 
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
-        """Begin an attempt. Returns the row as it is if the Agent's breaker does not let it through."""
+        """Begin an attempt. Returns the row as it is if the Agent has limits, or its breaker does not let it through."""
         assert self.process_no is not None
+        if is_limited(self.rows.limits(step.agent), step.app):
+            return step  # only a Take begins it: that has the limits locked
         if self.rows.breakers(step.agent):
             begun = self.breakers.admit(step)
             if begun is None:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
@@ -17,6 +17,7 @@ from .attempt import Attempt, Undo
 from .calls import CallValue
 from .compensation import Compensation
 from .declared import Declared, caller_scope, choose_name
+from .limits import Limit, check_limits
 from .option_checks import check_extend_max, check_key_function, check_max_in_flight, check_run_in, count_reserved
 from .resources import Resource
 from .signature import Signature
@@ -302,6 +303,7 @@ class Agent:
         max_in_flight: attempts at once in one process.
         reserve: how many of these are kept for tasks of priority 8 and 9; a number below 1 is a share, rounded up.
         breaker: when the service counts as down, for all processes; None: never.
+        limits: ``Concurrent`` and ``Rate`` limits, which all processes share. They need one commit more for each attempt.
         breaker_key: for a service with parts that fail by themselves. It gets the arguments of the step and returns the name
             of the part, as ``lambda order: order.bank``; each part has a breaker of its own.
     """
@@ -314,6 +316,7 @@ class Agent:
         reserve: float = 0,
         breaker: Breaker | None = DEFAULT_BREAKER,
         breaker_key: Callable[..., str] | None = None,
+        limits: Sequence[Limit] = (),
     ) -> None:
         try:
             self.name = codec.check_id(name, "name of an Agent")
@@ -324,6 +327,7 @@ class Agent:
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
         self.breaker_key = check_key_function(name, "breaker_key", breaker_key)
         self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
+        self.limits = check_limits(self.name, limits)
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
 

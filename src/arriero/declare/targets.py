@@ -1,27 +1,58 @@
 """Which part of its Agent's service a call concerns: what the Agent's functions of the arguments say."""
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import codec
 from ..errors import DefinitionError, InvalidInput
+from ..limits import encode_limit_keys
 from .steps import Step
+
+
+class KeyFunctionFailed(DefinitionError):
+    """A function of an Agent that names a key failed, or did not return an id. ``code``: of the task's failure."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def compute_target(step: Step[Any, Any], arguments: str) -> str:
     """Return the part of the Agent's service that a call concerns; empty if the Agent has no ``breaker_key``.
 
-    Raises: DefinitionError - ``breaker_key`` failed, or did not return an id.
+    Raises: KeyFunctionFailed.
     """
     key = step.agent.breaker_key
-    if key is None:
-        return ""
+    return "" if key is None else _compute_key(key, "breaker_key", "breaker_key", step, arguments)
+
+
+def compute_limit_keys(step: Step[Any, Any], arguments: str) -> str | None:
+    """Return the keys of the Agent's limits that a call is counted under, as JSON text; None if it has no limits.
+
+    Raises: KeyFunctionFailed.
+    """
+    limits = step.agent.limits
+    if not limits:
+        return None
+    return encode_limit_keys(
+        {
+            limit.policy.name: _compute_key(
+                limit.key, f"the key of limit {limit.policy.name!r}", "limit_key", step, arguments
+            )
+            for limit in limits
+            if limit.key is not None
+        }
+    )
+
+
+def _compute_key(key: Callable[..., str], what: str, code: str, step: Step[Any, Any], arguments: str) -> str:
     try:
-        target = key(*step.signature.arguments(arguments).values())
+        found = key(*step.signature.arguments(arguments).values())
     except Exception as error:
-        raise DefinitionError(
-            f"Agent {step.agent.name}: breaker_key failed for step {step.name}: {codec.error_text(error)}"
+        raise KeyFunctionFailed(
+            f"Agent {step.agent.name}: {what} failed for step {step.name}: {codec.error_text(error)}", code
         ) from error
     try:
-        return codec.check_id(target, f"breaker_key of Agent {step.agent.name} for step {step.name}")
+        return codec.check_id(found, f"{what} of Agent {step.agent.name} for step {step.name}")
     except InvalidInput as error:
-        raise DefinitionError(str(error)) from error
+        raise KeyFunctionFailed(str(error), code) from error

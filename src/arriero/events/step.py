@@ -36,7 +36,7 @@ class StepReopened(_Declared, frozen=True, kw_only=True, tag="step.reopened"):
 
 
 class _AttemptBegun(HistoryEvent, frozen=True):
-    """An attempt begins. ``key``: its idempotency key."""
+    """An attempt begins. ``key``: its idempotency key. ``limits``: those it is counted under, with hashes of their keys."""
 
     step: int
     attempt: int
@@ -44,6 +44,7 @@ class _AttemptBegun(HistoryEvent, frozen=True):
     complete_by: Instant
     process: int
     key: str
+    limits: dict[str, str] | None = None
 
 
 class StepDispatched(_AttemptBegun, frozen=True, tag="step.dispatched"):

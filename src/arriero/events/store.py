@@ -1,5 +1,7 @@
 """Events of the store's own history: processes, leases, ledgers, Apps, and what was removed."""
 
+from msgspec import Raw
+
 from .base import HistoryEvent
 
 
@@ -15,6 +17,15 @@ class ProcessRetired(HistoryEvent, frozen=True, tag="process.retired"):
 
     process: int
     known_dead: bool
+
+
+class LimitsDeclared(HistoryEvent, frozen=True, tag="limits.declared"):
+    """A process that starts declares the limits of an Agent. They hold from now on. ``limits``: LimitPolicies."""
+
+    agent: str
+    app: str
+    process: int
+    limits: Raw
 
 
 class LeaseGranted(HistoryEvent, frozen=True, tag="lease.granted"):
@@ -101,6 +112,7 @@ class Erased(HistoryEvent, frozen=True, tag="erased"):
 EventOfStore = (
     ProcessStarted
     | ProcessRetired
+    | LimitsDeclared
     | LeaseGranted
     | LeaseLost
     | EpochOpened

@@ -22,6 +22,7 @@ from ..store.contract import Busy, StateStore, Unwritten
 from .attempt_registry import AttemptRegistry
 from .attempt_run import Around, AttemptRun, Recorder
 from .breakers import Breakers
+from .limited_agents import LimitedAgents
 from .ports import Ports
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
@@ -79,6 +80,7 @@ class AgentHost:
         self._asked_room: tuple[AskedRoom, ...] = ()  # places kept for the Take under way
         self._unsure: tuple[AskedRoom, ...] = ()  # places of Takes whose answer was lost
         self._take_again = False
+        self._limited = LimitedAgents(self.agents.values(), ports.clock, self.take_soon)
         self._stopping = False
         self.resources: dict[Resource[Any], Any] = {}
         self._exits = AsyncExitStack()
@@ -151,6 +153,10 @@ class AgentHost:
         """Take a place of a local Agent for a new request. Returns False if the request must wait in the store."""
         if self.breakers.known and self.breakers.is_barred(self._app, agent, target):
             return False  # it is taken from the store, by whoever the breaker lets through
+        if agent in self._limited:
+            self._backlog.add(agent)
+            self._limited.take_with_this_commit()
+            return False
         if agent not in self.agents or self._stopping or agent in self._backlog or not self._has_room(agent, priority):
             self._backlog.add(agent)
             return False
@@ -203,7 +209,10 @@ class AgentHost:
         if not is_urgent(priority):
             self._used_by_others[agent] -= 1
         if agent in self._backlog:
-            self.take_soon()
+            if agent in self._limited:
+                self._limited.take_with_this_commit()
+            else:
+                self.take_soon()
 
     def note_waiting(self, agent: str) -> None:
         """Note that a request for an Agent waits in the store: a Take that was sent before may have missed it."""
@@ -273,12 +282,13 @@ class AgentHost:
         self._free_asked_room(asked)
         for dispatch in dispatches:
             self._use(dispatch.step.agent, dispatch.step.priority)
-        self._backlog -= {one.agent for one in asked if got[one.agent] < one.room.open}  # nothing waits any more
+        full = self._limited.learn([one.agent for one in asked], answer.limited)
+        self._backlog -= {one.agent for one in asked if got[one.agent] < one.room.open} - full  # nothing waits any more
         for dispatch in dispatches:
             self.recorder.note_taken(dispatch.step)
             self.dispatch(dispatch, reserved=True)
         again, self._take_again = self._take_again, False
-        if again or any(one.agent in self._backlog for one in asked if got[one.agent]):
+        if again or any(one.agent in self._backlog - full for one in asked if got[one.agent]):
             self.take_soon()
 
     def list_unsure_places(self) -> tuple[AskedRoom, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from ..breakers import BreakerRow
+from ..limits import AgentLimitsRow, RateRow
 from ..model import ConvoyRow, EditRow, LateAnswerRow, StepRow, TailRow, TaskRow
 
 TASK = TaskRow.__struct_fields__
@@ -12,6 +13,8 @@ TAIL = TailRow.__struct_fields__
 EDIT = EditRow.__struct_fields__
 LATE_ANSWER = LateAnswerRow.__struct_fields__
 BREAKER = BreakerRow.__struct_fields__
+AGENT_LIMITS = AgentLimitsRow.__struct_fields__
+RATE = RateRow.__struct_fields__
 STATUS = ("queue", "task_no", "number", "incarnation", "kind", "at", "data")
 ALERT = (
     "task_no",
@@ -47,7 +50,7 @@ TASK_REWRITES = (
 STEP_CHANGES = (
     "state", "attempt", "failure_count", "lost_count", "taken", "in_doubt", "fence", "locked_by", "not_before",
     "complete_by", "wait_by", "result", "failure", "result_number", "delivered_at", "finished_at", "canary", "charged_at",
-    "checkpoint",
+    "checkpoint", "limit_keys",
 )  # fmt: skip
 STEP_REWRITES = (
     *STEP_CHANGES, "agent", "arguments", "asked", "policy", "idempotency_key", "pivot", "effect_free", "compensation",

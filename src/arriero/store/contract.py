@@ -32,6 +32,7 @@ from ..model import (
 from .attempts import AttemptStore
 from .breaker_contract import BreakerStore
 from .ledger_contract import LedgerStore
+from .limit_contract import LimitStore
 from .task_filter import ANY_TASK, TaskFilter
 
 SUPERVISOR_LEASE = "supervisor"
@@ -319,7 +320,7 @@ class UpkeepStore(Protocol):
         ...
 
 
-class StateStore(ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerStore, Protocol):
+class StateStore(ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerStore, LimitStore, Protocol):
     """A state store."""
 
     url: str

@@ -6,31 +6,29 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from ...answers import Answer, Claimed, Dispatch, Refusal, Submitted, Taken
-from ...breakers import BreakerRow
+from ...answers import Answer, Claimed, Refusal, Submitted, Taken
 from ...commands import AnyCommand, Claim, OperateAgent, Submit, Take, TripBreaker
 from ...core import transitions
-from ...core.breaker_book import NOTHING_BARRED, Barred, list_barred
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
-from ...core.reserve import URGENT_FROM
 from ...core.shares import divide_room
 from ...errors import ArrieroError
-from ...model import ConvoyRow, Loaded, StepRow, TailRow, TaskRow
+from ...model import ConvoyRow, Loaded, TailRow, TaskRow
 from ..contract import Busy
 from .agents import change_breaker
-from .batch import Batch, Table, complete_within
+from .batch import Batch, Table
 from .convoys import LOOKS_MAX, PlacementRows, find_spot
 from .ledgers import refuse_reserved
 from .speculative_start import build_answer, build_new_rows
+from .taking import TakeRows, take_requests
 
 
 class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now
     """A row was locked after the clock was read: its last commit may be later than that."""
 
 
-class CommandRows(Table, Protocol):
+class CommandRows(TakeRows, Protocol):
     """Rows that commands need. Its methods may raise ReadLate or Busy where other processes change rows meanwhile."""
 
     def process_was_retired(self, process_no: int) -> bool:
@@ -45,16 +43,6 @@ class CommandRows(Table, Protocol):
         """Free, due tasks that the process may claim, in their order. What cannot be read is set apart, and asked past.
 
         ``probation``: also tasks on probation.
-        """
-        ...
-
-    def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
-    ) -> Sequence[StepRow]:
-        """Due requests for an Agent, in the order of core.ageing; as in ``lock_claimable``.
-
-        ``probation``: of tasks on probation only this one's; None: of any. ``priority_from``: none of a lower priority.
-        ``barred``: is left out.
         """
         ...
 
@@ -79,7 +67,7 @@ def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroErr
         case Claim():
             return _claim(command, rows)
         case Take():
-            return _take(command, rows)
+            return take_requests(command, rows)
     while True:
         try:
             return Batch(rows, rows.read_clock()).apply(command)
@@ -135,40 +123,6 @@ def _look(convoy: ConvoyRow, actor: str, rows: CommandRows) -> None:
             return Batch(rows, rows.read_clock()).look(convoy, actor)
         except ReadLate:
             continue
-
-
-def _take(command: Take, rows: CommandRows) -> Taken:
-    dispatches: list[Dispatch] = []
-    breakers: list[BreakerRow] = []
-    probation = command.probation
-    wanted = [(agent, room, 0) for agent, room in command.room]
-    wanted += [(agent, room, URGENT_FROM) for agent, room in command.urgent]
-    for agent, room, priority_from in wanted:
-        left = room
-        turned_away = NOTHING_BARRED
-        while left > 0:
-            barred = list_barred(rows.breakers(agent), rows.read_clock()).joined_with(turned_away)
-            asked = left
-            found = rows.lock_takeable(command, agent, probation, left, priority_from, barred)
-            for step in found:
-                task = rows.task(step.task_no)
-                assert task is not None
-                if is_on_probation(task):
-                    if probation not in (None, task.task_no):
-                        continue
-                    probation = task.task_no  # of those on probation this one alone
-                work = Batch(rows, rows.read_clock())
-                change = transitions.take(task, step, command.process_no, work.now, complete_within(step), rows)
-                if change is None:
-                    turned_away = turned_away.with_request(step)
-                    continue
-                work.write(change, command.actor)
-                dispatches += change.dispatches
-                left -= 1
-            if len(found) < asked:
-                break  # as in ``_claim``
-        breakers += rows.breakers(agent)
-    return Taken(tuple(dispatches), tuple(breakers))
 
 
 def submit_task(command: Submit, rows: SubmissionRows, store_id: str | None) -> Submitted | Refusal:

@@ -9,9 +9,10 @@ from ...core import lease
 from ...events import Event
 from ...events.store import EpochOpened, LeaseGranted, LeaseLost, ProcessRetired
 from ...model import Instant, LeaseRow, ProcessRow, later
-from ..apps import app_renamed, process_started, refuse_collision
+from ..apps import app_renamed, process_started, read_about, refuse_collision
 from ..contract import Renewal
 from .batch import STORE_STREAM, Batch
+from .limits import LimitTable, declare_all_limits
 from .transactions import Lane, Transactions, UnreadableRows
 
 
@@ -29,7 +30,7 @@ class Renewals(msgspec.Struct, frozen=True):
     others: tuple[ProcessRow, ...]
 
 
-class ProcessRows(UnreadableRows, Protocol):
+class ProcessRows(UnreadableRows, LimitTable, Protocol):
     """Rows of processes, leases and epochs inside one transaction."""
 
     def lock_known_code(self) -> Sequence[str]:
@@ -97,6 +98,7 @@ def register(rows: ProcessRows, instance: str, lease_seconds: float, about: str)
     now = rows.read_clock()
     process_no, epoch = rows.add_process(instance, later(now, lease_seconds), about)
     _note(rows, instance, process_started(process_no, about))
+    declare_all_limits(rows, process_no, read_about(about), instance)
     return process_no, epoch
 
 

@@ -40,14 +40,14 @@ from ..engine.processes import Renewals
 from ..engine.reading import PastDeadline
 from ..quarantine import UNREADABLE
 from ..readable import refuse_unreadable
-from .tables import MemoryConvoys
+from .limits import MemoryLimits
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
 _ENDED = (*_DONE, TaskState.ERROR)
 
 
-class MemoryDue(MemoryConvoys):
+class MemoryDue(MemoryLimits):
     """Due rows, and the rows that a process holds."""
 
     def load_as_is(self, task_no: int) -> Loaded:
@@ -96,7 +96,44 @@ class MemoryDue(MemoryConvoys):
         return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._apart.can_read_task)
 
     def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
+        self,
+        command: Take,
+        agent: str,
+        probation: int | None,
+        limit: int,
+        priority_from: int,
+        barred: Barred,
+        *,
+        keyless: bool = False,
+    ) -> list[StepRow]:
+        first = [
+            step
+            for step in self._list_takeable(command, agent, probation, priority_from, barred)
+            if step.limit_keys is None or not keyless
+        ]
+        return _take_readable(limit, first, lambda step: self._apart.can_read(partial(self._refuse_unreadable, step)))
+
+    def lock_takeable_of_keys(
+        self,
+        command: Take,
+        agent: str,
+        probation: int | None,
+        keys: Sequence[str],
+        of_each: int,
+        priority_from: int,
+        barred: Barred,
+    ) -> list[StepRow]:
+        due = self._list_takeable(command, agent, probation, priority_from, barred)
+        found: list[StepRow] = []
+        for wanted in keys:
+            of_key = (step for step in due if step.limit_keys == wanted)
+            found += _take_readable(
+                of_each, of_key, lambda s: self._apart.can_read(partial(self._refuse_unreadable, s))
+            )
+        return found
+
+    def _list_takeable(
+        self, command: Take, agent: str, probation: int | None, priority_from: int, barred: Barred
     ) -> list[StepRow]:
         known, now = set(command.names), self.now()
         due = [
@@ -109,8 +146,7 @@ class MemoryDue(MemoryConvoys):
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
             if not barred.holds(s)
         ]
-        first = sorted(due, key=lambda s: _find_position(s, s.step_no))
-        return _take_readable(limit, first, lambda step: self._apart.can_read(partial(self._refuse_unreadable, step)))
+        return sorted(due, key=lambda s: _find_position(s, s.step_no))
 
     def _refuse_unreadable(self, step: StepRow) -> None:
         refuse_unreadable(step)

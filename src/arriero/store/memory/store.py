@@ -38,6 +38,7 @@ from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
 from ..engine.ledgers import LedgerEngine
+from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine, due_at
 from ..engine.transactions import Lane
@@ -264,6 +265,7 @@ class MemoryStore(
     UpkeepEngine["MemoryStore"],
     LedgerEngine["MemoryStore"],
     BreakerEngine["MemoryStore"],
+    LimitEngine["MemoryStore"],
 ):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 

@@ -49,13 +49,14 @@ class Named(msgspec.Struct):
     convoys: set[int]  # of tasks that may end
     convoys_of: set[int]  # tasks whose convoys may change, whichever those are
     agents: set[str]  # whose attempts may begin
+    takes: dict[str, set[str]]  # Agents that are asked for in Takes, by App
     by_term: bool = False  # whether a leader speaks
     claims: bool = False
 
 
 def collect_named(batch: Iterable[AnyCommand]) -> Named:
     """See ``Named``. What is forgotten here is read later, one row at a time."""
-    named = Named(set(), set(), set(), set(), set(), set(), set(), set())
+    named = Named(set(), set(), set(), set(), set(), set(), set(), set(), {})
     for command in batch:
         named.by_term = named.by_term or getattr(command, "term", None) is not None
         match command:
@@ -64,6 +65,7 @@ def collect_named(batch: Iterable[AnyCommand]) -> Named:
                 named.claims = named.claims or isinstance(command, Claim)
                 if isinstance(command, Take):
                     named.agents.update(agent for agent, _ in command.room)
+                    named.takes.setdefault(command.app, set()).update(agent for agent, _ in command.room)
             case Advance():
                 _name_advance(command, named)
             case (
@@ -132,6 +134,9 @@ class Applying:
         named = collect_named(batch)
         tasks, steps = sorted(named.tasks), sorted(named.steps)
         ask = self._transaction.ask
+        # Before the tasks: two Takes for one Agent wait here, while they hold nothing else that the other one needs.
+        for app, limited in sorted(named.takes.items()):
+            ask("lock_limits", {"app": app, "agents": sorted(limited)})
         locked = ask("lock_tasks", {"task_nos": tasks}) if tasks else None
         of_convoys = self._ask_convoys(named)
         # With the clock, after what is locked for it. Before COMMIT is sent this row is locked, too.
@@ -147,6 +152,7 @@ class Applying:
         of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
         agents = sorted(named.agents)
         of_breakers = self._tables.ask_breakers_of(agents) if agents else None
+        of_limits = self._tables.ask_limits(agents) if agents else None
         term = ask("select_term", {"name": SUPERVISOR_LEASE}) if named.by_term else None
         self._transaction.arrive()
         if not clock.rowcount:
@@ -157,6 +163,8 @@ class Applying:
         self._tables.keep_clock(clock)
         if of_breakers is not None:
             self._tables.keep_breakers(agents, of_breakers.fetchall())
+        if of_limits is not None:
+            self._tables.keep_limits(agents, of_limits.fetchall())
         self._keep_convoys(named, of_convoys)
         ours = [] if locked is None else locked.fetchall()
         self._tables.keep_tasks(ours)

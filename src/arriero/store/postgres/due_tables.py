@@ -71,14 +71,42 @@ class PostgresDueRows(PostgresConvoyRows):
         return Loaded(task, text, self.steps_of(task.task_no), convoy)
 
     def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
+        self,
+        command: Take,
+        agent: str,
+        probation: int | None,
+        limit: int,
+        priority_from: int,
+        barred: Barred,
+        *,
+        keyless: bool = False,
     ) -> list[StepRow]:
+        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
+        return self._readable_of("select_takeable", asked | {"keyless": keyless}, limit, self._takeable)
+
+    def lock_takeable_of_keys(
+        self,
+        command: Take,
+        agent: str,
+        probation: int | None,
+        keys: Sequence[str],
+        of_each: int,
+        priority_from: int,
+        barred: Barred,
+    ) -> list[StepRow]:
+        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
+        asked |= {"keys": list(keys), "of_each": of_each}
+        return self._readable_of("select_takeable_of_keys", asked, of_each * len(keys), self._takeable)
+
+    def _ask_takeable(
+        self, command: Take, agent: str, probation: int | None, priority_from: int, barred: Barred
+    ) -> dict[str, Any]:
         asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
         asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
         asked["barred_apps"] = sorted(barred.apps)
         asked["barred_targets"] = barred.list_targets()
         asked["priority_from"] = priority_from
-        return self._readable_of("select_takeable", asked, limit, self._takeable)
+        return asked
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request. Of two of one task, both found at once, the second one's task moves on with the first. Raises

@@ -157,7 +157,8 @@ CREATE TABLE {schema}.step (
     target text NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
     canary bigint,                  -- the fence of the breaker that lets this attempt through
     charged_at text,               -- JSON array: when its last counted failures were
-    checkpoint text                 -- what an attempt kept for those after it, as JSON text
+    checkpoint text,                -- what an attempt kept for those after it, as JSON text
+    limit_keys text COLLATE "C"     -- JSON object: what its Agent's limits count it under; null: there were none
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 
@@ -166,6 +167,10 @@ CREATE INDEX step_takeable ON {schema}.step (agent, app, priority, not_before, s
 CREATE INDEX step_running ON {schema}.step (complete_by) WHERE complete_by IS NOT NULL;
 CREATE INDEX step_held ON {schema}.step (locked_by, task_no) WHERE locked_by IS NOT NULL;
 CREATE INDEX step_starving ON {schema}.step (wait_by) WHERE wait_by IS NOT NULL;
+CREATE INDEX step_waiting_keys ON {schema}.step (agent, app, limit_keys, priority, not_before)
+ WHERE state = 'pending' AND limit_keys IS NOT NULL;
+CREATE INDEX step_running_keys ON {schema}.step (agent, app, limit_keys)
+ WHERE state = 'running' AND limit_keys IS NOT NULL;
 
 -- Numbers are given under the locks of what a commit changes: what depends on another commit has the greater one.
 CREATE TABLE {schema}.history (
@@ -356,6 +361,30 @@ CREATE TABLE {schema}.breaker (
     paused_by text NOT NULL,
     pause_reason text NOT NULL,
     PRIMARY KEY (app, agent, target)
+);
+
+-- Limits of Agents that all processes share, as the process that was started last has declared them.
+CREATE TABLE {schema}.agent_limits (
+    app text NOT NULL,
+    agent text NOT NULL,            -- the name of the Agent
+    limits text NOT NULL,           -- JSON array of LimitPolicies; empty: none any more
+    process_no bigint NOT NULL,     -- the process start that declared them
+    declared_at bigint NOT NULL,
+    has_keyless boolean NOT NULL,   -- steps may be left that were kept before these limits
+    look_at bigint NOT NULL,          -- when such steps are looked for again
+    last_keys text COLLATE "C" NOT NULL,        -- of the request that was taken last
+    PRIMARY KEY (app, agent)
+);
+
+-- Calls of rate limits that began a short time ago.
+CREATE TABLE {schema}.rate (
+    app text NOT NULL,
+    agent text NOT NULL,
+    name text NOT NULL,             -- of the limit
+    key text NOT NULL,              -- empty: the limit has no keys
+    begun text NOT NULL,            -- JSON array of instants and numbers of calls
+    until bigint NOT NULL,          -- from then on the row says nothing
+    PRIMARY KEY (app, agent, name, key)
 );
 
 CREATE TABLE {schema}.migration (
@@ -880,14 +909,16 @@ BEGIN
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
-        EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker TO %s', one.role);
+        EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
+                       '{schema}.rate TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
                 WHERE c.oid = '{schema}.task'::regclass AND given.privilege_type = 'SELECT'
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
-        EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker TO %s', one.role);
+        EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, {schema}.rate TO %s',
+                       one.role);
     END LOOP;
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,

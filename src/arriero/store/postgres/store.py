@@ -16,6 +16,7 @@ from ..engine import ledgers
 from ..engine.agents import BreakerEngine
 from ..engine.batch import STORE_STREAM, Batch
 from ..engine.ledgers import LedgerEngine
+from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
 from ..engine.transactions import Lane
@@ -50,6 +51,7 @@ class PostgresStore(
     ProcessEngine[PostgresRows],
     ReadingEngine[PostgresRows],
     BreakerEngine[PostgresRows],
+    LimitEngine[PostgresRows],
     UpkeepEngine[PostgresRows],
     LedgerEngine[PostgresLedgerRows],
 ):

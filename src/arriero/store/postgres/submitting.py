@@ -14,11 +14,13 @@ from ...core.changes import Change
 from ...core.deduplication import answer_known_id
 from ...events import encode_events
 from ...history_chain import link_hash
+from ...limits import AgentLimitsRow
 from ...model import Instant, TailRow, TaskRow, later
 from ..engine.convoys import find_spot
 from ..engine.ledgers import refuse_reserved
 from ..engine.speculative_start import build_answer, build_new_rows
 from ..sql.breakers import breaker_of
+from ..sql.limits import limits_of
 from . import columns
 from .convoy_places import BatchPlaces
 from .pipeline import PendingAnswer
@@ -64,12 +66,16 @@ class Known(msgspec.Struct):
     places: BatchPlaces
     beginner: Beginner | None  # if it may begin tasks now
     breakers_of: dict[str, list[BreakerRow]]  # by Agent
+    limits_of: dict[str, list[AgentLimitsRow]]  # by Agent
 
     def process_is_retired(self, process_no: int) -> bool:
         return self.beginner is None or self.beginner.process_no != process_no
 
     def breakers(self, agent: str) -> list[BreakerRow]:
         return self.breakers_of[agent]
+
+    def limits(self, agent: str) -> list[AgentLimitsRow]:
+        return self.limits_of[agent]
 
     def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
         raise AssertionError("no canary goes with a submission")
@@ -147,16 +153,20 @@ def _read_known(
     agents = sorted({new.agent for one in batch if one.start is not None for new in one.start.opened if new.take})
     since = later(Instant(0) if given is None else given, -REMEMBERED_SECONDS)
     of_agents = transaction.ask("select_breakers", {"agents": agents, "since": since}) if agents else None
+    of_limits = transaction.ask("select_limits", {"agents": agents}) if agents else None
     transaction.arrive()
     places.read_answers()
     breakers: dict[str, list[BreakerRow]] = {agent: [] for agent in agents}
     for row in () if of_agents is None else map(breaker_of, of_agents.fetchall()):
         breakers[row.agent].append(row)
+    limits: dict[str, list[AgentLimitsRow]] = {agent: [] for agent in agents}
+    for limited in () if of_limits is None else map(limits_of, of_limits.fetchall()):
+        limits[limited.agent].append(limited)
     found = {row[1]: (task_as_is(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
     taken = numbers.fetchall()
     begins = may_begin is not None and may_begin.fetchone() == (True,)
     free = [number for number, _ in reversed(taken)]
-    return Known(found, free, Instant(taken[0][1]), places, beginner if begins else None, breakers)
+    return Known(found, free, Instant(taken[0][1]), places, beginner if begins else None, breakers, limits)
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:

@@ -10,6 +10,7 @@ import msgspec
 
 from ...breakers import BreakerRow
 from ...errors import UnreadableRow
+from ...limits import AgentLimitsRow
 from ...model import (
     STEP_BITS,
     STEP_OPEN,
@@ -27,6 +28,7 @@ from ...model import (
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
 from ..sql.breakers import SqlBreakerRows
+from ..sql.limits import SqlLimitRows
 from . import columns
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -50,7 +52,7 @@ INSERT_LATE_ANSWERS = columns.insert_rows("late_answer", columns.LATE_ANSWER, su
 INSERT_HISTORY = columns.insert_rows("history", columns.HISTORY, from_dicts=True)
 
 
-class PostgresWrittenRows(SqlBreakerRows):
+class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
     """Rows that one transaction has read, and those that it writes at its end, many at once."""
 
     task_as_is = staticmethod(task_as_is)
@@ -58,6 +60,7 @@ class PostgresWrittenRows(SqlBreakerRows):
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
         self._breakers: dict[str, list[BreakerRow]] = {}
+        self._limits: dict[str, list[AgentLimitsRow]] = {}
         self.transaction = transaction
         self._context = context
         self._apart = context.apart

@@ -1,6 +1,6 @@
 """Breakers of Agents that both databases find and keep by statements of the same names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -25,10 +25,6 @@ class SqlBreakerRows(SqlRows):
 
     _breakers: dict[str, list[BreakerRow]]  # by Agent, as this transaction has read and changed them
 
-    def ask_breakers(self, name: str, parameters: Mapping[str, Any]) -> StatementAnswer:
-        """Ask about breakers. What this transaction has still to write says nothing of them."""
-        return self.ask(name, parameters)
-
     def read_recent_clock(self) -> Instant:
         """The store's clock, as far as it is known without asking."""
         raise NotImplementedError
@@ -36,7 +32,7 @@ class SqlBreakerRows(SqlRows):
     def ask_breakers_of(self, agents: Sequence[str]) -> StatementAnswer:
         """Ask for the breakers of some Agents; the answer is for ``keep_breakers``."""
         since = later(self.read_recent_clock(), -REMEMBERED_SECONDS)
-        return self.ask_breakers("select_breakers", {"agents": list(agents), "since": since})
+        return self.ask_of_agents("select_breakers", {"agents": list(agents), "since": since})
 
     def keep_breakers(self, agents: Sequence[str], rows: Sequence[Row]) -> None:
         """Keep the breakers of some Agents as they were read."""
@@ -50,23 +46,23 @@ class SqlBreakerRows(SqlRows):
         return self._breakers[agent]
 
     def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
-        row = self.ask_breakers("lock_breaker", {"app": app, "agent": agent, "target": target}).fetchone()
+        row = self.ask_of_agents("lock_breaker", {"app": app, "agent": agent, "target": target}).fetchone()
         return None if row is None else breaker_of(row)
 
     def put_breaker(self, breaker: BreakerRow) -> None:
         self._breakers.pop(breaker.agent, None)
-        self.ask_breakers("put_breaker", _parameters_of(breaker))
+        self.ask_of_agents("put_breaker", _parameters_of(breaker))
 
     def add_breaker(self, breaker: BreakerRow) -> None:
         self._breakers.pop(breaker.agent, None)
-        self.ask_breakers("add_breaker", _parameters_of(breaker))
+        self.ask_of_agents("add_breaker", _parameters_of(breaker))
 
     def close_breaker_alert(self, breaker: BreakerRow, at: Instant) -> None:
         self.ask("close_breaker_alert", {"step": breaker.label, "code": breaker.app, "at": at})
 
     def select_all_breakers(self) -> list[BreakerRow]:
         """All breakers that were ever opened or paused, by Agent, App and target."""
-        return [breaker_of(row) for row in self.ask_breakers("list_breakers", {}).fetchall()]
+        return [breaker_of(row) for row in self.ask_of_agents("list_breakers", {}).fetchall()]
 
 
 def _parameters_of(breaker: BreakerRow) -> dict[str, Any]:

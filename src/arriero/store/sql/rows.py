@@ -32,6 +32,10 @@ class SqlRows:
         """Execute the statement of that name. On PostgreSQL the answer may come later, at the latest when it is read."""
         raise NotImplementedError
 
+    def ask_of_agents(self, name: str, parameters: Mapping[str, Any]) -> StatementAnswer:
+        """Ask about breakers or limits. What this transaction has still to write says nothing of them."""
+        return self.ask(name, parameters)
+
     def arrive(self) -> None:
         """Wait for the answers to all that was asked."""
         raise NotImplementedError

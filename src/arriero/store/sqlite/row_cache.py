@@ -3,6 +3,7 @@
 import sqlite3
 
 from ...breakers import BreakerRow
+from ...limits import AgentLimitsRow
 from ...model import TASK_OPEN, ConvoyRow, StepRow, TailRow, TaskRow
 from .waiting_cache import WaitingLine
 
@@ -23,6 +24,7 @@ class Remembered:
         self.tails: dict[str, TailRow] = {}
         self.waiting: dict[int, WaitingLine] = {}  # by convoy
         self.breakers: dict[str, list[BreakerRow]] = {}  # by Agent
+        self.limits: dict[str, list[AgentLimitsRow]] = {}  # by Agent
 
     def compare(self, connection: sqlite3.Connection) -> None:
         """At the beginning of a transaction: forget everything if others have written since the last one."""
@@ -35,7 +37,7 @@ class Remembered:
         """Forget everything."""
         self.epoch = None
         self._at_rest.clear()
-        for rows in (self.tasks, self.steps, self.convoys, self.tails, self.waiting, self.breakers):
+        for rows in (self.tasks, self.steps, self.convoys, self.tails, self.waiting, self.breakers, self.limits):
             rows.clear()
 
     def keep_task(self, task: TaskRow) -> None:

@@ -153,7 +153,8 @@ CREATE TABLE arriero_step (
     target TEXT NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
     canary INTEGER,                 -- the fence of the breaker that lets this attempt through
     charged_at TEXT,               -- JSON array: when its last counted failures were
-    checkpoint TEXT                 -- what an attempt kept for those after it, as JSON text
+    checkpoint TEXT,                -- what an attempt kept for those after it, as JSON text
+    limit_keys TEXT                 -- JSON object: what its Agent's limits count it under; null: there were none
 );
 
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)
@@ -161,6 +162,10 @@ CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_be
 CREATE INDEX arriero_step_running ON arriero_step (complete_by) WHERE complete_by IS NOT NULL;
 CREATE INDEX arriero_step_held ON arriero_step (locked_by) WHERE locked_by IS NOT NULL;
 CREATE INDEX arriero_step_starving ON arriero_step (wait_by) WHERE wait_by IS NOT NULL;
+CREATE INDEX arriero_step_waiting_keys ON arriero_step (agent, app, limit_keys, priority, not_before)
+ WHERE state = 'pending' AND limit_keys IS NOT NULL;
+CREATE INDEX arriero_step_running_keys ON arriero_step (agent, app, limit_keys)
+ WHERE state = 'running' AND limit_keys IS NOT NULL;
 
 CREATE TABLE arriero_history (
     no INTEGER PRIMARY KEY,
@@ -315,6 +320,30 @@ CREATE TABLE arriero_breaker (
     paused_by TEXT NOT NULL,
     pause_reason TEXT NOT NULL,
     PRIMARY KEY (app, agent, target)
+) WITHOUT ROWID;
+
+-- Limits of Agents that all processes share, as the process that was started last has declared them.
+CREATE TABLE arriero_agent_limits (
+    app TEXT NOT NULL,
+    agent TEXT NOT NULL,            -- the name of the Agent
+    limits TEXT NOT NULL,           -- JSON array of LimitPolicies; empty: none any more
+    process_no INTEGER NOT NULL,    -- the process start that declared them
+    declared_at INTEGER NOT NULL,
+    has_keyless INTEGER NOT NULL,   -- steps may be left that were kept before these limits
+    look_at INTEGER NOT NULL,         -- when such steps are looked for again
+    last_keys TEXT NOT NULL,        -- of the request that was taken last
+    PRIMARY KEY (app, agent)
+) WITHOUT ROWID;
+
+-- Calls of rate limits that began a short time ago.
+CREATE TABLE arriero_rate (
+    app TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    name TEXT NOT NULL,             -- of the limit
+    key TEXT NOT NULL,              -- empty: the limit has no keys
+    begun TEXT NOT NULL,            -- JSON array of instants and numbers of calls
+    until INTEGER NOT NULL,         -- from then on the row says nothing
+    PRIMARY KEY (app, agent, name, key)
 ) WITHOUT ROWID;
 
 CREATE TABLE arriero_migration (

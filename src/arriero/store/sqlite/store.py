@@ -23,6 +23,7 @@ from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import list_ending_turns
 from ..engine.ledgers import LedgerEngine
+from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
 from ..engine.transactions import Lane
@@ -54,6 +55,7 @@ class SqliteStore(
     ProcessEngine[SqliteRows],
     ReadingEngine[SqliteRows],
     BreakerEngine[SqliteRows],
+    LimitEngine[SqliteRows],
     UpkeepEngine[SqliteRows],
     LedgerEngine[SqliteRows],
 ):

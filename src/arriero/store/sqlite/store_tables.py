@@ -69,14 +69,42 @@ class SqliteDueRows(SqliteConvoyRows):
             raise of_task(error, task.task_no) from error
 
     def lock_takeable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, barred: Barred
+        self,
+        command: Take,
+        agent: str,
+        probation: int | None,
+        limit: int,
+        priority_from: int,
+        barred: Barred,
+        *,
+        keyless: bool = False,
     ) -> list[StepRow]:
+        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
+        return self._readable("select_takeable", {**asked, "limit": limit, "keyless": int(keyless)}, self._takeable)
+
+    def lock_takeable_of_keys(
+        self,
+        command: Take,
+        agent: str,
+        probation: int | None,
+        keys: Sequence[str],
+        of_each: int,
+        priority_from: int,
+        barred: Barred,
+    ) -> list[StepRow]:
+        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
+        asked |= {"keys": _json(keys).decode(), "of_each": of_each}
+        return self._readable("select_takeable_of_keys", asked, self._takeable)
+
+    def _ask_takeable(
+        self, command: Take, agent: str, probation: int | None, priority_from: int, barred: Barred
+    ) -> dict[str, Any]:
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
         apps = [app for app in apps_run_by(command.app) if app not in barred.apps]
         asked |= {"agent": agent, "apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
-        asked |= {"names": _json(command.names).decode(), "priority_from": priority_from, "limit": limit}
+        asked |= {"names": _json(command.names).decode(), "priority_from": priority_from}
         asked["barred"] = _json(barred.list_targets()).decode()
-        return self._readable("select_takeable", asked, self._takeable)
+        return asked
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request; its task is read, too. Raises UnreadableRow."""

@@ -29,6 +29,7 @@ from .. import columns
 from ..quarantine import SetApart
 from ..readable import refuse_unreadable_task, without_body
 from ..sql.breakers import SqlBreakerRows
+from ..sql.limits import SqlLimitRows
 from ..statement_files import load_statements
 from .columns import Statement, in_statements, insert_rows, sender, update_rows
 from .row_cache import Remembered
@@ -88,7 +89,7 @@ class Executes(Protocol):
     def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor: ...
 
 
-class SqliteWrittenRows(SqlBreakerRows):
+class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
     """Rows that one transaction of a connection writes at its end, many at once.
 
     What is asked by anything but a row's own number is asked of the file, once it has all that was to be written.
@@ -107,6 +108,7 @@ class SqliteWrittenRows(SqlBreakerRows):
         self._apart = SetApart(clock) if apart is None else apart
         self._known = Remembered() if remembered is None else remembered
         self._breakers = self._known.breakers
+        self._limits = self._known.limits
         self._by_id: dict[str, TaskRow | None] = {}
         self._last_task_no: int | None = None
         self._last_convoy_no: int | None = None
@@ -138,7 +140,7 @@ class SqliteWrittenRows(SqlBreakerRows):
         given = {} if parameters is None else parameters
         return self._run(name, {key: _json(v).decode() if type(v) is list else v for key, v in given.items()})
 
-    def ask_breakers(self, name: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
+    def ask_of_agents(self, name: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
         if name == "add_breaker":
             name = "put_breaker"  # the write lock is ours, so nobody else can add one
         given = {key: _json(value).decode() if type(value) is list else value for key, value in parameters.items()}

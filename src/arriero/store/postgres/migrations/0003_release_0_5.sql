@@ -567,6 +567,30 @@ CREATE TABLE {schema}.breaker (
     PRIMARY KEY (app, agent, target)
 );
 
+-- Limits of Agents that all processes share, as the process that was started last has declared them.
+CREATE TABLE {schema}.agent_limits (
+    app text NOT NULL,
+    agent text NOT NULL,            -- the name of the Agent
+    limits text NOT NULL,           -- JSON array of LimitPolicies; empty: none any more
+    process_no bigint NOT NULL,     -- the process start that declared them
+    declared_at bigint NOT NULL,
+    has_keyless boolean NOT NULL,   -- steps may be left that were kept before these limits
+    look_at bigint NOT NULL,          -- when such steps are looked for again
+    last_keys text COLLATE "C" NOT NULL,        -- of the request that was taken last
+    PRIMARY KEY (app, agent)
+);
+
+-- Calls of rate limits that began a short time ago.
+CREATE TABLE {schema}.rate (
+    app text NOT NULL,
+    agent text NOT NULL,
+    name text NOT NULL,             -- of the limit
+    key text NOT NULL,              -- empty: the limit has no keys
+    begun text NOT NULL,            -- JSON array of instants and numbers of calls
+    until bigint NOT NULL,          -- from then on the row says nothing
+    PRIMARY KEY (app, agent, name, key)
+);
+
 -- Who may do what. The two doors of submitters work with their owner's rights, so that a role may submit without any right on
 -- the tables; their search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
 -- It goes over all functions of the schema, so it stands last.
@@ -592,14 +616,16 @@ BEGIN
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
-        EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker TO %s', one.role);
+        EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
+                       '{schema}.rate TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
                 WHERE c.oid = '{schema}.task'::regclass AND given.privilege_type = 'SELECT'
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
-        EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker TO %s', one.role);
+        EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, {schema}.rate TO %s',
+                       one.role);
     END LOOP;
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,
@@ -626,3 +652,9 @@ ALTER TABLE {schema}.step ADD COLUMN canary bigint;
 ALTER TABLE {schema}.step ADD COLUMN charged_at text;
 -- What an attempt kept for those after it, as JSON text.
 ALTER TABLE {schema}.step ADD COLUMN checkpoint text;
+-- Of a step: what its Agent's limits count it under, as a JSON object.
+ALTER TABLE {schema}.step ADD COLUMN limit_keys text COLLATE "C";
+CREATE INDEX step_waiting_keys ON {schema}.step (agent, app, limit_keys, priority, not_before)
+ WHERE state = 'pending' AND limit_keys IS NOT NULL;
+CREATE INDEX step_running_keys ON {schema}.step (agent, app, limit_keys)
+ WHERE state = 'running' AND limit_keys IS NOT NULL;

@@ -32,7 +32,7 @@ SELECT step_no, agent FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigin
 -- microseconds), compared (rows: those wanted, and some to pass over), probation_from, probation (steps of tasks on
 -- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are
 -- not read), priority_from (none of a lower priority), barred_apps, barred_targets (App, unit separator, target): what
--- breakers let nothing through to.
+-- breakers let nothing through to, keyless (only requests without keys of limits).
 SELECT {s.step}, {s.t.task}
   FROM (SELECT waiting.step_no
           FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
@@ -48,6 +48,7 @@ SELECT {s.step}, {s.t.task}
                            AND NOT step.task_no = ANY(%(apart)s::bigint[])
                            AND NOT step.app = ANY(%(barred_apps)s::text[])
                            AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
+                           AND (NOT %(keyless)s OR step.limit_keys IS NULL)
                          ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
                          LIMIT %(compared)s) AS waiting
          WHERE level.priority >= %(priority_from)s
@@ -89,3 +90,36 @@ SELECT {step} FROM {schema}.step
    AND NOT step_no >> 20 = ANY(%(apart)s::bigint[])
  ORDER BY wait_by, step_no
  LIMIT %(limit)s
+
+-- select_takeable_of_keys: as select_takeable, for each of some keys of limits, in the order of the keys.
+-- Params: those of select_takeable but keyless, keys (list), of_each (how many of each key).
+SELECT {s.step}, {s.t.task}
+  FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS wanted (keys, no),
+       LATERAL (SELECT waiting.step_no, waiting.not_before - waiting.priority * %(head_start)s::bigint AS position
+                  FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
+                       (VALUES (''), (%(app)s::text)) AS whose (app),
+                       LATERAL (SELECT step.not_before, step.step_no, step.priority
+                                  FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
+                                 WHERE step.state = 'pending' AND step.kind <> 'timer' AND step.limit_keys IS NOT NULL
+                                   AND step.limit_keys = wanted.keys AND step.priority = level.priority
+                                   AND step.agent = %(agent)s AND step.app = whose.app
+                                   AND step.not_before BETWEEN %(since)s AND %(now)s
+                                   AND step.name = ANY(%(names)s)
+                                   AND (step.app <> '' OR task.app = '' OR task.app = %(app)s)
+                                   AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL
+                                        OR task.task_no = %(probation)s)
+                                   AND NOT step.task_no = ANY(%(apart)s::bigint[])
+                                   AND NOT step.app = ANY(%(barred_apps)s::text[])
+                                   AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
+                                 ORDER BY step.agent, step.app, step.limit_keys, step.priority, step.not_before, step.step_no
+                                 LIMIT %(of_each)s) AS waiting
+                 WHERE level.priority >= %(priority_from)s
+                 ORDER BY position, waiting.step_no
+                 LIMIT %(of_each)s) AS first,
+       LATERAL (SELECT step.*, task AS t
+                  FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
+                 WHERE step.step_no = first.step_no
+                   AND step.state = 'pending' AND coalesce(step.not_before <= %(now)s, false)
+                   AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
+                   FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
+ ORDER BY wanted.no, first.position, first.step_no

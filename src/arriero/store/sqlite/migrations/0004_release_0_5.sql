@@ -89,3 +89,34 @@ CREATE TABLE arriero_breaker (
     pause_reason TEXT NOT NULL,
     PRIMARY KEY (app, agent, target)
 ) WITHOUT ROWID;
+
+-- Of a step: what its Agent's limits count it under, as a JSON object.
+ALTER TABLE arriero_step ADD COLUMN limit_keys TEXT;
+CREATE INDEX arriero_step_waiting_keys ON arriero_step (agent, app, limit_keys, priority, not_before)
+ WHERE state = 'pending' AND limit_keys IS NOT NULL;
+CREATE INDEX arriero_step_running_keys ON arriero_step (agent, app, limit_keys)
+ WHERE state = 'running' AND limit_keys IS NOT NULL;
+
+-- Limits of Agents that all processes share, as the process that was started last has declared them.
+CREATE TABLE arriero_agent_limits (
+    app TEXT NOT NULL,
+    agent TEXT NOT NULL,            -- the name of the Agent
+    limits TEXT NOT NULL,           -- JSON array of LimitPolicies; empty: none any more
+    process_no INTEGER NOT NULL,    -- the process start that declared them
+    declared_at INTEGER NOT NULL,
+    has_keyless INTEGER NOT NULL,   -- steps may be left that were kept before these limits
+    look_at INTEGER NOT NULL,         -- when such steps are looked for again
+    last_keys TEXT NOT NULL,        -- of the request that was taken last
+    PRIMARY KEY (app, agent)
+) WITHOUT ROWID;
+
+-- Calls of rate limits that began a short time ago.
+CREATE TABLE arriero_rate (
+    app TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    name TEXT NOT NULL,             -- of the limit
+    key TEXT NOT NULL,              -- empty: the limit has no keys
+    begun TEXT NOT NULL,            -- JSON array of instants and numbers of calls
+    until INTEGER NOT NULL,         -- from then on the row says nothing
+    PRIMARY KEY (app, agent, name, key)
+) WITHOUT ROWID;

@@ -3,7 +3,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint
+       target, canary, charged_at, checkpoint, limit_keys
   FROM arriero_step
  WHERE step_no = :step_no
 
@@ -13,7 +13,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint
+       target, canary, charged_at, checkpoint, limit_keys
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end
  ORDER BY step_no
@@ -24,7 +24,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint
+       target, canary, charged_at, checkpoint, limit_keys
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end AND state IN ('pending', 'running')
  ORDER BY step_no
@@ -40,7 +40,7 @@ SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS st
 -- Params: apps (JSON array), own (the App of the process), names (JSON array: steps with code here), head_start (of a step
 -- of priority, in microseconds), probation_from, probation (steps of tasks on probation: null any, else only of this task),
 -- apart (JSON array: tasks to be left alone), priority_from (none of a lower priority), barred (JSON array: App, unit
--- separator, target that a breaker lets nothing through to).
+-- separator, target that a breaker lets nothing through to), keyless (1: only requests without keys of limits).
 WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
      found (position, number) AS (
@@ -56,6 +56,7 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
               AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
               AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
               AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+              AND (NOT :keyless OR step.limit_keys IS NULL)
             ORDER BY step.not_before, step.step_no
             LIMIT :limit)
      WHERE priority.of >= :priority_from
@@ -65,7 +66,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint
+       target, canary, charged_at, checkpoint, limit_keys
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.position, found.number
 
@@ -75,7 +76,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint
+       target, canary, charged_at, checkpoint, limit_keys
   FROM arriero_step INDEXED BY arriero_step_running
  WHERE complete_by IS NOT NULL AND complete_by <= :now
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
@@ -103,9 +104,44 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint
+       target, canary, charged_at, checkpoint, limit_keys
   FROM arriero_step INDEXED BY arriero_step_starving
  WHERE wait_by IS NOT NULL AND wait_by <= :now AND state = 'pending'
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
  ORDER BY wait_by, step_no
  LIMIT :limit
+
+-- select_takeable_of_keys: as select_takeable, for each of some keys of limits, in the order of the keys.
+-- Params: those of select_takeable but limit and keyless, keys (JSON array), of_each (how many of each key).
+WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
+     whose (app) AS (SELECT value FROM json_each(:apps)),
+     wanted (no, keys) AS (SELECT key, value FROM json_each(:keys)),
+     found (no, position, number) AS (
+    SELECT wanted.no, waiting.not_before - waiting.priority * :head_start, waiting.step_no
+      FROM wanted CROSS JOIN arriero_step AS waiting
+        ON waiting.step_no IN (
+           SELECT first.step_no
+             FROM priority CROSS JOIN whose CROSS JOIN arriero_step AS first
+               ON first.step_no IN (
+                  SELECT step.step_no
+                    FROM arriero_step AS step INDEXED BY arriero_step_waiting_keys
+                   CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
+                   WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = whose.app
+                     AND step.limit_keys = wanted.keys AND step.limit_keys IS NOT NULL
+                     AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :own))
+                     AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
+                     AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
+                     AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
+                     AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+                   ORDER BY step.not_before, step.step_no
+                   LIMIT :of_each)
+            WHERE priority.of >= :priority_from
+            ORDER BY first.not_before - first.priority * :head_start, first.step_no
+            LIMIT :of_each))
+SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
+       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
+       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
+       result_number, delivered_at, opened_at, finished_at, asked, app,
+       target, canary, charged_at, checkpoint, limit_keys
+  FROM found CROSS JOIN arriero_step ON step_no = found.number
+ ORDER BY found.no, found.position, found.number

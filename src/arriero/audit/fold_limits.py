@@ -1,0 +1,106 @@
+"""The fold of attempts that are counted under the limits of their Agents, and the invariants of these limits."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..events import Event, UnreadableEvent
+from ..events.step import CompensationDispatched, StepDispatched
+from ..events.store import LimitsDeclared
+from ..limits import LimitPolicy, read_limits
+from ..model import MICROSECONDS, StepState
+from .fold import StepFold, TaskFold, Violation
+
+AgentOfApp = tuple[str, str]
+Counted = tuple[str, str, str, str]  # App, Agent, limit, hash of the key
+
+UNCOUNTED_SECONDS = 60  # after a first declaration: what began meanwhile may not have known of it
+
+
+class RunningAttempt(msgspec.Struct, frozen=True):
+    """An attempt under way, and what it is counted under."""
+
+    fence: int
+    counted: tuple[Counted, ...]
+
+
+class LimitsFold:
+    """Attempts under way and calls of rates, as far as limits count them."""
+
+    def __init__(self) -> None:
+        self.declared: dict[AgentOfApp, dict[str, LimitPolicy]] = {}
+        self.violations: list[Violation] = []
+        self._uncounted_until: dict[AgentOfApp, int] = {}
+        self._running: defaultdict[int, dict[int, RunningAttempt]] = defaultdict(dict)  # by task and step
+        self._used: Counter[Counted] = Counter()
+        self._begun: defaultdict[Counted, deque[int]] = defaultdict(deque)
+
+    def declare(self, event: LimitsDeclared, at: int) -> None:
+        """Fold a declaration: it holds from now on."""
+        whose = (event.app, event.agent)
+        before = self.declared.get(whose, {})
+        self.declared[whose] = {policy.name: policy for policy in read_limits(bytes(event.limits).decode())}
+        if not before:
+            self._uncounted_until[whose] = at + UNCOUNTED_SECONDS * MICROSECONDS
+        for counted in list(self._begun):
+            policy = self.declared[whose].get(counted[2])
+            if counted[:2] == whose and policy != before.get(counted[2]):
+                del self._begun[counted]  # another rate counts from its declaration on
+
+    def fold_commit(
+        self, task: TaskFold, at: int, events: Sequence[Event | UnreadableEvent], apps: Mapping[int, str]
+    ) -> None:
+        """Fold one commit of a task, after the task's own fold. ``apps``: of process starts."""
+        if not self.declared:
+            return
+        running = self._running.get(task.task_no)
+        if running:
+            for ordinal in [no for no, one in running.items() if not _is_under_way(task.steps.get(no), one)]:
+                self._used.subtract(running.pop(ordinal).counted)
+        for event in events:
+            if isinstance(event, StepDispatched | CompensationDispatched):
+                self._begin(task, at, event, apps.get(event.process, ""))
+
+    def _begin(self, task: TaskFold, at: int, event: StepDispatched | CompensationDispatched, app: str) -> None:
+        step = task.steps.get(event.step)
+        whose = (app, "" if step is None else step.agent)
+        policies = self.declared.get(whose)
+        if not policies:
+            return
+        where = f"step {event.step} of Agent {whose[1]}"
+        if event.limits is None:
+            if at > self._uncounted_until[whose]:
+                self._convict("I72", task, f"{where} began and was counted under no limit")
+            return
+        counted = tuple((*whose, name, key) for name, key in event.limits.items() if name in policies)
+        for one in counted:
+            policy = policies[one[2]]
+            if policy.kind == "concurrent":
+                self._used[one] += 1
+                if self._used[one] > policy.most:
+                    self._convict("I72", task, f"{where} began as number {self._used[one]} of {policy.most} ({one[2]})")
+            else:
+                self._begin_call(task, at, one, policy, where)
+        self._running[task.task_no][event.step] = RunningAttempt(event.fence, counted)
+
+    def _begin_call(self, task: TaskFold, at: int, counted: Counted, policy: LimitPolicy, where: str) -> None:
+        begun = self._begun[counted]
+        begun.append(at)
+        while begun[0] <= at - policy.per * MICROSECONDS:
+            begun.popleft()
+        if len(begun) > policy.most:
+            self._convict(
+                "I73", task, f"{where} began as call {len(begun)} of {policy.most} in {policy.per:g} s ({counted[2]})"
+            )
+
+    def _convict(self, invariant: str, task: TaskFold, detail: str) -> None:
+        self.violations.append(Violation(invariant, task.task_id, detail))
+
+    def list_used(self, app: str, agent: str) -> dict[tuple[str, str], int]:
+        """List what is in use of the concurrent limits of an Agent, by limit and hash of the key."""
+        return {one[2:]: count for one, count in self._used.items() if one[:2] == (app, agent) and count}
+
+
+def _is_under_way(step: StepFold | None, attempt: RunningAttempt) -> bool:
+    return step is not None and step.state == StepState.RUNNING and step.fence == attempt.fence

@@ -1,0 +1,247 @@
+"""Limits of Agents that all processes share: how much room is left, and which key comes next. Values in, values out.
+
+A request of a limited Agent begins only in a Take, which locks the Agent's row of limits. What is in use is counted from
+the attempts that run, as the store has them. So no slot can be lost: an attempt that ended, or was freed with its lost
+process, is in use no more. Calls of a rate are kept as instants. Each is rounded up to a part of the window. So in no
+window of ``per`` seconds more than ``most`` calls begin.
+
+Fairness: the keys of one Agent take turns. A turn gives each key that has due requests and room one attempt. Within a key
+priority and age decide (core.ageing).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from ..history_chain import payload_hash
+from ..limits import WITHOUT_KEYS, AgentLimitsRow, LimitPolicy, RateRow, read_limit_keys, read_limits
+from ..model import MICROSECONDS, Instant, StepRow, later
+
+WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at most 2 % of its room is lost
+KEYLESS_SECONDS = (
+    60.0  # between looks for requests without keys; every transaction that did not know the limits ends sooner
+)
+ROOM_MAX = 1_000_000  # of an Agent without limits
+
+RateKey = tuple[str, str]  # name of the limit, key
+_read_begun = msgspec.json.Decoder(tuple[tuple[Instant, int], ...]).decode
+
+
+@lru_cache(maxsize=256)
+def list_limits(text: str) -> tuple[LimitPolicy, ...]:
+    """Return the limits of a row."""
+    return read_limits(text)
+
+
+@lru_cache(maxsize=4096)
+def _find_keys(limits: str, limit_keys: str | None) -> tuple[tuple[LimitPolicy, str], ...]:
+    keys = read_limit_keys(limit_keys)
+    return tuple((one, keys.get(one.name, "") if one.is_keyed else "") for one in list_limits(limits))
+
+
+def find_limits(rows: Iterable[AgentLimitsRow], app: str) -> AgentLimitsRow | None:
+    """Find the limits of an Agent of an App among those of all Apps. None: it has none."""
+    return next((row for row in rows if row.app == app and list_limits(row.limits)), None)
+
+
+def is_limited(rows: Iterable[AgentLimitsRow], app: str) -> bool:
+    """Returns True if an attempt of the App may begin only in a Take. ``app`` is empty where it was not said."""
+    return any(row.app == app or not app for row in rows)
+
+
+# --- rates
+def count_begun(begun: Sequence[tuple[Instant, int]], per: float, now: Instant) -> int:
+    """Count the calls that began in the last ``per`` seconds."""
+    since = later(now, -per)
+    return sum(count for at, count in begun if at > since)
+
+
+def note_begun(begun: Sequence[tuple[Instant, int]], per: float, now: Instant) -> tuple[tuple[Instant, int], ...]:
+    """Return the calls of a rate with one more, without those that no longer count."""
+    part = max(round(per * MICROSECONDS) // WINDOW_PARTS, 1)
+    at = Instant(-(-now // part) * part)
+    since = later(now, -per)
+    kept = tuple(one for one in begun if one[0] > since)
+    if kept and kept[-1][0] == at:
+        return (*kept[:-1], (at, kept[-1][1] + 1))
+    return (*kept, (at, 1))
+
+
+def compute_next_at(begun: Sequence[tuple[Instant, int]], most: int, per: float, now: Instant) -> Instant:
+    """Compute when the next call of a rate may begin; ``now`` if it may begin at once."""
+    left, next_at = count_begun(begun, per, now), now
+    for at, count in begun:
+        if left < most:
+            break
+        if at > later(now, -per):
+            left, next_at = left - count, later(at, per)
+    return next_at
+
+
+# --- the book of one Take
+class LimitBook:
+    """The limits of one Agent as one transaction finds and changes them.
+
+    Args:
+        row: locked by the transaction.
+        running: attempts under way by their keys; None: attempts without keys, which were kept before the limits.
+        now: the store's clock.
+    """
+
+    def __init__(self, row: AgentLimitsRow, running: Iterable[tuple[str | None, int]], now: Instant) -> None:
+        self.row = row
+        self.now = now
+        self.held_back = False  # a request, or the room that was asked for, waits for one of the limits
+        self._policies = list_limits(row.limits)
+        self._used: Counter[RateKey] = Counter()
+        self._rates: dict[RateKey, tuple[tuple[Instant, int], ...]] = {}
+        self._changed: set[RateKey] = set()
+        for limit_keys, count in running:
+            for policy, key in _find_keys(row.limits, limit_keys):
+                if policy.kind == "concurrent":
+                    self._used[policy.name, key] += count
+
+    @property
+    def is_keyed(self) -> bool:
+        """True if one of the limits has keys: then these take turns."""
+        return any(policy.is_keyed for policy in self._policies)
+
+    def list_unknown_rates(self, limit_keys: Iterable[str | None]) -> list[str]:
+        """List the keys of rate limits that are to be read before ``count_room`` is asked of these requests."""
+        found = {
+            key: None
+            for keys in limit_keys
+            for policy, key in _find_keys(self.row.limits, keys)
+            if policy.kind == "rate" and (policy.name, key) not in self._rates
+        }
+        return list(found)
+
+    def keep_rates(self, keys: Iterable[str], rows: Iterable[RateRow]) -> None:
+        """Keep the rates of these keys as they were read; a key without a row has begun nothing."""
+        found = {(row.name, row.key): _read_begun(row.begun) for row in rows}
+        for key in keys:
+            for policy in self._policies:
+                if policy.kind == "rate":
+                    self._rates.setdefault((policy.name, key), found.get((policy.name, key), ()))
+
+    def count_used(self, policy: LimitPolicy, key: str) -> int:
+        """Count what is in use of a limit: attempts under way, or calls that began within the window."""
+        if policy.kind == "concurrent":
+            return self._used[policy.name, key]
+        return count_begun(self._rates.get((policy.name, key), ()), policy.per, self.now)
+
+    def count_room(self, limit_keys: str | None) -> int:
+        """Count how many requests with these keys may begin now."""
+        rooms = [policy.most - self.count_used(policy, key) for policy, key in _find_keys(self.row.limits, limit_keys)]
+        return max(min(rooms, default=ROOM_MAX), 0)
+
+    def count_common_room(self) -> int:
+        """Count how many requests may begin now by the limits that have no keys."""
+        rooms = [policy.most - self.count_used(policy, "") for policy in self._policies if not policy.is_keyed]
+        return max(min(rooms, default=ROOM_MAX), 0)
+
+    def begin(self, step: StepRow, now: Instant) -> StepRow:
+        """Count an attempt that begins. Returns the step with the keys that it is counted under."""
+        self.begin_call(step.limit_keys, now)
+        for policy, key in _find_keys(self.row.limits, step.limit_keys):
+            if policy.kind == "concurrent":
+                self._used[policy.name, key] += 1
+        return step if step.limit_keys is not None else msgspec.structs.replace(step, limit_keys=WITHOUT_KEYS)
+
+    def begin_call(self, limit_keys: str | None, now: Instant) -> None:
+        """Count a call for the rates alone."""
+        for policy, key in _find_keys(self.row.limits, limit_keys):
+            if policy.kind == "rate":
+                self._rates[policy.name, key] = note_begun(self._rates.get((policy.name, key), ()), policy.per, now)
+                self._changed.add((policy.name, key))
+
+    def note_turn(self, step: StepRow) -> None:
+        """Note whose turn it was: the next one begins behind these keys."""
+        assert step.limit_keys is not None
+        self.row = msgspec.structs.replace(self.row, last_keys=step.limit_keys)
+
+    def list_changed_rates(self) -> list[RateRow]:
+        """List the rates to write."""
+        per = {policy.name: policy.per for policy in self._policies}
+        return [
+            RateRow(
+                app=self.row.app,
+                agent=self.row.agent,
+                name=name,
+                key=key,
+                begun=msgspec.json.encode(self._rates[name, key]).decode(),
+                until=later(self._rates[name, key][-1][0], per[name]),
+            )
+            for name, key in sorted(self._changed)
+        ]
+
+    def compute_next_at(self) -> Instant | None:
+        """Compute when a rate that is used up lets the next call through. None: no rate holds anything back."""
+        instants = [
+            compute_next_at(begun, policy.most, policy.per, self.now)
+            for policy in self._policies
+            if policy.kind == "rate"
+            for (name, _), begun in self._rates.items()
+            if name == policy.name and count_begun(begun, policy.per, self.now) >= policy.most
+        ]
+        return min(instants, default=None)
+
+    def list_full(self, limit_keys: str | None) -> list[tuple[LimitPolicy, str, int]]:
+        """List the limits that have no room for a request: the limit, the key, and how much is in use."""
+        return [
+            (policy, key, used)
+            for policy, key in _find_keys(self.row.limits, limit_keys)
+            if (used := self.count_used(policy, key)) >= policy.most
+        ]
+
+
+def build_book(
+    row: AgentLimitsRow, running: Iterable[tuple[str, int]], rates: Iterable[RateRow], now: Instant
+) -> LimitBook:
+    """Build the book of limits that are looked at and not changed."""
+    rows = tuple(rates)
+    book = LimitBook(row, running, now)
+    book.keep_rates({rate.key for rate in rows} | {""}, rows)
+    return book
+
+
+def declare_limits(
+    known: AgentLimitsRow | None, *, app: str, agent: str, limits: str, process_no: int, now: Instant
+) -> AgentLimitsRow | None:
+    """Decide what a starting process makes of an Agent's limits. The newest declaration holds.
+
+    Args:
+        known: the row as it stands; None: there is none.
+        limits: what the process declares, as JSON text.
+    Returns: the row to write; None: nothing changes.
+    """
+    if known is None and not list_limits(limits):
+        return None
+    if known is not None and known.limits == limits:
+        return None
+    last_keys = "" if known is None else known.last_keys
+    return AgentLimitsRow(
+        app=app,
+        agent=agent,
+        limits=limits,
+        process_no=process_no,
+        declared_at=now,
+        has_keyless=bool(list_limits(limits)),
+        look_at=later(now, KEYLESS_SECONDS),
+        last_keys=last_keys,
+    )
+
+
+def note_look(row: AgentLimitsRow, now: Instant, *, has_keyless: bool) -> AgentLimitsRow:
+    """Return the row after a look for requests and attempts without keys."""
+    return msgspec.structs.replace(row, has_keyless=has_keyless, look_at=later(now, KEYLESS_SECONDS))
+
+
+def hash_keys(limits: str, limit_keys: str | None) -> Mapping[str, str]:
+    """Return the limits that an attempt is counted under, by name, with a hash of its key; empty where there is no key.
+
+    A history keeps the hashes. They tell keys apart and outlive a purge, which the keys of customers must not.
+    """
+    return {policy.name: (payload_hash(key) or "") if key else "" for policy, key in _find_keys(limits, limit_keys)}

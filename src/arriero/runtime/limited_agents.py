@@ -1,0 +1,67 @@
+"""Agents with limits as one process knows them: their attempts begin with a Take alone, and when the next Take is worth it.
+
+What is known here saves commands. The store decides in the Take.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from ..answers import LimitedAgent
+from ..declare.steps import Agent
+from .ports import ProcessClock, Timer
+
+
+class LimitedAgents:
+    """See the module.
+
+    Args:
+        take_soon: asks the store for requests.
+    """
+
+    def __init__(self, agents: Iterable[Agent], clock: ProcessClock, take_soon: Callable[[], None]) -> None:
+        self._names = {agent.name for agent in agents if agent.limits}
+        self._clock = clock
+        self._take_soon = take_soon
+        self._is_called = False
+        self._timer: Timer | None = None  # until a rate lets the next call through
+        self._timer_at = 0.0  # monotonic
+
+    def __contains__(self, agent: str) -> bool:
+        return agent in self._names
+
+    def take_with_this_commit(self) -> None:
+        """Ask for requests in the commit that opens one, or that reports the end of an attempt.
+
+        What is put within one turn of the event loop is written with one commit. The Take stands behind it, so it finds the
+        new request and the free slot.
+        """
+        if not self._is_called:
+            self._is_called = True
+            asyncio.get_running_loop().call_soon(self._call)
+
+    def _call(self) -> None:
+        self._is_called = False
+        self._take_soon()
+
+    def learn(self, asked: Iterable[str], limited: Iterable[LimitedAgent]) -> frozenset[str]:
+        """Take in what a Take has found. Returns the Agents whose limits hold requests back."""
+        found = {one.agent: one for one in limited}
+        self._names.difference_update(asked)
+        self._names.update(found)
+        waits = [one.next_in for one in found.values() if one.is_full and one.next_in is not None]
+        if waits:
+            self._take_later(min(waits))
+        return frozenset(one.agent for one in found.values() if one.is_full)
+
+    def _take_later(self, seconds: float) -> None:
+        at = self._clock.monotonic() + seconds
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._clock.call_later(seconds, self._end_wait)
+
+    def _end_wait(self) -> None:
+        self._timer = None
+        self._take_soon()

@@ -1,0 +1,143 @@
+"""Limits of Agents in one transaction: declared by processes, locked by Takes, read for people. Shared by all stores."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ...core.apps import apps_run_by
+from ...core.limits import LimitBook, declare_limits, list_limits, note_look
+from ...events.store import LimitsDeclared
+from ...limits import AgentLimitsRow, LimitsInUse, RateRow
+from ...model import Instant, ProcessAbout
+from .batch import STORE_STREAM, Batch, Table
+from .transactions import Transactions, UnreadableRows
+
+
+class LimitTable(Table, Protocol):
+    """Limits, and what is in use of them. Steps are asked as this transaction has changed them."""
+
+    def lock_limits(self, app: str, agents: Sequence[str]) -> list[AgentLimitsRow]:
+        """Lock the limits of some Agents of an App, by Agent."""
+        ...
+
+    def put_limits(self, row: AgentLimitsRow) -> None:
+        """Keep the limits of an Agent, new or changed."""
+        ...
+
+    def count_running_keys(self, agent: str, apps: Sequence[str]) -> list[tuple[str, int]]:
+        """Count the attempts of an Agent that are under way, by their keys; without those that have none."""
+        ...
+
+    def count_running_keyless(self, agent: str, apps: Sequence[str]) -> int:
+        """Count the attempts of an Agent that are under way and have no keys."""
+        ...
+
+    def has_keyless(self, agent: str, apps: Sequence[str]) -> bool:
+        """Returns True if steps of an Agent wait or run that have no keys."""
+        ...
+
+    def select_waiting_keys(self, agent: str, own: str, after: str, limit: int) -> list[str]:
+        """The keys under which requests of an Agent wait, each once, in their order behind ``after``.
+
+        ``own``: the App of the process; requests that name no App are its, too.
+        """
+        ...
+
+    def select_rates(self, app: str, agent: str, keys: Sequence[str]) -> list[RateRow]:
+        """Calls of the Agent's rate limits, of some keys."""
+        ...
+
+    def put_rate(self, rate: RateRow) -> None: ...
+
+
+def open_book(rows: LimitTable, app: str, agent: str) -> LimitBook | None:
+    """Lock the limits of an Agent and count what is in use. None: it has none any more."""
+    row = next(iter(rows.lock_limits(app, [agent])), None)
+    if row is None or not list_limits(row.limits):
+        return None
+    apps = apps_run_by(app)
+    running: list[tuple[str | None, int]] = list(rows.count_running_keys(agent, apps))
+    if row.has_keyless:
+        running.append((None, rows.count_running_keyless(agent, apps)))
+    book = LimitBook(row, running, rows.read_clock())
+    read_rates(rows, book, [None])
+    return book
+
+
+def read_rates(rows: LimitTable, book: LimitBook, limit_keys: Iterable[str | None]) -> None:
+    """Read the rates that the book does not know yet, of requests with these keys."""
+    unknown = book.list_unknown_rates(limit_keys)
+    if unknown:
+        book.keep_rates(unknown, rows.select_rates(book.row.app, book.row.agent, unknown))
+
+
+def write_book(rows: LimitTable, book: LimitBook, before: AgentLimitsRow) -> None:
+    """Keep what a Take has changed. ``before``: the row as it was locked."""
+    row = book.row
+    if book.now >= row.look_at:
+        has_keyless = rows.has_keyless(row.agent, apps_run_by(row.app))
+        row = note_look(row, book.now, has_keyless=has_keyless)
+    if row != before:
+        rows.put_limits(row)
+    for rate in book.list_changed_rates():
+        rows.put_rate(rate)
+
+
+def declare_all_limits(rows: LimitTable, process_no: int, about: ProcessAbout, actor: str) -> None:
+    """Keep the limits that a starting process declares of the Agents that it hosts."""
+    hosted = sorted({agent for agent, _ in about.steps})
+    if not hosted:
+        return
+    known = {row.agent: row for row in rows.lock_limits(about.app, hosted)}
+    work = Batch(rows, rows.read_clock())
+    for agent in hosted:
+        limits = about.limits.get(agent, "[]")
+        row = declare_limits(
+            known.get(agent), app=about.app, agent=agent, limits=limits, process_no=process_no, now=work.now
+        )
+        if row is not None:
+            rows.put_limits(row)
+            event = LimitsDeclared(agent, about.app, process_no, msgspec.Raw(row.limits.encode()))
+            work.note(STORE_STREAM, actor, [event])
+
+
+class LimitEngineRows(LimitTable, UnreadableRows, Protocol):
+    """Limits as they stand."""
+
+    def select_all_limits(self) -> list[AgentLimitsRow]:
+        """All limits that hold, by Agent and App."""
+        ...
+
+    def select_known_rates(self, app: str, agent: str, now: Instant) -> list[RateRow]:
+        """Calls of the Agent's rate limits that still count, by limit and key."""
+        ...
+
+    def delete_old_rates(self, before: Instant) -> None:
+        """Remove calls of rate limits that no longer count."""
+        ...
+
+
+R = TypeVar("R", bound=LimitEngineRows)
+
+
+class LimitEngine(Transactions[R]):
+    """``store.limit_contract.LimitStore``, the same for all stores."""
+
+    async def list_limits(self) -> list[LimitsInUse]:
+        def read(rows: R) -> list[LimitsInUse]:
+            now = rows.read_clock()
+            return [_read_use(rows, row, now) for row in rows.select_all_limits()]
+
+        return await self._read(read)
+
+    async def remove_old_rates(self) -> None:
+        await self._write(lambda rows: rows.delete_old_rates(rows.read_clock()))
+
+
+def _read_use(rows: LimitEngineRows, row: AgentLimitsRow, now: Instant) -> LimitsInUse:
+    apps = apps_run_by(row.app)
+    running = list(rows.count_running_keys(row.agent, apps))
+    if row.has_keyless and (count := rows.count_running_keyless(row.agent, apps)):
+        running.append(("{}", count))
+    return LimitsInUse(row, tuple(running), tuple(rows.select_known_rates(row.app, row.agent, now)), now)

@@ -1,0 +1,85 @@
+"""Limits as users declare them: what cannot work is refused where it stands, with the thing and the remedy."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from arriero import Agent, Attempt, Concurrent, DefinitionError, Rate
+from arriero.declare.limits import Limit, encode_policies
+from arriero.declare.targets import KeyFunctionFailed, compute_limit_keys
+from arriero.limits import read_limits
+
+
+def agent(*limits: Limit) -> Agent:
+    made = Agent("payments", limits=limits)
+
+    @made.step
+    async def charge(attempt: Attempt, merchant: str, cents: int) -> None: ...
+
+    return made
+
+
+def keys(*limits: Limit, merchant: str = "m1") -> str | None:
+    step = agent(*limits).steps["charge"]
+    return compute_limit_keys(step, msgspec.json.encode({"merchant": merchant, "cents": 5}).decode())
+
+
+def of_merchant(merchant: str, cents: int) -> str:
+    return merchant
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Concurrent(0), "Concurrent: 0 is no limit"),
+        (lambda: Concurrent(True), "Concurrent: True is no limit"),
+        (lambda: Concurrent(2.5), "Concurrent: 2.5 is no limit"),  # type: ignore[arg-type]
+        (lambda: Rate(0, per=1), "Rate: 0 is no limit"),
+        (lambda: Rate(1, per=0), "Rate.per is 0 seconds"),
+        (lambda: Rate(1, per=timedelta(days=2)), "Rate.per is 172800 seconds"),
+        (lambda: Concurrent(1, key="merchant"), "Concurrent.key is 'merchant'"),  # type: ignore[arg-type]
+        (lambda: Concurrent(1, name=""), "name of a limit"),
+        (lambda: agent(Concurrent(1), Concurrent(2)), "two limits with the name 'concurrent'"),
+        (lambda: agent(5), "5 is no limit; use Concurrent"),  # type: ignore[arg-type]
+        (lambda: Agent("payments", limits=Concurrent(1)), "give a list"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_limit_that_cannot_work_is_refused(make: Callable[[], Any], told: str) -> None:
+    with pytest.raises(DefinitionError, match=told):
+        make()
+
+
+def test_limits_travel_as_plain_data() -> None:
+    text = encode_policies((Concurrent(50), Rate(100, per=timedelta(seconds=2)), Concurrent(2, key=of_merchant)))
+    assert [(one.name, one.kind, one.most, one.per, one.is_keyed) for one in read_limits(text)] == [
+        ("concurrent", "concurrent", 50, 0.0, False),
+        ("rate", "rate", 100, 2.0, False),
+        ("concurrent by key", "concurrent", 2, 0.0, True),
+    ]
+
+
+def test_a_call_is_counted_under_the_keys_of_its_arguments() -> None:
+    assert keys() is None
+    assert keys(Concurrent(5)) == "{}"
+    assert keys(Concurrent(5), Concurrent(2, key=of_merchant)) == '{"concurrent by key":"m1"}'
+
+
+def test_a_key_that_raises_names_the_agent_the_limit_and_the_step() -> None:
+    def fail(merchant: str, cents: int) -> str:
+        raise LookupError("no such merchant")
+
+    with pytest.raises(
+        KeyFunctionFailed, match="Agent payments: the key of limit 'rate by key' failed for step charge: .*no such"
+    ) as caught:
+        keys(Rate(5, per=1, key=fail))
+    assert caught.value.code == "limit_key"
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    with pytest.raises(
+        KeyFunctionFailed, match="the key of limit 'concurrent by key' of Agent payments for step charge"
+    ):
+        keys(Concurrent(5, key=lambda merchant, cents: cents))  # type: ignore[arg-type,return-value]
