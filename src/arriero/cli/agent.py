@@ -131,6 +131,7 @@ def _print_agent(shown: ShownAgent, store: str | None) -> None:
         if view.paused_at is None
         else f'since {format_time(view.paused_at)} by {view.paused_by}: "{view.pause_reason}"',
         "waiting": f"{format_count(view.waiting, 'request')} of all Apps and targets; {view.running:,} under way",
+        "limits": _format_limits(view),
         "processes": ", ".join(map(str, view.processes)) or "none alive hosts it",
     }
     for name, value in lines.items():
@@ -147,6 +148,16 @@ def _print_agent(shown: ShownAgent, store: str | None) -> None:
             print_text(f"{does}:", first="- ", hanging=2)
             click.echo(f"    {command}")
     click.echo()
+
+
+def _format_limits(view: AgentView) -> str:
+    """Format what is in use of each limit; of one with keys, those that use most."""
+    found: dict[str, list[str]] = {}
+    for limit in view.limits:
+        what = "in use" if limit.kind == "concurrent" else f"calls in {limit.per:g} s"
+        whose = f" of {limit.key!r}" if limit.key else ""
+        found.setdefault(limit.name, []).append(f"{limit.in_use:,} of {limit.most:,} {what}{whose}")
+    return "; ".join(f"{name}: {', '.join(uses)}" for name, uses in found.items())
 
 
 def _format_next_call(view: AgentView) -> str:

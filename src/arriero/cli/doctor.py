@@ -19,6 +19,7 @@ from ..explain.agents import diagnose_breakers
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import Finding, StoppedConvoys, Versions, diagnose_file, diagnose_store, needs_care, sort_findings
 from ..explain.doctor_server import diagnose_server
+from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
 from ..model import AlertRow
 from ..store import existing_store
@@ -117,6 +118,7 @@ async def _diagnose_tasks(store: StateStore, of_app: AppDiagnosis) -> list[Findi
     survey = await store.survey()
     of_attempts = await store.survey_attempts()
     breakers, down = diagnose_breakers(await store.list_breakers(), of_attempts.requests, survey.now)
+    limits = diagnose_limits(await store.list_limits(), survey.processes, of_attempts.requests, survey.now)
     attempts = diagnose_attempts(of_attempts, survey.processes, down=down)
     alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
     found = diagnose_store(
@@ -127,7 +129,7 @@ async def _diagnose_tasks(store: StateStore, of_app: AppDiagnosis) -> list[Findi
         not_undoable=of_app.not_undoable,
         standstills=await _find_stopped_convoys(store),
     )
-    return [*found, *breakers, *attempts]
+    return [*found, *breakers, *limits, *attempts]
 
 
 async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:

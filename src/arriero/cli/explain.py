@@ -114,7 +114,10 @@ async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation
         alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.ERROR else None
         now, processes = await store.known_processes()
         ahead, breakers = await load_tasks_ahead(loaded, store), await store.list_breakers()
-        explanation = explain(loaded, now, processes, history=rows, alert=alert, ahead=ahead, breakers=breakers)
+        limits = await store.list_limits()
+        explanation = explain(
+            loaded, now, processes, history=rows, alert=alert, ahead=ahead, breakers=breakers, limits=limits
+        )
         return legible_task(loaded)[0], explanation, now, await read_record(loaded, store, rows)
 
 

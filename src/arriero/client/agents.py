@@ -14,10 +14,12 @@ from ..core.lease import read_process_about
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
 from ..inspection.attempts import Requests
+from ..limits import LimitsInUse
 from ..model import Instant, ProcessRow
 from ..store.contract import StateStore
 from ..store.task_filter import TaskFilter
 from . import verb_commands
+from .agent_limits import LimitView, build_limit_views
 from .session import Session
 
 TASKS_LOOKED_AT = 100  # the newest ones, for the Apps of an Agent
@@ -37,6 +39,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
         paused_at, paused_by, pause_reason: a person keeps it from taking requests.
         waiting, running: requests that are due, and attempts under way, of all Apps and targets of this Agent.
         processes: numbers of the processes alive that host it.
+        limits: of the whole Agent, with what is in use; empty of one of its targets.
     """
 
     agent: str
@@ -55,6 +58,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     running: int = 0
     processes: tuple[int, ...] = ()
+    limits: tuple[LimitView, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -63,7 +67,11 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_agent_view(
-    row: BreakerRow, now: Instant, requests: Requests | None = None, processes: Iterable[ProcessRow] = ()
+    row: BreakerRow,
+    now: Instant,
+    requests: Requests | None = None,
+    processes: Iterable[ProcessRow] = (),
+    limits: LimitsInUse | None = None,
 ) -> AgentView:
     """Build the view of a breaker. A breaker that is closed shows nothing of its last outage but when that ended."""
     is_open = row.state is not BreakerState.CLOSED
@@ -86,6 +94,7 @@ def build_agent_view(
         waiting=0 if requests is None else requests.due,
         running=0 if requests is None else requests.running,
         processes=tuple(process.process_no for process in processes),
+        limits=() if limits is None or row.target else build_limit_views(limits),
     )
 
 
@@ -104,6 +113,7 @@ async def load_agent_views(store: StateStore) -> list[AgentView]:
             hosts.setdefault((agent, about.app), []).append(process)
     requests = {one.agent: one for one in (await store.survey_attempts()).requests}
     rows = {(row.agent, row.app, row.target): row for row in await store.list_breakers()}
+    limits = {(use.row.agent, use.row.app): use for use in await store.list_limits()}
     named = {(agent, app, "") for agent, app in hosts} | rows.keys()
     known = {agent for agent, _, _ in named}
     for agent in requests.keys() - known:
@@ -111,7 +121,8 @@ async def load_agent_views(store: StateStore) -> list[AgentView]:
     views = []
     for agent, app, target in sorted(named):
         row = rows.get((agent, app, target)) or BreakerRow(app=app, agent=agent, target=target)
-        views.append(build_agent_view(row, now, requests.get(agent), hosts.get((agent, app), ())))
+        of_app = (agent, app)
+        views.append(build_agent_view(row, now, requests.get(agent), hosts.get(of_app, ()), limits.get(of_app)))
     return views
 
 

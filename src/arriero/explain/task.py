@@ -6,6 +6,7 @@ import msgspec
 
 from ..breakers import BreakerRow
 from ..errors import UnreadableRow
+from ..limits import LimitsInUse
 from ..model import (
     AlertRow,
     HistoryRow,
@@ -46,6 +47,7 @@ def explain(
     alert: AlertRow | None = None,
     ahead: TasksAhead | None = None,
     breakers: Sequence[BreakerRow] = (),
+    limits: Sequence[LimitsInUse] = (),
 ) -> Explanation:
     """Explain a task as it was read.
 
@@ -57,6 +59,7 @@ def explain(
         alert: its open one.
         ahead: who comes before it in its convoy, if its turn has not come.
         breakers: of all Agents.
+        limits: of all Agents, with what is in use.
     Returns: of a task with a row that this release cannot read only that, each column by name, and no verb.
     """
     past = TaskPast(history)
@@ -65,7 +68,9 @@ def explain(
     is_ended = loaded.task.state in (TaskState.ERROR, TaskState.PROCESSED, TaskState.COMPENSATED)
     situation = EndedTask if is_ended else TaskUnderWay
     return Explanation(
-        tuple(situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers).list_reasons()),
+        tuple(
+            situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits).list_reasons()
+        ),
         tuple(past.acts),
         tuple(list_available_actions(loaded, now)),
     )

@@ -10,6 +10,7 @@ from ..events import Event, UnreadableEvent, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
 from ..events.task import OperatorAction, UndoBegun
 from ..failure_location import format_labelled_location
+from ..limits import LimitsInUse
 from ..model import (
     AlertRow,
     HistoryRow,
@@ -102,11 +103,13 @@ class TaskSituation:
         alert: AlertRow | None,
         ahead: TasksAhead | None,
         breakers: Sequence[BreakerRow] = (),
+        limits: Sequence[LimitsInUse] = (),
     ) -> None:
         self.task = loaded.task
         self.convoy = loaded.convoy
         self.ahead = ahead
         self.breakers = breakers
+        self.limits = limits
         self.life = loaded.life
         self.now = now
         self.running = running

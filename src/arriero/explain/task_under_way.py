@@ -21,6 +21,7 @@ from ..model import (
 from .agents import describe_wait_behind_breaker
 from .convoys import describe_turn_wait, format_place
 from .format import format_count, format_step, format_step_failure
+from .limits import describe_wait_for_limit
 from .liveness import (
     describe_process,
     format_code_name,
@@ -270,6 +271,7 @@ class TaskUnderWay(TaskSituation):
         if due > self.now:
             return self._describe_retry(step, due)
         barred = describe_wait_behind_breaker(step, self.breakers, self.now)
+        barred = barred or describe_wait_for_limit(step, self.limits, self.now)
         says = f"{name} waits untaken since {self._at(due)}: {barred or self._describe_takers(step, due)}"
         if step.wait_by is not None:
             says += f"; it fails when nobody takes it by {self._at(step.wait_by)} (wait_within)"
