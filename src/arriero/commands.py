@@ -223,6 +223,7 @@ class Take(Command, frozen=True, gc=False, kw_only=True):
 
     ``urgent``: as ``room``, of places besides those, for requests of ``core.reserve.URGENT_FROM`` and above alone.
     ``probation``: tasks on probation whose steps may be taken here: None any, else only this one (0: none).
+    ``retries``: of Agents with a retry budget, how many of their requests may be later attempts; canaries do not count.
     """
 
     process_no: int
@@ -231,6 +232,7 @@ class Take(Command, frozen=True, gc=False, kw_only=True):
     probation: int | None
     app: str = ""
     urgent: tuple[tuple[str, int], ...] = ()
+    retries: tuple[tuple[str, int], ...] = ()
 
 
 class Ahead(msgspec.Struct, frozen=True, gc=False):

@@ -187,6 +187,19 @@ def test_an_agent_keeps_a_share_or_a_number_of_its_places(reserve: float, places
     assert Agent("a", max_in_flight=places, reserve=reserve).reserved == reserved
 
 
+@pytest.mark.parametrize("share", [0, -0.1, 1.01, True, "0.2", float("nan"), float("inf")])
+def test_a_retry_budget_that_is_no_share_is_refused(share: Any) -> None:
+    with pytest.raises(
+        DefinitionError, match="Agent a: retry_budget is .*; give a share of its calls above 0 and at most 1"
+    ):
+        Agent("a", retry_budget=share)
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.01, 0.01), (1, 1.0), (None, None)])
+def test_a_retry_budget_is_a_share_of_calls_or_none(share: Any, kept: float | None) -> None:
+    assert Agent("a", retry_budget=share).retry_budget == kept
+
+
 @pytest.mark.parametrize("reserve", [-1, 10, 11, 2.5, True, "2", None, float("nan")])
 def test_a_reserve_that_is_no_share_and_no_number_of_places_is_refused(reserve: Any) -> None:
     with pytest.raises(DefinitionError, match="Agent a: reserve is .*; it must be a share below 1"):

@@ -140,8 +140,8 @@ async def test_the_service_s_own_word_opens_it_at_once_and_until_then(bank: Bank
         assert row.state is BreakerState.OPEN
 
 
-async def test_without_a_breaker_the_attempts_are_spent_as_before() -> None:
-    bank = Bank(breaker=None)
+async def test_without_a_breaker_and_a_retry_budget_the_attempts_are_spent_as_before() -> None:
+    bank = Bank(breaker=None, retry_budget=None)
     async with testing.running(bank.app) as world:
         tasks = await _outage(bank, world, 30, 60)
         ended = await asyncio.gather(*(within(task.result()) for task in tasks), return_exceptions=True)

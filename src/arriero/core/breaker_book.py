@@ -167,23 +167,32 @@ class BreakerBook:
 
 
 class Barred(msgspec.Struct, frozen=True):
-    """Requests of an Agent that its breakers do not let through just now.
+    """Requests of an Agent that its breakers, or the retry budget of the process, do not let through just now.
 
     Attributes:
         apps: Apps for which a person keeps the whole Agent from taking requests.
         targets: (App, target) of breakers that let nothing through.
+        retries: True if later attempts are barred: those of steps that were taken before.
+        probed: (App, target) of which no later attempt is barred, because it would be a canary.
     """
 
     apps: frozenset[str] = frozenset()
     targets: frozenset[tuple[str, str]] = frozenset()
+    retries: bool = False
+    probed: frozenset[tuple[str, str]] = frozenset()
 
     def holds(self, step: StepRow) -> bool:
         """Returns True if it holds the request."""
-        return step.app in self.apps or (step.app, step.target) in self.targets
+        key = (step.app, step.target)
+        return step.app in self.apps or key in self.targets or (self.retries and step.taken and key not in self.probed)
 
     def list_targets(self) -> list[str]:
         """The targets as texts: App, unit separator, target."""
-        return sorted(f"{app}\x1f{target}" for app, target in self.targets)
+        return _format_targets(self.targets)
+
+    def list_probed(self) -> list[str]:
+        """What ``probed`` holds, as ``list_targets``."""
+        return _format_targets(self.probed)
 
     def with_request(self, step: StepRow) -> "Barred":
         """The same, and the target of this request."""
@@ -191,7 +200,16 @@ class Barred(msgspec.Struct, frozen=True):
 
     def joined_with(self, other: "Barred") -> "Barred":
         """What either of them holds."""
-        return Barred(self.apps | other.apps, self.targets | other.targets)
+        return Barred(
+            self.apps | other.apps,
+            self.targets | other.targets,
+            self.retries or other.retries,
+            self.probed | other.probed,
+        )
+
+
+def _format_targets(keys: Iterable[tuple[str, str]]) -> list[str]:
+    return sorted(f"{app}\x1f{target}" for app, target in keys)
 
 
 NOTHING_BARRED = Barred()
@@ -205,6 +223,11 @@ def list_barred(breakers: Sequence[BreakerRow], now: Instant) -> Barred:
         frozenset(row.app for row in breakers if row.keeps_all),
         frozenset((row.app, row.target) for row in breakers if not may_let_through(row, now)),
     )
+
+
+def bar_retries(barred: Barred, breakers: Sequence[BreakerRow]) -> Barred:
+    """Bar later attempts, too. Canaries are let through: a breaker must not close later because of the retry budget."""
+    return replace(barred, retries=True, probed=frozenset((row.app, row.target) for row in breakers if row.is_outage))
 
 
 def find_breaker(rows: Iterable[BreakerRow], step: StepRow) -> BreakerRow | None:

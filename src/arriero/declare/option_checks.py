@@ -46,6 +46,18 @@ def check_max_in_flight(agent: str, places: Any) -> int:
     return places
 
 
+def check_retry_budget(agent: str, share: Any) -> float | None:
+    """The share of ``Agent(retry_budget=)``. Raises DefinitionError."""
+    if share is None:
+        return None
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise DefinitionError(
+            f"Agent {agent}: retry_budget is {share!r}; give a share of its calls above 0 and at most 1, such as 0.2, or None"
+            " for no budget; for no retries at all give Retry(tries=1) and Supervision(attempts=1)"
+        )
+    return float(share)
+
+
 def check_key_function(agent: str, option: str, function: Any) -> Callable[..., str] | None:
     """A function of a step's arguments that returns a key, or None. Raises DefinitionError naming ``option``."""
     if function is not None and not callable(function):

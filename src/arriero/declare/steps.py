@@ -18,7 +18,14 @@ from .calls import CallValue
 from .compensation import Compensation
 from .declared import Declared, caller_scope, choose_name
 from .limits import Limit, check_limits
-from .option_checks import check_extend_max, check_key_function, check_max_in_flight, check_run_in, count_reserved
+from .option_checks import (
+    check_extend_max,
+    check_key_function,
+    check_max_in_flight,
+    check_retry_budget,
+    check_run_in,
+    count_reserved,
+)
 from .resources import Resource
 from .signature import Signature
 
@@ -31,6 +38,7 @@ DEFAULT_RETRY = Retry()
 DEFAULT_SUPERVISION = Supervision()
 DEFAULT_BREAKER = Breaker()
 COMPLETE_WITHIN = 30.0
+RETRY_BUDGET = 0.2
 RunIn = Literal["thread", "process"]
 
 
@@ -306,6 +314,7 @@ class Agent:
         limits: ``Concurrent`` and ``Rate`` limits, which all processes share. They need one commit more for each attempt.
         breaker_key: for a service with parts that fail by themselves. It gets the arguments of the step and returns the name
             of the part, as ``lambda order: order.bank``; each part has a breaker of its own.
+        retry_budget: which share of the calls of a process may be retries, above 0 and at most 1; others wait. None: no limit.
     """
 
     def __init__(
@@ -317,6 +326,7 @@ class Agent:
         breaker: Breaker | None = DEFAULT_BREAKER,
         breaker_key: Callable[..., str] | None = None,
         limits: Sequence[Limit] = (),
+        retry_budget: float | None = RETRY_BUDGET,
     ) -> None:
         try:
             self.name = codec.check_id(name, "name of an Agent")
@@ -328,6 +338,7 @@ class Agent:
         self.breaker_key = check_key_function(name, "breaker_key", breaker_key)
         self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
         self.limits = check_limits(self.name, limits)
+        self.retry_budget = check_retry_budget(name, retry_budget)
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
 

@@ -24,6 +24,7 @@ from .attempt_run import Around, AttemptRun, Recorder
 from .breakers import Breakers
 from .limited_agents import LimitedAgents
 from .ports import Ports
+from .retry_budgets import RetryBudgets
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
 
@@ -91,6 +92,7 @@ class AgentHost:
         self.in_threads: set[AttemptRun] = set()  # whose function has not ended, also after their own end
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
         self.breakers = Breakers(committer, store, ports.clock, actor)
+        self.retries = RetryBudgets(self.agents.values(), ports.clock, self.note_waiting)
 
     # --- life
     async def start(self) -> None:
@@ -166,6 +168,11 @@ class AgentHost:
         return True
 
     def _compute_room(self, agent: str) -> Room:
+        """Compute the free places for new work: retries that only wait for a place get theirs first."""
+        room = self._compute_free(agent)
+        return Room(max(room.open - self.retries.ready[agent], 0), room.urgent)
+
+    def _compute_free(self, agent: str) -> Room:
         hosted = self.agents[agent]
         return compute_room(
             places=hosted.max_in_flight,
@@ -182,6 +189,14 @@ class AgentHost:
         self._used[agent] += 1
         if not is_urgent(priority):
             self._used_by_others[agent] += 1
+
+    def reserve_for_retry(self, agent: str, priority: int) -> bool:
+        """Take a place for a retry that has waited without one. Returns False if none is free."""
+        room = self._compute_free(agent)
+        if not room.open and not (is_urgent(priority) and room.urgent):
+            return False
+        self._use(agent, priority)
+        return True
 
     def place(self, requests: Sequence[NewStep], priority: int) -> tuple[NewStep, ...]:
         """Take places for new requests. Those without a local place wait in the store for any process."""
@@ -227,7 +242,8 @@ class AgentHost:
 
     def count_leaked_places(self) -> int:
         """Count places in use that belong to no attempt and to no Take under way; 0 once nothing is on its way."""
-        priorities = [self._runs[task].dispatch.step.priority for task in self.in_flight.values() if not task.done()]
+        runs = [self._runs[task] for task in self.in_flight.values() if not task.done()]
+        priorities = [run.dispatch.step.priority for run in runs if run.has_place]
         leaked = self._used.total() - sum(asked.places for asked in self._asked_room) - len(priorities)
         others = self._used_by_others.total() - sum(asked.room.open for asked in self._asked_room)
         return max(leaked, abs(others - sum(not is_urgent(priority) for priority in priorities)))
@@ -256,6 +272,7 @@ class AgentHost:
             names=self._names,
             probation=suspect,
             app=self._app,
+            retries=self.retries.keep_for_take((one.agent, one.places) for one in asked),
         )
         self._committer.put(command, lambda answer: self._process_take_answer(asked, answer))
 
@@ -272,12 +289,15 @@ class AgentHost:
         self._asked_room = ()
         if isinstance(answer, Busy | Unwritten):  # nothing was taken; the next poll asks again
             self._free_asked_room(asked)
+            self.retries.settle_take(())
             return
         if not isinstance(answer, Taken):
+            self.retries.lose_take()
             self._unsure += asked  # what was taken, if anything, is found by reconciling; until then its place is kept
             return
         self.breakers.learn([one.agent for one in asked], answer.breakers)
         dispatches = answer.dispatches
+        self.retries.settle_take([dispatch.step for dispatch in dispatches])
         got = Counter(dispatch.step.agent for dispatch in dispatches)
         self._free_asked_room(asked)
         for dispatch in dispatches:

@@ -29,6 +29,7 @@ from .call_monitor import EndedCall
 from .child_call import RaisedInChild, call_in_child
 from .child_messages import ChildSucceeded, ChildUnrecordable
 from .ports import Timer
+from .retry_budgets import Places, RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
 
@@ -56,7 +57,7 @@ class Recorder(Protocol):
         ...
 
 
-class Host(AttemptHost, Protocol):
+class Host(AttemptHost, Places, Protocol):
     """The Agents of the process, as an attempt sees them. ``resources``: those that are open."""
 
     store: StateStore
@@ -65,10 +66,10 @@ class Host(AttemptHost, Protocol):
     recorder: Recorder
     resources: dict[Resource[Any], Any]
     breakers: Breakers
+    retries: RetryBudgets
     in_threads: "set[AttemptRun]"
 
     def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
-    def give_back(self, agent: str, priority: int) -> None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
 
@@ -91,6 +92,7 @@ class AttemptRun:
         self._step_try: StepTry | None = None  # the same
         self._timer: Timer | None = None  # until its deadline
         self._leaving: Timer | None = None
+        self.has_place = True  # of its Agent; False while it waits for the retry budget
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
 
@@ -150,7 +152,7 @@ class AttemptRun:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            if not self._in_thread:
+            if self.has_place and not self._in_thread:
                 self._host.give_back(self._step.agent, self._step.priority)
         if outcome is not None:
             self._report(outcome)
@@ -221,6 +223,7 @@ class AttemptRun:
             self._number = number
             retry_after, unavailable = None, False
             self._call_began = self._clock.monotonic()
+            self._host.retries.note_call(self._step.agent)
             try:
                 value = await (self._send(call) if crash_points.is_armed else call())
             except Permanent as error:
@@ -256,7 +259,7 @@ class AttemptRun:
             if is_last or wait >= self._time.remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
-            if self._is_barred():  # since the last try
+            if self._is_barred() or not await self._may_retry():  # barred since the last try
                 return self._decide_failure(failure, in_doubt=unsure)
         return None
 
@@ -279,6 +282,21 @@ class AttemptRun:
     def _is_barred(self) -> bool:
         """Returns True if the breaker of the Agent is known not to be closed: no further try is made."""
         return self._host.breakers.is_barred(self._step.app, self._step.agent, self._step.target)
+
+    async def _may_retry(self) -> bool:
+        """Wait until the retry budget allows another try. Returns False if it does not within the attempt's time."""
+        retries, step = self._host.retries, self._step
+        if retries.may_retry(step.agent):
+            return True
+        self.has_place = False
+        self.has_place = await retries.wait(
+            self._host,
+            step.agent,
+            step.priority,
+            remaining=self._time.remaining_seconds,
+            is_barred=self._is_barred,
+        )
+        return self.has_place
 
     def _is_refuted(self, error: BaseException) -> bool:
         """Returns True if a client raised ``error`` as "surely did not happen", and the same try sent more afterwards."""

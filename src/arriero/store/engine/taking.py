@@ -7,7 +7,7 @@ from ...answers import Dispatch, LimitedAgent, Taken
 from ...breakers import BreakerRow
 from ...commands import Take
 from ...core import transitions
-from ...core.breaker_book import NOTHING_BARRED, Barred, list_barred
+from ...core.breaker_book import NOTHING_BARRED, Barred, bar_retries, find_breaker, list_barred
 from ...core.lease import is_on_probation
 from ...core.limits import LimitBook, find_limits
 from ...core.reserve import URGENT_FROM
@@ -62,12 +62,14 @@ class Taking:
         self.rows = rows
         self.dispatches: list[Dispatch] = []
         self._probation = command.probation
+        self._retries = dict(command.retries)  # that may still be taken, of Agents with a budget
         self._turned_away: dict[str, Barred] = {}  # by Agent: what a breaker did not let through
 
     def list_barred(self, agent: str) -> Barred:
-        """What the breakers of an Agent do not let through."""
+        """What the breakers of an Agent, and the retry budget of the process, do not let through."""
         barred = list_barred(self.rows.breakers(agent), self.rows.read_clock())
-        return barred.joined_with(self._turned_away.get(agent, NOTHING_BARRED))
+        barred = barred.joined_with(self._turned_away.get(agent, NOTHING_BARRED))
+        return bar_retries(barred, self.rows.breakers(agent)) if self._retries.get(agent) == 0 else barred
 
     def find_due(self, agent: str, limit: int, priority_from: int, *, keyless: bool = False) -> Sequence[StepRow]:
         """Lock due requests of an Agent in their order."""
@@ -88,6 +90,9 @@ class Taking:
         rows = self.rows
         task = rows.task(step.task_no)
         assert task is not None
+        is_retry = step.taken and step.agent in self._retries and not self._is_probed(step)
+        if is_retry and not self._retries[step.agent]:
+            return False
         if is_on_probation(task):
             if self._probation not in (None, task.task_no):
                 return False
@@ -100,7 +105,13 @@ class Taking:
             return False
         work.write(change, self.command.actor)
         self.dispatches += change.dispatches
+        if is_retry:
+            self._retries[step.agent] -= 1
         return True
+
+    def _is_probed(self, step: StepRow) -> bool:
+        breaker = find_breaker(self.rows.breakers(step.agent), step)
+        return breaker is not None and breaker.is_outage
 
 
 def take_requests(command: Take, rows: TakeRows) -> Taken:

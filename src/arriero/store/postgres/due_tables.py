@@ -105,6 +105,7 @@ class PostgresDueRows(PostgresConvoyRows):
         asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
         asked["barred_apps"] = sorted(barred.apps)
         asked["barred_targets"] = barred.list_targets()
+        asked |= {"barred_retries": barred.retries, "probed": barred.list_probed()}
         asked["priority_from"] = priority_from
         return asked
 

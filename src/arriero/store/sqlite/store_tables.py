@@ -104,6 +104,7 @@ class SqliteDueRows(SqliteConvoyRows):
         asked |= {"agent": agent, "apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
         asked |= {"names": _json(command.names).decode(), "priority_from": priority_from}
         asked["barred"] = _json(barred.list_targets()).decode()
+        asked |= {"barred_retries": barred.retries, "probed": _json(barred.list_probed()).decode()}
         return asked
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:

@@ -40,7 +40,8 @@ SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS st
 -- Params: apps (JSON array), own (the App of the process), names (JSON array: steps with code here), head_start (of a step
 -- of priority, in microseconds), probation_from, probation (steps of tasks on probation: null any, else only of this task),
 -- apart (JSON array: tasks to be left alone), priority_from (none of a lower priority), barred (JSON array: App, unit
--- separator, target that a breaker lets nothing through to), keyless (1: only requests without keys of limits).
+-- separator, target that a breaker lets nothing through to), keyless (1: only requests without keys of limits), barred_retries
+-- (1: no later attempts but those of probed), probed (as barred).
 WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
      found (position, number) AS (
@@ -57,6 +58,8 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
               AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
               AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
               AND (NOT :keyless OR step.limit_keys IS NULL)
+              AND (NOT :barred_retries OR NOT step.taken
+                   OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:probed)))
             ORDER BY step.not_before, step.step_no
             LIMIT :limit)
      WHERE priority.of >= :priority_from
@@ -133,6 +136,8 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
                      AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
                      AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
                      AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+                     AND (NOT :barred_retries OR NOT step.taken
+                          OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:probed)))
                    ORDER BY step.not_before, step.step_no
                    LIMIT :of_each)
             WHERE priority.of >= :priority_from

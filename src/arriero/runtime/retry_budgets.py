@@ -1,0 +1,173 @@
+"""Retry budgets of the Agents of one process: who may retry now, and the wait of those that may not.
+
+A retry that must wait holds no place of its Agent: its place goes to requests that make a call now. If it kept it, the
+retries of a service that fails often would fill all places, and then nothing would make the calls that allow retries.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from ..core.retry_budget import (
+    BURST,
+    PER_SECOND,
+    RetryBudget,
+    add_call,
+    count_allowed_retries,
+    give_back,
+    seconds_until_allowed,
+    spend,
+)
+from ..declare.steps import Agent
+from ..model import StepRow
+from ..rate_limited_log import RateLimitedLog
+from .ports import ProcessClock
+
+logger = logging.getLogger("arriero")
+LOOK_SECONDS = 0.1  # between looks of a retry that waits: a call of another attempt may have brought its token
+TOLD_AFTER_SECONDS = 1.0  # of waiting: a shorter wait is over before somebody has read of it
+
+
+REPORT_SECONDS = 0.5  # before the end of an attempt: its last failure is reported then, and not lost as an expiry
+WAKES_PER_SECOND_MAX = 500.0  # of all retries of an Agent that wait: thousands would keep the event loop busy
+
+
+class Places(Protocol):
+    """The places of Agents, as a retry that waits gives its own back and asks for one again."""
+
+    def give_back(self, agent: str, priority: int) -> None: ...
+    def reserve_for_retry(self, agent: str, priority: int) -> bool: ...
+
+
+class RetryBudgets:
+    """See the module. An Agent without a budget is not in it.
+
+    ``note_waiting``: is told of an Agent for which a later attempt, if one waits, may be taken now.
+    """
+
+    def __init__(self, agents: Iterable[Agent], clock: ProcessClock, note_waiting: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._note_waiting = note_waiting
+        self._timers: set[str] = set()  # Agents for which a Take follows once a retry is allowed
+        self._log = RateLimitedLog(logger, clock.monotonic)
+        now = clock.monotonic()
+        self._budgets = {a.name: RetryBudget(a.retry_budget, now) for a in agents if a.retry_budget is not None}
+        self._kept: Counter[str] = Counter()  # tokens that are kept for the Take under way
+        self._limited: set[str] = set()  # Agents of that Take for which fewer tokens than places were left
+        self._waiting: Counter[str] = Counter()  # retries without a place, by Agent
+        self.ready: Counter[str] = Counter()  # of these, those that have their token and want a place before others do
+
+    def note_call(self, agent: str) -> None:
+        """Note that a call begins, the first one of its step or a retry."""
+        if (budget := self._budgets.get(agent)) is not None:
+            self._budgets[agent] = add_call(budget, self._clock.monotonic())
+
+    def keep_for_take(self, places: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+        """Keep tokens for later attempts that a Take may bring.
+
+        Args:
+            places: Agents, and how many requests are asked for.
+        Returns: for each Agent with a budget, how many of the requests may be later attempts.
+        """
+        kept: list[tuple[str, int]] = []
+        now = self._clock.monotonic()
+        for agent, wanted in places:
+            if (budget := self._budgets.get(agent)) is None:
+                continue
+            count = min(wanted, count_allowed_retries(budget, now))
+            self._budgets[agent] = spend(budget, count, now)
+            self._kept[agent] += count
+            kept.append((agent, count))
+            if count < wanted:
+                self._limited.add(agent)
+        return tuple(kept)
+
+    def _take_later(self, agent: str) -> None:
+        if agent in self._timers:
+            return
+
+        def note() -> None:
+            self._timers.discard(agent)
+            self._note_waiting(agent)
+
+        self._timers.add(agent)
+        self._clock.call_later(seconds_until_allowed(self._budgets[agent], self._clock.monotonic()), note)
+
+    def settle_take(self, steps: Iterable[StepRow]) -> None:
+        """Give back what the Take under way has not used. ``steps``: what it brought; a canary uses none."""
+        used = Counter(step.agent for step in steps if step.fence > 1 and step.canary is None)  # the fence counts takes
+        now = self._clock.monotonic()
+        for agent, count in self._kept.items():
+            if count > used[agent]:
+                self._budgets[agent] = give_back(self._budgets[agent], count - used[agent], now)
+            elif agent in self._limited:
+                self._take_later(agent)  # more may wait
+                if count:
+                    self._tell(agent)
+        self.lose_take()
+
+    def lose_take(self) -> None:
+        """Count what was kept for a Take as used: its answer was lost."""
+        self._kept.clear()
+        self._limited.clear()
+
+    def may_retry(self, agent: str) -> bool:
+        """Take a token for a retry. Returns False if it must wait."""
+        budget = self._budgets.get(agent)
+        if budget is None:
+            return True
+        now = self._clock.monotonic()
+        if count_allowed_retries(budget, now) < 1:
+            return False
+        self._budgets[agent] = spend(budget, 1, now)
+        return True
+
+    async def wait(
+        self,
+        places: Places,
+        agent: str,
+        priority: int,
+        *,
+        remaining: Callable[[], float],
+        is_barred: Callable[[], bool],
+    ) -> bool:
+        """Wait, without a place, until a retry may be made and has a place again.
+
+        Args:
+            remaining: seconds that its attempt has left.
+            is_barred: True once a breaker lets nothing through as always: then the retry is not made.
+        Returns: False if no retry is made. It has no place then.
+        """
+        began, has_token, is_over = self._clock.monotonic(), False, False
+        places.give_back(agent, priority)
+        self._waiting[agent] += 1
+        try:
+            while (left := remaining() - REPORT_SECONDS) > 0 and not is_barred():
+                if not has_token and (has_token := self.may_retry(agent)):
+                    self.ready[agent] += 1
+                if has_token and (is_over := places.reserve_for_retry(agent, priority)):
+                    break
+                if not has_token and self._clock.monotonic() >= began + TOLD_AFTER_SECONDS:
+                    self._tell(agent)
+                await self._clock.sleep(min(max(LOOK_SECONDS, self._waiting[agent] / WAKES_PER_SECOND_MAX), left))
+            return is_over
+        finally:
+            self._waiting[agent] -= 1
+            if has_token:
+                self.ready[agent] -= 1
+            if has_token and not is_over:
+                self._budgets[agent] = give_back(self._budgets[agent], 1, self._clock.monotonic())
+
+    def _tell(self, agent: str) -> None:
+        share = self._budgets[agent].share
+        self._log.tell(
+            agent,
+            f"retries of Agent {agent} are held to its retry budget: {share:.0%} of its calls in this process, {BURST:g} at once and"
+            f" {PER_SECOND:g} a second besides; those beyond it wait, and spend nothing; find out why so many calls fail, or"
+            f" raise Agent({agent!r}, retry_budget=...)",
+        )
+
+    def flush(self) -> None:
+        """Write what is due of the log; to be called again and again."""
+        self._log.flush()
