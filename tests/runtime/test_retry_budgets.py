@@ -84,7 +84,7 @@ async def test_retries_of_tries_and_attempts_are_kept_within_the_budget_and_ever
 
 async def test_without_a_budget_they_come_all_at_once() -> None:
     flaky = Flaky(refusals=1, tries=1, retry_budget=None)
-    ended, _, _ = await _run(flaky, 60)
+    ended, _, _ = await _run(flaky, 30)
     assert ended == list(range(30))
     assert not _is_within_budget(flaky, 0.2)
 
