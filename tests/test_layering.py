@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "escaping",
         "failure_location",
         "history_chain",
+        "limits",
         "loops",
         "rate_limited_log",
         "traceback_frames",

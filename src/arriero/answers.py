@@ -52,11 +52,13 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
 class LimitedAgent(msgspec.Struct, frozen=True, gc=False):
     """An Agent whose limits a Take has found. ``is_full``: requests may wait that they hold back.
 
+    ``has_rate``: each further try of an attempt asks the store, too.
     ``next_in``: seconds until a rate that holds something back lets the next call through; None: none does.
     """
 
     agent: str
     is_full: bool
+    has_rate: bool
     next_in: float | None
 
 
@@ -93,6 +95,12 @@ class AttemptApplied(msgspec.Struct, frozen=True, gc=False):
     now: Instant
 
 
+class TryDelayed(msgspec.Struct, frozen=True, gc=False):
+    """No call may be made yet: a rate is used up. ``seconds``: until the next one may begin."""
+
+    seconds: float
+
+
 class ConvoyApplied(msgspec.Struct, frozen=True, gc=False):
     """Written: the convoy as it now is."""
 
@@ -105,4 +113,4 @@ class BreakerApplied(msgspec.Struct, frozen=True, gc=False):
     breaker: BreakerRow
 
 
-Answer = Refusal | Submitted | Claimed | Taken | Applied | AttemptApplied | ConvoyApplied | BreakerApplied
+Answer = Refusal | Submitted | Claimed | Taken | Applied | AttemptApplied | TryDelayed | ConvoyApplied | BreakerApplied

@@ -307,6 +307,19 @@ class SaveCheckpoint(Command, frozen=True, gc=False, kw_only=True):
     replaces: str | None
 
 
+class BeginTry(Command, frozen=True, gc=False, kw_only=True):
+    """A running attempt asks whether it may make another call now. Only Agents with a rate limit need to ask.
+
+    ``app``, ``agent``: whose limits count it. If its answer is lost, it is sent again and counts twice.
+    """
+
+    process_no: int
+    step_no: int
+    fence: int
+    app: str
+    agent: str
+
+
 class Recover(Command, frozen=True, gc=False, kw_only=True):
     """The Supervisor's decision on a step that expired (running) or starved (pending past ``wait_by``)."""
 
@@ -439,7 +452,7 @@ class OperateAgent(Command, frozen=True, gc=False, kw_only=True):
     reason: str
 
 
-CommandOfAttempt = ExtendAttempt | SaveCheckpoint
+CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry
 TaskCommand = (
     Advance | Report | CommandOfAttempt | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
 )

@@ -32,10 +32,10 @@ OF_THE_STORE = {
     "breaker.closed",
     "agent.paused",
     "agent.resumed",
+    "limits.declared",
 }
 OF_CONVOYS = {"I39", "I40", "I41"}  # test_fold_convoys
 OF_A_RATE = "I71"  # test_fold_redispatch
-OF_LIMITS = {"I72", "I73"}  # test_fold_limits
 FAR = NOON + 10**6 * SECOND
 _VIOLATIONS: list[tuple[tuple[str, ...], Change]] = []
 
@@ -983,6 +983,16 @@ def a_canary_goes_although_its_agent_is_paused(story: Story) -> None:
     story.remove(STORE, "agent.resumed")
 
 
+@violates("I72")
+def more_attempts_of_an_agent_run_than_its_limit_allows(story: Story) -> None:
+    story.event(STORE, "limits.declared")["limits"][0]["most"] = 0
+
+
+@violates("I73")
+def more_calls_of_an_agent_begin_than_its_rate_allows(story: Story) -> None:
+    story.event(STORE, "limits.declared")["limits"][1]["most"] = 1
+
+
 @violates("I64")
 def more_failures_are_given_back_than_were_counted(story: Story) -> None:
     story.event("burnt", "step.attempts_returned")["failure_count"] = 7
@@ -1058,7 +1068,7 @@ def test_a_violation_is_convicted_by_its_invariant_and_by_no_other(invariants: t
 
 
 def test_every_invariant_that_is_evaluated_has_a_violation() -> None:
-    assert {invariants[0] for invariants, _ in _VIOLATIONS} == CHECKED.keys() - OF_CONVOYS - OF_LIMITS - {OF_A_RATE}
+    assert {invariants[0] for invariants, _ in _VIOLATIONS} == CHECKED.keys() - OF_CONVOYS - {OF_A_RATE}
 
 
 def test_each_task_is_judged_by_what_is_its_own() -> None:

@@ -7,7 +7,7 @@ from arriero.explain.doctor import Finding
 from arriero.explain.outages import diagnose_attempts
 from arriero.testing import World
 
-payments = Agent("payments", breaker=None)
+payments = Agent("payments", breaker=None, retry_budget=None)
 
 
 @payments.step(retry=Retry(tries=1), supervision=Supervision(attempts=3, rounds=2, cool_off=900))

@@ -19,6 +19,7 @@ from arriero.commands import (
     Advance,
     AnyCommand,
     AssignApp,
+    BeginTry,
     BeginUndo,
     Claim,
     Compensate,
@@ -49,10 +50,12 @@ from arriero.commands import (
     TripBreaker,
 )
 from arriero.history_chain import START, link_hash
+from arriero.limits import LimitPolicy, encode_limits
 from arriero.model import (
     STEP_BITS,
     HistoryRow,
     Instant,
+    ProcessAbout,
     StepFailure,
     StepKind,
     TaskFailure,
@@ -72,6 +75,13 @@ LIMIT = 600.0  # of a whole task
 LEASE = 3.0
 AGENT = "payments"
 GATE = "gate"  # the Agent of a service that fails
+METER = "meter"  # the Agent of a service with limits
+METER_LIMITS = encode_limits(
+    (
+        LimitPolicy(name="concurrent", kind="concurrent", most=1),
+        LimitPolicy(name="rate", kind="rate", most=2, per=1.0),
+    )
+)
 APP = "shop"
 NAMES = ("look", "charge", "reserve", "ship")
 REFUSED = StepFailure("permanent", "declined", "declined")
@@ -448,6 +458,17 @@ async def _extended(town: Town) -> None:
     await town.advance("long", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _limited(town: Town) -> None:
+    """A step of an Agent with limits; its attempt makes two calls."""
+    await town.submit("metered")
+    await town.claim("metered")
+    await town.advance("metered", opened=(request("look", agent=METER, take=False, limit_keys="{}"),), ending=Keep())
+    await town.apply(Take(actor="p3", process_no=3, room=((METER, 1),), names=("look",), probation=None, app=APP))
+    asked: dict[str, Any] = {"process_no": 3, "step_no": town.step_no("metered", 1), "fence": 1}
+    await town.apply(BeginTry(actor="p3", app=APP, agent=METER, **asked))
+    await town.advance("metered", (1, Succeeded("1")), ending=Process('"ok"'))
+
+
 async def _purged(town: Town) -> None:
     """A task whose messages nobody read in time; then nothing of it is kept."""
     await town.submit("gone", reply_to="nobody")
@@ -464,7 +485,9 @@ async def _purged(town: Town) -> None:
 async def _everything() -> Town:
     town = Town()
     for number in (1, 2, 3):
-        assert await town.store.register(f"p{number}", LEASE, f'{{"app":"{APP}"}}') == number
+        steps, limits = (((METER, "look"),), {METER: METER_LIMITS}) if number == 3 else ((), {})
+        about = msgspec.json.encode(ProcessAbout(app=APP, steps=steps, limits=limits)).decode()
+        assert await town.store.register(f"p{number}", LEASE, about) == number
     await town.lead(1)
     await _purged(town)
     await _processed(town)
@@ -478,6 +501,7 @@ async def _everything() -> Town:
     await _of_an_app(town)
     await _outage(town)
     await _extended(town)
+    await _limited(town)
     return town
 
 

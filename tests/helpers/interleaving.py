@@ -26,7 +26,8 @@ STEPS_MAX = 6
 PATIENCE_SECONDS = 20.0  # until a side that neither arrives nor waits for a lock fails the test
 LIMITS = Limits(lock=60.0, statement=60.0, idle=60.0)
 # They lock nothing and read nothing that the other side could change: no order of theirs makes a difference.
-WITHOUT_TURN = frozenset(("BEGIN", "settings", "select_now", "take_numbers"))
+# Limits: no Agent of a scene has some, so nothing is found and nothing locked.
+WITHOUT_TURN = frozenset(("BEGIN", "settings", "select_now", "take_numbers", "select_limits", "lock_limits"))
 STOPPED, WAITING, OVER = "stopped", "waiting", "over"
 
 Operation = Callable[[PostgresSession], Any]

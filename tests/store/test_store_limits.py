@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from store_world import FAILED, LEASE, TestClock, World, gave_up, kinds, retry_at, step
 
-from arriero.answers import Taken
-from arriero.commands import Hold, PlanUndo, Start, Take
+from arriero.answers import AttemptApplied, Taken, TryDelayed
+from arriero.commands import BeginTry, Hold, PlanUndo, Start, Take
 from arriero.core.limits import KEYLESS_SECONDS
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
 from arriero.model import ProcessAbout, StepKind, StepRow, StepState, TaskRow
@@ -377,3 +377,51 @@ async def test_a_dispatch_tells_under_which_limits_it_is_counted_and_hides_the_k
     assert event["limits"].keys() == {"concurrent", "of merchant"}
     assert event["limits"]["concurrent"] == ""
     assert "4711" not in str(event["limits"])
+
+
+# --- further tries of an attempt
+def try_command(one: StepRow, **changes: Any) -> BeginTry:
+    fields = {"actor": "p", "process_no": 1, "step_no": one.step_no, "fence": one.fence}
+    return BeginTry(**(fields | {"app": "shop", "agent": "payments"} | changes))  # type: ignore[arg-type]
+
+
+async def test_a_further_try_counts_under_the_rate_and_waits_for_it(world: World, clock: TestClock) -> None:
+    await declare(world, THREE_A_SECOND)
+    task = await waiting(world, 2)
+    one, _ = await take(world)
+    answer = await world.apply(try_command(one))
+    assert isinstance(answer, AttemptApplied)
+    assert (answer.complete_by, answer.now) == (one.complete_by, clock.at)
+    assert kinds(await world.events(task.task_no))[-1] == "attempt.tried"
+    delayed = await world.apply(try_command(one))
+    assert isinstance(delayed, TryDelayed)
+    assert 0 < delayed.seconds <= 1.02
+    clock.move(delayed.seconds)
+    assert isinstance(await world.apply(try_command(one)), AttemptApplied)
+
+
+async def test_a_further_try_needs_no_slot_of_its_own(world: World) -> None:
+    await declare(world, LimitPolicy(name="one", kind="concurrent", most=1), THREE_A_SECOND)
+    await waiting(world, 1)
+    (one,) = await take(world)
+    assert isinstance(await world.apply(try_command(one)), AttemptApplied)
+
+
+async def test_a_further_try_is_refused_once_its_attempt_is_over(world: World, clock: TestClock) -> None:
+    await declare(world, THREE_A_SECOND)
+    await waiting(world, 2)
+    one, other = await take(world)
+    await world.refused(try_command(one, fence=7), "stale")
+    await world.refused(try_command(one, process_no=2), "moved_on")
+    await world.report(one)
+    await world.refused(try_command(one), "moved_on")
+    clock.move(11)
+    await world.refused(try_command(other), "late")
+
+
+async def test_a_further_try_is_free_once_the_limits_are_gone(world: World) -> None:
+    await declare(world, THREE_A_SECOND)
+    await waiting(world, 3)
+    one, *_ = await take(world)
+    await declare(world, instance="p2")
+    assert isinstance(await world.apply(try_command(one)), AttemptApplied)

@@ -1,6 +1,6 @@
 """The fold of what an attempt does while it runs, and the invariants of its time."""
 
-from ..events.step import AttemptCheckpoint, AttemptExtended, CompensationDispatched, StepDispatched
+from ..events.step import AttemptCheckpoint, AttemptExtended, AttemptTried, CompensationDispatched, StepDispatched
 from ..model import StepState
 from .fold import StepFold, TaskFold
 
@@ -47,7 +47,14 @@ def keep_checkpoint(task: TaskFold, event: AttemptCheckpoint) -> None:
     step.checkpoint = event.value
 
 
-def _judge_running(task: TaskFold, event: AttemptExtended | AttemptCheckpoint, invariant: str) -> StepFold:
+def judge_try(task: TaskFold, event: AttemptTried) -> None:
+    """Judge another call of an attempt; whether its rate allows it is judged beside all others."""
+    _judge_running(task, event, "I73")
+
+
+def _judge_running(
+    task: TaskFold, event: AttemptExtended | AttemptCheckpoint | AttemptTried, invariant: str
+) -> StepFold:
     """Judge that the attempt which speaks is the one under way, and in time."""
     step = task.steps[event.step]
     if step.state is not StepState.RUNNING or event.fence != step.fence:

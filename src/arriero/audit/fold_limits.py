@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..events import Event, UnreadableEvent
-from ..events.step import CompensationDispatched, StepDispatched
+from ..events.step import AttemptTried, CompensationDispatched, StepDispatched
 from ..events.store import LimitsDeclared
 from ..limits import LimitPolicy, read_limits
 from ..model import MICROSECONDS, StepState
@@ -61,6 +61,8 @@ class LimitsFold:
         for event in events:
             if isinstance(event, StepDispatched | CompensationDispatched):
                 self._begin(task, at, event, apps.get(event.process, ""))
+            elif isinstance(event, AttemptTried):
+                self._try_again(task, at, event)
 
     def _begin(self, task: TaskFold, at: int, event: StepDispatched | CompensationDispatched, app: str) -> None:
         step = task.steps.get(event.step)
@@ -83,6 +85,13 @@ class LimitsFold:
             else:
                 self._begin_call(task, at, one, policy, where)
         self._running[task.task_no][event.step] = RunningAttempt(event.fence, counted)
+
+    def _try_again(self, task: TaskFold, at: int, event: AttemptTried) -> None:
+        running = self._running[task.task_no].get(event.step)
+        for counted in () if running is None else running.counted:
+            policy = self.declared[counted[:2]].get(counted[2])
+            if policy is not None and policy.kind == "rate" and event.limits.get(counted[2]) == counted[3]:
+                self._begin_call(task, at, counted, policy, f"another call of step {event.step} of Agent {counted[1]}")
 
     def _begin_call(self, task: TaskFold, at: int, counted: Counted, policy: LimitPolicy, where: str) -> None:
         begun = self._begun[counted]

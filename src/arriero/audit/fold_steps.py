@@ -7,6 +7,7 @@ import msgspec
 from ..events.step import (
     AttemptCheckpoint,
     AttemptExtended,
+    AttemptTried,
     CompensationDispatched,
     CompensationFailedEvent,
     CompensationReached,
@@ -32,7 +33,7 @@ from ..events.step import (
 from ..model import StepState, TaskState, Turn
 from . import fold_people
 from .fold import StepFold, TaskFold
-from .fold_attempts import extend, judge_time, keep_checkpoint
+from .fold_attempts import extend, judge_time, judge_try, keep_checkpoint
 
 
 class _Failure(msgspec.Struct):
@@ -52,6 +53,8 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
             _open(task, event)
         case StepDispatched() | CompensationDispatched():
             _dispatch(task, event)
+        case AttemptTried():
+            judge_try(task, event)
         case AttemptExtended():
             extend(task, event)
         case AttemptCheckpoint():

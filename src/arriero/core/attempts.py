@@ -2,15 +2,17 @@
 
 from msgspec.structs import replace
 
-from ..answers import Refusal
-from ..commands import CommandOfAttempt, ExtendAttempt, SaveCheckpoint
-from ..events.step import AttemptCheckpoint, AttemptExtended
+from ..answers import Refusal, TryDelayed
+from ..commands import BeginTry, CommandOfAttempt, ExtendAttempt, SaveCheckpoint
+from ..events.step import AttemptCheckpoint, AttemptExtended, AttemptTried
 from ..history_chain import payload_hash
-from ..model import Instant, StepRow, StepState, later
+from ..model import Instant, StepRow, StepState, later, seconds_between
 from ..policies import SECONDS_MAX
 from .changes import Change, Refused, Rows
+from .limits import LimitBook, hash_keys
 from .supervision import compute_complete_within, read_step_policy
 
+RATE_LOOK_SECONDS = 1.0  # until a rate is asked again that does not know when it has room
 EXTEND_MAX_FACTOR = 10.0  # times complete_within, where the step does not say how long an attempt may become
 
 
@@ -46,6 +48,25 @@ def save_checkpoint(command: SaveCheckpoint, rows: Rows, now: Instant) -> Change
     return _change(kept, rows, event if kept != step else None)
 
 
+def begin_try(command: BeginTry, rows: Rows, now: Instant, limits: LimitBook | None) -> Change | Refused | TryDelayed:
+    """Count another call of a running attempt under the rates of its Agent, or say when it may be made.
+
+    Args:
+        limits: of the Agent, locked by the transaction; None: it has none any more.
+    """
+    step = _find_running(command, rows, now)
+    if isinstance(step, Refused):
+        return step
+    if limits is None:
+        return _change(step, rows, None)
+    if not limits.may_begin_call(step.limit_keys):
+        next_at = limits.compute_next_at()
+        return TryDelayed(RATE_LOOK_SECONDS if next_at is None else max(seconds_between(now, next_at), 0.0))
+    limits.begin_call(step.limit_keys, now)
+    counted = dict(hash_keys(limits.row.limits, step.limit_keys, rates_only=True))
+    return _change(step, rows, AttemptTried(step.ordinal, command.fence, counted) if counted else None)
+
+
 def _find_running(command: CommandOfAttempt, rows: Rows, now: Instant) -> StepRow | Refused:
     """Return the step's row, guarded by its fence, state and holder, and by its time."""
     step = rows.step(command.step_no)
@@ -64,7 +85,7 @@ def _refuse(verdict: str, command: CommandOfAttempt) -> Refused:
     return Refused(Refusal(verdict, f"step {command.step_no} under fence {command.fence}"))
 
 
-def _change(step: StepRow, rows: Rows, event: AttemptExtended | AttemptCheckpoint | None) -> Change:
+def _change(step: StepRow, rows: Rows, event: AttemptExtended | AttemptCheckpoint | AttemptTried | None) -> Change:
     """The revision stays: the holder of the task decides the same, whether an attempt has more time or not."""
     task = rows.task(step.task_no)
     assert task is not None

@@ -208,8 +208,8 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
         compensation=None if undone_by is None else undone_by.policy_text,
         complete_within=policy.complete_within,
         wait_within=policy.wait_within,
-        target=compute_target(call.step, asked.arguments),
-        limit_keys=compute_limit_keys(call.step, asked.arguments),
+        target=compute_target(call.step, asked.arguments) if call.step.agent.breaker_key else "",
+        limit_keys=compute_limit_keys(call.step, asked.arguments) if call.step.agent.limits else None,
     )
 
 

@@ -188,6 +188,16 @@ class LimitBook:
         ]
         return min(instants, default=None)
 
+    @property
+    def has_rate(self) -> bool:
+        """True if one of the limits is a rate."""
+        return any(policy.kind == "rate" for policy in self._policies)
+
+    def may_begin_call(self, limit_keys: str | None) -> bool:
+        """Returns True if the rates let another call of a running attempt begin now."""
+        found = [(policy, key) for policy, key in _find_keys(self.row.limits, limit_keys) if policy.kind == "rate"]
+        return all(self.count_used(policy, key) < policy.most for policy, key in found)
+
     def list_full(self, limit_keys: str | None) -> list[tuple[LimitPolicy, str, int]]:
         """List the limits that have no room for a request: the limit, the key, and how much is in use."""
         return [
@@ -239,9 +249,13 @@ def note_look(row: AgentLimitsRow, now: Instant, *, has_keyless: bool) -> AgentL
     return msgspec.structs.replace(row, has_keyless=has_keyless, look_at=later(now, KEYLESS_SECONDS))
 
 
-def hash_keys(limits: str, limit_keys: str | None) -> Mapping[str, str]:
+def hash_keys(limits: str, limit_keys: str | None, *, rates_only: bool = False) -> Mapping[str, str]:
     """Return the limits that an attempt is counted under, by name, with a hash of its key; empty where there is no key.
 
     A history keeps the hashes. They tell keys apart and outlive a purge, which the keys of customers must not.
     """
-    return {policy.name: (payload_hash(key) or "") if key else "" for policy, key in _find_keys(limits, limit_keys)}
+    return {
+        policy.name: (payload_hash(key) or "") if key else ""
+        for policy, key in _find_keys(limits, limit_keys)
+        if policy.kind == "rate" or not rates_only
+    }

@@ -341,7 +341,7 @@ class Writer:
     def _dispatch(self, step: StepRow, complete_within: float) -> StepRow:
         """Begin an attempt. Returns the row as it is if the Agent has limits, or its breaker does not let it through."""
         assert self.process_no is not None
-        if is_limited(self.rows.limits(step.agent), step.app):
+        if (limits := self.rows.limits(step.agent)) and is_limited(limits, step.app):
             return step  # only a Take begins it: that has the limits locked
         if self.rows.breakers(step.agent):
             begun = self.breakers.admit(step)

@@ -18,28 +18,25 @@ class KeyFunctionFailed(DefinitionError):
 
 
 def compute_target(step: Step[Any, Any], arguments: str) -> str:
-    """Return the part of the Agent's service that a call concerns; empty if the Agent has no ``breaker_key``.
+    """Return the part of the Agent's service that a call concerns. The Agent has a ``breaker_key``.
 
     Raises: KeyFunctionFailed.
     """
-    key = step.agent.breaker_key
-    return "" if key is None else _compute_key(key, "breaker_key", "breaker_key", step, arguments)
+    assert step.agent.breaker_key is not None
+    return _compute_key(step.agent.breaker_key, "breaker_key", "breaker_key", step, arguments)
 
 
-def compute_limit_keys(step: Step[Any, Any], arguments: str) -> str | None:
-    """Return the keys of the Agent's limits that a call is counted under, as JSON text; None if it has no limits.
+def compute_limit_keys(step: Step[Any, Any], arguments: str) -> str:
+    """Return the keys of the Agent's limits that a call is counted under, as JSON text.
 
     Raises: KeyFunctionFailed.
     """
-    limits = step.agent.limits
-    if not limits:
-        return None
     return encode_limit_keys(
         {
             limit.policy.name: _compute_key(
                 limit.key, f"the key of limit {limit.policy.name!r}", "limit_key", step, arguments
             )
-            for limit in limits
+            for limit in step.agent.limits
             if limit.key is not None
         }
     )

@@ -71,6 +71,14 @@ class AttemptCheckpoint(HistoryEvent, frozen=True, tag="attempt.checkpoint"):
     value: Hash
 
 
+class AttemptTried(HistoryEvent, frozen=True, tag="attempt.tried"):
+    """A running attempt of an Agent with a rate limit makes another call. ``limits``: rates, with hashes of their keys."""
+
+    step: int
+    fence: int
+    limits: dict[str, str]
+
+
 class StepReport(HistoryEvent, frozen=True, kw_only=True, tag="step.report"):
     """An Agent reported the end of an attempt.
 
@@ -233,6 +241,7 @@ EventOfStep = (
     | CompensationDispatched
     | AttemptExtended
     | AttemptCheckpoint
+    | AttemptTried
     | StepReport
     | StepRecorded
     | CompensationRecorded

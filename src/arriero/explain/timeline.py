@@ -25,6 +25,7 @@ from ..events import (
 from ..events.step import (
     AttemptCheckpoint,
     AttemptExtended,
+    AttemptTried,
     CompensationDispatched,
     CompensationFailedEvent,
     CompensationReached,
@@ -319,6 +320,8 @@ def _describe_step_event(timeline: Timeline, event: EventOfStep) -> str:
             return f"{step} is asked for again{f', as attempt {attempt}' if attempt > 1 else ''}"
         case StepDispatched() | CompensationDispatched():
             return _describe_attempt(timeline, event)
+        case AttemptTried():
+            return f"{step} is called again, within the rate of its Agent"
         case AttemptExtended(complete_by=complete_by):
             return f"{step}: its attempt gets more time, to end by {format_instant(complete_by)}"
         case AttemptCheckpoint():

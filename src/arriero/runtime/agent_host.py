@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..answers import Answer, Dispatch, Taken
-from ..commands import AnyCommand, NewStep, Take
+from ..answers import Answer, AttemptApplied, Dispatch, Taken, TryDelayed
+from ..commands import AnyCommand, BeginTry, NewStep, Take
 from ..core.lease import PROBATION_FROM
 from ..core.reserve import Room, compute_room, is_urgent
 from ..declare.resources import Resource
@@ -27,6 +27,8 @@ from .ports import Ports
 from .retry_budgets import RetryBudgets
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
+
+TRY_SECONDS = 0.01  # the shortest wait for a rate
 
 
 class AskedRoom(msgspec.Struct, frozen=True):
@@ -81,7 +83,7 @@ class AgentHost:
         self._asked_room: tuple[AskedRoom, ...] = ()  # places kept for the Take under way
         self._unsure: tuple[AskedRoom, ...] = ()  # places of Takes whose answer was lost
         self._take_again = False
-        self._limited = LimitedAgents(self.agents.values(), ports.clock, self.take_soon)
+        self.limits = LimitedAgents(self.agents.values(), ports.clock, self.take_soon)
         self._stopping = False
         self.resources: dict[Resource[Any], Any] = {}
         self._exits = AsyncExitStack()
@@ -155,9 +157,9 @@ class AgentHost:
         """Take a place of a local Agent for a new request. Returns False if the request must wait in the store."""
         if self.breakers.known and self.breakers.is_barred(self._app, agent, target):
             return False  # it is taken from the store, by whoever the breaker lets through
-        if agent in self._limited:
+        if agent in self.limits.names:
             self._backlog.add(agent)
-            self._limited.take_with_this_commit()
+            self.limits.take_with_this_commit()
             return False
         if agent not in self.agents or self._stopping or agent in self._backlog or not self._has_room(agent, priority):
             self._backlog.add(agent)
@@ -167,22 +169,20 @@ class AgentHost:
         self._use(agent, priority)
         return True
 
-    def _compute_room(self, agent: str) -> Room:
-        """Compute the free places for new work: retries that only wait for a place get theirs first."""
-        room = self._compute_free(agent)
-        return Room(max(room.open - self.retries.ready[agent], 0), room.urgent)
-
-    def _compute_free(self, agent: str) -> Room:
+    def _compute_room(self, agent: str, *, of_retry: bool = False) -> Room:
+        """Compute the free places for new work. ``of_retry``: for a retry that waits, which gets its place before that."""
         hosted = self.agents[agent]
-        return compute_room(
+        room = compute_room(
             places=hosted.max_in_flight,
             reserved=hosted.reserved,
             used=self._used[agent],
             used_by_others=self._used_by_others[agent],
         )
+        kept = 0 if of_retry else self.retries.ready[agent]
+        return Room(max(room.open - kept, 0), room.urgent) if kept else room
 
-    def _has_room(self, agent: str, priority: int) -> bool:
-        room = self._compute_room(agent)
+    def _has_room(self, agent: str, priority: int, *, of_retry: bool = False) -> bool:
+        room = self._compute_room(agent, of_retry=of_retry)
         return room.open > 0 or (is_urgent(priority) and room.urgent > 0)
 
     def _use(self, agent: str, priority: int) -> None:
@@ -192,8 +192,7 @@ class AgentHost:
 
     def reserve_for_retry(self, agent: str, priority: int) -> bool:
         """Take a place for a retry that has waited without one. Returns False if none is free."""
-        room = self._compute_free(agent)
-        if not room.open and not (is_urgent(priority) and room.urgent):
+        if not self._has_room(agent, priority, of_retry=True):
             return False
         self._use(agent, priority)
         return True
@@ -224,8 +223,8 @@ class AgentHost:
         if not is_urgent(priority):
             self._used_by_others[agent] -= 1
         if agent in self._backlog:
-            if agent in self._limited:
-                self._limited.take_with_this_commit()
+            if agent in self.limits.names:
+                self.limits.take_with_this_commit()
             else:
                 self.take_soon()
 
@@ -302,7 +301,7 @@ class AgentHost:
         self._free_asked_room(asked)
         for dispatch in dispatches:
             self._use(dispatch.step.agent, dispatch.step.priority)
-        full = self._limited.learn([one.agent for one in asked], answer.limited)
+        full = self.limits.learn([one.agent for one in asked], answer.limited)
         self._backlog -= {one.agent for one in asked if got[one.agent] < one.room.open} - full  # nothing waits any more
         for dispatch in dispatches:
             self.recorder.note_taken(dispatch.step)
@@ -325,6 +324,27 @@ class AgentHost:
         self.take_soon()
 
     # --- attempts
+    async def begin_try(self, step: StepRow) -> float | None:
+        """Ask whether an attempt may make another call now.
+
+        Returns: 0 - it may; else the seconds after which to ask again; None: the attempt is over.
+        """
+        if not self.limits.has_rate(step.agent):
+            return 0.0
+        answer, _ = await self.ask(
+            BeginTry(
+                actor=self.actor,
+                process_no=self.process_no,
+                step_no=step.step_no,
+                fence=step.fence,
+                app=self._app,
+                agent=step.agent,
+            )
+        )
+        if isinstance(answer, TryDelayed):
+            return max(answer.seconds, TRY_SECONDS)
+        return 0.0 if isinstance(answer, AttemptApplied) else None
+
     async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]:
         """Commit a command of an attempt; see ``AttemptHost``."""
         left_at = self.ports.clock.monotonic()

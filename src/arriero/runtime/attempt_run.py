@@ -69,6 +69,7 @@ class Host(AttemptHost, Places, Protocol):
     retries: RetryBudgets
     in_threads: "set[AttemptRun]"
 
+    async def begin_try(self, step: StepRow) -> float | None: ...
     def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
@@ -259,9 +260,21 @@ class AttemptRun:
             if is_last or wait >= self._time.remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
-            if self._is_barred() or not await self._may_retry():  # barred since the last try
+            # It may be barred since the last try.
+            if self._is_barred() or not await self._may_retry() or not await self._begin_try():
                 return self._decide_failure(failure, in_doubt=unsure)
         return None
+
+    async def _begin_try(self) -> bool:
+        """Wait until the rate of the Agent allows another call. Returns False if it does not within the attempt's time."""
+        while (left := self._time.remaining_seconds()) > 0:
+            wait = await self._host.begin_try(self._step)
+            if wait is None or wait >= left:
+                return False
+            if wait == 0:
+                return True
+            await self._clock.sleep(wait)
+        return False
 
     def _note_call(
         self,

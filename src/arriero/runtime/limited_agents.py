@@ -19,15 +19,18 @@ class LimitedAgents:
     """
 
     def __init__(self, agents: Iterable[Agent], clock: ProcessClock, take_soon: Callable[[], None]) -> None:
-        self._names = {agent.name for agent in agents if agent.limits}
+        limited = [agent for agent in agents if agent.limits]
+        self.names = {agent.name for agent in limited}
+        self._with_rate = {a.name for a in limited if any(limit.policy.kind == "rate" for limit in a.limits)}
         self._clock = clock
         self._take_soon = take_soon
         self._is_called = False
         self._timer: Timer | None = None  # until a rate lets the next call through
         self._timer_at = 0.0  # monotonic
 
-    def __contains__(self, agent: str) -> bool:
-        return agent in self._names
+    def has_rate(self, agent: str) -> bool:
+        """Returns True if each further try of an attempt asks the store, because a rate counts it."""
+        return agent in self._with_rate
 
     def take_with_this_commit(self) -> None:
         """Ask for requests in the commit that opens one, or that reports the end of an attempt.
@@ -46,8 +49,11 @@ class LimitedAgents:
     def learn(self, asked: Iterable[str], limited: Iterable[LimitedAgent]) -> frozenset[str]:
         """Take in what a Take has found. Returns the Agents whose limits hold requests back."""
         found = {one.agent: one for one in limited}
-        self._names.difference_update(asked)
-        self._names.update(found)
+        asked = frozenset(asked)
+        self.names.difference_update(asked)
+        self.names.update(found)
+        self._with_rate.difference_update(asked)
+        self._with_rate.update(one.agent for one in found.values() if one.has_rate)
         waits = [one.next_in for one in found.values() if one.is_full and one.next_in is not None]
         if waits:
             self._take_later(min(waits))

@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from ...answers import Answer, Claimed, Refusal, Submitted, Taken
-from ...commands import AnyCommand, Claim, OperateAgent, Submit, Take, TripBreaker
+from ...commands import AnyCommand, BeginTry, Claim, OperateAgent, Submit, Take, TripBreaker
 from ...core import transitions
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
@@ -20,6 +20,7 @@ from .agents import change_breaker
 from .batch import Batch, Table
 from .convoys import LOOKS_MAX, PlacementRows, find_spot
 from .ledgers import refuse_reserved
+from .limits import begin_try
 from .speculative_start import build_answer, build_new_rows
 from .taking import TakeRows, take_requests
 
@@ -64,6 +65,8 @@ def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroErr
             return Claimed(()) if isinstance(command, Claim) else Taken(())
         case TripBreaker() | OperateAgent():
             return change_breaker(command, rows)
+        case BeginTry():
+            return begin_try(command, rows)
         case Claim():
             return _claim(command, rows)
         case Take():

@@ -5,8 +5,13 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from ...answers import Answer, AttemptApplied, TryDelayed
+from ...commands import BeginTry
+from ...core import attempts
 from ...core.apps import apps_run_by
+from ...core.changes import Refused
 from ...core.limits import LimitBook, declare_limits, list_limits, note_look
+from ...errors import UnreadableRow
 from ...events.store import LimitsDeclared
 from ...limits import AgentLimitsRow, LimitsInUse, RateRow
 from ...model import Instant, ProcessAbout
@@ -70,6 +75,31 @@ def read_rates(rows: LimitTable, book: LimitBook, limit_keys: Iterable[str | Non
     unknown = book.list_unknown_rates(limit_keys)
     if unknown:
         book.keep_rates(unknown, rows.select_rates(book.row.app, book.row.agent, unknown))
+
+
+def begin_try(command: BeginTry, rows: LimitTable) -> Answer | UnreadableRow:
+    """Count another call of a running attempt; see ``core.attempts.begin_try``."""
+    book = open_book(rows, command.app, command.agent)
+    work = Batch(rows, rows.read_clock())
+    try:
+        step = rows.step(command.step_no)
+        if book is not None and step is not None:
+            read_rates(rows, book, [step.limit_keys])
+        result = attempts.begin_try(command, rows, work.now, book)
+    except UnreadableRow as error:  # before anything is written
+        rows.set_apart(error)
+        return error
+    if isinstance(result, TryDelayed):
+        return result
+    if isinstance(result, Refused):
+        return result.refusal
+    if result.events:
+        work.write(result, command.actor)
+    if book is not None:
+        write_book(rows, book, book.row)
+    (step,) = result.steps
+    assert step.complete_by is not None
+    return AttemptApplied(step.complete_by, work.now)
 
 
 def write_book(rows: LimitTable, book: LimitBook, before: AgentLimitsRow) -> None:

@@ -210,5 +210,6 @@ def _describe(book: LimitBook) -> LimitedAgent:
     return LimitedAgent(
         book.row.agent,
         is_full=book.held_back,
+        has_rate=book.has_rate,
         next_in=None if next_at is None else max(seconds_between(book.now, next_at), 0.0),
     )

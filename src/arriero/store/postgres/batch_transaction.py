@@ -10,6 +10,7 @@ from ...commands import (
     Advance,
     AnyCommand,
     AssignApp,
+    BeginTry,
     Claim,
     EndByLimit,
     ExtendAttempt,
@@ -49,7 +50,7 @@ class Named(msgspec.Struct):
     convoys: set[int]  # of tasks that may end
     convoys_of: set[int]  # tasks whose convoys may change, whichever those are
     agents: set[str]  # whose attempts may begin
-    takes: dict[str, set[str]]  # Agents that are asked for in Takes, by App
+    takes: dict[str, set[str]]  # Agents whose limits are asked, by App
     by_term: bool = False  # whether a leader speaks
     claims: bool = False
 
@@ -73,9 +74,12 @@ def collect_named(batch: Iterable[AnyCommand]) -> Named:
                 | Recover(step_no=step_no)
                 | ExtendAttempt(step_no=step_no)
                 | SaveCheckpoint(step_no=step_no)
+                | BeginTry(step_no=step_no)
             ):
                 named.tasks.add(step_no >> STEP_BITS)
                 named.steps.add(step_no)
+                if isinstance(command, BeginTry):
+                    named.takes.setdefault(command.app, set()).add(command.agent)
             case EndByLimit(task_no=task_no):
                 named.tasks.add(task_no)
                 named.convoys_of.add(task_no)
