@@ -98,6 +98,14 @@ class Remote:
         self.barred.add(forward_key)
         self.net[forward_key] = 0
 
+    async def answer_probe(self) -> None:
+        """Answer a question whether it is well; it changes nothing. It may take longer than the asker waits."""
+        await asyncio.sleep(self._asking_random.uniform(0.005, 1.5))
+        if self.outage == "refuses":
+            raise ConnectionError("down")
+        if self.outage == "hangs":
+            await asyncio.sleep(HANGING_SECONDS)
+
     async def _reach(self) -> None:
         await asyncio.sleep(self._random.uniform(0.005, 0.3))
         if self.outage == "refuses":
@@ -128,6 +136,13 @@ REMOTE: ContextVar[Remote] = ContextVar("simulated_remote")
 _breaker = Breaker(minimum=4, window=4, cool_off=1, ramp=2)
 left = Agent("left", max_in_flight=2, breaker=_breaker)
 right = Agent("right", max_in_flight=1, breaker=_breaker, breaker_key=lambda n, *_: f"part-{n % 2}")
+
+
+@right.probe(complete_within=1)
+async def ask_right(part: str) -> None:
+    await REMOTE.get().answer_probe()
+
+
 _short = Supervision(attempts=2, rounds=2, cool_off=2)
 _patient = Supervision(attempts=50)
 _retry = Retry(tries=2, delay=0.05)

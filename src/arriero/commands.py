@@ -452,8 +452,31 @@ class OperateAgent(Command, frozen=True, gc=False, kw_only=True):
     reason: str
 
 
+class BeginProbe(Command, frozen=True, gc=False, kw_only=True):
+    """Ask a service in place of a canary. Guard: its breaker is open, and its ``probe_at`` has come.
+
+    ``complete_within``: seconds that the probe may take.
+    """
+
+    app: str
+    agent: str
+    target: str
+    complete_within: float
+
+
+class EndProbe(Command, frozen=True, gc=False, kw_only=True):
+    """Tell how a probe ended. Guard: the breaker's fence, and its time is not over. ``failure``: None if the service is well."""
+
+    app: str
+    agent: str
+    target: str
+    fence: int
+    failure: str | None
+
+
+CommandOfBreaker = TripBreaker | OperateAgent | BeginProbe | EndProbe
 CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry
 TaskCommand = (
     Advance | Report | CommandOfAttempt | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
 )
-AnyCommand = Claim | Take | TaskCommand | TripBreaker | OperateAgent
+AnyCommand = Claim | Take | TaskCommand | CommandOfBreaker

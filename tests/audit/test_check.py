@@ -29,6 +29,8 @@ OF_THE_STORE = {
     "breaker.opened",
     "breaker.probed",
     "breaker.answered",
+    "breaker.probe_begun",
+    "breaker.probe_ended",
     "breaker.closed",
     "agent.paused",
     "agent.resumed",
@@ -991,6 +993,27 @@ def more_attempts_of_an_agent_run_than_its_limit_allows(story: Story) -> None:
 @violates("I73")
 def more_calls_of_an_agent_begin_than_its_rate_allows(story: Story) -> None:
     story.event(STORE, "limits.declared")["limits"][1]["most"] = 1
+
+
+@violates("I63")
+def a_second_process_probes_within_the_time_of_the_first_one(story: Story) -> None:
+    story.event(STORE, "breaker.probe_begun")["until"] += 3600 * SECOND
+    story.remove(STORE, "breaker.probe_ended")
+
+
+@violates("I63")
+def a_probe_ends_that_never_began(story: Story) -> None:
+    story.event(STORE, "breaker.probe_ended")["probe_fence"] += 7
+
+
+@violates("I62")
+def a_probe_fails_and_no_other_one_will_ever_go(story: Story) -> None:
+    del story.event(STORE, "breaker.probe_ended")["probe_at"]
+
+
+@violates("I63")
+def a_probe_begins_before_the_cool_off_after_a_failed_one(story: Story) -> None:
+    story.event(STORE, "breaker.probe_ended")["probe_at"] += 3600 * SECOND
 
 
 @violates("I64")

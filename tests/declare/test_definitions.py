@@ -187,6 +187,37 @@ def test_an_agent_keeps_a_share_or_a_number_of_its_places(reserve: float, places
     assert Agent("a", max_in_flight=places, reserve=reserve).reserved == reserved
 
 
+def test_an_agent_has_one_probe_and_it_stays_a_plain_function() -> None:
+    agent = Agent("a")
+
+    @agent.probe
+    def ask() -> str:
+        return "well"
+
+    assert ask() == "well"
+    with pytest.raises(DefinitionError, match=r"Agent a has a probe already: .*ask; remove one of the two"):
+        agent.probe(complete_within=2)(lambda: None)
+
+
+def test_a_probe_with_wrong_parameters_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="must take no parameters, because it has no breaker_key"):
+        Agent("a").probe(lambda part: None)
+    with pytest.raises(DefinitionError, match="must take one parameter, the name of the part"):
+        Agent("a", breaker_key=lambda n: "x").probe(lambda: None)
+    Agent("a").probe(lambda part="": None)
+
+
+def test_a_probe_that_nothing_would_ask_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="Agent a has no breaker, so nothing would ask its probe"):
+        Agent("a", breaker=None).probe(lambda: None)
+
+
+@pytest.mark.parametrize("within", [0, -1, 301, float("nan"), "5", True])
+def test_a_probe_with_a_time_that_cannot_work_is_refused(within: Any) -> None:
+    with pytest.raises(DefinitionError, match="Agent a: complete_within of its probe is"):
+        Agent("a").probe(complete_within=within)(lambda: None)
+
+
 @pytest.mark.parametrize("share", [0, -0.1, 1.01, True, "0.2", float("nan"), float("inf")])
 def test_a_retry_budget_that_is_no_share_is_refused(share: Any) -> None:
     with pytest.raises(

@@ -13,6 +13,7 @@ from arriero.events.breaker import (
     BreakerClosed,
     BreakerOpened,
     BreakerProbed,
+    BreakerProbeEnded,
     EventOfBreaker,
 )
 from arriero.explain.agents import describe_breaker_event, describe_wait_behind_breaker, diagnose_breakers
@@ -110,6 +111,8 @@ _NAME = ("bank", 3, "shop", "")
             BreakerProbed(*_NAME, task=7, step=2, step_fence=1, wave=4, number=3),
             "canary 3 of 4 went: task number 7, step 2",
         ),
+        (BreakerProbeEnded(*_NAME, probe_fence=3), "the probe says that the service is well"),
+        (BreakerProbeEnded(*_NAME, probe_fence=3, failure="refused"), "the probe failed: refused"),
         (BreakerAnswered(*_NAME, task=7, step=2, step_fence=1, outcome="lost"), "the canary of task number 7 was lost"),
         (BreakerClosed(*_NAME), "it closed: the service is well again"),
         (BreakerClosed(*_NAME, by="ana", reason="they called"), 'ana closed it: "they called"'),

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from arriero.answers import Answer, Claimed, Refusal, Submitted, Taken
+from arriero.answers import Answer, BreakerApplied, Claimed, Refusal, Submitted, Taken
 from arriero.audit.check import History as Fold
 from arriero.audit.check import find_differences
 from arriero.breakers import AgentVerb
@@ -19,12 +19,14 @@ from arriero.commands import (
     Advance,
     AnyCommand,
     AssignApp,
+    BeginProbe,
     BeginTry,
     BeginUndo,
     Claim,
     Compensate,
     EndByLimit,
     Ending,
+    EndProbe,
     ExtendAttempt,
     Fired,
     FreeTask,
@@ -49,6 +51,7 @@ from arriero.commands import (
     Take,
     TripBreaker,
 )
+from arriero.declare.probe import mark_probe
 from arriero.history_chain import START, link_hash
 from arriero.limits import LimitPolicy, encode_limits
 from arriero.model import (
@@ -445,6 +448,21 @@ async def _outage(town: Town) -> None:
     await town.advance("burnt", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _probed(town: Town) -> None:
+    """A part of a service that fails: the first probe of it fails, the second one finds it well."""
+    north = {"actor": "p3", "app": APP, "agent": GATE, "target": "north"}
+    policy_text = mark_probe(msgspec.json.encode(Breaker(cool_off=10, ramp=0)).decode())
+    since = later(Instant(town.at), -1)
+    await town.apply(TripBreaker(**north, policy=policy_text, reason="all failed", failing_since=since))
+    for failure in ("refused", None):
+        town.wait(10)
+        begun = await town.apply(BeginProbe(**north, complete_within=5.0))
+        assert isinstance(begun, BreakerApplied)
+        await town.apply(EndProbe(**north, fence=begun.breaker.fence, failure=failure))
+    town.wait(1)
+    assert await town.store.close_recovered_breakers("p3") == 1
+
+
 async def _extended(town: Town) -> None:
     """Its attempt asks for more time, keeps a value, and ends after its first deadline."""
     await town.submit("long")
@@ -500,6 +518,7 @@ async def _everything() -> Town:
     await _past_its_limit(town)
     await _of_an_app(town)
     await _outage(town)
+    await _probed(town)
     await _extended(town)
     await _limited(town)
     return town

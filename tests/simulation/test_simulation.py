@@ -120,7 +120,13 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted |= {"silent_attempt_is_forgotten", "late_answer_counts", "edit_is_not_kept"}
     wanted |= {"expired_come_back_at_once"}
     wanted |= {"another_app_claims", "another_app_takes", "handed_over_to_another_app"}
-    wanted |= {"nothing_ages", "canary_without_guard", "outage_spends_attempts", "lost_canary_is_kept"}
+    wanted |= {
+        "nothing_ages",
+        "canary_without_guard",
+        "probe_without_guard",
+        "outage_spends_attempts",
+        "lost_canary_is_kept",
+    }
     wanted |= {"compensate_past_pivot", "edited_in_doubt", "resubmit_forgets_doubt", "purge_forgets_readers"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found

@@ -9,7 +9,9 @@ from ..events.breaker import (
     BreakerAnswered,
     BreakerClosed,
     BreakerOpened,
+    BreakerProbeBegun,
     BreakerProbed,
+    BreakerProbeEnded,
     EventOfBreaker,
 )
 
@@ -28,6 +30,8 @@ class BreakerFold:
         self._wave = 0
         self._under_way: set[tuple[int, int, int]] = set()  # task, step and its fence, of canaries of this fence
         self._answered = 0
+        self._probe_fence = -1  # of the probe under way
+        self._probe_until = 0  # before that no other one begins
 
     def fold(self, event: EventOfBreaker) -> None:
         """Fold one event."""
@@ -38,6 +42,10 @@ class BreakerFold:
                 self._probe(event)
             case BreakerAnswered():
                 self._answer(event)
+            case BreakerProbeBegun():
+                self._begin_probe(event)
+            case BreakerProbeEnded():
+                self._end_probe(event)
             case BreakerClosed():
                 self._grow(event.fence, "closed")
                 if self.state == "closed":
@@ -86,6 +94,27 @@ class BreakerFold:
             self._convict("I63", f"{where} went as number {len(self._under_way) + self._answered} of {self._wave}")
         self.state = "half_open"
 
+    def _begin_probe(self, event: BreakerProbeBegun) -> None:
+        self._grow(event.fence, "asked by a probe")
+        if self.state != "open" or self.paused:
+            self._convict(
+                "I63", f"breaker {self.name}: a probe began while it was {'paused' if self.paused else self.state}"
+            )
+        if event.began_at < self._probe_until:
+            self._convict("I63", f"breaker {self.name}: a probe began before the time of the last one was over")
+        self._probe_fence, self._probe_until = event.fence, event.until
+
+    def _end_probe(self, event: BreakerProbeEnded) -> None:
+        self._grow(event.fence, "answered by a probe")
+        if self.state != "open" or event.probe_fence != self._probe_fence:
+            self._convict("I63", f"breaker {self.name}: a probe ended that was not under way")
+        if event.failure is None:
+            self._move("half_open")
+            self._wave, self._answered = 1, 1
+        elif event.probe_at is None:
+            self._convict("I62", f"breaker {self.name}: a probe failed, and no other one will ever go")
+        self._probe_fence, self._probe_until = -1, event.probe_at or 0
+
     def _answer(self, event: BreakerAnswered) -> None:
         canary = (event.task, event.step, event.step_fence)
         if event.fence != self.fence or canary not in self._under_way:
@@ -101,6 +130,7 @@ class BreakerFold:
     def _move(self, state: str) -> None:
         self.state, self._wave, self._answered = state, 0, 0
         self._under_way = set()
+        self._probe_fence, self._probe_until = -1, 0
 
     def _judge_person(self, event: AgentPaused | AgentResumed, what: str) -> None:
         if not event.by or not event.reason:

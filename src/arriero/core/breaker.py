@@ -26,6 +26,7 @@ RETRY_AFTER_MAX = 3_600.0  # seconds that a service's word keeps a breaker open;
 RETRY_SECONDS = 1.0  # until a step that failed in an outage may be tried again, if the breaker lets it
 REMEMBERED_SECONDS = 3_600.0  # after an outage: until then what it burnt is given back
 POLICIES_KEPT = 256
+PROBE_PATIENCE = 30.0  # seconds: then a canary goes if no process has probed, because none with the probe may live
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 
@@ -66,6 +67,16 @@ def advance_breaker(state: BreakerState, event: BreakerEvent) -> BreakerState:
 def decode_breaker_policy(text: str) -> Breaker:
     """Decode a breaker's policy from its text."""
     return msgspec.json.decode(text, type=Breaker)
+
+
+class _ProbeMark(msgspec.Struct, frozen=True):
+    has_probe: bool = False
+
+
+@lru_cache(POLICIES_KEPT)
+def has_probe(text: str) -> bool:
+    """Returns True if the policy of a breaker says that its Agent has a probe."""
+    return msgspec.json.decode(text, type=_ProbeMark).has_probe
 
 
 # --- opening
@@ -148,7 +159,11 @@ def is_barred(row: BreakerRow, now: Instant) -> bool:
     """Returns True if no attempt may begin now. Of a half-open breaker and one whose time has come ``grant_canary`` decides."""
     if row.paused_at is not None:
         return True
-    return row.state is OPEN and (row.probe_at is None or row.probe_at > now)
+    if row.state is not OPEN:
+        return False
+    if row.probe_at is None or row.probe_at > now:
+        return True
+    return has_probe(row.policy) and later(row.probe_at, PROBE_PATIENCE) > now
 
 
 def grant_canary(row: BreakerRow, now: Instant) -> BreakerRow | None:

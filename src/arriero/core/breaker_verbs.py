@@ -32,6 +32,7 @@ def trip_breaker(command: TripBreaker, row: BreakerRow, now: Instant) -> Breaker
         failing_since=command.failing_since,
         retry_after=command.retry_after,
     )
+    opened = replace(opened, policy=command.policy)  # as it was said: with the mark of a probe
     event = BreakerOpened(
         *name_breaker(opened), reason=opened.reason, failing_since=opened.failing_since, probe_at=opened.probe_at
     )

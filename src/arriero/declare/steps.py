@@ -26,6 +26,8 @@ from .option_checks import (
     check_run_in,
     count_reserved,
 )
+from .probe import COMPLETE_WITHIN as PROBE_WITHIN
+from .probe import Probe, mark_probe
 from .resources import Resource
 from .signature import Signature
 
@@ -33,6 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_RETRY = Retry()
 DEFAULT_SUPERVISION = Supervision()
@@ -341,6 +344,7 @@ class Agent:
         self.retry_budget = check_retry_budget(name, retry_budget)
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
+        self.declared_probe: Probe | None = None
 
     @overload
     def step(self, fn: Callable[Concatenate[Attempt, P], Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]  # async first
@@ -445,6 +449,37 @@ class Agent:
         resource: Resource[Any] = Resource(fn, self.name)
         self.resources.append(resource)
         return resource
+
+    @overload
+    def probe(self, fn: F, /) -> F: ...
+    @overload
+    def probe(self, /, *, complete_within: Duration = PROBE_WITHIN) -> Callable[[F], F]: ...
+    def probe(self, fn: Any = None, /, *, complete_within: Duration = PROBE_WITHIN) -> Any:
+        """Declare how arriero asks the service if it is well, while the breaker is open: in place of a real request.
+
+        Decorates a function, async or plain, without parameters; with ``breaker_key`` it gets the name of the part that is
+        asked. If it returns, the service is well. If it raises, it is not. Resources of the Agent can be called in it.
+
+        Args:
+            complete_within: seconds or timedelta after which it is cut off and counts as failed; 5 by default, 300 at most.
+        Returns: the function itself.
+        Raises: DefinitionError - a second one, other parameters, or an Agent without a breaker.
+        """
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if self.declared_probe is not None:
+                first = self.declared_probe.function.__qualname__
+                raise DefinitionError(f"Agent {self.name} has a probe already: {first}; remove one of the two")
+            if self.breaker is None:
+                raise DefinitionError(
+                    f"Agent {self.name} has no breaker, so nothing would ask its probe; remove breaker=None or the probe"
+                )
+            takes_target = self.breaker_key is not None
+            probe = Probe(function, self.name, takes_target=takes_target, complete_within=complete_within)
+            self.declared_probe, self.breaker_text = probe, mark_probe(self.breaker_text)
+            return function
+
+        return declare if fn is None else declare(fn)
 
     def __repr__(self) -> str:
         return f"<Agent {self.name}: {len(self.steps)} steps, {self.max_in_flight} in flight>"

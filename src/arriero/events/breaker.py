@@ -44,6 +44,25 @@ class BreakerAnswered(_OfBreaker, frozen=True, kw_only=True, tag="breaker.answer
     outcome: str
 
 
+class BreakerProbeBegun(_OfBreaker, frozen=True, kw_only=True, tag="breaker.probe_begun"):
+    """A process asks the service by the Agent's probe, in place of a canary. Nobody else does before ``until``."""
+
+    began_at: Instant
+    until: Instant
+
+
+class BreakerProbeEnded(_OfBreaker, frozen=True, kw_only=True, tag="breaker.probe_ended"):
+    """The probe that began under ``probe_fence`` has ended.
+
+    ``failure``: what speaks against the service; None: it is well, and waves of canaries follow. ``probe_at``: of a failed
+    one: when the next may go.
+    """
+
+    probe_fence: int
+    failure: str | None = None
+    probe_at: Instant | None = None
+
+
 class BreakerClosed(_OfBreaker, frozen=True, kw_only=True, tag="breaker.closed"):
     """Attempts begin as always. ``by``: the person who closed it; empty: the ramp is over."""
 
@@ -65,4 +84,13 @@ class AgentResumed(_OfBreaker, frozen=True, kw_only=True, tag="agent.resumed"):
     reason: str
 
 
-EventOfBreaker = BreakerOpened | BreakerProbed | BreakerAnswered | BreakerClosed | AgentPaused | AgentResumed
+EventOfBreaker = (
+    BreakerOpened
+    | BreakerProbed
+    | BreakerAnswered
+    | BreakerProbeBegun
+    | BreakerProbeEnded
+    | BreakerClosed
+    | AgentPaused
+    | AgentResumed
+)

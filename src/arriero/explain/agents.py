@@ -12,7 +12,9 @@ from ..events.breaker import (
     BreakerAnswered,
     BreakerClosed,
     BreakerOpened,
+    BreakerProbeBegun,
     BreakerProbed,
+    BreakerProbeEnded,
     EventOfBreaker,
 )
 from ..inspection.attempts import Requests
@@ -36,6 +38,13 @@ def describe_breaker_event(event: EventOfBreaker) -> str:
                 outcome, outcome
             )
             return f"the canary of task number {event.task} {what}"
+        case BreakerProbeBegun(until=until):
+            return f"a probe asks the service; it has until {format_instant(until)}"
+        case BreakerProbeEnded(failure=None):
+            return "the probe says that the service is well"
+        case BreakerProbeEnded(failure=failure, probe_at=probe_at):
+            again = "" if probe_at is None else f"; again from {format_instant(probe_at)} on"
+            return f"the probe failed: {failure}{again}"
         case BreakerClosed(by=by, reason=reason) if by:
             return f'{by} closed it: "{reason}"'
         case BreakerClosed():

@@ -24,6 +24,7 @@ from .attempt_run import Around, AttemptRun, Recorder
 from .breakers import Breakers
 from .limited_agents import LimitedAgents
 from .ports import Ports
+from .probes import Probes
 from .retry_budgets import RetryBudgets
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
@@ -94,6 +95,7 @@ class AgentHost:
         self.in_threads: set[AttemptRun] = set()  # whose function has not ended, also after their own end
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
         self.breakers = Breakers(committer, store, ports.clock, actor)
+        self.probes = Probes(self, app)
         self.retries = RetryBudgets(self.agents.values(), ports.clock, self.note_waiting)
 
     # --- life
@@ -133,6 +135,7 @@ class AgentHost:
     def abandon(self) -> None:
         """Cancel every attempt without a report."""
         self._stopping = True
+        self.probes.abandon()
         for task in self._runs:
             task.cancel()
         self.in_flight.clear()
@@ -150,6 +153,7 @@ class AgentHost:
 
     async def close(self) -> None:
         """Close the resources."""
+        self.probes.abandon()
         await self._exits.aclose()
 
     # --- room

@@ -299,6 +299,7 @@ class NodeSession:
         await self._settle()
         self._failures.flush()
         self.agents.retries.flush()
+        self.agents.probes.look()
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
     async def _settle(self) -> None:

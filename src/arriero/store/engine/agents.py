@@ -4,18 +4,19 @@ from typing import Protocol, TypeVar
 
 from ...answers import Answer, BreakerApplied, Refusal
 from ...breakers import BreakerRow
-from ...commands import OperateAgent, TripBreaker
+from ...commands import BeginProbe, CommandOfBreaker, EndProbe, OperateAgent, TripBreaker
 from ...core.breaker import close_after_ramp
 from ...core.breaker_book import name_breaker
 from ...core.breaker_verbs import operate_agent, trip_breaker
 from ...core.changes import BreakerChange
+from ...core.probe import begin_probe, end_probe
 from ...events.breaker import BreakerClosed
 from ...model import Instant
 from .batch import Batch, Table
 from .transactions import Transactions
 
 
-def change_breaker(command: TripBreaker | OperateAgent, rows: Table) -> Answer:
+def change_breaker(command: CommandOfBreaker, rows: Table) -> Answer:
     """Apply a command to one breaker. Its row is made if there is none and something is to be kept."""
     app, agent, target = command.app, command.agent, command.target
     breaker = rows.lock_breaker(app, agent, target)
@@ -35,12 +36,16 @@ def change_breaker(command: TripBreaker | OperateAgent, rows: Table) -> Answer:
     return BreakerApplied(change.row)
 
 
-def _decide(command: TripBreaker | OperateAgent, breaker: BreakerRow, now: Instant) -> BreakerChange | Refusal:
+def _decide(command: CommandOfBreaker, breaker: BreakerRow, now: Instant) -> BreakerChange | Refusal:
     match command:
         case TripBreaker():
             return trip_breaker(command, breaker, now)
         case OperateAgent():
             return operate_agent(command, breaker, now)
+        case BeginProbe():
+            return begin_probe(command, breaker, now)
+        case EndProbe():
+            return end_probe(command, breaker, now)
 
 
 class BreakerEngineRows(Table, Protocol):

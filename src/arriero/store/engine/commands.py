@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from ...answers import Answer, Claimed, Refusal, Submitted, Taken
-from ...commands import AnyCommand, BeginTry, Claim, OperateAgent, Submit, Take, TripBreaker
+from ...commands import AnyCommand, BeginProbe, BeginTry, Claim, EndProbe, OperateAgent, Submit, Take, TripBreaker
 from ...core import transitions
 from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
@@ -63,7 +63,7 @@ def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroErr
     match command:
         case Claim() | Take() if rows.process_was_retired(command.process_no):
             return Claimed(()) if isinstance(command, Claim) else Taken(())
-        case TripBreaker() | OperateAgent():
+        case TripBreaker() | OperateAgent() | BeginProbe() | EndProbe():
             return change_breaker(command, rows)
         case BeginTry():
             return begin_try(command, rows)

@@ -1,0 +1,155 @@
+"""Probes of this process: asks a service whose breaker is open whether it is well, if no other process does."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from ..answers import Answer, BreakerApplied
+from ..breakers import BreakerRow, BreakerState
+from ..codec import error_text
+from ..commands import AnyCommand, BeginProbe, EndProbe
+from ..declare.probe import Probe
+from ..declare.resources import Resource, open_resources
+from ..declare.steps import Agent
+from ..errors import StoreError
+from ..model import Instant
+from ..store.contract import StateStore
+from .breakers import Breakers
+from .ports import Ports
+
+logger = logging.getLogger("arriero")
+Key = tuple[str, str, str]  # App, Agent, target
+FAILURE_CHARACTERS_MAX = 500  # of a probe's exception in the history
+
+
+class ProbeHost(Protocol):
+    """The Agents of the process, as far as probes need them."""
+
+    agents: dict[str, Agent]
+    breakers: Breakers
+    store: StateStore
+    ports: Ports
+    actor: str
+    resources: dict[Resource[Any], Any]
+    is_trusted: Callable[[], bool]
+
+    async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]: ...
+    async def open_resources(self, agent: Agent) -> None: ...
+    def note_waiting(self, agent: str) -> None: ...
+
+
+class Probes:
+    """See the module. ``look`` is to be called again and again: cheap if no breaker of an Agent with a probe is open."""
+
+    def __init__(self, host: ProbeHost, app: str) -> None:
+        self._host = host
+        self._app = app
+        self._probes = {name: probe for name, agent in host.agents.items() if (probe := agent.declared_probe)}
+        self._under_way: set[Key] = set()
+        self._calling: set[Key] = set()  # whose function has not ended, maybe long after its time
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def look(self) -> None:
+        """Begin the probes whose time has come."""
+        if not self._probes or not self._host.breakers.known or not self._host.is_trusted():
+            return
+        now = self._host.store.now()
+        for key, row in list(self._host.breakers.known.items()):
+            if self._is_due(row, now) and key not in self._under_way and key not in self._calling:
+                self._under_way.add(key)
+                task = asyncio.get_running_loop().create_task(self._probe(key), name=f"arriero-probe-{row.label}")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _is_due(self, row: BreakerRow, now: Instant) -> bool:
+        if row.state is not BreakerState.OPEN or row.probe_at is None or row.probe_at > now or row.app != self._app:
+            return False
+        whole = self._host.breakers.known.get((row.app, row.agent, ""))
+        is_kept = row.paused_at is not None or (whole is not None and whole.keeps_all)
+        return row.agent in self._probes and not is_kept
+
+    def abandon(self) -> None:
+        """Cancel every probe. What it has found is not told; another process probes once its time is over."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _probe(self, key: Key) -> None:
+        (app, agent, target), probe, actor = key, self._probes[key[1]], self._host.actor
+        begin = BeginProbe(actor=actor, app=app, agent=agent, target=target, complete_within=probe.complete_within)
+        try:
+            answer, _ = await self._host.ask(begin)
+            if isinstance(answer, BreakerApplied):
+                self._host.breakers.known[key] = answer.breaker
+                fence, failure = answer.breaker.fence, await self._call(probe, key)
+                end = EndProbe(actor=actor, app=app, agent=agent, target=target, fence=fence, failure=failure)
+                answer, _ = await self._host.ask(end)
+            await self._keep(key, answer)
+        except StoreError as error:
+            logger.warning("the probe of Agent %s could not be recorded: %s; another one follows", agent, error)
+        except Exception:
+            logger.exception("the probe of Agent %s broke; another one follows", agent)
+        finally:
+            self._under_way.discard(key)
+
+    async def _keep(self, key: Key, answer: Answer) -> None:
+        """Keep the breaker as it now stands. If another process came first, the store is asked."""
+        known = self._host.breakers.known
+        if isinstance(answer, BreakerApplied):
+            known[key] = answer.breaker
+        else:
+            known.pop(key, None)
+            for row in await self._host.store.list_breakers():
+                if (row.app, row.agent, row.target) == key and (row.is_outage or row.paused_at is not None):
+                    known[key] = row
+        self._host.note_waiting(key[1])
+
+    async def _call(self, probe: Probe, key: Key) -> str | None:
+        """Call the function within its time. Returns what speaks against the service; None if it is well."""
+        self._calling.add(key)
+        task = asyncio.get_running_loop().create_task(self._start(probe, key))
+        if probe.is_async:  # it may swallow its cancellation; a thread says by itself when it has ended
+            task.add_done_callback(lambda _: self._calling.discard(key))
+        late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._host.ports.clock.call_later(probe.complete_within, partial(_set, late))
+        try:
+            await asyncio.wait((task, late), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            task.cancel()  # nobody waits for it any more
+            task.add_done_callback(_look_at)
+        if not task.done():
+            return f"no answer within {probe.complete_within:g} s"
+        if task.cancelled():
+            return "the probe cancelled itself"
+        error = task.exception()
+        return None if error is None else error_text(error)[:FAILURE_CHARACTERS_MAX]
+
+    async def _start(self, probe: Probe, key: Key) -> None:
+        try:
+            await self._call_function(probe, key)
+        except SystemExit as error:  # asyncio would end the process by it
+            raise RuntimeError(error_text(error)) from error
+
+    async def _call_function(self, probe: Probe, key: Key) -> None:
+        arguments = (key[2],) if probe.takes_target else ()
+        await self._host.open_resources(self._host.agents[key[1]])  # a test opens them late
+        open_resources.set(self._host.resources)
+        if probe.is_async:
+            await probe.function(*arguments)
+            return
+        on_end = partial(self._calling.discard, key)  # a thread goes on after a cancellation
+        function = partial(probe.function, *arguments)
+        await self._host.ports.run_in_thread(f"{key[1]}-probe-{key[2]}", 1, function, on_end)
+
+
+def _look_at(task: "asyncio.Task[None]") -> None:
+    """Look at the exception of a function that ended too late, so that asyncio does not warn of it."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
