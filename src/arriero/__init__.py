@@ -45,7 +45,7 @@ from .errors import (
     VerbRefused,
 )
 from .model import Json, ProcessState
-from .policies import Breaker, ConvoyPolicy, Duration, Retry, Supervision
+from .policies import Adaptive, Breaker, ConvoyPolicy, Duration, Retry, Supervision
 
 if TYPE_CHECKING:
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
@@ -75,6 +75,7 @@ __version__ = "0.4.0"
 
 __all__ = [
     "Acted",
+    "Adaptive",
     "Agent",
     "Alert",
     "App",

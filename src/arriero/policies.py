@@ -184,6 +184,22 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.slow_seconds if isinstance(self.slow_seconds, float) else float("inf")
 
 
+class Adaptive(msgspec.Struct, frozen=True, kw_only=True):
+    """Adaptive concurrency of an Agent: its places in a process move between ``minimum`` and ``max_in_flight``.
+
+    Args:
+        minimum: places that it always has, 1 to ``max_in_flight``.
+        tolerance: how many times as long as usual a call may take before there are fewer places, 1 to 10.
+    """
+
+    minimum: int = 1
+    tolerance: float = 1.2
+
+    def __post_init__(self) -> None:
+        _check_count(self.minimum, "Adaptive.minimum", least=1, most=100_000)
+        _check_factor(self.tolerance, "Adaptive.tolerance", most=10)
+
+
 class ConvoyPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Behaviour of a convoy when its head fails for good, and when a sequence number is missing."""
 

@@ -14,6 +14,7 @@ import pytest
 
 import arriero
 from arriero import (
+    Adaptive,
     Agent,
     App,
     ArrieroError,
@@ -185,6 +186,25 @@ def test_an_agents_places_must_be_a_whole_number(places: Any) -> None:
 )
 def test_an_agent_keeps_a_share_or_a_number_of_its_places(reserve: float, places: int, reserved: int) -> None:
     assert Agent("a", max_in_flight=places, reserve=reserve).reserved == reserved
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "says"),
+    [
+        (lambda: Adaptive(minimum=11), "Agent a: Adaptive.minimum is 11, above max_in_flight, which is 10"),
+        (lambda: "yes", "Agent a: adaptive is 'yes'; give True, False or Adaptive"),
+        (lambda: Adaptive(minimum=0), "Adaptive.minimum is 0"),
+        (lambda: Adaptive(tolerance=0.5), "Adaptive.tolerance is 0.5"),
+    ],
+)
+def test_adaptive_concurrency_with_bounds_that_cannot_work_is_refused(adaptive: Any, says: str) -> None:
+    with pytest.raises(DefinitionError, match=says):
+        Agent("a", adaptive=adaptive())
+
+
+def test_an_agent_s_places_are_fixed_unless_it_says_otherwise() -> None:
+    assert Agent("a").adaptive is None
+    assert Agent("a", adaptive=True).adaptive == Adaptive()
 
 
 def test_an_agent_has_one_probe_and_it_stays_a_plain_function() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DefinitionError
-from ..policies import Duration, seconds
+from ..policies import Adaptive, Duration, seconds
 
 MAX_IN_FLIGHT_MAX = 100_000
 
@@ -56,6 +56,22 @@ def check_retry_budget(agent: str, share: Any) -> float | None:
             " for no budget; for no retries at all give Retry(tries=1) and Supervision(attempts=1)"
         )
     return float(share)
+
+
+def check_adaptive(agent: str, adaptive: Any, places: int) -> Adaptive | None:
+    """The policy of ``Agent(adaptive=)``. Raises DefinitionError, also if its bounds are the wrong way round."""
+    if isinstance(adaptive, bool):
+        adaptive = Adaptive() if adaptive else None
+    if adaptive is None:
+        return None
+    if not isinstance(adaptive, Adaptive):
+        raise DefinitionError(f"Agent {agent}: adaptive is {adaptive!r}; give True, False or Adaptive(minimum=...)")
+    if adaptive.minimum > places:
+        raise DefinitionError(
+            f"Agent {agent}: Adaptive.minimum is {adaptive.minimum:,}, above max_in_flight, which is {places:,}: lower the"
+            " minimum or raise max_in_flight"
+        )
+    return adaptive
 
 
 def check_key_function(agent: str, option: str, function: Any) -> Callable[..., str] | None:

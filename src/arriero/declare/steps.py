@@ -12,13 +12,14 @@ import msgspec
 
 from .. import codec
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..policies import Breaker, Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from ..policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type, seconds
 from .attempt import Attempt, Undo
 from .calls import CallValue
 from .compensation import Compensation
 from .declared import Declared, caller_scope, choose_name
 from .limits import Limit, check_limits
 from .option_checks import (
+    check_adaptive,
     check_extend_max,
     check_key_function,
     check_max_in_flight,
@@ -318,6 +319,7 @@ class Agent:
         breaker_key: for a service with parts that fail by themselves. It gets the arguments of the step and returns the name
             of the part, as ``lambda order: order.bank``; each part has a breaker of its own.
         retry_budget: which share of the calls of a process may be retries, above 0 and at most 1; others wait. None: no limit.
+        adaptive: True, or Adaptive(...): there are fewer places while the service slows down or fails.
     """
 
     def __init__(
@@ -330,6 +332,7 @@ class Agent:
         breaker_key: Callable[..., str] | None = None,
         limits: Sequence[Limit] = (),
         retry_budget: float | None = RETRY_BUDGET,
+        adaptive: bool | Adaptive = False,
     ) -> None:
         try:
             self.name = codec.check_id(name, "name of an Agent")
@@ -341,6 +344,7 @@ class Agent:
         self.breaker_key = check_key_function(name, "breaker_key", breaker_key)
         self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
         self.limits = check_limits(self.name, limits)
+        self.adaptive = check_adaptive(name, adaptive, self.max_in_flight)
         self.retry_budget = check_retry_budget(name, retry_budget)
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []

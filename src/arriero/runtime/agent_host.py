@@ -19,6 +19,7 @@ from ..declare.steps import Agent, Step
 from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
 from ..store.committer import Committer
 from ..store.contract import Busy, StateStore, Unwritten
+from .adaptive_places import AdaptivePlaces
 from .attempt_registry import AttemptRegistry
 from .attempt_run import Around, AttemptRun, Recorder
 from .breakers import Breakers
@@ -96,6 +97,7 @@ class AgentHost:
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
         self.breakers = Breakers(committer, store, ports.clock, actor)
         self.probes = Probes(self, app)
+        self._adaptive = AdaptivePlaces(self.agents.values(), ports.clock.monotonic)
         self.retries = RetryBudgets(self.agents.values(), ports.clock, self.note_waiting)
 
     # --- life
@@ -176,14 +178,25 @@ class AgentHost:
     def _compute_room(self, agent: str, *, of_retry: bool = False) -> Room:
         """Compute the free places for new work. ``of_retry``: for a retry that waits, which gets its place before that."""
         hosted = self.agents[agent]
+        places = self._adaptive.count_places(hosted) if hosted.adaptive else hosted.max_in_flight
         room = compute_room(
-            places=hosted.max_in_flight,
-            reserved=hosted.reserved,
+            places=places,
+            reserved=min(hosted.reserved, places - 1),
             used=self._used[agent],
             used_by_others=self._used_by_others[agent],
         )
         kept = 0 if of_retry else self.retries.ready[agent]
         return Room(max(room.open - kept, 0), room.urgent) if kept else room
+
+    def note_call(self, agent: Agent, end: str, seconds: float) -> None:
+        """Note a call that has ended, for adaptive concurrency; ``end`` as of ``EndedCall``."""
+        kept = sum(asked.places for asked in self._asked_room if asked.agent == agent.name)  # no call is made there yet
+        self._adaptive.note_call(agent, end, seconds, self._used[agent.name] - kept)
+
+    def flush_logs(self) -> None:
+        """Write what is due of the rate-limited logs; to be called again and again."""
+        self._adaptive.flush()
+        self.retries.flush()
 
     def _has_room(self, agent: str, priority: int, *, of_retry: bool = False) -> bool:
         room = self._compute_room(agent, of_retry=of_retry)

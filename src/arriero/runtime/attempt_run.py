@@ -71,6 +71,7 @@ class Host(AttemptHost, Places, Protocol):
 
     async def begin_try(self, step: StepRow) -> float | None: ...
     def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
+    def note_call(self, agent: Agent, end: str, seconds: float) -> None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
 
@@ -290,6 +291,7 @@ class AttemptRun:
         call = EndedCall(end, seconds, "" if failure is None else failure.message)
         assert self._definition is not None
         agent = self._definition.agent
+        self._host.note_call(agent, end, seconds)
         self._host.breakers.note_call(agent, self._step, call, retry_after=retry_after, unavailable=unavailable)
 
     def _is_barred(self) -> bool:

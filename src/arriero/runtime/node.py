@@ -298,7 +298,7 @@ class NodeSession:
             self.agents.note_due()
         await self._settle()
         self._failures.flush()
-        self.agents.retries.flush()
+        self.agents.flush_logs()
         self.agents.probes.look()
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
