@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from arriero.testing.postgres import Server
+from examples.payment_service import running_service
 
 ORDERS = (("1001", 2, 4_200), ("1002", 99, 900), ("1003", 1, 999_999))
 EXPECTED = {
@@ -35,9 +36,13 @@ def buy(post: Callable[[str, Mapping[str, object]], Any], get: Callable[[str], A
 
 
 def run(visit: Callable[[], list[str]]) -> int:
-    """Start a server, name its database in SHOP_DATABASE, visit the shop, and say what went wrong; the exit code."""
-    with Server.start(durable=False) as server:
+    """Start a database server and the payment service, visit the shop, and say what went wrong; the exit code.
+
+    The shop finds both by SHOP_DATABASE and SHOP_PAYMENTS.
+    """
+    with Server.start(durable=False) as server, running_service() as payments:
         os.environ["SHOP_DATABASE"] = server.create_database("shop")
+        os.environ["SHOP_PAYMENTS"] = payments
         wrong = visit()
     for what in wrong:
         print(f"WRONG: {what}", file=sys.stderr)

@@ -1,20 +1,37 @@
 """The shop's work: what becomes of an order after the customer has been answered."""
 
 import os
+from collections.abc import AsyncIterator
 
 from arriero import Agent, App, Attempt, Permanent, Undo, workflow
+from arriero.http import AsyncClient
+
+PAYMENTS = os.environ.get("SHOP_PAYMENTS", "http://localhost:8001")  # python -m examples.payment_service prints its own
 
 payments = Agent("payments")
 stock = Agent("stock")
 
 
+@payments.resource
+async def client() -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(base_url=PAYMENTS) as opened:  # in a step it sends the key, and raises what an answer means
+        yield opened
+
+
+@payments.probe
+async def ask_payments() -> None:
+    (await client().get("/health")).raise_for_status()
+
+
 @payments.step
 async def charge(attempt: Attempt, order_id: str, pence: int) -> str:
-    return f"receipt-{order_id}-{pence}"
+    answer = await client().post("/charges", json={"order": order_id, "pence": pence})
+    return str(answer.json()["receipt"])
 
 
 @charge.compensation
 async def refund(undo: Undo[str], order_id: str, pence: int) -> None:
+    await client().post("/refunds", json={"order": order_id, "charged_under": undo.forward_key})
     print(f"    refunded {pence} of {order_id}")
 
 
