@@ -12,7 +12,7 @@ from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, TaskFail
 from arriero.rate_limited_log import LINES_MAX
 from arriero.runtime import failure_log
 
-bank = Agent("bank", breaker=None)
+bank = Agent("bank", retry_budget=None, breaker=None)
 
 
 @bank.step(retry=Retry(tries=1), supervision=Supervision(attempts=3))

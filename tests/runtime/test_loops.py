@@ -367,6 +367,8 @@ async def test_a_loop_goes_on_after_an_unexpected_exception_in_one_turn(
 
 # --- where loops begin
 STARTS: dict[tuple[str, str], Loop | str] = {
+    ("runtime.probes", "Probes.look"): "one probe: it ends by itself, and its failures are handled",
+    ("runtime.probes", "Probes._call"): "the function of one probe: it is cut off after its time",
     ("runtime.agent_host", "AgentHost.dispatch"): "one attempt: it ends by itself, and its end is handled",
     ("runtime.alerts", "Alerting._handle"): "tells one alert, awaited at once",
     ("runtime.shutdown", "finish"): "one ending, awaited at once",

@@ -43,7 +43,7 @@ def count_allowed_retries(budget: RetryBudget, now: float) -> int:
 
 def seconds_until_allowed(budget: RetryBudget, now: float) -> float:
     """Return the seconds until one retry may be made if no call is made meanwhile; 0: it may be made now."""
-    return max(1.0 - _ROUNDING - _refill(budget, now).tokens, 0.0) / PER_SECOND
+    return max(1.0 - _refill(budget, now).tokens, 0.0) / PER_SECOND
 
 
 def spend(budget: RetryBudget, retries: int, now: float) -> RetryBudget:

@@ -194,9 +194,8 @@ class AgentHost:
         self._adaptive.note_call(agent, end, seconds, self._used[agent.name] - kept)
 
     def flush_logs(self) -> None:
-        """Write what is due of the rate-limited logs; to be called again and again."""
+        """Write what is due of the rate-limited log; to be called again and again."""
         self._adaptive.flush()
-        self.retries.flush()
 
     def _has_room(self, agent: str, priority: int, *, of_retry: bool = False) -> bool:
         room = self._compute_room(agent, of_retry=of_retry)

@@ -21,16 +21,16 @@ from ..core.retry_budget import (
 )
 from ..declare.steps import Agent
 from ..model import StepRow
-from ..rate_limited_log import RateLimitedLog
 from .ports import ProcessClock
 
 logger = logging.getLogger("arriero")
 LOOK_SECONDS = 0.1  # between looks of a retry that waits: a call of another attempt may have brought its token
+TOLD_EVERY = 60.0  # seconds between lines of the log about one Agent
 TOLD_AFTER_SECONDS = 1.0  # of waiting: a shorter wait is over before somebody has read of it
 
 
 REPORT_SECONDS = 0.5  # before the end of an attempt: its last failure is reported then, and not lost as an expiry
-WAKES_PER_SECOND_MAX = 500.0  # of all retries of an Agent that wait: thousands would keep the event loop busy
+WAKES_PER_SECOND_MAX = 50.0  # of all tries of an Agent that wait: more would keep the event loop busy for nothing
 
 
 class Places(Protocol):
@@ -50,7 +50,7 @@ class RetryBudgets:
         self._clock = clock
         self._note_waiting = note_waiting
         self._timers: set[str] = set()  # Agents for which a Take follows once a retry is allowed
-        self._log = RateLimitedLog(logger, clock.monotonic)
+        self._told_at: dict[str, float] = {}  # by Agent, monotonic
         now = clock.monotonic()
         self._budgets = {a.name: RetryBudget(a.retry_budget, now) for a in agents if a.retry_budget is not None}
         self._kept: Counter[str] = Counter()  # tokens that are kept for the Take under way
@@ -92,7 +92,8 @@ class RetryBudgets:
             self._note_waiting(agent)
 
         self._timers.add(agent)
-        self._clock.call_later(seconds_until_allowed(self._budgets[agent], self._clock.monotonic()), note)
+        seconds = seconds_until_allowed(self._budgets[agent], self._clock.monotonic())
+        self._clock.call_later(max(seconds, LOOK_SECONDS), note)  # never at once, again and again
 
     def settle_take(self, steps: Iterable[StepRow]) -> None:
         """Give back what the Take under way has not used. ``steps``: what it brought; a canary uses none."""
@@ -160,14 +161,14 @@ class RetryBudgets:
                 self._budgets[agent] = give_back(self._budgets[agent], 1, self._clock.monotonic())
 
     def _tell(self, agent: str) -> None:
+        now = self._clock.monotonic()
+        if now < self._told_at.get(agent, -TOLD_EVERY) + TOLD_EVERY:
+            return
+        self._told_at[agent] = now
         share = self._budgets[agent].share
-        self._log.tell(
-            agent,
+        logger.warning(
+            "%s",
             f"retries of Agent {agent} are held to its retry budget: {share:.0%} of its calls in this process, {BURST:g} at once and"
             f" {PER_SECOND:g} a second besides; those beyond it wait, and spend nothing; find out why so many calls fail, or"
             f" raise Agent({agent!r}, retry_budget=...)",
         )
-
-    def flush(self) -> None:
-        """Write what is due of the log; to be called again and again."""
-        self._log.flush()
