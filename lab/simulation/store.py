@@ -32,6 +32,8 @@ _PASSED_ON = (
     "find_convoy",
     "look_at_unreadable",
     "close_recovered_breakers",
+    "put_agent_counts",
+    "fold_agent_counts",
     "ended",
     "load_statuses",
     "acknowledge",

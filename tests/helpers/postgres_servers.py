@@ -17,6 +17,7 @@ _TABLES = (
     "agent_limits",
     "rate",
     "breaker",
+    "agent_metrics",
     "task",
     "ledger",
     "ledger_aside",

@@ -33,6 +33,7 @@ from .attempts import AttemptStore
 from .breaker_contract import BreakerStore
 from .ledger_contract import LedgerStore
 from .limit_contract import LimitStore
+from .metrics_contract import AgentMetricsStore
 from .task_filter import ANY_TASK, TaskFilter
 
 SUPERVISOR_LEASE = "supervisor"
@@ -320,7 +321,9 @@ class UpkeepStore(Protocol):
         ...
 
 
-class StateStore(ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerStore, LimitStore, Protocol):
+class StateStore(
+    ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerStore, LimitStore, AgentMetricsStore, Protocol
+):
     """A state store."""
 
     url: str

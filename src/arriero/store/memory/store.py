@@ -34,6 +34,7 @@ from ...model import (
     Turn,
 )
 from ..contract import ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
+from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
@@ -45,6 +46,7 @@ from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
 from ..readable import legible
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
+from .agent_metrics import MemoryAgentMetrics
 from .attempts import MemoryAttempts
 from .rows import MemoryUpkeep
 
@@ -259,6 +261,7 @@ class MemoryConvoyReading(MemoryReading):
 
 class MemoryStore(
     MemoryAttempts,
+    MemoryAgentMetrics,
     MemoryConvoyReading,
     ProcessEngine["MemoryStore"],
     ReadingEngine["MemoryStore"],
@@ -266,6 +269,7 @@ class MemoryStore(
     LedgerEngine["MemoryStore"],
     BreakerEngine["MemoryStore"],
     LimitEngine["MemoryStore"],
+    AgentMetricsEngine["MemoryStore"],
 ):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 

@@ -13,6 +13,7 @@ from ...core.breaker import is_remembered
 from ...core.convoys import Gone, NextUnreadable
 from ...epoch import FIRST
 from ...errors import UnreadableRow
+from ...inspection.agent_metrics import CountsRow
 from ...model import (
     STEP_BITS,
     AlertRow,
@@ -59,6 +60,7 @@ class MemoryTables:
         self.ledgers: dict[int, LedgerRow] = {}
         self.aside: dict[tuple[int, int], str] = {}
         self.breaker_rows: dict[tuple[str, str, str], BreakerRow] = {}  # by App, Agent, target
+        self.count_rows: dict[tuple[str, int, int], CountsRow] = {}  # by App, process, minute
         self.epoch = FIRST
         self.nobody_frees_until = Instant(0)
         self.last_renewed_at: Instant | None = None

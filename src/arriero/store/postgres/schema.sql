@@ -371,8 +371,8 @@ CREATE TABLE {schema}.agent_limits (
     process_no bigint NOT NULL,     -- the process start that declared them
     declared_at bigint NOT NULL,
     has_keyless boolean NOT NULL,   -- steps may be left that were kept before these limits
-    look_at bigint NOT NULL,          -- when such steps are looked for again
-    last_keys text COLLATE "C" NOT NULL,        -- of the request that was taken last
+    look_at bigint NOT NULL,        -- when such steps are looked for again
+    last_keys text COLLATE "C" NOT NULL, -- of the request that was taken last
     PRIMARY KEY (app, agent)
 );
 
@@ -386,6 +386,16 @@ CREATE TABLE {schema}.rate (
     until bigint NOT NULL,          -- from then on the row says nothing
     PRIMARY KEY (app, agent, name, key)
 );
+
+-- What processes counted of the calls of their Agents, a row for each minute; and for each App the sum of older minutes.
+CREATE TABLE {schema}.agent_metrics (
+    app text NOT NULL,
+    process_no bigint NOT NULL,     -- 0: the sum
+    minute bigint NOT NULL,         -- since 1970, by the store's clock; 0: the sum
+    calls bigint NOT NULL,          -- only grows
+    counts text NOT NULL,           -- by Agent, as JSON text
+    PRIMARY KEY (app, process_no, minute)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
 
 CREATE TABLE {schema}.migration (
     number integer PRIMARY KEY,
@@ -910,15 +920,15 @@ BEGIN
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
         EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
-                       '{schema}.rate TO %s', one.role);
+                       '{schema}.rate, {schema}.agent_metrics TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
                 WHERE c.oid = '{schema}.task'::regclass AND given.privilege_type = 'SELECT'
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
-        EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, {schema}.rate TO %s',
-                       one.role);
+        EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, {schema}.rate, '
+                       '{schema}.agent_metrics TO %s', one.role);
     END LOOP;
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,

@@ -13,6 +13,7 @@ from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import LedgerRow, TaskRow
 from ..contract import Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
+from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
 from ..engine.batch import STORE_STREAM, Batch
 from ..engine.ledgers import LedgerEngine
@@ -52,6 +53,7 @@ class PostgresStore(
     ReadingEngine[PostgresRows],
     BreakerEngine[PostgresRows],
     LimitEngine[PostgresRows],
+    AgentMetricsEngine[PostgresRows],
     UpkeepEngine[PostgresRows],
     LedgerEngine[PostgresLedgerRows],
 ):

@@ -10,6 +10,7 @@ from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StatusRow,
 from ..contract import Busy, Due, Purge
 from ..engine.reading import due_at
 from ..rows import alert_of, status_of
+from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlReadingRows
 from . import columns
 from .ledger_tables import PostgresLedgerRows
@@ -20,7 +21,7 @@ TASK_WIDTH = len(columns.TASK)
 _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 
 
-class PostgresRows(PostgresLedgerRows, PostgresProcessRows, SqlReadingRows):
+class PostgresRows(PostgresLedgerRows, PostgresProcessRows, SqlReadingRows, SqlAgentMetricsRows):
     """See the module."""
 
     # --- tasks

@@ -19,6 +19,7 @@ from ...epoch import describe_epoch_refusal
 from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import Instant, LedgerRow
 from ..contract import Purge, Purged, PurgedNamed
+from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import list_ending_turns
@@ -56,6 +57,7 @@ class SqliteStore(
     ReadingEngine[SqliteRows],
     BreakerEngine[SqliteRows],
     LimitEngine[SqliteRows],
+    AgentMetricsEngine[SqliteRows],
     UpkeepEngine[SqliteRows],
     LedgerEngine[SqliteRows],
 ):

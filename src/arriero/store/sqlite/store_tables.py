@@ -32,6 +32,7 @@ from ..engine.ledgers import refuse_reserved
 from ..engine.processes import Renewals
 from ..engine.reading import due_at
 from ..readable import of_task, without_body
+from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
 from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, step_as_is, step_of, task_as_is, task_of
 from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
@@ -301,7 +302,7 @@ class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
             self._run("erase_history", {"no": no, "events": events})
 
 
-class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows):
+class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows, SqlAgentMetricsRows):
     """See the module."""
 
     def select_number(self, task_id: str) -> int | None:

@@ -105,7 +105,7 @@ CREATE TABLE arriero_agent_limits (
     process_no INTEGER NOT NULL,    -- the process start that declared them
     declared_at INTEGER NOT NULL,
     has_keyless INTEGER NOT NULL,   -- steps may be left that were kept before these limits
-    look_at INTEGER NOT NULL,         -- when such steps are looked for again
+    look_at INTEGER NOT NULL,       -- when such steps are looked for again
     last_keys TEXT NOT NULL,        -- of the request that was taken last
     PRIMARY KEY (app, agent)
 ) WITHOUT ROWID;
@@ -119,4 +119,14 @@ CREATE TABLE arriero_rate (
     begun TEXT NOT NULL,            -- JSON array of instants and numbers of calls
     until INTEGER NOT NULL,         -- from then on the row says nothing
     PRIMARY KEY (app, agent, name, key)
+) WITHOUT ROWID;
+
+-- What processes counted of the calls of their Agents, a row for each minute; and for each App the sum of older minutes.
+CREATE TABLE arriero_agent_metrics (
+    app TEXT NOT NULL,
+    process_no INTEGER NOT NULL,    -- 0: the sum
+    minute INTEGER NOT NULL,        -- since 1970, by the store's clock; 0: the sum
+    calls INTEGER NOT NULL,         -- only grows
+    counts TEXT NOT NULL,           -- by Agent, as JSON text
+    PRIMARY KEY (app, process_no, minute)
 ) WITHOUT ROWID;
