@@ -17,7 +17,7 @@ from arriero import Agent, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.client.assembly import run_node
 from arriero.config import Configuration
 from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, WarningThrottle
-from arriero.runtime import node, upkeep
+from arriero.runtime import agent_metrics, node, upkeep
 from arriero.runtime import reload as rereading
 from arriero.runtime.loop_watch import LoopWatch
 from arriero.runtime.settings import check_roles
@@ -92,7 +92,18 @@ def _faulty(method: str) -> Callable[..., Any]:
     return faulty
 
 
-FAULTY = ("renew", "due", "acquire_lease", "load_overdue", "list_ledgers", "take_alerts", "apply", "load_held", "ended")
+FAULTY = (
+    "renew",
+    "due",
+    "acquire_lease",
+    "load_overdue",
+    "list_ledgers",
+    "take_alerts",
+    "apply",
+    "load_held",
+    "ended",
+    "put_agent_counts",
+)
 for _method in FAULTY:
     setattr(Faulty, _method, _faulty(_method))
 
@@ -176,6 +187,18 @@ async def recovery(case: Case) -> None:
 async def upkeeping(case: Case) -> None:
     case.patch.setattr(upkeep, "AGAIN_SECONDS", 0.01)
     await case.goes_on("list_ledgers")
+
+
+async def metrics(case: Case) -> None:
+    case.patch.setattr(agent_metrics, "WRITE_SECONDS", 0.01)
+    async with case.running():
+        session = session_of(case.app)
+        case.store.break_once("put_agent_counts")
+        await within((await case.app.submit(load("mule"))).result())
+        await until(lambda: case.store.went_on("put_agent_counts"))
+        assert all(session.list_loop_liveness().values())
+        (row,) = (await case.store.measure_agents()).counts
+        assert row.calls == 1
 
 
 async def alerts(case: Case) -> None:
@@ -345,6 +368,7 @@ CASES: dict[Loop, Callable[[Case], Awaitable[None]]] = {
     Loop.RECOVERY: recovery,
     Loop.UPKEEP: upkeeping,
     Loop.ALERTS: alerts,
+    Loop.METRICS: metrics,
     Loop.COMMITTER: committer,
     Loop.REREADING: reread,
     Loop.FREEING: freeing,
@@ -398,7 +422,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }
-BEGUN_IN_SESSION = {Loop.POLL, Loop.LEADER, Loop.RECOVERY, Loop.UPKEEP, Loop.ALERTS}
+BEGUN_IN_SESSION = {Loop.POLL, Loop.LEADER, Loop.RECOVERY, Loop.UPKEEP, Loop.ALERTS, Loop.METRICS}
 STARTING = ("create_task", "_create_task", "ensure_future", "run_coroutine_threadsafe", "Thread", "_spawn")
 ELSEWHERE = ("testing", "cli", "core")  # for tests; programs of one task; no event loop of ours
 

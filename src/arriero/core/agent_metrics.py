@@ -68,7 +68,7 @@ class AgentCounts(msgspec.Struct, omit_defaults=True):
     buckets: dict[int, int] = {}
 
     def add_call(self, outcome: str, seconds: float) -> None:
-        """Add one call. It is on the way of every call, so it does no more than this."""
+        """Add one call."""
         outcomes, buckets = self.outcomes, self.buckets
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
         key = _KEYS[bisect_left(BOUNDS_SECONDS, seconds)]

@@ -20,9 +20,11 @@ from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
 from ..store.committer import Committer
 from ..store.contract import Busy, StateStore, Unwritten
 from .adaptive_places import AdaptivePlaces
+from .agent_metrics import AgentMetricsWriter
 from .attempt_registry import AttemptRegistry
 from .attempt_run import Around, AttemptRun, Recorder
 from .breakers import Breakers
+from .call_monitor import CallCounter
 from .limited_agents import LimitedAgents
 from .ports import Ports
 from .probes import Probes
@@ -95,7 +97,9 @@ class AgentHost:
         self._runs: dict[asyncio.Task[None], AttemptRun] = {}  # that have not ended, also those that were dropped
         self.in_threads: set[AttemptRun] = set()  # whose function has not ended, also after their own end
         self._probation: Counter[int] = Counter()  # attempts here of tasks on probation
-        self.breakers = Breakers(committer, store, ports.clock, actor)
+        counter = CallCounter(app, process_no)
+        self.metrics = AgentMetricsWriter(store, ports.clock, counter)
+        self.breakers = Breakers(committer, store, ports.clock, actor, counter)
         self.probes = Probes(self, app)
         self._adaptive = AdaptivePlaces(self.agents.values(), ports.clock.monotonic)
         self.retries = RetryBudgets(self.agents.values(), ports.clock, self.note_waiting)

@@ -1,5 +1,7 @@
 """Breakers as one process knows them: what its calls showed, which ones it asks to open, which ones keep it from taking.
 
+Whoever ends a call says so here, once: it is counted for the metrics of its Agent and judged for its breaker.
+
 What is known here is a hint that saves commands. The store decides in the commit that takes a request.
 """
 
@@ -16,7 +18,7 @@ from ..model import StepRow
 from ..policies import Breaker
 from ..store.committer import Committer
 from ..store.contract import StateStore
-from .call_monitor import CallWindow, EndedCall
+from .call_monitor import CallCounter, CallWindow, EndedCall
 from .ports import ProcessClock
 
 logger = logging.getLogger("arriero")
@@ -31,12 +33,18 @@ class Breakers:
     """See the module."""
 
     def __init__(
-        self, committer: Committer[AnyCommand, Answer], store: StateStore, clock: ProcessClock, actor: str
+        self,
+        committer: Committer[AnyCommand, Answer],
+        store: StateStore,
+        clock: ProcessClock,
+        actor: str,
+        counter: CallCounter,
     ) -> None:
         self._committer = committer
         self._store = store
         self._clock = clock
         self._actor = actor
+        self._counter = counter
         self._asked_at: dict[str, float] = {}  # by Agent: when a Take last told of its breakers, monotonic
         self.windows: dict[Key, CallWindow] = {}  # of the calls of this process; a few without calls lately may be left
         self._windows_max = WINDOWS_KEPT
@@ -76,16 +84,13 @@ class Breakers:
         self, agent: Agent, step: StepRow, call: EndedCall, *, retry_after: float | None, unavailable: bool
     ) -> None:
         """Count a call that has ended, and ask to open the breaker if too many failed."""
+        now = self._store.now()
+        self._counter.add(step.agent, call, now)
         policy, key = agent.breaker, (step.app, step.agent, step.target)
         if policy is None:
             return
         window = self.windows.get(key) or self._add_window(key, policy)
-        if (
-            not window.add(call, self._store.now())
-            or step.canary is not None
-            or key in self._asked
-            or key in self.known
-        ):
+        if not window.add(call, now) or step.canary is not None or key in self._asked or key in self.known:
             return
         counts = window.count(call.error)
         reason = judge_calls(policy, counts, agent.max_in_flight)

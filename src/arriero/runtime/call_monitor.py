@@ -1,14 +1,18 @@
-"""The calls of this process to remote services within the last seconds, by which breakers are judged."""
+"""The calls of this process to remote services: those of the last seconds, by which breakers are judged, and their counts."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
 from ..breakers import FAILED_ENDS, CallCounts
+from ..core.agent_metrics import AgentCounts, CountsByAgent, encode_counts, find_minute, may_be_written
+from ..inspection.agent_metrics import CountsRow
 from ..model import MICROSECONDS, Instant, later
 from ..policies import Breaker
 
 BUCKETS = 10  # parts of a window: calls leave it so many at a time
+ADDED_UP_AT = 1_000  # calls: so that a store that is away for an hour costs little memory
 
 
 class EndedCall(msgspec.Struct, frozen=True):
@@ -65,3 +69,57 @@ class CallWindow:
             last_error,
             sum(bucket.failed_seconds for bucket in buckets),
         )
+
+
+class CallCounter:
+    """The calls of this process by minute and Agent, as far as the store may not have them.
+
+    A call that has ended costs one entry of a list. The entries are added up many at once.
+    """
+
+    def __init__(self, app: str, process_no: int) -> None:
+        self._app = app
+        self._process_no = process_no
+        self._ended: list[tuple[str, str, float, Instant]] = []  # Agent, outcome, seconds, when: not added up yet
+        self._minute = 0  # the last one in which a call ended; it never goes back, so a minute before it is complete
+        self._minutes: dict[int, CountsByAgent] = {}
+        self._changed: set[int] = set()  # minutes with calls that the store does not have
+
+    def add(self, agent: str, call: EndedCall, now: Instant) -> None:
+        """Count a call that has ended."""
+        self._ended.append((agent, call.end, call.seconds, now))
+        if len(self._ended) >= ADDED_UP_AT:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        ended, self._ended = self._ended, []
+        for agent, outcome, seconds, at in ended:
+            self._minute = max(self._minute, find_minute(at))
+            self._changed.add(self._minute)
+            of_minute = self._minutes.setdefault(self._minute, {})
+            of_minute.setdefault(agent, AgentCounts()).add_call(outcome, seconds)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Returns True if the store may lack a call."""
+        return bool(self._ended or self._changed)
+
+    def list_unwritten(self, now: Instant) -> list[CountsRow]:
+        """List the minutes that the store may lack, as they stand now. Those that it takes no more are dropped."""
+        self._add_up()
+        self._changed = {minute for minute in self._changed if may_be_written(minute, now)}
+        kept = self._changed | {self._minute}  # more calls may end in the last one
+        self._minutes = {minute: counts for minute, counts in self._minutes.items() if minute in kept}
+        return [self._build_row(minute) for minute in sorted(self._changed)]
+
+    def note_written(self, rows: Sequence[CountsRow]) -> None:
+        """Note that the store has these rows. A minute in which a call ended since then is written again."""
+        self._changed -= {row.minute for row in rows if row.calls == self._count(row.minute)}
+
+    def _build_row(self, minute: int) -> CountsRow:
+        text = encode_counts(self._minutes[minute])
+        calls = self._count(minute)
+        return CountsRow(app=self._app, process_no=self._process_no, minute=minute, calls=calls, counts=text)
+
+    def _count(self, minute: int) -> int:
+        return sum(counts.calls for counts in self._minutes[minute].values())

@@ -176,6 +176,8 @@ class NodeSession:
                 self._begin(Loop.UPKEEP, self._upkeep.run(self.leader.is_leading))
             if self._alerting is not None:
                 self._begin(Loop.ALERTS, self._alerting.run())
+        if self._agents_given:
+            self._begin(Loop.METRICS, self.agents.metrics.run())
         self._begin(Loop.POLL, self._poll())
 
     # --- an event loop that stands still
@@ -328,6 +330,7 @@ class NodeSession:
         try:
             await self._put_down_all()
             await self._stop_tasks()
+            await self.agents.metrics.write()  # the last calls; before the process is retired
             with suppress(StoreError):  # its lease runs out by itself
                 await self.leader.resign()
             await self.committer.stop()

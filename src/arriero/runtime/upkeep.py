@@ -1,7 +1,7 @@
 """Periodic cleanup of a store by the leader: it removes statuses that nobody acknowledged for too long.
 
-It also closes breakers whose ramp is over, and finishes the work of a submitter that died: it releases the tasks of an opened
-ledger and removes those of a refused one.
+It also closes breakers whose ramp is over, and folds old metrics of Agents into their sums. It finishes the work of a
+submitter that died: it releases the tasks of an opened ledger and removes those of a refused one.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from ..errors import StoreError, UnreadableRow
 from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
 from ..store.contract import StateStore
+from ..store.metrics_contract import FOLDED_AT_ONCE
 from .ports import Ports
 
 logger = logging.getLogger("arriero")
@@ -50,6 +51,7 @@ class Upkeep:
             self._drop_statuses: 0.0,
             self._look_at_unreadable: 0.0,
             self._close_breakers: 0.0,
+            self._fold_agent_counts: 0.0,
         }
         self._guards = {
             duty: LoopGuard(Loop.UPKEEP, ports.clock.monotonic, unanswered="the store's upkeep could not be done: %s")
@@ -93,6 +95,11 @@ class Upkeep:
     async def _close_breakers(self) -> float:
         await self._store.close_recovered_breakers(ACTOR)
         return BREAKER_SECONDS
+
+    async def _fold_agent_counts(self) -> float:
+        folded = await self._store.fold_agent_counts()
+        self.done["folded"] += folded
+        return PASS_SECONDS if folded < FOLDED_AT_ONCE else 0.0
 
     async def _drop_statuses(self) -> float:
         dropped = await self._store.drop_statuses(later(self._store.now(), -self._keep_seconds), BATCH)
