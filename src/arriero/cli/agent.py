@@ -17,6 +17,7 @@ from ..events.breaker import EventOfBreaker
 from ..explain.agents import describe_breaker_event
 from ..explain.format import format_count
 from ..model import HistoryRow
+from .agent_metrics import print_calls
 from .near_misses import NearMissGroup
 from .options import format_refusal, json_option, signature_options, store_option
 from .output import format_time, print_json, print_table, print_text, to_datetime, truncate
@@ -54,7 +55,7 @@ def agent(context: click.Context) -> None:
 @store_option
 @json_option
 def list_agents(store: str | None, as_json: bool) -> None:
-    """List the Agents that processes host, that have requests, or whose breaker was open once, with their state.
+    """List the Agents that processes host, that have requests, or that were called lately, with the state of their breakers.
 
     closed: calls are made. open: the service is down, and requests wait. half_open: a few calls find out if it is well again.
     """
@@ -85,7 +86,8 @@ def _format_cells(view: AgentView) -> tuple[str, ...]:
 @store_option
 @json_option
 def show_agent(name: str, app: str | None, store: str | None, as_json: bool) -> None:
-    """Show one Agent of each App that has it, with each of its targets: state, why, and when a call goes next."""
+    """Show one Agent of each App that has it, with each of its targets: state, why, when a call goes next, and how the
+    calls of the last minutes ended. All processes write what they counted every ten seconds."""
     check_agent_name(name, "")
     shown = asyncio.run(_load_shown(name, app, store))
     for one in shown:
@@ -137,6 +139,8 @@ def _print_agent(shown: ShownAgent, store: str | None) -> None:
     for name, value in lines.items():
         if value:
             print_text(value, first=f"{name + ':':17}", hanging=17)
+    if not view.target and view.metrics is not None:
+        print_calls(view.metrics)
     if shown.history:
         click.echo("\nwhat happened:")
         for line in shown.history:

@@ -9,20 +9,18 @@ from .. import codec
 from ..answers import BreakerApplied, Refusal
 from ..breakers import AgentVerb, BreakerRow, BreakerState
 from ..commands import OperateAgent
+from ..core.agent_metrics import sum_up
 from ..core.breaker import compute_next_look
-from ..core.lease import read_process_about
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
-from ..inspection.attempts import Requests
+from ..inspection.agent_metrics import AgentLoad
 from ..limits import LimitsInUse
 from ..model import Instant, ProcessRow
 from ..store.contract import StateStore
-from ..store.task_filter import TaskFilter
 from . import verb_commands
 from .agent_limits import LimitView, build_limit_views
+from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts
 from .session import Session
-
-TASKS_LOOKED_AT = 100  # the newest ones, for the Apps of an Agent
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +38,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
         waiting, running: requests that are due, and attempts under way, of all Apps and targets of this Agent.
         processes: numbers of the processes alive that host it.
         limits: of the whole Agent, with what is in use; empty of one of its targets.
+        metrics: of its calls with all its targets, as last written; None in the answer to a verb.
     """
 
     agent: str
@@ -59,6 +58,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     processes: tuple[int, ...] = ()
     limits: tuple[LimitView, ...] = ()
+    metrics: AgentMetrics | None = None
 
     @property
     def shown(self) -> str:
@@ -69,8 +69,9 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
 def build_agent_view(
     row: BreakerRow,
     now: Instant,
-    requests: Requests | None = None,
+    loads: Sequence[AgentLoad] = (),
     processes: Iterable[ProcessRow] = (),
+    metrics: AgentMetrics | None = None,
     limits: LimitsInUse | None = None,
 ) -> AgentView:
     """Build the view of a breaker. A breaker that is closed shows nothing of its last outage but when that ended."""
@@ -91,10 +92,11 @@ def build_agent_view(
         paused_at=_convert(row.paused_at),
         paused_by=row.paused_by,
         pause_reason=row.pause_reason,
-        waiting=0 if requests is None else requests.due,
-        running=0 if requests is None else requests.running,
+        waiting=sum(load.due for load in loads),
+        running=sum(load.running for load in loads),
         processes=tuple(process.process_no for process in processes),
         limits=() if limits is None or row.target else build_limit_views(limits),
+        metrics=metrics,
     )
 
 
@@ -103,33 +105,30 @@ def _convert(instant: Instant | None) -> datetime | None:
 
 
 async def load_agent_views(store: StateStore) -> list[AgentView]:
-    """Load all Agents that processes alive host, that have open requests, or whose breaker was open once; by name."""
+    """Load all Agents that processes alive host, that have open requests, that were called within the last hour, or whose
+    breaker was open once; by name."""
     now, processes = await store.known_processes()
-    alive = [process for process in processes if process.lease_until > now]
-    hosts: dict[tuple[str, str], list[ProcessRow]] = {}
-    for process in alive:
-        about = read_process_about(process)
-        for agent in {agent for agent, _ in about.steps}:
-            hosts.setdefault((agent, about.app), []).append(process)
-    requests = {one.agent: one for one in (await store.survey_attempts()).requests}
-    rows = {(row.agent, row.app, row.target): row for row in await store.list_breakers()}
+    hosts = find_hosts(processes, now)
+    breakers = await store.list_breakers()
+    rows = {(row.agent, row.app, row.target): row for row in breakers}
+    measured = await store.measure_agents()
+    counts = sum_up(measured.counts, measured.now)
     limits = {(use.row.agent, use.row.app): use for use in await store.list_limits()}
     named = {(agent, app, "") for agent, app in hosts} | rows.keys()
+    named |= {(agent, app, "") for (app, agent), of_agent in counts.items() if of_agent.recent[-1].calls}
+    loads: dict[str, list[AgentLoad]] = {}
+    for load in measured.loads:
+        loads.setdefault(load.agent, []).append(load)
     known = {agent for agent, _, _ in named}
-    for agent in requests.keys() - known:
-        named |= {(agent, app, "") for app in await _find_apps(store, agent)}
+    # A verb on an Agent that no process alive hosts must concern the Apps whose requests wait.
+    named |= {(load.agent, load.app, "") for load in measured.loads if load.agent not in known}
+    builder = MetricsBuilder(measured, counts, breakers)
     views = []
     for agent, app, target in sorted(named):
         row = rows.get((agent, app, target)) or BreakerRow(app=app, agent=agent, target=target)
-        of_app = (agent, app)
-        views.append(build_agent_view(row, now, requests.get(agent), hosts.get(of_app, ()), limits.get(of_app)))
+        hosting, metrics = hosts.get((agent, app), ()), builder.build(app, agent)
+        views.append(build_agent_view(row, now, loads.get(agent, ()), hosting, metrics, limits.get((agent, app))))
     return views
-
-
-async def _find_apps(store: StateStore, agent: str) -> set[str]:
-    """Find whose requests an Agent has that no process alive hosts: a verb on it must concern these."""
-    waiting = await store.list_tasks(TaskFilter(agent=agent), newest_first=True, limit=TASKS_LOOKED_AT)
-    return {task.app for task in waiting} or {""}
 
 
 class AgentHandle:

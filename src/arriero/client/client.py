@@ -23,6 +23,7 @@ from .task import Task
 from .tasks import Tasks, check_since
 
 if TYPE_CHECKING:  # only who looks at Agents pays for loading it
+    from .agent_metrics import AppMetrics
     from .agents import AgentHandle, AgentView
 
 R = TypeVar("R")
@@ -190,6 +191,23 @@ class Client:
         from .agents import load_agent_views
 
         return await load_agent_views(self.session.store)
+
+    async def metrics(self, *, agent: str | None = None) -> "AppMetrics":
+        """Numbers about the calls of all Agents that the store knows of, of any App: counters, histograms, gauges.
+
+        Each process writes what it counted every ten seconds, so the last calls may be missing.
+
+        Args:
+            agent: only Agents of this name; None: all.
+        Raises: InvalidInput - there is no Agent of the name, or the App is not open; StoreError.
+        """
+        from .agent_metrics import load_metrics
+        from .agents import check_agent_name
+
+        if agent is not None:
+            check_agent_name(agent, "")
+        session = self.session
+        return await load_metrics(session.store, [(session.app, one.name) for one in session.agents], agent)
 
     def replies(self, queue: str) -> Replies:
         """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.

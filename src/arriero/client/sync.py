@@ -250,6 +250,7 @@ class SyncApp(_Mirror):
         Client.agent, SyncAgentHandle, "A handle of an Agent of this App; nothing is asked of the store yet."
     )
     agents_view = _build_waiting_method(Client.agents_view)
+    metrics = _build_waiting_method(Client.metrics)
     convoy = _build_handle_method(
         Client.convoy, SyncConvoy, "A handle of the convoy of a key; nothing is asked of the store yet."
     )

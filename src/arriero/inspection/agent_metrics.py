@@ -27,6 +27,7 @@ class AgentLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         due: requests that may be taken now; ``oldest_at``: since when the oldest may.
+        later: requests whose time has not come.
         running: attempts under way.
     """
 
@@ -34,6 +35,7 @@ class AgentLoad(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     due: int = 0
     oldest_at: Instant | None = None
+    later: int = 0
     running: int = 0
 
 

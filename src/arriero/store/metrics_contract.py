@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..inspection.agent_metrics import AgentLoad, AgentMeasurements, CountsRow
-from ..model import Instant
 
 FOLDED_AT_ONCE = 200  # rows in one transaction; each holds all Agents of a process in one minute
 
@@ -36,14 +35,14 @@ def build_loads(due: Sequence[Sequence[Any]], running: Sequence[Sequence[Any]]) 
     """Build the load of each Agent, by Agent and App.
 
     Args:
-        due: App, Agent, number of due requests, since when the oldest is due.
+        due: App, Agent, number of due requests, since when the oldest is due, number of those that are due later.
         running: App, Agent, number of attempts under way.
     """
     counts: dict[tuple[str, str], int] = {(app, agent): count for app, agent, count in running}
-    asked: dict[tuple[str, str], tuple[int, Instant | None]] = {(app, agent): (n, at) for app, agent, n, at in due}
+    asked: dict[tuple[str, str], Sequence[Any]] = {(app, agent): numbers for app, agent, *numbers in due}
     found: list[AgentLoad] = []
     for app, agent in sorted({*counts, *asked}, key=lambda key: (key[1], key[0])):
-        number, oldest_at = asked.get((app, agent), (0, None))
-        is_running = counts.get((app, agent), 0)
-        found.append(AgentLoad(app=app, agent=agent, due=number, oldest_at=oldest_at, running=is_running))
+        number, oldest_at, later = asked.get((app, agent), (0, None, 0))
+        under_way = counts.get((app, agent), 0)
+        found.append(AgentLoad(app=app, agent=agent, due=number, oldest_at=oldest_at, later=later, running=under_way))
     return found

@@ -42,13 +42,16 @@ class MemoryAgentMetrics(MemoryUpkeep):
         rows = [row for of_task in self.steps.values() for row in of_task.values() if row.kind is not StepKind.TIMER]
         times: dict[tuple[str, str], list[Instant]] = {}
         for row in rows:
-            if row.state is StepState.PENDING and row.not_before is not None and row.not_before <= now:
+            if row.state is StepState.PENDING and row.not_before is not None:
                 times.setdefault((row.app, row.agent), []).append(row.not_before)
         running = Counter((row.app, row.agent) for row in rows if row.complete_by is not None)
-        return build_loads(
-            [(*key, len(due), min(due)) for key, due in times.items()],
-            [(*key, count) for key, count in running.items()],
-        )
+        asked = [(*key, *_count_requests(of_agent, now)) for key, of_agent in times.items()]
+        return build_loads(asked, [(*key, count) for key, count in running.items()])
+
+
+def _count_requests(times: list[Instant], now: Instant) -> tuple[int, Instant | None, int]:
+    due = [at for at in times if at <= now]
+    return len(due), min(due, default=None), len(times) - len(due)
 
 
 def _key_of(row: CountsRow) -> tuple[str, int, int]:

@@ -34,9 +34,10 @@ SELECT app, process_no, minute, calls, counts FROM {schema}.agent_metrics
 -- remove_agent_counts: remove what a process counted in one minute.
 DELETE FROM {schema}.agent_metrics WHERE app = %(app)s AND process_no = %(process_no)s AND minute = %(minute)s
 
--- measure_requests: for each Agent of an App the due requests, and since when the oldest is due.
-SELECT app, agent, count(*), min(not_before) FROM {schema}.step
- WHERE state = 'pending' AND kind <> 'timer' AND not_before <= %(now)s
+-- measure_requests: for each Agent of an App the due requests, since when the oldest is due, and those that are not due yet.
+SELECT app, agent, count(*) FILTER (WHERE not_before <= %(now)s), min(not_before) FILTER (WHERE not_before <= %(now)s),
+       count(*) FILTER (WHERE not_before > %(now)s)
+  FROM {schema}.step WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL
  GROUP BY app, agent
 
 -- measure_running: attempts under way, by App and Agent.

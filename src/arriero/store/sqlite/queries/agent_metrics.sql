@@ -30,10 +30,10 @@ SELECT app, process_no, minute, calls, counts FROM arriero_agent_metrics
 -- remove_agent_counts: remove what a process counted in one minute.
 DELETE FROM arriero_agent_metrics WHERE app = :app AND process_no = :process_no AND minute = :minute
 
--- measure_requests: for each Agent of an App the due requests, and since when the oldest is due.
-SELECT app, agent, count(*), min(not_before)
+-- measure_requests: for each Agent of an App the due requests, since when the oldest is due, and those that are not due yet.
+SELECT app, agent, sum(not_before <= :now), min(CASE WHEN not_before <= :now THEN not_before END), sum(not_before > :now)
   FROM arriero_step INDEXED BY arriero_step_takeable
- WHERE state = 'pending' AND kind <> 'timer' AND not_before <= :now
+ WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL
  GROUP BY app, agent
 
 -- measure_running: attempts under way, by App and Agent.
