@@ -1,6 +1,7 @@
 """The store as one simulated process reaches it: calls take time, may fail after their effect, and messages come twice."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -72,6 +73,7 @@ class Network:
         self.faults = faults
         self.asking_random = asking_random  # as ``store_random``
         self._later = later
+        self.tries: Counter[str] = Counter()  # of steps that began anywhere, by Agent
         self.counted_late: list[str] = []  # answers that changed something, and that their Agent had called late
 
     async def delay(self) -> None:

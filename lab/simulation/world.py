@@ -34,6 +34,7 @@ from arriero.runtime.ports import ChildProcess, Look, LoopClock, ProcessClock
 from arriero.runtime.settings import Settings, check_roles
 from arriero.store.memory import MemoryStore
 
+from .counts import judge_counts
 from .damage import SHARE as DAMAGED_SHARE
 from .damage import Damage
 from .faults import Faults, drawn
@@ -277,6 +278,7 @@ class World:
 
     def _on_try(self, _step: object, row: StepRow, first: Attempt, _arguments: object) -> None:
         """A step's function is about to be called. All tries of one attempt are given the same Attempt object."""
+        self.network.tries[row.agent] += 1
         if self._attempts.setdefault((row.step_no, row.fence), first) is not first:
             text = f"attempt {row.attempt} of step {row.label} was begun twice under fence {row.fence}"
             self.violations.append(Violation("I11", first.task_id, text))
@@ -514,6 +516,7 @@ class World:
             ]
         self.violations += self._record_violations(exported)
         self.violations += judge_outages(exported)
+        self.violations += judge_counts(self.store.select_all_counts(), self.network.tries)
         for breaker in self.store.breaker_rows.values():
             self.violations += [
                 Violation("I52", breaker.label, text) for text in find_breaker_differences(history, breaker)
