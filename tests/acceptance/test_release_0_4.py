@@ -62,6 +62,9 @@ async def test_the_store_runs_on_with_every_task_and_its_history_stays_clean(fol
         await app.convoy("numbered").skip(by="ann", reason="3 was never sent", seen=3)
         assert await app.task("number 4").result(timeout=PATIENCE) == 1
         states = {task.id: task.state async for task in app.tasks()}
+    async with app:
+        counted = {(one.app, one.agent): one.total.calls for one in (await app.metrics()).agents}
+    assert counted[app.name, "payments"] > 0  # also of tasks that name no App
     assert states["bug"] == "error"
     assert states["stuck"] == "compensated"
     assert len(states) == 18

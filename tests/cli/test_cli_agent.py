@@ -1,6 +1,7 @@
 """``arriero agent`` beside a process whose service goes down: what a person sees, and what they may do."""
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +68,34 @@ def test_a_person_sees_who_is_down_and_closes_it_once_it_is_well(down: Call, sho
         pass
     (line,) = json_lines(down("agent", "show", "payments", "--json").stdout)
     assert [text.split("Z ", 1)[1][:8] for text in line["history"]] == ["it opene", "ana clos"]
+
+
+def test_how_its_calls_ended_is_told_once_the_process_has_left(
+    call: Call, shop: Path, start: Callable[..., Run]
+) -> None:
+    (shop / "bank.py").write_text(BANK)
+    running = start(target="bank:app")
+    running.until("ready: ")
+    assert "calls: none were counted so far" in " ".join(call("agent", "show", "payments").output.split())
+    for order in "ab":
+        arguments = json.dumps({"order": order})
+        assert call("submit", "bank:app", "sell", "--task-id", order, "--arguments", arguments).exit_code == 0
+    while len(json_lines(call("task", "list", "--state", "processed", "--json").stdout)) < 2:
+        pass
+    running.signal(signal.SIGTERM)
+    assert running.ended()[0] == 0
+    (line,) = json_lines(call("agent", "show", "payments", "--json").stdout)
+    metrics = line["agent"]["metrics"]
+    assert (metrics["app"], metrics["agent"], metrics["in_flight"], metrics["waiting"]) == ("bank", "payments", 0, 0)
+    assert metrics["total"]["outcomes"] == {"succeeded": 2, "transient": 0, "permanent": 0, "unknown": 0, "expired": 0}
+    assert sum(metrics["total"]["buckets"]) == 2
+    assert len(metrics["total"]["buckets"]) == len(metrics["total"]["bounds_seconds"]) + 1
+    assert [recent["minutes"] for recent in metrics["recent"]] == [1, 10, 60]
+    (listed,) = json_lines(call("agent", "list", "--json").stdout)
+    assert listed["metrics"]["total"] == metrics["total"]
+    shown = " ".join(call("agent", "show", "payments").output.split())
+    assert "calls: 2 calls since counting began; lately: last calls failed p50 p90 p99 1 min" in shown
+    assert "60 min 2 0.0 % 0.0" in shown
 
 
 def test_a_paused_agent_is_shown_with_who_and_why_and_resumed(down: Call) -> None:

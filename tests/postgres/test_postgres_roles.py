@@ -116,6 +116,8 @@ async def test_a_whole_app_runs_as_run_with_verbs_convoys_replies_and_ledgers_an
         assert await history_violations(store) == []
         assert await disagreements(store) == []
         assert await broken_links(store) == []
+    ((calls,),) = place.ask("read", "SELECT sum(calls) FROM arriero.agent_metrics")
+    assert int(str(calls)) >= 9  # two steps of each task, and the one whose card is closed
 
 
 @pytest.mark.parametrize(

@@ -42,14 +42,16 @@ class CallTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         seconds: how long all took together.
-        buckets: how many took at most as long as each of ``AppMetrics.bounds_seconds``, and longer than the bound before;
-            the last number: longer than all bounds. Added up from the left they are a cumulative histogram.
+        bounds_seconds: upper bounds of the histogram, without infinity.
+        buckets: how many took at most as long as each bound, and longer than the bound before; the last number: longer
+            than all bounds. Added up from the left they are a cumulative histogram.
     """
 
     calls: int
     outcomes: CallOutcomes
     seconds: float
     buckets: tuple[int, ...]
+    bounds_seconds: tuple[float, ...] = BOUNDS_SECONDS
 
 
 class RecentCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,16 +105,9 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics of Agents.
-
-    Attributes:
-        at: by the store's clock.
-        bounds_seconds: upper bounds of all histograms, without infinity.
-        agents: by Agent and App.
-    """
+    """The metrics of Agents, by Agent and App. ``at``: by the store's clock."""
 
     at: datetime
-    bounds_seconds: tuple[float, ...]
     agents: tuple[AgentMetrics, ...]
 
 
@@ -135,9 +130,7 @@ async def load_metrics(store: StateStore, known: Iterable[AppAndAgent] = (), age
         raise InvalidInput(f"there is no Agent {agent!r}; see `arriero agent list`")
     build = MetricsBuilder(measured, counts, breakers).build
     ordered = sorted(chosen, key=lambda key: (key[1], key[0]))
-    return AppMetrics(
-        at=as_datetime(measured.now), bounds_seconds=BOUNDS_SECONDS, agents=tuple(build(*key) for key in ordered)
-    )
+    return AppMetrics(at=as_datetime(measured.now), agents=tuple(build(*key) for key in ordered))
 
 
 def find_hosts(processes: Iterable[ProcessRow], now: Instant) -> dict[tuple[str, str], list[ProcessRow]]:
@@ -213,8 +206,13 @@ def _build_recent(counts: AgentCounts, now: Instant, minutes: int) -> RecentCall
         since=as_datetime(find_window_start(now, minutes)),
         calls=calls,
         outcomes=_build_outcomes(counts),
-        failed_share=failed / calls if calls else None,
-        p50_seconds=estimate_quantile(buckets, 0.5),
-        p90_seconds=estimate_quantile(buckets, 0.9),
-        p99_seconds=estimate_quantile(buckets, 0.99),
+        failed_share=round(failed / calls, 6) if calls else None,
+        p50_seconds=_estimate(buckets, 0.5),
+        p90_seconds=_estimate(buckets, 0.9),
+        p99_seconds=_estimate(buckets, 0.99),
     )
+
+
+def _estimate(buckets: Sequence[int], share: float) -> float | None:
+    seconds = estimate_quantile(buckets, share)
+    return None if seconds is None else round(seconds, 6)
