@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from agent_counts import sum_up
 
 from arriero.core.agent_metrics import (
     BOUNDS_MS,
@@ -20,7 +21,6 @@ from arriero.core.agent_metrics import (
     fold_counts,
     may_be_written,
     read_counts,
-    sum_up,
 )
 from arriero.inspection.agent_metrics import CountsRow
 from arriero.model import Instant

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
+from agent_counts import sum_up
 from postgres_servers import database, emptied, server, worker
 from store_world import LEASE, TestClock
 
-from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute, sum_up
+from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute
 from arriero.inspection.agent_metrics import CountsRow
 from arriero.store import schema_of
 from arriero.store.postgres import migrating

@@ -1,8 +1,9 @@
 """Counts of calls and the load of Agents, in every store."""
 
+from agent_counts import sum_up
 from store_world import LEASE, World, step
 
-from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute, sum_up
+from arriero.core.agent_metrics import AgentCounts, encode_counts, find_minute
 from arriero.inspection.agent_metrics import AgentLoad, CountsRow
 
 

@@ -1,5 +1,6 @@
 """Metrics of Agents as numbers: what their calls came to, in all processes, and what waits for them now."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -12,9 +13,9 @@ from ..core.agent_metrics import (
     WINDOWS,
     AgentCounts,
     CountsOfAgent,
+    CountsSum,
     estimate_quantile,
     find_window_start,
-    sum_up,
 )
 from ..core.lease import read_process_about
 from ..declare.attempt import as_datetime
@@ -124,13 +125,22 @@ async def load_metrics(store: StateStore, known: Iterable[AppAndAgent] = (), age
     measured = await store.measure_agents()
     keys = {*known, *((app, name) for name, app in find_hosts(processes, now))}
     keys |= {(row.app, row.agent) for row in breakers} | {(load.app, load.agent) for load in measured.loads}
-    counts = sum_up(measured.counts, measured.now, agent)
+    counts = await sum_up_counts(measured, agent)
     chosen = [key for key in keys | counts.keys() if agent in (None, key[1])]
     if agent is not None and not chosen:
         raise InvalidInput(f"there is no Agent {agent!r}; see `arriero agent list`")
     build = MetricsBuilder(measured, counts, breakers).build
     ordered = sorted(chosen, key=lambda key: (key[1], key[0]))
     return AppMetrics(at=as_datetime(measured.now), agents=tuple(build(*key) for key in ordered))
+
+
+async def sum_up_counts(measured: AgentMeasurements, agent: str | None = None) -> dict[AppAndAgent, CountsOfAgent]:
+    """Sum up all counts, by App and Agent. Others on the event loop work in between. ``agent``: only this one."""
+    total = CountsSum(measured.now, agent)
+    for row in measured.counts:
+        total.add_row(row)
+        await asyncio.sleep(0)
+    return total.read()
 
 
 def find_hosts(processes: Iterable[ProcessRow], now: Instant) -> dict[tuple[str, str], list[ProcessRow]]:

@@ -9,7 +9,6 @@ from .. import codec
 from ..answers import BreakerApplied, Refusal
 from ..breakers import AgentVerb, BreakerRow, BreakerState
 from ..commands import OperateAgent
-from ..core.agent_metrics import sum_up
 from ..core.breaker import compute_next_look
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
@@ -19,7 +18,7 @@ from ..model import Instant, ProcessRow
 from ..store.contract import StateStore
 from . import verb_commands
 from .agent_limits import LimitView, build_limit_views
-from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts
+from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts
 from .session import Session
 
 
@@ -112,7 +111,7 @@ async def load_agent_views(store: StateStore) -> list[AgentView]:
     breakers = await store.list_breakers()
     rows = {(row.agent, row.app, row.target): row for row in breakers}
     measured = await store.measure_agents()
-    counts = sum_up(measured.counts, measured.now)
+    counts = await sum_up_counts(measured)
     limits = {(use.row.agent, use.row.app): use for use in await store.list_limits()}
     named = {(agent, app, "") for agent, app in hosts} | rows.keys()
     named |= {(agent, app, "") for (app, agent), of_agent in counts.items() if of_agent.recent[-1].calls}

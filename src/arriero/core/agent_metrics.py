@@ -5,7 +5,7 @@ changes nothing. A minute is folded into the sum of its App only when nobody may
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -159,32 +159,48 @@ class CountsOfAgent(msgspec.Struct, frozen=True):
     total: AgentCounts
 
 
-def sum_up(rows: Iterable[CountsRow], now: Instant, agent: str | None = None) -> dict[tuple[str, str], CountsOfAgent]:
-    """Add up the rows of all processes and minutes. A window holds the minute of ``now`` and so many before.
+class CountsSum:
+    """The sum of the rows of all processes and minutes. A window holds the minute of ``now`` and so many before.
+
+    Rows are added one by one, because a store may have so many that whoever adds them must let others work in between.
 
     Args:
-        agent: only this one; None: all.
-    Returns: by App and Agent; only those that were called.
+        agent: only this one is added up; None: all.
     """
-    starts = [find_window_start(now, minutes) // MINUTE for minutes in WINDOWS]
-    parts: dict[tuple[str, str], list[AgentCounts]] = {}
-    for row in rows:
-        part = _find_part(row, starts)
-        for name, counts in read_counts(row.counts, agent).items():
-            of_agent = parts.setdefault((row.app, name), [])
-            while len(of_agent) <= len(starts):
-                of_agent.append(AgentCounts())
-            of_agent[part].add_counts(counts)
-    for of_agent in parts.values():  # each window holds the shorter ones
-        for number in range(1, len(of_agent)):
-            of_agent[number].add_counts(of_agent[number - 1])
-    return {key: CountsOfAgent(tuple(of_agent[:-1]), of_agent[-1]) for key, of_agent in parts.items()}
 
+    def __init__(self, now: Instant, agent: str | None = None) -> None:
+        self._starts = [find_window_start(now, minutes) // MINUTE for minutes in WINDOWS]
+        self._agent = agent
+        # By App and Agent: what is in the first window, what only in the second, and so on; and what is in none.
+        self._parts: dict[tuple[str, str], list[AgentCounts]] = {}
 
-def _find_part(row: CountsRow, starts: Sequence[int]) -> int:
-    """Return the shortest window that holds a row; the number after the last one if none does."""
-    holds = (number for number, start in enumerate(starts) if row.process_no and row.minute >= start)
-    return next(holds, len(starts))
+    def add_row(self, row: CountsRow) -> None:
+        """Add a row."""
+        part = self._find_part(row)
+        for name, counts in read_counts(row.counts, self._agent).items():
+            parts = self._parts.get((row.app, name))
+            if parts is None:
+                parts = self._parts[row.app, name] = [AgentCounts() for _ in range(len(WINDOWS) + 1)]
+            parts[part].add_counts(counts)
+
+    def _find_part(self, row: CountsRow) -> int:
+        if row.process_no:
+            for number, start in enumerate(self._starts):
+                if row.minute >= start:
+                    return number
+        return len(self._starts)
+
+    def read(self) -> dict[tuple[str, str], CountsOfAgent]:
+        """Read the sum by App and Agent; only those that were called."""
+        found = {}
+        for key, parts in self._parts.items():
+            sums = [AgentCounts()]
+            for part in parts:  # each window holds the shorter ones
+                sums.append(AgentCounts())
+                sums[-1].add_counts(sums[-2])
+                sums[-1].add_counts(part)
+            found[key] = CountsOfAgent(tuple(sums[1:-1]), sums[-1])
+        return found
 
 
 def find_window_start(now: Instant, minutes: int) -> Instant:
