@@ -38,7 +38,7 @@ DELETE FROM {schema}.agent_metrics WHERE app = %(app)s AND process_no = %(proces
 SELECT app, agent, count(*) FILTER (WHERE not_before <= %(now)s), min(not_before) FILTER (WHERE not_before <= %(now)s),
        count(*) FILTER (WHERE not_before > %(now)s)
   FROM {schema}.step WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL
- GROUP BY app, agent
+ GROUP BY agent, app
 
 -- measure_running: attempts under way, by App and Agent.
 SELECT app, agent, count(*) FROM {schema}.step WHERE complete_by IS NOT NULL GROUP BY app, agent

@@ -34,8 +34,8 @@ DELETE FROM arriero_agent_metrics WHERE app = :app AND process_no = :process_no 
 SELECT app, agent, sum(not_before <= :now), min(CASE WHEN not_before <= :now THEN not_before END), sum(not_before > :now)
   FROM arriero_step INDEXED BY arriero_step_takeable
  WHERE state = 'pending' AND kind <> 'timer' AND not_before IS NOT NULL
- GROUP BY app, agent
+ GROUP BY agent, app
 
 -- measure_running: attempts under way, by App and Agent.
 SELECT app, agent, count(*) FROM arriero_step INDEXED BY arriero_step_running WHERE complete_by IS NOT NULL
- GROUP BY app, agent
+ GROUP BY agent, app
