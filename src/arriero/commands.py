@@ -101,6 +101,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reopens: int | None = None
     target: str = ""
     limit_keys: str | None = None
+    routing: str = ""
 
 
 # --- where an advance leaves its task
@@ -224,6 +225,8 @@ class Take(Command, frozen=True, gc=False, kw_only=True):
     ``urgent``: as ``room``, of places besides those, for requests of ``core.reserve.URGENT_FROM`` and above alone.
     ``probation``: tasks on probation whose steps may be taken here: None any, else only this one (0: none).
     ``retries``: of Agents with a retry budget, how many of their requests may be later attempts; canaries do not count.
+    ``siblings``: for an Agent in ``room``, the others that provide the same steps: their requests move to it, as far as
+    ``core.routing`` lets them.
     """
 
     process_no: int
@@ -233,6 +236,7 @@ class Take(Command, frozen=True, gc=False, kw_only=True):
     app: str = ""
     urgent: tuple[tuple[str, int], ...] = ()
     retries: tuple[tuple[str, int], ...] = ()
+    siblings: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Ahead(msgspec.Struct, frozen=True, gc=False):

@@ -324,6 +324,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     charged_at: str | None = None  # when its last counted failures were, oldest first, as JSON text
     checkpoint: str | None = None  # what an attempt kept for those after it, as JSON text
     limit_keys: str | None = None  # what its Agent's limits count it under; None: the Agent had none when it was kept
+    routing: str = ""  # whether it may go to other Agents that provide it; see core.routing
 
     @property
     def label(self) -> str:

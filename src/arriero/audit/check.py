@@ -117,6 +117,7 @@ CHECKED: dict[str, str] = {
     "I72": "under a limit of attempts at once never more are under way than it allows, for each key",
     "I73": "under a rate never more calls begin in its window than it allows, for each key",
     "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
+    "I74": "a step that was taken moves to another Agent only if it is interchangeable, and so does its compensation",
 }
 
 
@@ -348,6 +349,8 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
             if step.state is StepState.WITHDRAWN:
                 continue  # a timer that is no longer waited for leaves no event of its own
             fields = ("state",)
+        else:
+            fields += ("agent", "routing")
         found += _list_differing_fields(
             f"task {task.task_id} step {step.ordinal}", fold.steps[step.ordinal], step, fields
         )

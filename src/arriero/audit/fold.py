@@ -59,6 +59,8 @@ class StepFold:
         self.pivot = event.pivot
         self.effect_free = event.effect_free
         self.undoable = event.undoable
+        self.agent = event.agent
+        self.routing = event.routing
         self.policy = None if event.policy is msgspec.UNSET else _read_policy(event.policy)
 
     @property

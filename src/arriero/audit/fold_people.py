@@ -13,6 +13,7 @@ from ..verb_rules import VERB_RULES
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
 from .fold_apps import assign_app
 from .fold_convoys import judge_turn
+from .fold_routing import judge_reopening
 
 _TERMINAL_STATUS = {
     TaskState.PROCESSED: "completed",
@@ -124,6 +125,7 @@ def reopen(task: TaskFold, event: StepReopened) -> None:
             task.convict("I22", f"step {step.ordinal} was opened again for attempt {event.attempt}, not {step.attempt}")
         if event.idempotency_key != step.idempotency_key:
             task.convict("I18", f"step {step.ordinal} was opened again under another key")
+        judge_reopening(task, step, event)
         step.declare(event)
     step.not_before = None
     if task.undo_began:

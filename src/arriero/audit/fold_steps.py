@@ -34,6 +34,7 @@ from ..model import StepState, TaskState, Turn
 from . import fold_people
 from .fold import StepFold, TaskFold
 from .fold_attempts import extend, judge_time, judge_try, keep_checkpoint
+from .fold_routing import judge_dispatch, judge_opening
 
 
 class _Failure(msgspec.Struct):
@@ -103,6 +104,7 @@ def _open(task: TaskFold, event: StepOpened) -> None:
             task.convict("I18", f"steps {before} and {step.ordinal} share an idempotency key")
     if step.kind != "compensation" and task.undo_began:
         task.convict("I31", f"step {step.ordinal} was opened after the undo began")
+    judge_opening(task, step, event)
     task.steps[step.ordinal] = step
 
 
@@ -128,6 +130,7 @@ def _dispatch(task: TaskFold, event: StepDispatched | CompensationDispatched) ->
     if event.key != step.idempotency_key:
         task.convict("I18", f"step {step.ordinal} was dispatched under another key than it was opened with")
     judge_time(task, step, event)
+    judge_dispatch(task, step, event)
     if step.kind == "compensation":
         _judge_undo_order(task, step)
     elif task.undo_began:

@@ -48,6 +48,10 @@ class App(Client):
             raise DefinitionError(str(error)) from error
         self.agents = _check_each(agents, Agent, "agents")
         self.workflows = _check_each(workflows, Workflow, "workflows")
+        if any(agent.provides is not None for agent in self.agents):
+            from ..declare.providers import group_agents  # only who has providers pays for loading it
+
+            group_agents(self.agents)  # refuses providers whose steps differ
         super().__init__(Session(self.name, self.agents, _build_codes(self.agents, self.workflows), store))
         self._fronts: dict[str, SyncApp] = {}
 
@@ -123,7 +127,8 @@ def _build_codes(agents: tuple[Agent, ...], workflows: tuple[Workflow[..., Any],
     if doubled := {name for name in names if names.count(name) > 1}:
         raise DefinitionError(f"two Agents are named {min(doubled)!r}; a name stands for one remote service")
     definitions: list[tuple[str, Workflow[Any, Any] | Step[Any, Any]]] = [(w.name, w) for w in workflows]
-    definitions += [(STEP_PREFIX + step.name, step) for agent in agents for step in agent.steps.values()]
+    called = [agent for agent in agents if agent.provides is None]  # the steps of the others have the same names
+    definitions += [(STEP_PREFIX + step.name, step) for agent in called for step in agent.steps.values()]
     for name, definition in definitions:
         if name in codes:
             kind, _, plain = name.rpartition(":")

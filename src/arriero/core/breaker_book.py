@@ -84,6 +84,15 @@ class BreakerBook:
             return None
         return self._admit_canary(step)
 
+    def admit_moved(self, step: StepRow, agent: str) -> AdmittedAttempt | None:
+        """Decide as ``admit`` if another Agent may begin the attempt. What an outage of its own Agent burnt is given back first."""
+        before = self.find(step)
+        given = AdmittedAttempt(step) if before is None else _return_attempts(step, before)
+        begun = self.admit(replace(given.step, agent=agent))
+        if begun is None:
+            return None
+        return AdmittedAttempt(begun.step, given.events + begun.events, given.returned + begun.returned)
+
     def _admit_canary(self, step: StepRow) -> AdmittedAttempt | None:
         breaker = self._lock(step)
         if breaker is None or is_barred(breaker, self._now):

@@ -7,6 +7,7 @@ writes the move, and asks again once it is written.
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ from ..policies import encode_policy
 from ..traceback_frames import trace_exception
 from .call_policy import resolve_call_policy, resolve_step_policy
 from .replay import Identity, Raised, RequestedStep, Returned, identify_step
+from .routing import INTERCHANGEABLE, stay_with_agent
 from .supervision import (
     decode_step_policy,
     decode_task_policy,
@@ -52,11 +54,13 @@ class Surroundings(msgspec.Struct, frozen=True):
     Args:
         known_steps: definitions of the steps that are in this App.
         linger_seconds: a task whose next event is further off is put down.
+        providers: of an Agent with providers, the names of all Agents that do its steps.
     """
 
     store_id: str
     known_steps: AbstractSet[Any]
     linger_seconds: float
+    providers: Mapping[str, tuple[str, ...]] = {}
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
@@ -165,7 +169,7 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
             if before is None:
                 opened.append(build_new_step(asked, run.task, around.store_id))
             else:
-                opened.append(build_reopened_step(asked, before, run.task, around.store_id))
+                opened.append(build_reopened_step(asked, before, run.task, around.store_id, around.providers))
         except KeyFunctionFailed as error:
             run.broken = TaskFailure(
                 "bug", str(error), code=error.code, trace=trace_exception(error.__cause__ or error)
@@ -210,17 +214,25 @@ def build_new_step(asked: RequestedStep, task: TaskRow, store_id: str) -> NewSte
         wait_within=policy.wait_within,
         target=compute_target(call.step, asked.arguments) if call.step.agent.breaker_key else "",
         limit_keys=compute_limit_keys(call.step, asked.arguments) if call.step.agent.limits else None,
+        routing=INTERCHANGEABLE if call.step.interchangeable else "",
     )
 
 
-def build_reopened_step(asked: RequestedStep, before: StepRow, task: TaskRow, store_id: str) -> NewStep:
+def build_reopened_step(
+    asked: RequestedStep,
+    before: StepRow,
+    task: TaskRow,
+    store_id: str,
+    providers: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> NewStep:
     """Build the request for a step of a resubmitted task that was withdrawn or set back and is asked for again."""
     fire_at = before.not_before if asked.call is None else None
     new = build_new_step(asked, task, store_id)
     if asked.call is None:
         return replace(new, reopens=before.step_no, fire_at=fire_at)
     within = grow_complete_within(decode_step_policy(new.policy), before.attempt)
-    return replace(new, reopens=before.step_no, complete_within=within)
+    new = replace(new, reopens=before.step_no, complete_within=within)
+    return stay_with_agent(new, before, providers.get(new.agent, ()))
 
 
 # --- the end

@@ -10,8 +10,15 @@ from ..history_chain import payload_hash
 from ..model import STEP_BITS, StepKind, StepRow, StepState
 
 
-def build_dispatched(step: StepRow, limits: Mapping[str, str] | None = None) -> StepDispatched | CompensationDispatched:
-    """Build the event of an attempt that begins. ``limits``: see ``core.limits.hash_keys``."""
+def build_dispatched(
+    step: StepRow, limits: Mapping[str, str] | None = None, moved_to: str = ""
+) -> StepDispatched | CompensationDispatched:
+    """Build the event of an attempt that begins.
+
+    Args:
+        limits: see ``core.limits.hash_keys``.
+        moved_to: the Agent that takes it over from another one.
+    """
     kind = CompensationDispatched if step.kind is StepKind.COMPENSATION else StepDispatched
     assert step.complete_by is not None
     assert step.locked_by is not None
@@ -23,6 +30,7 @@ def build_dispatched(step: StepRow, limits: Mapping[str, str] | None = None) -> 
         step.locked_by,
         step.idempotency_key,
         dict(limits) if limits else None,
+        moved_to,
     )
 
 
@@ -51,4 +59,5 @@ def _list_declared_fields(step: StepRow) -> dict[str, Any]:
         "undoable": step.compensation is not None,
         "undoes": None if step.undoes is None else step.undoes & ((1 << STEP_BITS) - 1),
         "planned": step.state is StepState.PLANNED,
+        "routing": step.routing,
     }

@@ -49,6 +49,7 @@ from .convoys import settle_convoy
 from .late_answers import build_late_answer, build_refused_report_event, build_report_event
 from .limits import LimitBook, hash_keys
 from .placement import Spot, place_task
+from .routing import may_move
 from .states import StepEvent, advance_step
 from .statuses import publish_status
 from .step_events import build_dispatched
@@ -131,13 +132,18 @@ def take(
     complete_within: float,
     rows: BreakerRows,
     limits: LimitBook | None = None,
+    agent: str = "",
 ) -> Change | None:
     """Take a due request as an attempt of the process. None: the Agent's breaker does not let it through.
 
-    ``limits``: of the Agent, locked by the transaction; the caller has found that there is room.
+    Args:
+        limits: of the Agent, locked by the transaction; the caller has found that there is room.
+        agent: takes over the request of another Agent. Then None means also that it may not move.
     """
     breakers = BreakerBook(rows, now)
-    begun = breakers.admit(step)
+    if agent and not may_move(step):
+        return None
+    begun = breakers.admit_moved(step, agent) if agent else breakers.admit(step)
     if begun is None:
         return None
     if begun.returned:
@@ -149,8 +155,9 @@ def take(
         task,
         [running],
         [],
-        [*begun.events, build_dispatched(running, counted)],
+        [*begun.events, build_dispatched(running, counted, agent)],
         [Dispatch(running, task.task_id, now, task.lost_count)],
+        rewrites=bool(agent),
         breakers=list(breakers.changes.values()),
     )
 

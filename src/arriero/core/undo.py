@@ -97,6 +97,7 @@ def _build_compensation(step: StepRow, loaded: Loaded, store_id: str) -> NewStep
         complete_within=_read_policy(step.compensation).complete_within,
         target=step.target,
         limit_keys=step.limit_keys,
+        routing=step.routing,
     )
 
 

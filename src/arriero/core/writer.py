@@ -235,8 +235,7 @@ class Writer:
 
     def close_step(self, step: StepRow) -> StepRow:
         """Close a step that was pending or running and will not be taken again as things stand; returns its row."""
-        if step.kind is not StepKind.TIMER:
-            self.set(open_count=self.task.open_count - 1)
+        self.set(open_count=self.task.open_count - (step.kind is not StepKind.TIMER))
         if step.kind is StepKind.COMPENSATION:
             self.events.append(StepParked(step.ordinal, step.in_doubt))
             return replace(step, state=advance_step(step.state, StepEvent.PARKED), wait_by=None, finished_at=None)
@@ -302,6 +301,7 @@ class Writer:
             opened_at=self.now,
             finished_at=None,
             app=self.task.app,
+            routing=new.routing,
         )
         is_open = not is_timer and state is StepState.PENDING
         self.set(opened_count=ordinal, open_count=self.task.open_count + is_open)
@@ -328,6 +328,7 @@ class Writer:
             compensation=new.compensation,
             target=new.target,
             limit_keys=new.limit_keys,
+            routing=new.routing,
             not_before=before.not_before if is_timer else self.now,
             wait_by=None if new.wait_within is None or before.taken else later(self.now, new.wait_within),
             finished_at=None,

@@ -47,6 +47,7 @@ class Signature:
         self._positional_only = tuple(p.name for p in self._parameters if p.kind is p.POSITIONAL_ONLY)
         self._names = frozenset(p.name for p in self._parameters)
         self._required = frozenset(p.name for p in self._parameters if p.default is p.empty)
+        self._hints: Mapping[str, Any] | None = None  # once the types are resolved
         # From JSON text. Raises InvalidInput when it does not fit.
         self.result: Callable[[str], Any] = self._resolve_and_read_result
         self._read_arguments: Callable[[str], Any] = self._resolve_and_read_arguments  # a mark for each absent one
@@ -60,6 +61,7 @@ class Signature:
         except (TypeError, AttributeError, SyntaxError) as error:
             raise DefinitionError(f"{self.what}: a type cannot be read: {error}") from error
         self._refuse_no_attempt(hints.get(self._first, Any))
+        self._hints = hints
         fields: list[Any] = []
         for parameter in self._parameters:
             of = hints.get(parameter.name, Any)
@@ -87,6 +89,14 @@ class Signature:
             self._resolve()
         except NameError as error:
             raise DefinitionError(f"{self.what}: {error}; its types must be importable where it is defined") from error
+
+    def describe(self) -> tuple[object, ...]:
+        """Return what callers see of the function: names, kinds, defaults and types. Equal ones take the same calls."""
+        if self._hints is None:
+            self._resolve_late()
+        hints = self._hints or {}
+        parameters = tuple((p.name, p.kind, p.default, hints.get(p.name, Any)) for p in self._parameters)
+        return (*parameters, hints.get("return", Any))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Arguments of a call as JSON text, only those given, checked against the types.

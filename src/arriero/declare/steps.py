@@ -29,6 +29,7 @@ from .option_checks import (
 )
 from .probe import COMPLETE_WITHIN as PROBE_WITHIN
 from .probe import Probe, mark_probe
+from .provider_options import check_base, check_preference, check_weight
 from .resources import Resource
 from .signature import Signature
 
@@ -160,6 +161,7 @@ class Step(Declared, Generic[P, R]):
         supervision: Supervision | None,
         pivot: bool,
         effect_free: bool,
+        interchangeable: bool,
         run_in: RunIn,
     ) -> None:
         self.name = choose_name(name, function, "a step")
@@ -168,6 +170,7 @@ class Step(Declared, Generic[P, R]):
         self.supervision = supervision  # None: the workflow's attempts and rounds hold
         self.pivot = pivot
         self.effect_free = effect_free
+        self.interchangeable = interchangeable
         self.run_in = run_in
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(function, f"step {self.name}", given=1, scope=caller_scope())
@@ -181,7 +184,13 @@ class Step(Declared, Generic[P, R]):
         return self._function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[R]:
-        """Bind and check the arguments. Raises InvalidInput when they do not fit."""
+        """Bind and check the arguments. Raises InvalidInput when they do not fit, or the step is a provider's."""
+        if self.agent.provides is not None:
+            base = self.agent.provides.name
+            raise InvalidInput(
+                f"step {self.name} of Agent {self.agent.name} provides that of {base}: call the step of {base}, arriero chooses"
+                " the Agent"
+            )
         call: StepCall[R] = StepCall(self, self.signature.bind(args, kwargs))
         if (run := getattr(asyncio._get_running_loop(), "workflow_run", None)) is not None:  # as ``current_run``
             run.note_created(call)
@@ -320,6 +329,9 @@ class Agent:
             of the part, as ``lambda order: order.bank``; each part has a breaker of its own.
         retry_budget: which share of the calls of a process may be retries, above 0 and at most 1; others wait. None: no limit.
         adaptive: True, or Adaptive(...): there are fewer places while the service slows down or fails.
+        provides: the Agent whose steps this one can do as well. Workflows call that one's steps; arriero chooses.
+        weight: share of the calls among Agents of one preference, above 0.
+        preference: 0 goes first; others get calls when those before them are not well or have no room.
     """
 
     def __init__(
@@ -333,6 +345,9 @@ class Agent:
         limits: Sequence[Limit] = (),
         retry_budget: float | None = RETRY_BUDGET,
         adaptive: bool | Adaptive = False,
+        provides: "Agent | None" = None,
+        weight: float = 1.0,
+        preference: int = 0,
     ) -> None:
         try:
             self.name = codec.check_id(name, "name of an Agent")
@@ -346,6 +361,10 @@ class Agent:
         self.limits = check_limits(self.name, limits)
         self.adaptive = check_adaptive(name, adaptive, self.max_in_flight)
         self.retry_budget = check_retry_budget(name, retry_budget)
+        self.provides = None if provides is None else check_type(provides, Agent, f"Agent {name}: provides")
+        check_base(name, provides, breaker_key=breaker_key)
+        self.weight = check_weight(name, weight)
+        self.preference = check_preference(name, preference)
         self.steps: dict[str, Step[Any, Any]] = {}
         self.resources: list[Resource[Any]] = []
         self.declared_probe: Probe | None = None
@@ -367,6 +386,7 @@ class Agent:
         supervision: Supervision = ...,
         pivot: bool = False,
         effect_free: bool = False,
+        interchangeable: bool = False,
         run_in: RunIn = "thread",
     ) -> StepDecorator: ...
     def step(
@@ -382,6 +402,7 @@ class Agent:
         supervision: Supervision | None = None,
         pivot: bool = False,
         effect_free: bool = False,
+        interchangeable: bool = False,
         run_in: RunIn = "thread",
     ) -> Any:
         """Declare a step: decorates a function, async or plain, whose first parameter is the ``Attempt``.
@@ -400,6 +421,8 @@ class Agent:
                 the workflow's holds.
             pivot: once completed or in doubt, the task is never undone.
             effect_free: leaves no trace, so that an attempt in doubt needs no undo.
+            interchangeable: the services of all Agents that provide this step share the idempotency key: they are one service
+                under several addresses. Then a step moves to another of these Agents also between its attempts.
             run_in: of a plain function: ``"thread"``, or ``"process"`` for a child process of its own, which is killed at
                 ``complete_by``. That needs a function at the top of a module that can be imported.
         Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is the
@@ -416,6 +439,7 @@ class Agent:
         )
         check_type(pivot, bool, "pivot")
         check_type(effect_free, bool, "effect_free")
+        check_type(interchangeable, bool, "interchangeable")
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             if run_in != "thread":
@@ -429,6 +453,7 @@ class Agent:
                 supervision=supervision,
                 pivot=pivot,
                 effect_free=effect_free,
+                interchangeable=interchangeable,
                 run_in=run_in,
             )
             if step.name in self.steps:

@@ -7,7 +7,10 @@ from .base import Hash, HistoryEvent
 
 
 class _Declared(HistoryEvent, frozen=True):
-    """The declaration of a step by the code. A timer has only ``fire_at``. ``undoes``: ordinal of what a compensation undoes."""
+    """The declaration of a step by the code. A timer has only ``fire_at``. ``undoes``: ordinal of what a compensation undoes.
+
+    ``routing``: if it may go to another Agent; see ``core.routing``.
+    """
 
     step: int
     kind: str
@@ -23,6 +26,7 @@ class _Declared(HistoryEvent, frozen=True):
     undoable: bool = False
     undoes: int | None = None
     planned: bool = False
+    routing: str = ""
 
 
 class StepOpened(_Declared, frozen=True, tag="step.opened"):
@@ -36,7 +40,10 @@ class StepReopened(_Declared, frozen=True, kw_only=True, tag="step.reopened"):
 
 
 class _AttemptBegun(HistoryEvent, frozen=True):
-    """An attempt begins. ``key``: its idempotency key. ``limits``: those it is counted under, with hashes of their keys."""
+    """An attempt begins. ``key``: its idempotency key.
+
+    ``limits``: those it is counted under, with hashes of their keys. ``agent``: the one that takes it over from another one.
+    """
 
     step: int
     attempt: int
@@ -45,6 +52,7 @@ class _AttemptBegun(HistoryEvent, frozen=True):
     process: int
     key: str
     limits: dict[str, str] | None = None
+    agent: str = ""
 
 
 class StepDispatched(_AttemptBegun, frozen=True, tag="step.dispatched"):

@@ -381,7 +381,8 @@ def _describe_attempt(timeline: Timeline, event: StepDispatched | CompensationDi
     timeline.attempts[event.step] = event.attempt
     until = format_instant(event.complete_by)
     where = timeline.name_process(event.process)
-    return f"{timeline.name_step(event.step)}: attempt {event.attempt} begins at {where}, to end by {until}"
+    moved = f"Agent {event.agent} takes it over, " if event.agent else ""
+    return f"{timeline.name_step(event.step)}: {moved}attempt {event.attempt} begins at {where}, to end by {until}"
 
 
 _REFUSED_REPORTS = {

@@ -54,7 +54,7 @@ STEP_CHANGES = (
 )  # fmt: skip
 STEP_REWRITES = (
     *STEP_CHANGES, "agent", "arguments", "asked", "policy", "idempotency_key", "pivot", "effect_free", "compensation",
-    "app", "target",
+    "app", "target", "routing",
 )  # fmt: skip
 # Of these: what a command may change that leaves a task where it stands, so that no index on that is touched.
 TASK_COUNTS = (

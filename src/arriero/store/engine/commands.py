@@ -22,7 +22,8 @@ from .convoys import LOOKS_MAX, PlacementRows, find_spot
 from .ledgers import refuse_reserved
 from .limits import begin_try
 from .speculative_start import build_answer, build_new_rows
-from .taking import TakeRows, take_requests
+from .take_requests import take_requests
+from .taking import TakeRows
 
 
 class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now

@@ -14,6 +14,7 @@ from ...core.apps import may_run
 from ...core.breaker_book import Barred
 from ...core.lease import is_on_probation
 from ...core.placement import build_first_convoy, build_first_tail
+from ...core.routing import Ways
 from ...epoch import compute_first_number
 from ...model import (
     NOT_SAID,
@@ -106,12 +107,9 @@ class MemoryDue(MemoryLimits):
         *,
         keyless: bool = False,
     ) -> list[StepRow]:
-        first = [
-            step
-            for step in self._list_takeable(command, agent, probation, priority_from, barred)
-            if step.limit_keys is None or not keyless
-        ]
-        return _take_readable(limit, first, lambda step: self._apart.can_read(partial(self._refuse_unreadable, step)))
+        due = self._list_due(command, agent, probation, priority_from)
+        first = (step for step in due if not barred.holds(step) and (step.limit_keys is None or not keyless))
+        return self._first_readable(limit, first)
 
     def lock_takeable_of_keys(
         self,
@@ -123,18 +121,20 @@ class MemoryDue(MemoryLimits):
         priority_from: int,
         barred: Barred,
     ) -> list[StepRow]:
-        due = self._list_takeable(command, agent, probation, priority_from, barred)
+        due = self._list_due(command, agent, probation, priority_from)
         found: list[StepRow] = []
         for wanted in keys:
-            of_key = (step for step in due if step.limit_keys == wanted)
-            found += _take_readable(
-                of_each, of_key, lambda s: self._apart.can_read(partial(self._refuse_unreadable, s))
-            )
+            of_key = (step for step in due if step.limit_keys == wanted and not barred.holds(step))
+            found += self._first_readable(of_each, of_key)
         return found
 
-    def _list_takeable(
-        self, command: Take, agent: str, probation: int | None, priority_from: int, barred: Barred
+    def lock_movable(
+        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, ways: Ways
     ) -> list[StepRow]:
+        due = self._list_due(command, agent, probation, priority_from)
+        return self._first_readable(limit, filter(ways.lead, due))
+
+    def _list_due(self, command: Take, agent: str, probation: int | None, priority_from: int) -> list[StepRow]:
         known, now = set(command.names), self.now()
         due = [
             s
@@ -144,9 +144,11 @@ class MemoryDue(MemoryLimits):
             if may_run(command.app, s.app)
             if s.app != NOT_SAID or may_run(command.app, self.tasks[s.task_no].app)
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
-            if not barred.holds(s)
         ]
         return sorted(due, key=lambda s: _find_position(s, s.step_no))
+
+    def _first_readable(self, limit: int, steps: Iterable[StepRow]) -> list[StepRow]:
+        return _take_readable(limit, steps, lambda step: self._apart.can_read(partial(self._refuse_unreadable, step)))
 
     def _refuse_unreadable(self, step: StepRow) -> None:
         refuse_unreadable(step)

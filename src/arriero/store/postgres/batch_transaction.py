@@ -67,6 +67,7 @@ def collect_named(batch: Iterable[AnyCommand]) -> Named:
                 if isinstance(command, Take):
                     named.agents.update(agent for agent, _ in command.room)
                     named.takes.setdefault(command.app, set()).update(agent for agent, _ in command.room)
+                    named.agents.update(sibling for _, siblings in command.siblings for sibling in siblings)
             case Advance():
                 _name_advance(command, named)
             case (

@@ -8,6 +8,7 @@ from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
 from ...core.breaker_book import Barred
 from ...core.lease import PROBATION_FROM
+from ...core.routing import Ways
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, Loaded, StepRow
 from ..readable import of_task, without_body
@@ -108,6 +109,16 @@ class PostgresDueRows(PostgresConvoyRows):
         asked |= {"barred_retries": barred.retries, "probed": barred.list_probed()}
         asked["priority_from"] = priority_from
         return asked
+
+    def lock_movable(
+        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, ways: Ways
+    ) -> list[StepRow]:
+        asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
+        asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
+        asked |= {"barred_apps": sorted(ways.barred.apps), "barred_targets": ways.barred.list_targets()}
+        asked |= {"closed_apps": sorted(ways.closed.apps), "closed_targets": ways.closed.list_targets()}
+        asked |= {"priority_from": priority_from, "waited_since": ways.waited_since}
+        return self._readable_of("select_movable", asked, limit, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request. Of two of one task, both found at once, the second one's task moves on with the first. Raises

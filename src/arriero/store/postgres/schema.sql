@@ -158,7 +158,8 @@ CREATE TABLE {schema}.step (
     canary bigint,                  -- the fence of the breaker that lets this attempt through
     charged_at text,               -- JSON array: when its last counted failures were
     checkpoint text,                -- what an attempt kept for those after it, as JSON text
-    limit_keys text COLLATE "C"     -- JSON object: what its Agent's limits count it under; null: there were none
+    limit_keys text COLLATE "C",    -- JSON object: what its Agent's limits count it under; null: there were none
+    routing text NOT NULL DEFAULT '' -- whether it may go to other Agents: pinned, interchangeable; empty: there are none
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 

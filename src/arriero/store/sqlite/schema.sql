@@ -154,7 +154,8 @@ CREATE TABLE arriero_step (
     canary INTEGER,                 -- the fence of the breaker that lets this attempt through
     charged_at TEXT,               -- JSON array: when its last counted failures were
     checkpoint TEXT,                -- what an attempt kept for those after it, as JSON text
-    limit_keys TEXT                 -- JSON object: what its Agent's limits count it under; null: there were none
+    limit_keys TEXT,                -- JSON object: what its Agent's limits count it under; null: there were none
+    routing TEXT NOT NULL DEFAULT '' -- whether it may go to other Agents: pinned, interchangeable; empty: there are none
 );
 
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)

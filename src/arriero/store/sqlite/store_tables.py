@@ -12,6 +12,7 @@ from ...core.apps import apps_run_by
 from ...core.breaker_book import Barred
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
+from ...core.routing import Ways
 from ...epoch import FIRST, compute_first_number
 from ...errors import UnreadableRow
 from ...model import (
@@ -107,6 +108,20 @@ class SqliteDueRows(SqliteConvoyRows):
         asked["barred"] = _json(barred.list_targets()).decode()
         asked |= {"barred_retries": barred.retries, "probed": _json(barred.list_probed()).decode()}
         return asked
+
+    def lock_movable(
+        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, ways: Ways
+    ) -> list[StepRow]:
+        asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
+        apps = [app for app in apps_run_by(command.app) if app not in ways.barred.apps]
+        asked |= {"agent": agent, "apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
+        asked |= {"names": _json(command.names).decode(), "priority_from": priority_from, "limit": limit}
+        asked |= {"barred": _json(ways.barred.list_targets()).decode(), "waited_since": ways.waited_since}
+        asked |= {
+            "closed": _json(ways.closed.list_targets()).decode(),
+            "closed_apps": _json(sorted(ways.closed.apps)).decode(),
+        }
+        return self._readable("select_movable", asked, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request; its task is read, too. Raises UnreadableRow."""

@@ -668,3 +668,5 @@ CREATE INDEX step_waiting_keys ON {schema}.step (agent, app, limit_keys, priorit
  WHERE state = 'pending' AND limit_keys IS NOT NULL;
 CREATE INDEX step_running_keys ON {schema}.step (agent, app, limit_keys)
  WHERE state = 'running' AND limit_keys IS NOT NULL;
+-- Whether a request may go to other Agents that provide its step: pinned, interchangeable; empty: there are none.
+ALTER TABLE {schema}.step ADD COLUMN routing text NOT NULL DEFAULT '';

@@ -60,7 +60,43 @@ SELECT {s.step}, {s.t.task}
        LATERAL (SELECT step.*, task AS t
                   FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
                  WHERE step.step_no = first.step_no
+                   AND step.state = 'pending' AND step.agent = %(agent)s AND coalesce(step.not_before <= %(now)s, false)
+                   AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
+                   FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
+ LIMIT %(limit)s
+
+-- select_movable: due requests for one Agent that another one may take over, in their order, with their tasks; see
+-- core.routing. Locked as by select_takeable; of a row that has changed meanwhile it is asked again if it may move.
+-- Params: as select_takeable; barred_apps and barred_targets are of the other Agent. closed_apps, closed_targets: what the
+-- breakers of their own Agent let nothing through to; it may go at once. waited_since: what was due then may go, too.
+SELECT {s.step}, {s.t.task}
+  FROM (SELECT waiting.step_no
+          FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
+               (VALUES (''), (%(app)s::text)) AS whose (app),
+               LATERAL (SELECT step.not_before, step.step_no
+                          FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
+                         WHERE step.state = 'pending' AND step.kind <> 'timer' AND step.not_before IS NOT NULL
+                           AND step.agent = %(agent)s AND step.app = whose.app AND step.priority = level.priority
+                           AND step.not_before BETWEEN %(since)s AND %(now)s
+                           AND step.name = ANY(%(names)s)
+                           AND (step.app <> '' OR task.app = '' OR task.app = %(app)s)
+                           AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
+                           AND NOT step.task_no = ANY(%(apart)s::bigint[])
+                           AND NOT step.app = ANY(%(barred_apps)s::text[])
+                           AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
+                           AND (step.routing = 'interchangeable' OR (step.kind = 'step' AND NOT step.taken))
+                           AND (step.not_before <= %(waited_since)s OR step.app = ANY(%(closed_apps)s::text[])
+                                OR step.app || E'\x1f' || step.target = ANY(%(closed_targets)s::text[]))
+                         ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
+                         LIMIT %(compared)s) AS waiting
+         WHERE level.priority >= %(priority_from)s
+         ORDER BY waiting.not_before - level.priority * %(head_start)s::bigint, waiting.step_no
+         LIMIT %(compared)s) AS first,
+       LATERAL (SELECT step.*, task AS t
+                  FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
+                 WHERE step.step_no = first.step_no
                    AND step.state = 'pending' AND coalesce(step.not_before <= %(now)s, false)
+                   AND step.agent = %(agent)s AND (step.routing = 'interchangeable' OR (step.kind = 'step' AND NOT step.taken))
                    AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
                    FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
  LIMIT %(limit)s

@@ -3,7 +3,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys
+       target, canary, charged_at, checkpoint, limit_keys, routing
   FROM arriero_step
  WHERE step_no = :step_no
 
@@ -13,7 +13,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys
+       target, canary, charged_at, checkpoint, limit_keys, routing
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end
  ORDER BY step_no
@@ -24,7 +24,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys
+       target, canary, charged_at, checkpoint, limit_keys, routing
   FROM arriero_step
  WHERE step_no >= :first AND step_no < :end AND state IN ('pending', 'running')
  ORDER BY step_no
@@ -69,7 +69,41 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys
+       target, canary, charged_at, checkpoint, limit_keys, routing
+  FROM found CROSS JOIN arriero_step ON step_no = found.number
+ ORDER BY found.position, found.number
+
+-- select_movable: due requests for one Agent that another one may take over, in their order; see core.routing.
+-- Params: as select_takeable; barred is of the other Agent. closed and closed_apps (JSON arrays: what the breakers of their
+-- own Agent let nothing through to; it may go at once), waited_since (what was due then may go, too).
+WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
+     whose (app) AS (SELECT value FROM json_each(:apps)),
+     found (position, number) AS (
+    SELECT waiting.not_before - priority.of * :head_start, waiting.step_no
+      FROM priority CROSS JOIN whose CROSS JOIN arriero_step AS waiting
+        ON waiting.step_no IN (
+           SELECT step.step_no
+             FROM arriero_step AS step INDEXED BY arriero_step_takeable
+            CROSS JOIN arriero_task AS task ON task.task_no = step.task_no
+            WHERE step.state = 'pending' AND kind <> 'timer' AND agent = :agent AND step.app = whose.app
+              AND step.priority = priority.of AND (step.app <> '' OR task.app IN ('', :own))
+              AND step.not_before <= :now AND name IN (SELECT value FROM json_each(:names))
+              AND (task.lost_count < :probation_from OR :probation IS NULL OR task.task_no = :probation)
+              AND step.task_no NOT IN (SELECT value FROM json_each(:apart))
+              AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
+              AND (step.routing = 'interchangeable' OR (kind = 'step' AND NOT taken))
+              AND (step.not_before <= :waited_since OR step.app IN (SELECT value FROM json_each(:closed_apps))
+                   OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:closed)))
+            ORDER BY step.not_before, step.step_no
+            LIMIT :limit)
+     WHERE priority.of >= :priority_from
+     ORDER BY 1, 2
+     LIMIT :limit)
+SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, arguments, policy,
+       idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
+       lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
+       result_number, delivered_at, opened_at, finished_at, asked, app,
+       target, canary, charged_at, checkpoint, limit_keys, routing
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.position, found.number
 
@@ -79,7 +113,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys
+       target, canary, charged_at, checkpoint, limit_keys, routing
   FROM arriero_step INDEXED BY arriero_step_running
  WHERE complete_by IS NOT NULL AND complete_by <= :now
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
@@ -107,7 +141,7 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys
+       target, canary, charged_at, checkpoint, limit_keys, routing
   FROM arriero_step INDEXED BY arriero_step_starving
  WHERE wait_by IS NOT NULL AND wait_by <= :now AND state = 'pending'
    AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
@@ -147,6 +181,6 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        idempotency_key, pivot, effect_free, compensation, undoes, undo, attempt, failure_count,
        lost_count, taken, in_doubt, fence, locked_by, not_before, complete_by, wait_by, result, failure,
        result_number, delivered_at, opened_at, finished_at, asked, app,
-       target, canary, charged_at, checkpoint, limit_keys
+       target, canary, charged_at, checkpoint, limit_keys, routing
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.no, found.position, found.number

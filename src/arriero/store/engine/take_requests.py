@@ -1,0 +1,122 @@
+"""A Take in one transaction: which due requests begin as attempts of the process that asks."""
+
+from collections.abc import Iterator
+
+from ...answers import LimitedAgent, Taken
+from ...breakers import BreakerRow
+from ...commands import Take
+from ...core.limits import LimitBook, find_limits
+from ...core.reserve import URGENT_FROM
+from ...limits import AgentLimitsRow
+from ...model import seconds_between
+from .limits import open_book, read_rates, write_book
+from .take_over import Asked, take_over
+from .taking import TakeRows, Taking
+
+KEYS_AT_ONCE = 200  # keys of waiting requests that are read with one statement
+
+
+def take_requests(command: Take, rows: TakeRows) -> Taken:
+    """Take due requests of the Agents that have places, at most as many as those."""
+    taking = Taking(command, rows)
+    books: dict[str, LimitBook] = {}
+    locked: dict[str, AgentLimitsRow] = {}
+    siblings = dict(command.siblings)
+    wanted = [(agent, room, 0) for agent, room in command.room]
+    wanted += [(agent, room, URGENT_FROM) for agent, room in command.urgent]
+    for agent, room, priority_from in wanted:
+        if agent not in books and find_limits(rows.limits(agent), command.app) is not None:
+            book = open_book(rows, command.app, agent)
+            if book is not None:
+                books[agent], locked[agent] = book, book.row
+        if agent in books:
+            taken = _take_limited(taking, books[agent], room, priority_from)
+        else:
+            taken = _take_in_order(taking, agent, room, priority_from)
+        left = room - taken
+        for sibling in siblings.get(agent, ()) if left else ():
+            left -= take_over(taking, Asked(agent, sibling, left, priority_from), books.get(agent))
+    breakers: list[BreakerRow] = []
+    for agent, _ in command.room:
+        breakers += rows.breakers(agent)
+    for agent, book in books.items():
+        write_book(rows, book, locked[agent])
+    return Taken(tuple(taking.dispatches), tuple(breakers), tuple(map(_describe, books.values())))
+
+
+def _take_in_order(
+    taking: Taking,
+    agent: str,
+    room: int,
+    priority_from: int,
+    limits: LimitBook | None = None,
+    *,
+    keyless: bool = False,
+) -> int:
+    """Take requests in the order of core.ageing. Returns how many."""
+    left = room
+    while left > 0:
+        found = taking.find_due(agent, left, priority_from, keyless=keyless)
+        asked = left
+        left -= sum([taking.take(step, limits) for step in found])
+        if len(found) < asked:
+            break  # else some were passed over, and others may stand behind them
+    return room - left
+
+
+def _take_limited(taking: Taking, book: LimitBook, room: int, priority_from: int) -> int:
+    """Take requests as far as the limits have room. If a limit has keys, these take turns. Returns how many."""
+    left = min(room, book.count_common_room())
+    if left < room:
+        book.held_back = True
+    if not book.is_keyed:
+        return _take_in_order(taking, book.row.agent, left, priority_from, book)
+    began = len(taking.dispatches)
+    taken = 1
+    while left > 0 and taken:
+        taken = _take_one_turn(taking, book, left, priority_from)
+        left -= taken
+    return len(taking.dispatches) - began
+
+
+def _take_one_turn(taking: Taking, book: LimitBook, room: int, priority_from: int) -> int:
+    """Go over all keys once, and begin as many requests of each as is its share. Returns how many began."""
+    agent, left = book.row.agent, room
+    if book.row.has_keyless and (may_begin := min(left, book.count_room(None))):
+        left -= _take_in_order(taking, agent, may_begin, priority_from, book, keyless=True)
+    for page in _iterate_waiting_keys(taking, book):
+        read_rates(taking.rows, book, page)
+        with_room = [keys for keys in page if book.count_room(keys)]
+        if len(with_room) < len(page):
+            book.held_back = True
+        while with_room and left > 0:
+            asked, with_room = with_room[:left], with_room[left:]
+            for step in taking.find_due_of_keys(agent, asked, left // len(asked), priority_from):
+                if left > 0 and book.count_room(step.limit_keys) and taking.take(step, book):
+                    book.note_turn(step)
+                    left -= 1
+        if left == 0:
+            break
+    return room - left
+
+
+def _iterate_waiting_keys(taking: Taking, book: LimitBook) -> Iterator[list[str]]:
+    """Yield the keys under which requests wait, in pages: first those behind the keys that came last, then the others."""
+    rows, agent, own = taking.rows, book.row.agent, taking.command.app
+    start = book.row.last_keys
+    for after, end in ((start, None), ("", start)):
+        page = [after]
+        while page and (end is None or page[-1] < end):
+            page = rows.select_waiting_keys(agent, own, page[-1], KEYS_AT_ONCE)
+            if found := [keys for keys in page if end is None or keys <= end]:
+                yield found
+
+
+def _describe(book: LimitBook) -> LimitedAgent:
+    next_at = book.compute_next_at()
+    return LimitedAgent(
+        book.row.agent,
+        is_full=book.held_back,
+        has_rate=book.has_rate,
+        next_in=None if next_at is None else max(seconds_between(book.now, next_at), 0.0),
+    )
