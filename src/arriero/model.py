@@ -340,6 +340,7 @@ class ProcessRow(msgspec.Struct, frozen=True, gc=False):
     lease_until: Instant
     retired: bool
     about: str = "{}"  # what it runs, as JSON text
+    room: str = ""  # of its Agents at its last renewal, as JSON text; see core.room_reports
 
 
 class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):

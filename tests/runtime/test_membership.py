@@ -71,7 +71,7 @@ class Bench:
         self.order.append("describe")
         self.at += QUICK.lease_seconds / 2
 
-    async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
+    async def renew(self, process_no: int, lease_seconds: float, room: str = "") -> Renewal:
         self.order.append("renew")
         self.renewals += 1
         self.at += self.takes.pop(0) if self.takes else 0.0

@@ -10,6 +10,7 @@ import msgspec
 from ..config import Configuration
 from ..core.alerts import Alert
 from ..declare.limits import encode_policies
+from ..declare.providers import group_agents
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
@@ -66,6 +67,7 @@ def _make_node(
     store, ports = session.store, session.ports
     about = msgspec.json.encode(_about(session.app, agents, session.codes, roles)).decode()
     alerting = make_alerting(session, configuration)
+    groups = group_agents(session.agents)
 
     def make_session() -> NodeSession:
         return NodeSession(
@@ -81,6 +83,7 @@ def _make_node(
             app=session.app,
             upkeep=Upkeep(store=store, ports=ports, replies_keep_seconds=configuration.replies_keep_seconds),
             alerting=alerting,
+            groups=groups,
         )
 
     node = Node(make_session)

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -14,13 +15,15 @@ from ..answers import Answer, AttemptApplied, Dispatch, Taken, TryDelayed
 from ..commands import AnyCommand, BeginTry, NewStep, Take
 from ..core.lease import PROBATION_FROM
 from ..core.reserve import Room, compute_room, is_urgent
+from ..declare.providers import Groups
 from ..declare.resources import Resource
 from ..declare.steps import Agent, Step
-from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
+from ..model import ProcessRow, StepKind, StepRow, StepState, TaskRow, seconds_between
 from ..store.committer import Committer
 from ..store.contract import Busy, StateStore, Unwritten
 from .adaptive_places import AdaptivePlaces
 from .agent_metrics import AgentMetricsWriter
+from .agent_router import AgentRouter
 from .attempt_registry import AttemptRegistry
 from .attempt_run import Around, AttemptRun, Recorder
 from .breakers import Breakers
@@ -53,6 +56,8 @@ class AgentHost:
     Args:
         is_trusted: returns True if this process may still trust its lease.
         around: for tests; with it resources are opened at the first call of a step's own function.
+        groups: Agents of the App that serve the same calls.
+        others: the other processes, as of the last renewal.
     ``recorder`` is set before anything is taken: it is told of reports, and of requests taken from the store.
     """
 
@@ -69,9 +74,11 @@ class AgentHost:
         is_trusted: Callable[[], bool],
         around: Around | None = None,
         app: str = "",
+        groups: Groups | None = None,
+        others: Callable[[], Sequence[ProcessRow]] = tuple,
     ) -> None:
         self._app = app
-        self.agents = {agent.name: agent for agent in agents}
+        self.agents: Mapping[str, Agent] = {agent.name: agent for agent in agents}
         self.store = store
         self._committer = committer
         self.ports = ports
@@ -103,6 +110,12 @@ class AgentHost:
         self.probes = Probes(self, app)
         self._adaptive = AdaptivePlaces(self.agents.values(), ports.clock.monotonic)
         self.retries = RetryBudgets(self.agents.values(), ports.clock, self.note_waiting)
+        self.router = AgentRouter(
+            self, groups or {}, app, others=others, now=store.now, monotonic=ports.clock.monotonic
+        )
+        self._siblings = self.router.list_siblings(self.agents)
+        # Agents whose requests may be taken here.
+        self.watched = tuple(dict.fromkeys((*self.agents, *chain.from_iterable(self._siblings.values()))))
 
     # --- life
     async def start(self) -> None:
@@ -179,6 +192,20 @@ class AgentHost:
         self._use(agent, priority)
         return True
 
+    @property
+    def is_taking(self) -> bool:
+        """True until the process drains."""
+        return not self._stopping
+
+    def may_reserve(self, agent: str, priority: int) -> bool:
+        """Returns True if a local Agent has a place for a new request, and none waits before it."""
+        is_ready = agent in self.agents and not self._stopping and agent not in self._backlog
+        return is_ready and self._has_room(agent, priority)
+
+    def count_free(self, agent: str) -> int:
+        """Count the places of a local Agent that a request of any priority could take."""
+        return self._compute_room(agent).open
+
     def _compute_room(self, agent: str, *, of_retry: bool = False) -> Room:
         """Compute the free places for new work. ``of_retry``: for a retry that waits, which gets its place before that."""
         hosted = self.agents[agent]
@@ -220,7 +247,9 @@ class AgentHost:
     def place(self, requests: Sequence[NewStep], priority: int) -> tuple[NewStep, ...]:
         """Take places for new requests. Those without a local place wait in the store for any process."""
         placed: list[NewStep] = []
-        for new in requests:
+        groups = self.router.groups
+        for asked in requests:
+            new = self.router.route(asked, priority) if asked.agent in groups else asked
             takes = new.kind is not StepKind.TIMER and self.reserve(new.agent, priority, new.target)
             placed.append(replace(new, take=True) if takes else new)
         return tuple(placed)
@@ -292,6 +321,7 @@ class AgentHost:
             probation=suspect,
             app=self._app,
             retries=self.retries.keep_for_take((one.agent, one.places) for one in asked),
+            siblings=tuple((one.agent, self._siblings[one.agent]) for one in asked if one.agent in self._siblings),
         )
         self._committer.put(command, lambda answer: self._process_take_answer(asked, answer))
 

@@ -58,6 +58,12 @@ class CallWindow:
         """Returns True if all its calls have left the window."""
         return not self._buckets or self._buckets[-1].number <= int(now / self._bucket_length) - BUCKETS
 
+    def count_ended(self, now: Instant) -> tuple[int, int]:
+        """Count the calls that are in the window by now, and those of them that failed. May be called from another thread."""
+        oldest = int(now / self._bucket_length) - BUCKETS
+        buckets = [bucket for bucket in tuple(self._buckets) if bucket.number > oldest]
+        return sum(bucket.calls for bucket in buckets), sum(bucket.failed for bucket in buckets)
+
     def count(self, last_error: str) -> CallCounts:
         """Count the calls in the window. There is one at least."""
         buckets = self._buckets

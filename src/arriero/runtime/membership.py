@@ -42,6 +42,7 @@ class Membership:
         on_applied: told of each lost task that was freed.
         standing_still: what runs on the event loop while it stands still; empty: nobody knows.
         about_now: what this process says of itself by now, given what it said as it registered.
+        room_now: what it reports of its Agents with each renewal, as JSON text; called in the thread that renews.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Membership:
         on_applied: OnApplied = ignore_applied,
         standing_still: Callable[[], str] = str,
         about_now: Callable[[str], str] = str,
+        room_now: Callable[[], str] = str,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -69,6 +71,7 @@ class Membership:
         self._on_applied = on_applied
         self._standing_still = standing_still
         self._about_now = about_now
+        self._room_now = room_now
         self._about = self._about_told = "{}"
         self._others: tuple[ProcessRow, ...] = ()  # as they were at the last renewal
         self._is_hang_told = False
@@ -101,7 +104,8 @@ class Membership:
         """Free what dead processes left behind, then keep the lease."""
         self._loop = asyncio.get_running_loop()
         left_at = self._ports.clock.monotonic()
-        self._process_renewal(await self._store.renew(self.process_no, self._settings.lease_seconds), left_at)
+        renewal = await self._store.renew(self.process_no, self._settings.lease_seconds, self._tell_room())
+        self._process_renewal(renewal, left_at)
         self._keeper = self._ports.keep(self._run_renewals)
 
     async def announce_leaving(self) -> None:
@@ -165,7 +169,7 @@ class Membership:
         else:
             self._is_hang_told = False
             reach("before_renew")
-            renewal = await self._store.renew(self.process_no, self._settings.lease_seconds)
+            renewal = await self._store.renew(self.process_no, self._settings.lease_seconds, self._tell_room())
             reach("after_renew")
             loop.call_soon_threadsafe(self._process_renewal, renewal, left_at)
             if self._ports.clock.monotonic() - left_at > self._settings.lease_seconds * QUICK_SHARE:
@@ -181,6 +185,19 @@ class Membership:
                 self._about_told = about
         except Exception as error:  # told at the next renewal; this one must not fail with it
             self._lease_guard.tell(error)
+
+    def _tell_room(self) -> str:
+        """What is reported with a renewal. That must not fail with it."""
+        try:
+            return self._room_now()
+        except Exception as error:
+            self._lease_guard.tell(error)
+            return ""
+
+    @property
+    def others(self) -> tuple[ProcessRow, ...]:
+        """The other processes as they were at the last renewal."""
+        return self._others
 
     def find_description(self, process_no: int) -> str:
         """The description of another process at the last renewal; empty when it is not known."""

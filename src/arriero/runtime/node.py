@@ -8,7 +8,9 @@ from typing import Any
 
 from ..answers import Answer
 from ..commands import AnyCommand, Claim, Report, Submit, Take
+from ..core.room_reports import encode_reports
 from ..core.task_run import TaskRun
+from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..errors import StoreError
 from ..explain.format import format_step
@@ -75,7 +77,9 @@ class NodeSession:
         app: str = "",
         upkeep: Upkeep | None = None,
         alerting: Alerting | None = None,
+        groups: Groups | None = None,
     ) -> None:
+        self._groups = groups
         self._about = about
         self._app = app
         self._upkeep = upkeep
@@ -116,6 +120,7 @@ class NodeSession:
             on_applied=self._failures.note,
             standing_still=self._standing_still,
             about_now=self._about_now,
+            room_now=lambda: encode_reports(self.agents.router.report_room()),
         )
         self._loop_watch: LoopWatch | None = None
         self._watching: Keeper | None = None
@@ -138,6 +143,8 @@ class NodeSession:
             process_no=process_no,
             is_trusted=self.membership.is_trusted,
             around=self._around,
+            groups=self._groups,
+            others=lambda: self.membership.others,
         )
         self.scheduler = Scheduler(
             self._codes,
@@ -293,7 +300,7 @@ class NodeSession:
 
     async def _look_once(self, wait: float) -> float:
         """Ask what is due and what came in. Returns how long to wait for the next poll."""
-        due = await self._store.due(tuple(self._codes), tuple(self.agents.agents), self._app)
+        due = await self._store.due(tuple(self._codes), self.agents.watched, self._app)
         if due.tasks and self._codes:
             self.scheduler.claim_soon()
         if due.steps:

@@ -80,7 +80,7 @@ class Scheduler:
             ports=ports,
             agents=agents,
             codes=codes,
-            surroundings=Surroundings(store.store_id, known_steps, settings.linger_seconds),
+            surroundings=Surroundings(store.store_id, known_steps, settings.linger_seconds, agents.router.providers),
             names=tuple(codes),
             actor=actor,
             process_no=process_no,

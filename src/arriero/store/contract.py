@@ -214,7 +214,7 @@ class ProcessStore(Protocol):
         """
         ...
 
-    async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
+    async def renew(self, process_no: int, lease_seconds: float, room: str = "") -> Renewal:
         """Prolong a process's lease, unless it is retired; see who else there is.
 
         When no process renewed for longer than a lease, nobody may free for one lease (``nobody_frees_until``).

@@ -59,7 +59,7 @@ def status_of(row: Row) -> StatusRow:
 
 def process_of(row: Row) -> ProcessRow:
     """A process start; SQLite keeps truth values as 0 and 1. A lease that cannot be read has lapsed: who holds it renews it."""
-    return legible(ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4]))
+    return legible(ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4], row[5]))
 
 
 def convoy_as_is(row: Row) -> ConvoyRow:

@@ -55,8 +55,8 @@ class ProcessRows(UnreadableRows, LimitTable, Protocol):
         """The other rows that a renewal needs."""
         ...
 
-    def renew_process(self, process_no: int, lease_until: Instant, now: Instant) -> bool:
-        """Keep that it renewed now, and prolong its lease; False: it is retired."""
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
+        """Keep that it renewed now, prolong its lease, and keep what it reports of its room; False: it is retired."""
         ...
 
     def put_nobody_frees_until(self, until: Instant) -> None: ...
@@ -102,14 +102,14 @@ def register(rows: ProcessRows, instance: str, lease_seconds: float, about: str)
     return process_no, epoch
 
 
-def renew(rows: ProcessRows, process_no: int, lease_seconds: float) -> Renewal:
+def renew(rows: ProcessRows, process_no: int, lease_seconds: float, room: str) -> Renewal:
     """See ``ProcessStore.renew``."""
     found = rows.select_renewals(process_no)
     now = rows.read_clock()
     until = lease.compute_nobody_frees_until(found.nobody_frees_until, found.last_at, now, lease_seconds)
     if until != found.nobody_frees_until:
         rows.put_nobody_frees_until(until)
-    return Renewal(now, rows.renew_process(process_no, later(now, lease_seconds), now), until, found.others)
+    return Renewal(now, rows.renew_process(process_no, later(now, lease_seconds), now, room), until, found.others)
 
 
 def retire(rows: ProcessRows, process_no: int, by: str, known_dead: bool) -> tuple[bool, str]:
@@ -195,8 +195,8 @@ class ProcessEngine(Transactions[R]):
         self._on_registered(number, epoch)
         return number
 
-    async def renew(self, process_no: int, lease_seconds: float) -> Renewal:
-        return await self._write(lambda rows: renew(rows, process_no, lease_seconds), Lane.RENEWALS)
+    async def renew(self, process_no: int, lease_seconds: float, room: str = "") -> Renewal:
+        return await self._write(lambda rows: renew(rows, process_no, lease_seconds, room), Lane.RENEWALS)
 
     async def describe(self, process_no: int, about: str) -> None:
         await self._write(lambda rows: rows.describe_process(process_no, about), Lane.RENEWALS)

@@ -241,9 +241,9 @@ class MemoryProcesses(MemoryDue):
     def describe_process(self, process_no: int, about: str) -> None:
         self._change_process(process_no, about=about)
 
-    def renew_process(self, process_no: int, lease_until: Instant, now: Instant) -> bool:
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
         self.last_renewed_at = now
-        return self._change_process(process_no, lease_until=lease_until)
+        return self._change_process(process_no, lease_until=lease_until, room=room)
 
     def select_renewals(self, process_no: int) -> Renewals:
         others = (process for process in self.processes.values() if process.process_no != process_no)

@@ -52,8 +52,9 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
         named = tuple(process_of(row) for row in others.fetchall())
         return Renewals(None if last is None else Instant(last), Instant(until or 0), named)
 
-    def renew_process(self, process_no: int, lease_until: Instant, now: Instant) -> bool:
-        asked = {"process_no": process_no, "epoch": self._context.epoch, "lease_until": lease_until, "renewed_at": now}
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
+        asked: dict[str, Any] = {"process_no": process_no, "epoch": self._context.epoch, "lease_until": lease_until}
+        asked |= {"renewed_at": now, "room": room}
         (is_renewed,) = self.ask("renew_process", asked).fetchone() or (False,)
         return bool(is_renewed)
 

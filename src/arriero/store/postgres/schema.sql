@@ -197,7 +197,8 @@ CREATE TABLE {schema}.process (
     lease_until bigint NOT NULL,
     renewed_at bigint,              -- null: it has not renewed yet
     retired boolean NOT NULL,
-    about text NOT NULL             -- what it runs, as JSON text
+    about text NOT NULL,            -- what it runs, as JSON text
+    room text NOT NULL DEFAULT ''   -- of its Agents at its last renewal, as JSON text
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX process_renewed ON {schema}.process (renewed_at);
 CREATE INDEX process_alive ON {schema}.process (process_no) WHERE NOT retired;

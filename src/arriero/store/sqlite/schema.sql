@@ -184,7 +184,8 @@ CREATE TABLE arriero_process (
     instance TEXT NOT NULL UNIQUE,
     lease_until INTEGER NOT NULL,
     retired INTEGER NOT NULL,
-    about TEXT NOT NULL DEFAULT '{}' -- what it runs, as JSON text
+    about TEXT NOT NULL DEFAULT '{}', -- what it runs, as JSON text
+    room TEXT NOT NULL DEFAULT ''   -- of its Agents at its last renewal, as JSON text
 );
 
 CREATE TABLE arriero_lease (

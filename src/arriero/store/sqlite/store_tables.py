@@ -190,10 +190,11 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
             tuple(map(process_of, rows)),
         )
 
-    def renew_process(self, process_no: int, lease_until: Instant, now: Instant) -> bool:
+    def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
         self.put_meta("renewed_at", now)
         self.put_meta("clock_seen", now)
-        return self._run("renew_process", {"process_no": process_no, "lease_until": lease_until}).rowcount == 1
+        asked = {"process_no": process_no, "lease_until": lease_until, "room": room}
+        return self._run("renew_process", asked).rowcount == 1
 
     def epoch(self) -> int:
         """The store's life: the first, or that since it was restored last."""

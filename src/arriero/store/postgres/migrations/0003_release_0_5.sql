@@ -670,3 +670,5 @@ CREATE INDEX step_running_keys ON {schema}.step (agent, app, limit_keys)
  WHERE state = 'running' AND limit_keys IS NOT NULL;
 -- Whether a request may go to other Agents that provide its step: pinned, interchangeable; empty: there are none.
 ALTER TABLE {schema}.step ADD COLUMN routing text NOT NULL DEFAULT '';
+-- What a process reports of its Agents with each renewal, as JSON text.
+ALTER TABLE {schema}.process ADD COLUMN room text NOT NULL DEFAULT '';

@@ -44,7 +44,7 @@ SELECT DISTINCT s.agent, s.name
  ORDER BY s.agent, s.name
 
 -- survey_processes: processes that are not retired.
-SELECT process_no, instance, lease_until, retired, about FROM {schema}.process WHERE NOT retired ORDER BY process_no
+SELECT process_no, instance, lease_until, retired, about, room FROM {schema}.process WHERE NOT retired ORDER BY process_no
 
 -- survey_queues: reply queues with statuses that nobody acknowledged.
 SELECT queue, count(*), min(at) FROM {schema}.status GROUP BY queue ORDER BY queue

@@ -16,10 +16,12 @@ RETURNING process_no, epoch
 -- Params: about (JSON text).
 UPDATE {schema}.process SET about = %(about)s WHERE process_no = %(process_no)s AND NOT retired
 
--- renew_process: prolong a process's lease, unless it is retired. Zero rows: its epoch is over.
+-- renew_process: prolong a process's lease and keep what it reports, unless it is retired. Zero rows: its epoch is over.
+-- Params: room (JSON text, or empty).
 -- Rows: true unless it is retired.
 UPDATE {schema}.process
-   SET lease_until = CASE WHEN retired THEN lease_until ELSE %(lease_until)s END, renewed_at = %(renewed_at)s
+   SET lease_until = CASE WHEN retired THEN lease_until ELSE %(lease_until)s END, renewed_at = %(renewed_at)s,
+       room = %(room)s
  WHERE process_no = %(process_no)s
    AND EXISTS (SELECT 1 FROM {schema}.writer WHERE process_no = %(process_no)s AND epoch = %(epoch)s)
 RETURNING NOT retired
@@ -28,10 +30,10 @@ RETURNING NOT retired
 UPDATE {schema}.process SET retired = true WHERE process_no = %(process_no)s
 
 -- select_process: one process start.
-SELECT process_no, instance, lease_until, retired, about FROM {schema}.process WHERE process_no = %(process_no)s
+SELECT process_no, instance, lease_until, retired, about, room FROM {schema}.process WHERE process_no = %(process_no)s
 
 -- lock_process: one process start, locked until the transaction ends.
-SELECT process_no, instance, lease_until, retired, about
+SELECT process_no, instance, lease_until, retired, about, room
   FROM {schema}.process WHERE process_no = %(process_no)s FOR NO KEY UPDATE
 
 -- select_other_processes: processes other than this one that are not retired or that a row still names.
@@ -49,7 +51,7 @@ WITH RECURSIVE holds_task (process_no) AS (
              WHERE step.locked_by IS NOT NULL AND step.locked_by > holds_step.process_no)
       FROM holds_step WHERE holds_step.process_no IS NOT NULL
 )
-SELECT process_no, instance, lease_until, retired, about
+SELECT process_no, instance, lease_until, retired, about, room
   FROM {schema}.process
  WHERE process_no <> %(process_no)s
    AND process_no IN (SELECT process_no FROM {schema}.process WHERE NOT retired

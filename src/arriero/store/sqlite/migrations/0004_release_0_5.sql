@@ -65,6 +65,8 @@ ALTER TABLE arriero_step ADD COLUMN charged_at TEXT;
 ALTER TABLE arriero_step ADD COLUMN checkpoint TEXT;
 -- Whether a request may go to other Agents that provide its step: pinned, interchangeable; empty: there are none.
 ALTER TABLE arriero_step ADD COLUMN routing TEXT NOT NULL DEFAULT '';
+-- What a process reports of its Agents with each renewal, as JSON text.
+ALTER TABLE arriero_process ADD COLUMN room TEXT NOT NULL DEFAULT '';
 
 -- Circuit breakers of Agents that were opened or paused at least once.
 CREATE TABLE arriero_breaker (

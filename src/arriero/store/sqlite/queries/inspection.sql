@@ -42,7 +42,7 @@ SELECT DISTINCT step.agent, step.name
  ORDER BY step.agent, step.name
 
 -- survey_processes: processes that are not retired.
-SELECT process_no, instance, lease_until, retired, about FROM arriero_process WHERE NOT retired ORDER BY process_no
+SELECT process_no, instance, lease_until, retired, about, room FROM arriero_process WHERE NOT retired ORDER BY process_no
 
 -- survey_queues: reply queues with statuses that nobody acknowledged.
 SELECT queue, count(*), min(at) FROM arriero_status GROUP BY queue ORDER BY queue

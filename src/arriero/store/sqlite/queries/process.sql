@@ -6,8 +6,9 @@ INSERT INTO arriero_process (instance, lease_until, retired, about) VALUES (:ins
 -- Params: about (JSON text).
 UPDATE arriero_process SET about = :about WHERE process_no = :process_no AND NOT retired
 
--- renew_process: prolong a process's lease, unless it is retired. Row count 0: it is retired.
-UPDATE arriero_process SET lease_until = :lease_until WHERE process_no = :process_no AND NOT retired
+-- renew_process: prolong a process's lease and keep what it reports, unless it is retired. Row count 0: it is retired.
+-- Params: room (JSON text, or empty).
+UPDATE arriero_process SET lease_until = :lease_until, room = :room WHERE process_no = :process_no AND NOT retired
 
 -- retire_process: the process cannot renew its lease any more.
 UPDATE arriero_process SET retired = 1 WHERE process_no = :process_no
@@ -19,10 +20,10 @@ UPDATE arriero_process SET retired = 1 WHERE NOT retired
 INSERT INTO arriero_process (process_no, instance, lease_until, retired, about) VALUES (:process_no, :instance, 0, 1, '{}')
 
 -- select_process: one process start.
-SELECT process_no, instance, lease_until, retired, about FROM arriero_process WHERE process_no = :process_no
+SELECT process_no, instance, lease_until, retired, about, room FROM arriero_process WHERE process_no = :process_no
 
 -- select_other_processes: processes other than this one that are not retired or that a row still names.
-SELECT process_no, instance, lease_until, retired, about
+SELECT process_no, instance, lease_until, retired, about, room
   FROM arriero_process AS process
  WHERE process_no <> :process_no
    AND (NOT retired
