@@ -30,6 +30,9 @@ class Remote:
         self._faults = faults
         self._late_random = late_random  # its own, so that the other faults strike as without late answers
         self.outage: str | None = None  # "refuses" or "hangs" while it is down
+        self.down: set[str] = set()  # services that are down, of Agents that provide the same steps
+        self._service_of: dict[str, str] = {}  # which of them a key has reached
+        self.mixed: list[str] = []  # keys that reached more than one
         self._asking_random = asking_random  # so, too
         self.kept: Counter[str] = Counter()  # the number of the last checkpoint that was confirmed, by key
         self.wrong: list[str] = []  # checkpoints that were read and are not those that were kept
@@ -75,6 +78,18 @@ class Remote:
             self.came.append(undo.task_id)
         self.take_back(undo.forward_key)
         await self._answer()
+
+    def reach_service(self, service: str, key: str) -> None:
+        """A call reaches one of several services. They share no keys: what one has done, the other does not know."""
+        first = self._service_of.setdefault(key, service)
+        if first != service:
+            self.mixed.append(f"key {key} reached {service} after it had reached {first}")
+        self.refuse_if_down(service)
+
+    def refuse_if_down(self, service: str) -> None:
+        """Raises ConnectionError while the service is down."""
+        if service in self.down:
+            raise ConnectionError(f"{service} is down")
 
     async def _ask(self, attempt: Attempt) -> None:
         """Now and then: ask for more time, keep a checkpoint. What was kept before is read in any case."""

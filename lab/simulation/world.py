@@ -26,6 +26,7 @@ from arriero.client.app import App
 from arriero.client.submission import SubmitOptions, build_submission
 from arriero.commands import Submit
 from arriero.declare.attempt import Attempt
+from arriero.declare.providers import group_agents
 from arriero.errors import MutilatedExport, StoreError
 from arriero.loops import drop_silently
 from arriero.model import HistoryRow, Instant, ProcessAbout, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
@@ -42,6 +43,7 @@ from .keys import Keys
 from .loop import PROCESS, Deadlock, SimulatedLoop
 from .outages import judge_outages
 from .people import QUEUES, People
+from .routes import Routes, draw_routes
 from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
 
@@ -136,6 +138,13 @@ class SimulatedPorts:
         return
 
 
+def _build_app(routes: Routes | None) -> tuple[Routes | None, App]:
+    if routes is None:
+        return None, App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
+    agents, workflows = (*AGENTS, *routes.agents), (*WORKFLOWS, fragile, *IN_LINE, routes.workflow)
+    return routes, App("simulated", agents=agents, workflows=workflows)
+
+
 class World:
     """See the module.
 
@@ -181,7 +190,7 @@ class World:
             self.faults.add_outages(self._outage_random)
             self.faults.add_asking(asking_random)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random, asking_random)
-        self.app = App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
+        self.routes, self.app = _build_app(draw_routes(seed) if people and faults is None else None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
         keys_random = random_module.Random(f"keys-{seed}")
@@ -262,6 +271,7 @@ class World:
                 around=self._on_try,
                 about=about,
                 app=app,
+                groups=group_agents(self.app.agents),
             )
         )
         self._nodes[number] = (process, node)
@@ -323,6 +333,8 @@ class World:
     async def _client(self, number: int) -> None:
         await asyncio.sleep(self.random.uniform(0, 15))
         workflow = self.random.choice(FOR_PEOPLE if self._has_people else WORKFLOWS)
+        if self.routes is not None:
+            workflow = self.routes.choose(workflow)
         call = workflow(number, self.random.random() < 0.4)
         delay = self.random.choice((0, 0, 3))
         command = self.submission(call, f"order-{number}", self.random, number, delay=delay)
@@ -401,6 +413,8 @@ class World:
         clients += self._spawn(people.operate(FAULT_SECONDS), 0)
         clients += self._spawn(people.purge(FAULT_SECONDS), 0)
         clients += self._spawn(self._go_down(), 0)
+        if self.routes is not None:
+            clients += self._spawn(self.routes.fail(self.remote.down, self.loop.time, FAULT_SECONDS), 0)
         clients += self._spawn(people.operate_agents(FAULT_SECONDS, self._outage_random), 0)
         for queue in QUEUES:
             self._spawn(people.read(queue), 0)
@@ -533,6 +547,7 @@ class World:
         """Late answers that counted; edits and late answers of which table and history say different things."""
         found = [Violation("I13", "", text) for text in self.network.counted_late]
         found += [Violation("I69", "", text) for text in self.remote.wrong]
+        found += [Violation("I74", "", text) for text in self.remote.mixed]
         of_task: defaultdict[int, list[HistoryRow]] = defaultdict(list)
         for row in rows:
             of_task[row.task_no].append(row)
