@@ -343,12 +343,22 @@ class ProcessRow(msgspec.Struct, frozen=True, gc=False):
     room: str = ""  # of its Agents at its last renewal, as JSON text; see core.room_reports
 
 
+class ProviderAbout(msgspec.Struct, frozen=True, gc=False):
+    """An Agent that serves calls of the steps of ``base``, which may be itself."""
+
+    base: str
+    agent: str
+    weight: float
+    preference: int
+
+
 class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The description of a process start, so that others know which code runs somewhere.
 
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
     ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
-    asked to end, and drains. ``limits``: of the Agents that it hosts and that have some, as JSON text.
+    asked to end, and drains. ``limits``: of the Agents that it hosts and that have some, as JSON text. ``providers``: of its
+    App, also those that it does not host.
     """
 
     app: str = ""
@@ -358,6 +368,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     policies: dict[str, str] = {}
     leaving: bool = False
     limits: dict[str, str] = {}
+    providers: tuple[ProviderAbout, ...] = ()
 
 
 class LeaseRow(msgspec.Struct, frozen=True, gc=False):

@@ -126,3 +126,44 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(down: Call, words: tupl
     assert result.exit_code == 2
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+TWO_BANKS = BANK.replace(
+    "@workflow",
+    """eu = Agent("payments-eu", provides=payments, weight=3)
+
+
+@eu.step(name="charge", effect_free=True)
+def charge_eu(attempt: Attempt, order: str) -> str:
+    return f"receipt-{order}"
+
+
+@workflow""",
+).replace("agents=[payments]", "agents=[payments, eu]")
+
+
+def test_an_agent_with_providers_shows_what_each_of_them_gets(
+    call: Call, shop: Path, start: Callable[..., Run]
+) -> None:
+    (shop / "bank.py").write_text(TWO_BANKS)
+    start(target="bank:app").until("ready: ")
+
+    def providers() -> list[dict[str, object]]:
+        (shown,) = json_lines(call("agent", "show", "payments", "--json").stdout)
+        found: list[dict[str, object]] = shown["agent"]["providers"]
+        return found
+
+    assert [(one["agent"], one["share"], one["is_hosted"]) for one in providers()] == [
+        ("payments", 0.25, True),
+        ("payments-eu", 0.75, True),
+    ]
+    while providers()[0]["free"] != 10:
+        pass  # reported with the next renewal of another process
+    shown = call("agent", "show", "payments").output
+    assert "- payments-eu: 75%; closed, health 100%, 10 of 10 places free (weight 3, preference 0)" in shown
+    assert call("agent", "pause", "payments", *WHY).exit_code == 0
+    assert [(one["agent"], one["share"], one["state"]) for one in providers()] == [
+        ("payments", 0.0, "paused"),
+        ("payments-eu", 1.0, "closed"),
+    ]
+    assert json_lines(call("agent", "show", "payments-eu", "--json").stdout)[0]["agent"]["providers"] == []

@@ -9,6 +9,7 @@ import msgspec
 
 from ..breakers import AgentVerb
 from ..client.agents import AgentHandle, AgentView, check_agent_name, choose_app, load_agent_views
+from ..client.provider_views import ProviderView
 from ..client.verb_commands import check_signature
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_word
@@ -141,6 +142,10 @@ def _print_agent(shown: ShownAgent, store: str | None) -> None:
             print_text(value, first=f"{name + ':':17}", hanging=17)
     if not view.target and view.metrics is not None:
         print_calls(view.metrics)
+    if view.providers:
+        click.echo("\nAgents that do its steps, and what each gets of new requests now:")
+        for one in view.providers:
+            print_text(_format_provider(one), first="- ", hanging=2)
     if shown.history:
         click.echo("\nwhat happened:")
         for line in shown.history:
@@ -162,6 +167,14 @@ def _format_limits(view: AgentView) -> str:
         whose = f" of {limit.key!r}" if limit.key else ""
         found.setdefault(limit.name, []).append(f"{limit.in_use:,} of {limit.most:,} {what}{whose}")
     return "; ".join(f"{name}: {', '.join(uses)}" for name, uses in found.items())
+
+
+def _format_provider(one: ProviderView) -> str:
+    rank = f"weight {one.weight:g}, preference {one.preference}"
+    if not one.is_hosted:
+        return f"{one.agent}: nothing; no process alive hosts it ({rank})"
+    room = "its room is not reported yet" if one.free is None else f"{one.free:,} of {one.places or 0:,} places free"
+    return f"{one.agent}: {one.share:.0%}; {one.state}, health {one.health:.0%}, {room} ({rank})"
 
 
 def _format_next_call(view: AgentView) -> str:

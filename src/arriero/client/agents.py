@@ -19,6 +19,7 @@ from ..store.contract import StateStore
 from . import verb_commands
 from .agent_limits import LimitView, build_limit_views
 from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts
+from .provider_views import ProviderView, list_provider_views
 from .session import Session
 
 
@@ -38,6 +39,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
         processes: numbers of the processes alive that host it.
         limits: of the whole Agent, with what is in use; empty of one of its targets.
         metrics: of its calls with all its targets, as last written; None in the answer to a verb.
+        providers: of an Agent whose steps others provide as well: all of them, itself first, of the whole Agent alone.
     """
 
     agent: str
@@ -58,6 +60,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[int, ...] = ()
     limits: tuple[LimitView, ...] = ()
     metrics: AgentMetrics | None = None
+    providers: tuple[ProviderView, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -122,11 +125,15 @@ async def load_agent_views(store: StateStore) -> list[AgentView]:
     # A verb on an Agent that no process alive hosts must concern the Apps whose requests wait.
     named |= {(load.agent, load.app, "") for load in measured.loads if load.agent not in known}
     builder = MetricsBuilder(measured, counts, breakers)
+    alive = [process for process in processes if process.lease_until > now]
+    providers = list_provider_views(alive, rows, now)
     views = []
     for agent, app, target in sorted(named):
         row = rows.get((agent, app, target)) or BreakerRow(app=app, agent=agent, target=target)
         hosting, metrics = hosts.get((agent, app), ()), builder.build(app, agent)
-        views.append(build_agent_view(row, now, loads.get(agent, ()), hosting, metrics, limits.get((agent, app))))
+        view = build_agent_view(row, now, loads.get(agent, ()), hosting, metrics, limits.get((agent, app)))
+        group = providers.get((agent, app), ()) if not target else ()
+        views.append(msgspec.structs.replace(view, providers=group) if group else view)
     return views
 
 

@@ -10,11 +10,11 @@ import msgspec
 from ..config import Configuration
 from ..core.alerts import Alert
 from ..declare.limits import encode_policies
-from ..declare.providers import group_agents
+from ..declare.providers import Groups, group_agents
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
-from ..model import ProcessAbout
+from ..model import ProcessAbout, ProviderAbout
 from ..policies import encode_policy
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
@@ -65,9 +65,9 @@ def _make_node(
     session: Session, roles: frozenset[str], agents: tuple[Agent, ...], configuration: Configuration
 ) -> Node:
     store, ports = session.store, session.ports
-    about = msgspec.json.encode(_about(session.app, agents, session.codes, roles)).decode()
-    alerting = make_alerting(session, configuration)
     groups = group_agents(session.agents)
+    about = msgspec.json.encode(_about(session.app, agents, session.codes, roles, groups)).decode()
+    alerting = make_alerting(session, configuration)
 
     def make_session() -> NodeSession:
         return NodeSession(
@@ -91,7 +91,9 @@ def _make_node(
     return node
 
 
-def _about(name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], roles: frozenset[str]) -> ProcessAbout:
+def _about(
+    name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], roles: frozenset[str], groups: Groups
+) -> ProcessAbout:
     runs_code, hosts = "scheduler" in roles, "agents" in roles
     return ProcessAbout(
         app=name,
@@ -100,6 +102,11 @@ def _about(name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], role
         steps=tuple(sorted((agent.name, step) for agent in agents for step in agent.steps)) if hosts else (),
         policies=_policies(codes) if runs_code else {},
         limits={agent.name: encode_policies(agent.limits) for agent in agents if agent.limits} if hosts else {},
+        providers=tuple(
+            ProviderAbout(base, agent.name, agent.weight, agent.preference)
+            for base, group in sorted(groups.items())
+            for agent in group
+        ),
     )
 
 

@@ -31,6 +31,7 @@ from .format import (
     format_relative,
 )
 from .liveness import LiveProcesses
+from .routing import describe_lack_of_room
 
 WINDOW_SECONDS = 300.0  # long enough to see several attempts of one step: they come a minute apart at most
 OUTAGE_TASKS_MIN = 2  # one task that fails may be ill itself
@@ -392,7 +393,9 @@ def _describe_untaken_requests(one: Requests, now: Instant, running: LiveProcess
     if not running.list_hosts(one.agent):
         remedy = f"no process alive hosts it: run its App, and name it where --agents is given; {listed}"
         return Finding("care", "starved", says, remedy)
-    if one.running:
+    if full := describe_lack_of_room(running.alive, one.agent, now):
+        says += f"; {full}"
+    elif one.running:
         says += f"; {_format_attempts(one.running)} of it {'is' if one.running == 1 else 'are'} under way, so its places may all be taken"
     else:
         says += "; no attempt of it is under way although a process alive hosts it"

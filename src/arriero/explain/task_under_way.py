@@ -29,6 +29,7 @@ from .liveness import (
     format_process,
     suggest_assignment,
 )
+from .routing import describe_lack_of_room, describe_ways
 from .task_situation import (
     SOON_SECONDS,
     STEPS_TOLD_MAX,
@@ -273,6 +274,8 @@ class TaskUnderWay(TaskSituation):
         barred = describe_wait_behind_breaker(step, self.breakers, self.now)
         barred = barred or describe_wait_for_limit(step, self.limits, self.now)
         says = f"{name} waits untaken since {self._at(due)}: {barred or self._describe_takers(step, due)}"
+        if ways := describe_ways(self.running.alive, step):
+            says += f"; {ways}"
         if step.wait_by is not None:
             says += f"; it fails when nobody takes it by {self._at(step.wait_by)} (wait_within)"
         if step.failure is not None:
@@ -307,4 +310,6 @@ class TaskUnderWay(TaskSituation):
         names = join_names(map(format_process, ready[:STEPS_TOLD_MAX]))
         if seconds_between(due, self.now) < SOON_SECONDS:
             return f"Agent {step.agent} takes it at any moment at {names}"
+        if full := describe_lack_of_room(self.running.alive, step.agent, self.now, step.app):
+            return full
         return f"Agent {step.agent} has no room at {names}: all its places are taken, or it does not answer"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ FAILURE_CHARACTERS_MAX = 500  # of a probe's exception in the history
 class ProbeHost(Protocol):
     """The Agents of the process, as far as probes need them."""
 
-    agents: dict[str, Agent]
+    agents: Mapping[str, Agent]
     breakers: Breakers
     store: StateStore
     ports: Ports
