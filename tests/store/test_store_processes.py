@@ -53,6 +53,17 @@ async def test_retiring_twice_is_said_once(world: World) -> None:
     assert len(await world.events(0)) == count
 
 
+async def test_what_a_process_reports_with_its_renewal_is_seen_by_the_others(world: World) -> None:
+    await world.store.register("a", LEASE)
+    await world.store.register("b", LEASE)
+    assert await world.store.renew(1, LEASE, '{"payments":[3,10]}')
+    (other,) = (await world.store.renew(2, LEASE)).others
+    assert other.room == '{"payments":[3,10]}'
+    assert [process.room for process in (await world.store.known_processes())[1]] == [other.room, ""]
+    await world.store.renew(1, LEASE)
+    assert (await world.store.renew(2, LEASE)).others[0].room == "", "the last renewal counts"
+
+
 async def test_a_process_that_was_retired_cannot_renew(world: World, clock: TestClock) -> None:
     await world.process("a")
     await world.process("b")

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -114,8 +113,7 @@ class AgentHost:
             self, groups or {}, app, others=others, now=store.now, monotonic=ports.clock.monotonic
         )
         self._siblings = self.router.list_siblings(self.agents)
-        # Agents whose requests may be taken here.
-        self.watched = tuple(dict.fromkeys((*self.agents, *chain.from_iterable(self._siblings.values()))))
+        self._names_hosted = tuple(self.agents)
 
     # --- life
     async def start(self) -> None:
@@ -282,6 +280,10 @@ class AgentHost:
         if agent in self.agents:
             self._backlog.add(agent)
             self.take_soon()
+
+    def list_watched(self) -> tuple[str, ...]:
+        """List the Agents for whose requests the store is to be asked now: those here, and at times those whose they may take."""
+        return self.router.add_siblings(self._names_hosted) if self._siblings else self._names_hosted
 
     def note_due(self) -> None:
         """Note that requests are due in the store, for any Agent."""

@@ -17,6 +17,8 @@ from ..declare.steps import Agent
 from ..model import Instant, ProcessRow
 from .breakers import LOOK_SECONDS, Breakers
 
+SIBLING_SECONDS = 0.5  # between looks for requests of the siblings of the Agents here
+
 Key = tuple[str, str, str]  # App, Agent, target
 
 
@@ -64,6 +66,7 @@ class AgentRouter:
         self._hosted: dict[str, HostedAgent] = {}  # by the others, as of ``_seen``
         self._canaries: dict[Key, tuple[BreakerRow, BreakerRow]] = {}  # as it is known, and with canaries sent since
         self._looked_at: dict[str, float] = {}
+        self._siblings_asked_at = float("-inf")
         self.providers = {base: tuple(agent.name for agent in group) for base, group in groups.items()}
 
     def list_siblings(self, agents: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -75,6 +78,18 @@ class AgentRouter:
             for name in names
             if name in wanted
         }
+
+    def add_siblings(self, agents: tuple[str, ...]) -> tuple[str, ...]:
+        """Add to the Agents of this process those whose requests they may take over, but only once in a while.
+
+        A request that may not move would else cause a Take at each poll, which brings nothing.
+        """
+        at = self._monotonic()
+        if at < self._siblings_asked_at + SIBLING_SECONDS:
+            return agents
+        self._siblings_asked_at = at
+        siblings = [name for names in self.list_siblings(agents).values() for name in names]
+        return tuple(dict.fromkeys((*agents, *siblings)))
 
     def route(self, new: NewStep, priority: int) -> NewStep:
         """Choose the Agent of a request that names a base with providers."""

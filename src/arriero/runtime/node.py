@@ -300,7 +300,7 @@ class NodeSession:
 
     async def _look_once(self, wait: float) -> float:
         """Ask what is due and what came in. Returns how long to wait for the next poll."""
-        due = await self._store.due(tuple(self._codes), self.agents.watched, self._app)
+        due = await self._store.due(tuple(self._codes), self.agents.list_watched(), self._app)
         if due.tasks and self._codes:
             self.scheduler.claim_soon()
         if due.steps:
