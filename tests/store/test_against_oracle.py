@@ -62,6 +62,7 @@ from arriero.commands import (
 from arriero.core.convoy_verbs import list_allowed_convoy_verbs
 from arriero.core.lease import on_process_lost, on_stuck
 from arriero.core.purging import Named
+from arriero.core.routing import INTERCHANGEABLE, PINNED
 from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
 from arriero.core.undo import decide_next_undo, plan_undo
 from arriero.core.verb_preview import find_verb_refusal
@@ -100,6 +101,7 @@ QUEUES = ("web-1", "web-2")
 KEYS = ("key-1", "key-2", "key-3")  # the last one is ordered by sequence
 VERBS = tuple(Verb)
 _HOW_OFTEN = {Verb.RESUBMIT: 6, Verb.ANSWER: 6, Verb.EXTEND: 4, Verb.CANCEL: 1}  # not all tasks are to be undone
+SIBLINGS = (("payments", ("shipping",)), ("shipping", ("payments",)))
 JUMPS = (0.0, 0.0, 0.000001, 0.000001, 0.4, 0.4, 1.0, 1.0, 2.999999, 3.0, 10.0, 60.0)
 
 
@@ -134,6 +136,7 @@ class SqliteAgainstMemory:
     def __init__(self, seed: int, path: Path) -> None:
         self.random = random.Random(seed)
         self.asking_random = random.Random(f"asking-{seed}")  # its own, so that the rest is drawn as without it
+        self.routing_random = random.Random(f"routing-{seed}")  # so, too
         self.clock = TestClock()
         self.memory = MemoryStore(self.clock)
         self.sqlite = SqliteStore(str(path), clock=self.clock)
@@ -230,6 +233,7 @@ class SqliteAgainstMemory:
                 continue
             changes: dict[str, Any] = {"agent": self.random.choice(["payments", "shipping"])}
             changes |= {"take": self.one_in(2), "wait_within": self.random.choice([None, 1.0])}
+            changes["routing"] = self.routing_random.choice(["", PINNED, INTERCHANGEABLE])
             changes |= {"effect_free": self.one_in(3), "compensation": None} if self.one_in(4) else {}
             made.append(step(self.random.choice(ALL), key, **changes))
         return made
@@ -313,7 +317,8 @@ class SqliteAgainstMemory:
         room = (("payments", self.random.randrange(3)), ("shipping", 2))
         names, probation = self.random.choice([ALL, ALL, ("charge",)]), self.random.choice([None, None, 0, 1, 2])
         process_no = self.random.choice(PROCESSES)
-        await self.apply(Take(actor="p", process_no=process_no, room=room, names=names, probation=probation))
+        take = Take(actor="p", process_no=process_no, room=room, names=names, probation=probation)
+        await self.apply(msgspec.structs.replace(take, siblings=SIBLINGS) if self.routing_random.random() < 0.3 else take)
 
     def _advance(self) -> list[Advance]:
         task = self.some_task()
@@ -660,7 +665,9 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
         run = SqliteAgainstMemory(seed, tmp_path / f"{seed}.db")
         await run.run()
         answers += run.answers
-        events.update(event["type"] for row in run.memory.log for event in msgspec.json.decode(row.events))
+        told = [event for row in run.memory.log for event in msgspec.json.decode(row.events)]
+        events.update(event["type"] for event in told)
+        events.update("taken over" for event in told if event["type"] == "step.dispatched" and "agent" in event)
     expected = {
         "Applied",
         "AttemptApplied",
@@ -699,7 +706,7 @@ async def test_the_drawn_commands_meet_every_answer(tmp_path: Path) -> None:
     }
     wanted |= {"timer.fired", "undo.begun", "undo.planned", "compensation.dispatched", "compensation.recorded"}
     wanted |= {"task.expired", "lease.lost", "step.parked", "step.set_back", "step.edited", "step.answered"}
-    wanted |= {"attempt.extended", "attempt.checkpoint"}
+    wanted |= {"attempt.extended", "attempt.checkpoint", "taken over"}
     wanted |= {"convoy.action", "convoy.opened", "convoy.closed", "convoy.moved", "convoy.skipped"}
     wanted |= {"status.published", "alert.opened", "alert.closed", "tasks.purged", "convoys.purged", "statuses.dropped"}
     assert wanted <= set(events), wanted - set(events)
