@@ -318,7 +318,9 @@ class SqliteAgainstMemory:
         names, probation = self.random.choice([ALL, ALL, ("charge",)]), self.random.choice([None, None, 0, 1, 2])
         process_no = self.random.choice(PROCESSES)
         take = Take(actor="p", process_no=process_no, room=room, names=names, probation=probation)
-        await self.apply(msgspec.structs.replace(take, siblings=SIBLINGS) if self.routing_random.random() < 0.3 else take)
+        await self.apply(
+            msgspec.structs.replace(take, siblings=SIBLINGS) if self.routing_random.random() < 0.3 else take
+        )
 
     def _advance(self) -> list[Advance]:
         task = self.some_task()

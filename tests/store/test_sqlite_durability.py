@@ -216,6 +216,7 @@ class _AnyParameter(dict[str, object]):
 INDEX_OF = {
     "select_claimable": "arriero_task_due",
     "select_takeable": "arriero_step_takeable",
+    "select_movable": "arriero_step_takeable",
     "select_due": "arriero_step_takeable",
     "select_held": "arriero_step_held",
     "select_news": "arriero_task_unseen",
@@ -272,4 +273,4 @@ async def test_what_runs_all_the_time_uses_its_index_and_sorts_nothing(
     assert any(index in line for line in plan), plan
     sorts = [line for line in plan if "TEMP B-TREE FOR ORDER BY" in line]
     # Held by one process: few, and of two tables. Claimable, takeable: the first of each priority, at most as many as asked for.
-    assert not sorts or name in {"select_held", "select_claimable", "select_takeable"}, plan
+    assert not sorts or name in {"select_held", "select_claimable", "select_takeable", "select_movable"}, plan

@@ -102,7 +102,7 @@ def register(rows: ProcessRows, instance: str, lease_seconds: float, about: str)
     return process_no, epoch
 
 
-def renew(rows: ProcessRows, process_no: int, lease_seconds: float, room: str) -> Renewal:
+def renew(rows: ProcessRows, process_no: int, lease_seconds: float, room: str = "") -> Renewal:
     """See ``ProcessStore.renew``."""
     found = rows.select_renewals(process_no)
     now = rows.read_clock()
