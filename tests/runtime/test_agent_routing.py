@@ -258,3 +258,14 @@ async def test_a_step_in_doubt_waits_for_its_agent_also_while_that_is_down() -> 
         for task in tasks:
             await within(task.result())
     assert not shop.keys["payments"] & shop.keys.get("payments-eu", set())
+
+
+async def test_what_a_test_answers_for_a_step_its_providers_answer_too() -> None:
+    shop = Shop()
+    async with testing.running(shop.app) as world:
+        world.replace(shop.charge, lambda number: -number)
+        for number, task in enumerate(await submitted(shop, world, 6)):
+            assert await within(task.result()) == -number
+        assert len(world.calls(shop.charge)) == 6
+        assert len(world.calls(shop.eu.steps["charge"])) == 3
+    assert shop.calls == [], "no real service is called"

@@ -155,12 +155,13 @@ class World:
     def answers(self, step: Step[..., R], *answers: R | Exception) -> None:
         """What the step's next calls give, one answer a try: a value is returned, an exception raised.
 
-        Its compensation does nothing then. A call beyond the last answer fails for good and says so.
+        Its compensation does nothing then. A call beyond the last answer fails for good and says so. What is said of a step
+        holds for the Agents that provide it, too.
         """
         self._answers.setdefault(step, deque()).extend(answers)
 
     def calls(self, step: Step[..., Any]) -> list[Mapping[str, Any]]:
-        """The arguments of every call so far, tries included."""
+        """The arguments of every call so far, tries included; of a base's step also the calls that its providers got."""
         return list(self._calls[step])
 
     def undone(self) -> list[UndoneStep]:
@@ -175,10 +176,15 @@ class World:
         self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any]
     ) -> Callable[[], Any] | None:
         """What to call instead of the step's or compensation's function; None: its own."""
+        of_base = step if step.agent.provides is None else step.agent.provides.steps[step.name]
+        if row.kind is not StepKind.COMPENSATION:
+            for called in {step, of_base}:
+                self._calls[called].append(arguments)
+        if step not in self._answers and step not in self._replaced:
+            step = of_base  # what is said of the base's step holds for its providers, unless they are told otherwise
         scripted = step in self._answers or step in self._replaced
         if row.kind is StepKind.COMPENSATION:
             return (lambda: None) if scripted else None
-        self._calls[step].append(arguments)
         if step in self._answers:
             return lambda: self._answer(step)
         if step in self._replaced:
