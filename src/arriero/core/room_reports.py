@@ -15,8 +15,8 @@ class AgentReport(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         free: places that a request of any priority could take.
         places: all of them.
-        health: by its calls there; see ``core.routing.compute_health``.
-        is_barred: its breaker is known there not to be closed, or a person has paused it.
+        health: by its calls there, if other Agents provide the same steps; see ``core.routing.compute_health``.
+        is_barred: the breaker of the whole Agent is known there not to be closed, or a person has paused it.
     """
 
     free: int

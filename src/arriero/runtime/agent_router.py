@@ -183,13 +183,24 @@ class AgentRouter:
 
     def report_room(self) -> dict[str, AgentReport]:
         """Report the Agents of this process, as others see them. Called from the thread that renews the lease."""
-        host, now = self._host, self._now()
-        barred = {agent for _, agent, _ in tuple(host.breakers.known)}
-        windows = tuple(host.breakers.windows.items())
+        host = self._host
+        barred = {agent for _, agent, target in tuple(host.breakers.known) if not target}
+        calls = self._count_calls()
         reports: dict[str, AgentReport] = {}
-        for name, agent in tuple(host.agents.items()):
-            counts = [window.count_ended(now) for (_, of, _), window in windows if of == name]
-            health = min((compute_health(*count, agent.breaker) for count in counts), default=1.0)
+        for name, agent in host.agents.items():
             free = host.count_free(name) if host.is_taking else 0
-            reports[name] = AgentReport(free, agent.max_in_flight, round(health, 2), name in barred)
+            health = round(compute_health(*calls.get(name, (0, 0)), agent.breaker), 2)
+            reports[name] = AgentReport(free, agent.max_in_flight, health, name in barred)
         return reports
+
+    def _count_calls(self) -> dict[str, tuple[int, int]]:
+        """Count the last calls of each Agent that is in a group, and those that failed, over all its targets."""
+        counts: dict[str, tuple[int, int]] = {}
+        wanted = {name for names in self.providers.values() for name in names}
+        now = self._now()
+        for (_, agent, _), window in tuple(self._host.breakers.windows.items()) if wanted else ():
+            if agent in wanted:
+                calls, failed = window.count_ended(now)
+                before = counts.get(agent, (0, 0))
+                counts[agent] = before[0] + calls, before[1] + failed
+        return counts
