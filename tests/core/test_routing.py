@@ -3,13 +3,13 @@
 from collections import Counter
 
 import pytest
-from core_rows import step_row
+from core_rows import done, loaded, step_row
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arriero import Breaker
-from arriero.commands import NewStep
+from arriero.commands import NewStep, PlanUndo
 from arriero.core.routing import (
     HEALTH_MIN,
     INTERCHANGEABLE,
@@ -23,8 +23,10 @@ from arriero.core.routing import (
     route,
     stay_with_agent,
 )
-from arriero.model import StepKind
+from arriero.core.undo import plan_undo
+from arriero.model import StepKind, TaskFailure, TaskState
 
+FAILURE = TaskFailure("step", "charge: declined")
 EU, US, OWN = Candidate(name="eu"), Candidate(name="us"), Candidate(name="own")
 
 
@@ -171,3 +173,11 @@ def test_a_step_of_a_release_without_providers_stays_with_the_base_and_follows_a
     before = step_row(agent="payments", taken=True)
     assert not is_to_be_routed(stay_with_agent(NEW, before, ("payments", "eu")))
     assert stay_with_agent(NEW, replace(before, agent="billing"), ()) == NEW
+
+
+def test_an_undo_is_planned_for_the_agent_that_did_the_step_with_the_same_way() -> None:
+    for routing in (PINNED, INTERCHANGEABLE, ""):
+        undone = done(1, agent="eu", routing=routing)
+        plan = plan_undo(loaded(undone, state=TaskState.COMPENSATING), FAILURE, "store")
+        assert isinstance(plan, PlanUndo)
+        assert [(new.agent, new.routing) for new in plan.planned] == [("eu", routing)]

@@ -239,7 +239,10 @@ def close_agent(view: AgentView) -> str:
 
 @_verb_command(AgentVerb.PAUSE, "Take no requests until it is resumed.")
 def pause_agent(view: AgentView) -> str:
-    """Pause an Agent: no process takes a request of it until it is resumed. Attempts under way go on to their end."""
+    """Pause an Agent: no process takes a request of it until it is resumed. Attempts under way go on to their end.
+
+    If other Agents provide its steps, they take over its requests that were never taken, and those of interchangeable steps.
+    """
     return f"Agent {format_label(view)} is paused; its requests wait and spend nothing"
 
 
