@@ -343,22 +343,13 @@ class ProcessRow(msgspec.Struct, frozen=True, gc=False):
     room: str = ""  # of its Agents at its last renewal, as JSON text; see core.room_reports
 
 
-class ProviderAbout(msgspec.Struct, frozen=True, gc=False):
-    """An Agent that serves calls of the steps of ``base``, which may be itself."""
-
-    base: str
-    agent: str
-    weight: float
-    preference: int
-
-
 class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The description of a process start, so that others know which code runs somewhere.
 
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
     ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
-    asked to end, and drains. ``limits``: of the Agents that it hosts and that have some, as JSON text. ``providers``: of its
-    App, also those that it does not host.
+    limits: dict[str, str] = {}
+    asked to end, and drains. ``providers``: of its App, as base, Agent, weight and preference; a base is one of its own.
     """
 
     app: str = ""
@@ -368,7 +359,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     policies: dict[str, str] = {}
     leaving: bool = False
     limits: dict[str, str] = {}
-    providers: tuple[ProviderAbout, ...] = ()
+    providers: tuple[tuple[str, str, float, int], ...] = ()
 
 
 class LeaseRow(msgspec.Struct, frozen=True, gc=False):

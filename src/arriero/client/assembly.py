@@ -14,7 +14,7 @@ from ..declare.providers import Groups, group_agents
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
-from ..model import ProcessAbout, ProviderAbout
+from ..model import ProcessAbout
 from ..policies import encode_policy
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
@@ -103,7 +103,7 @@ def _about(
         policies=_policies(codes) if runs_code else {},
         limits={agent.name: encode_policies(agent.limits) for agent in agents if agent.limits} if hosts else {},
         providers=tuple(
-            ProviderAbout(base, agent.name, agent.weight, agent.preference)
+            (base, agent.name, agent.weight, agent.preference)
             for base, group in sorted(groups.items())
             for agent in group
         ),

@@ -8,7 +8,7 @@ from ..breakers import BreakerRow, BreakerState
 from ..core.lease import read_process_about
 from ..core.room_reports import HostedAgent, survey_hosts
 from ..core.routing import Candidate, compute_shares
-from ..model import Instant, ProcessRow, ProviderAbout
+from ..model import Instant, ProcessRow
 
 Key = tuple[str, str, str]  # Agent, App, target
 
@@ -35,6 +35,12 @@ class ProviderView(msgspec.Struct, frozen=True, kw_only=True):
     is_hosted: bool
 
 
+class _Rank(msgspec.Struct, frozen=True):
+    agent: str
+    weight: float
+    preference: int
+
+
 def list_provider_views(
     processes: Iterable[ProcessRow], breakers: Mapping[Key, BreakerRow], now: Instant
 ) -> dict[tuple[str, str], tuple[ProviderView, ...]]:
@@ -45,11 +51,11 @@ def list_provider_views(
         breakers: as they stand in the store.
     """
     alive = tuple(processes)
-    groups: dict[tuple[str, str], dict[str, ProviderAbout]] = {}
+    groups: dict[tuple[str, str], dict[str, _Rank]] = {}
     for process in alive:
         about = read_process_about(process)
-        for one in about.providers:
-            groups.setdefault((one.base, about.app), {})[one.agent] = one
+        for base, agent, weight, preference in about.providers:
+            groups.setdefault((base, about.app), {})[agent] = _Rank(agent, weight, preference)
     found = {}
     for (base, app), group in groups.items():
         hosted = survey_hosts(alive, now, app)
@@ -58,7 +64,7 @@ def list_provider_views(
 
 
 def _build_views(
-    group: list[ProviderAbout], app: str, hosted: Mapping[str, HostedAgent], breakers: Mapping[Key, BreakerRow]
+    group: list[_Rank], app: str, hosted: Mapping[str, HostedAgent], breakers: Mapping[Key, BreakerRow]
 ) -> tuple[ProviderView, ...]:
     of = {one.agent: hosted.get(one.agent) for one in group}
     states = {one.agent: _name_state(breakers.get((one.agent, app, ""))) for one in group}

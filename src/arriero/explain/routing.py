@@ -14,9 +14,9 @@ def list_providers(processes: Iterable[ProcessRow], step: StepRow) -> tuple[str,
     names: dict[str, None] = {}
     for process in processes:
         about = read_process_about(process)
-        bases = {one.base for one in about.providers if one.agent == step.agent}
+        bases = {base for base, agent, *_ in about.providers if agent == step.agent}
         if step.app in (NOT_SAID, about.app):
-            names |= {one.agent: None for one in about.providers if one.base in bases}
+            names |= {agent: None for base, agent, *_ in about.providers if base in bases}
     return tuple(names)
 
 
