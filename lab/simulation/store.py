@@ -33,6 +33,7 @@ _PASSED_ON = (
     "find_convoy",
     "look_at_unreadable",
     "close_recovered_breakers",
+    "remove_old_rates",
     "put_agent_counts",
     "fold_agent_counts",
     "ended",

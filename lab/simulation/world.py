@@ -29,7 +29,7 @@ from arriero.declare.attempt import Attempt
 from arriero.declare.providers import group_agents
 from arriero.errors import MutilatedExport, StoreError
 from arriero.loops import drop_silently
-from arriero.model import HistoryRow, Instant, ProcessAbout, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
+from arriero.model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from arriero.runtime.node import Node, NodeSession
 from arriero.runtime.ports import ChildProcess, Look, LoopClock, ProcessClock
 from arriero.runtime.settings import Settings, check_roles
@@ -40,6 +40,7 @@ from .damage import SHARE as DAMAGED_SHARE
 from .damage import Damage
 from .faults import Faults, drawn
 from .keys import Keys
+from .limits import draw_limits
 from .loop import PROCESS, Deadlock, SimulatedLoop
 from .outages import judge_outages
 from .people import QUEUES, People
@@ -193,7 +194,7 @@ class World:
         self.routes, self.app = _build_app(draw_routes(seed) if people and faults is None else None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
-        keys_random = random_module.Random(f"keys-{seed}")
+        keys_random, apps_random = random_module.Random(f"keys-{seed}"), random_module.Random(f"apps-{seed}")
         has_keys = keys_random.random() < KEYS_SHARE and people and faults is None if keys is None else keys
         if has_keys and faults is None:
             self.faults.add_keys(keys_random)
@@ -203,8 +204,8 @@ class World:
         self.damage = Damage(self, damage_random) if has_damage else None
         if has_damage:
             self.faults.damage = 1.0
-        apps_random = random_module.Random(f"apps-{seed}")
         self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
+        self._limits = draw_limits(self.app.agents, seed, may_be_limited=people and faults is None)
         self._tasks = tasks // 2 if has_keys else tasks
         self._has_people = people
         self._names: Counter[str] = Counter()
@@ -258,7 +259,7 @@ class World:
         store = SimulatedStore(self.network, unexpected=self._unexpected_random)
         ports = SimulatedPorts(self, number)
         app = self._app_of_node(number)
-        about = msgspec.json.encode(ProcessAbout(app=app, workflows=tuple(self.app.session.codes))).decode()
+        about = self._limits.describe(app, tuple(self.app.session.codes))
         node = Node(
             lambda: NodeSession(
                 self.app.agents,

@@ -9,7 +9,7 @@ from store_world import FAILED, LEASE, TestClock, World, gave_up, kinds, retry_a
 
 from arriero.answers import AttemptApplied, Taken, TryDelayed
 from arriero.commands import BeginTry, Hold, PlanUndo, Start, Take
-from arriero.core.limits import KEYLESS_SECONDS
+from arriero.core.limits import EXPIRED_SECONDS, KEYLESS_SECONDS
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
 from arriero.model import ProcessAbout, StepKind, StepRow, StepState, TaskRow
 
@@ -425,3 +425,15 @@ async def test_a_further_try_is_free_once_the_limits_are_gone(world: World) -> N
     one, *_ = await take(world)
     await declare(world, instance="p2")
     assert isinstance(await world.apply(try_command(one)), AttemptApplied)
+
+
+async def test_an_attempt_that_nobody_can_recover_gives_its_slot_back_after_a_minute(
+    world: World, clock: TestClock
+) -> None:
+    await declare(world, TWO)
+    await waiting(world, 4)
+    await take(world)
+    clock.move(10 + EXPIRED_SECONDS - 1)
+    assert await take(world) == []
+    clock.move(1)
+    assert len(await take(world)) == 2

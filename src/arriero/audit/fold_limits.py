@@ -15,6 +15,7 @@ from .fold import StepFold, TaskFold, Violation
 AgentOfApp = tuple[str, str]
 Counted = tuple[str, str, str, str]  # App, Agent, limit, hash of the key
 
+EXPIRED_SECONDS = 60  # after its deadline: then an attempt that nobody recovered has lost its slot
 UNCOUNTED_SECONDS = 60  # after a first declaration: what began meanwhile may not have known of it
 
 
@@ -23,6 +24,7 @@ class RunningAttempt(msgspec.Struct, frozen=True):
 
     fence: int
     counted: tuple[Counted, ...]
+    complete_by: int
 
 
 class LimitsFold:
@@ -58,6 +60,9 @@ class LimitsFold:
         if running:
             for ordinal in [no for no, one in running.items() if not _is_under_way(task.steps.get(no), one)]:
                 self._used.subtract(running.pop(ordinal).counted)
+            for ordinal, one in running.items():
+                deadline = task.steps[ordinal].complete_by  # it may have been extended
+                running[ordinal] = RunningAttempt(one.fence, one.counted, deadline or one.complete_by)
         for event in events:
             if isinstance(event, StepDispatched | CompensationDispatched):
                 self._begin(task, at, event, apps.get(event.process, ""))
@@ -81,10 +86,19 @@ class LimitsFold:
             if policy.kind == "concurrent":
                 self._used[one] += 1
                 if self._used[one] > policy.most:
+                    self._forget_expired(at)
+                if self._used[one] > policy.most:
                     self._convict("I72", task, f"{where} began as number {self._used[one]} of {policy.most} ({one[2]})")
             else:
                 self._begin_call(task, at, one, policy, where)
-        self._running[task.task_no][event.step] = RunningAttempt(event.fence, counted)
+        self._running[task.task_no][event.step] = RunningAttempt(event.fence, counted, event.complete_by)
+
+    def _forget_expired(self, at: int) -> None:
+        """Forget attempts whose deadline passed long ago and that nobody has recovered: their slots have come back."""
+        for running in self._running.values():
+            before = at - EXPIRED_SECONDS * MICROSECONDS
+            for ordinal in [no for no, one in running.items() if one.complete_by <= before]:
+                self._used.subtract(running.pop(ordinal).counted)
 
     def _try_again(self, task: TaskFold, at: int, event: AttemptTried) -> None:
         running = self._running[task.task_no].get(event.step)

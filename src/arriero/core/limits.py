@@ -23,6 +23,7 @@ WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at m
 KEYLESS_SECONDS = (
     60.0  # between looks for requests without keys; every transaction that did not know the limits ends sooner
 )
+EXPIRED_SECONDS = 60.0  # after its deadline, until which an attempt that was not recovered keeps its slot
 ROOM_MAX = 1_000_000  # of an Agent without limits
 
 RateKey = tuple[str, str]  # name of the limit, key
@@ -49,6 +50,15 @@ def find_limits(rows: Iterable[AgentLimitsRow], app: str) -> AgentLimitsRow | No
 def is_limited(rows: Iterable[AgentLimitsRow], app: str) -> bool:
     """Returns True if an attempt of the App may begin only in a Take. ``app`` is empty where it was not said."""
     return any(row.app == app or not app for row in rows)
+
+
+def find_first_deadline(now: Instant) -> Instant:
+    """Find the deadline from which on an attempt is in use of its limits.
+
+    An attempt that expired is recovered within seconds, and its slot is free then. If nobody can recover it, because its row
+    cannot be read, its slot comes back after a minute: others must not wait until a person has mended the row.
+    """
+    return later(now, -EXPIRED_SECONDS)
 
 
 # --- rates

@@ -1,6 +1,7 @@
 """Periodic cleanup of a store by the leader: it removes statuses that nobody acknowledged for too long.
 
-It also closes breakers whose ramp is over, and folds old metrics of Agents into their sums. It finishes the work of a
+It also closes breakers whose ramp is over, removes calls of rates that no longer count, and folds old metrics of Agents into
+their sums. It finishes the work of a
 submitter that died: it releases the tasks of an opened ledger and removes those of a refused one.
 """
 
@@ -52,6 +53,7 @@ class Upkeep:
             self._look_at_unreadable: 0.0,
             self._close_breakers: 0.0,
             self._fold_agent_counts: 0.0,
+            self._remove_old_rates: 0.0,
         }
         self._guards = {
             duty: LoopGuard(Loop.UPKEEP, ports.clock.monotonic, unanswered="the store's upkeep could not be done: %s")
@@ -95,6 +97,10 @@ class Upkeep:
     async def _close_breakers(self) -> float:
         await self._store.close_recovered_breakers(ACTOR)
         return BREAKER_SECONDS
+
+    async def _remove_old_rates(self) -> float:
+        await self._store.remove_old_rates()
+        return PASS_SECONDS
 
     async def _fold_agent_counts(self) -> float:
         folded = await self._store.fold_agent_counts()

@@ -10,7 +10,7 @@ from ...commands import BeginTry
 from ...core import attempts
 from ...core.apps import apps_run_by
 from ...core.changes import Refused
-from ...core.limits import LimitBook, declare_limits, list_limits, note_look
+from ...core.limits import LimitBook, declare_limits, find_first_deadline, list_limits, note_look
 from ...errors import UnreadableRow
 from ...events.store import LimitsDeclared
 from ...limits import AgentLimitsRow, LimitsInUse, RateRow
@@ -30,12 +30,15 @@ class LimitTable(Table, Protocol):
         """Keep the limits of an Agent, new or changed."""
         ...
 
-    def count_running_keys(self, agent: str, apps: Sequence[str]) -> list[tuple[str, int]]:
-        """Count the attempts of an Agent that are under way, by their keys; without those that have none."""
+    def count_running_keys(self, agent: str, apps: Sequence[str], since: Instant) -> list[tuple[str, int]]:
+        """Count the attempts of an Agent that are under way, by their keys; without those that have none.
+
+        ``since``: attempts whose time was over by then do not count.
+        """
         ...
 
-    def count_running_keyless(self, agent: str, apps: Sequence[str]) -> int:
-        """Count the attempts of an Agent that are under way and have no keys."""
+    def count_running_keyless(self, agent: str, apps: Sequence[str], since: Instant) -> int:
+        """Count the attempts of an Agent that are under way and have no keys, as in ``count_running_keys``."""
         ...
 
     def has_keyless(self, agent: str, apps: Sequence[str]) -> bool:
@@ -61,11 +64,12 @@ def open_book(rows: LimitTable, app: str, agent: str) -> LimitBook | None:
     row = next(iter(rows.lock_limits(app, [agent])), None)
     if row is None or not list_limits(row.limits):
         return None
-    apps = apps_run_by(app)
-    running: list[tuple[str | None, int]] = list(rows.count_running_keys(agent, apps))
+    apps, now = apps_run_by(app), rows.read_clock()
+    since = find_first_deadline(now)
+    running: list[tuple[str | None, int]] = list(rows.count_running_keys(agent, apps, since))
     if row.has_keyless:
-        running.append((None, rows.count_running_keyless(agent, apps)))
-    book = LimitBook(row, running, rows.read_clock())
+        running.append((None, rows.count_running_keyless(agent, apps, since)))
+    book = LimitBook(row, running, now)
     read_rates(rows, book, [None])
     return book
 
@@ -166,8 +170,8 @@ class LimitEngine(Transactions[R]):
 
 
 def _read_use(rows: LimitEngineRows, row: AgentLimitsRow, now: Instant) -> LimitsInUse:
-    apps = apps_run_by(row.app)
-    running = list(rows.count_running_keys(row.agent, apps))
-    if row.has_keyless and (count := rows.count_running_keyless(row.agent, apps)):
+    apps, since = apps_run_by(row.app), find_first_deadline(now)
+    running = list(rows.count_running_keys(row.agent, apps, since))
+    if row.has_keyless and (count := rows.count_running_keyless(row.agent, apps, since)):
         running.append(("{}", count))
     return LimitsInUse(row, tuple(running), tuple(rows.select_known_rates(row.app, row.agent, now)), now)

@@ -35,12 +35,16 @@ class MemoryLimits(MemoryConvoys):
             s for s in steps if s.state is state and s.kind is not StepKind.TIMER and s.agent == agent and s.app in apps
         ]
 
-    def count_running_keys(self, agent: str, apps: Sequence[str]) -> list[tuple[str, int]]:
+    def _list_running(self, agent: str, apps: Sequence[str], since: Instant) -> list[StepRow]:
         running = self._steps_of_agent(agent, apps, StepState.RUNNING)
+        return [step for step in running if step.complete_by is not None and step.complete_by > since]
+
+    def count_running_keys(self, agent: str, apps: Sequence[str], since: Instant) -> list[tuple[str, int]]:
+        running = self._list_running(agent, apps, since)
         return sorted(Counter(step.limit_keys for step in running if step.limit_keys is not None).items())
 
-    def count_running_keyless(self, agent: str, apps: Sequence[str]) -> int:
-        return sum(step.limit_keys is None for step in self._steps_of_agent(agent, apps, StepState.RUNNING))
+    def count_running_keyless(self, agent: str, apps: Sequence[str], since: Instant) -> int:
+        return sum(step.limit_keys is None for step in self._list_running(agent, apps, since))
 
     def has_keyless(self, agent: str, apps: Sequence[str]) -> bool:
         waiting = [s for s in self._steps_of_agent(agent, apps, StepState.PENDING) if s.not_before is not None]

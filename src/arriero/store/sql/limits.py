@@ -58,11 +58,14 @@ class SqlLimitRows(SqlRows):
         self.flush()  # what this transaction has changed counts
         return self.ask(name, parameters).fetchall()
 
-    def count_running_keys(self, agent: str, apps: Sequence[str]) -> list[tuple[str, int]]:
-        return [(keys, count) for keys, count in self._ask_steps("count_running_keys", agent=agent, apps=list(apps))]
+    def count_running_keys(self, agent: str, apps: Sequence[str], since: Instant) -> list[tuple[str, int]]:
+        return [
+            (keys, count)
+            for keys, count in self._ask_steps("count_running_keys", agent=agent, apps=list(apps), since=since)
+        ]
 
-    def count_running_keyless(self, agent: str, apps: Sequence[str]) -> int:
-        ((count,),) = self._ask_steps("count_running_keyless", agent=agent, apps=list(apps))
+    def count_running_keyless(self, agent: str, apps: Sequence[str], since: Instant) -> int:
+        ((count,),) = self._ask_steps("count_running_keyless", agent=agent, apps=list(apps), since=since)
         return int(count)
 
     def has_keyless(self, agent: str, apps: Sequence[str]) -> bool:

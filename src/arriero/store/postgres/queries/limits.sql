@@ -27,18 +27,19 @@ VALUES (%(app)s, %(agent)s, %(limits)s, %(process_no)s, %(declared_at)s, %(has_k
        last_keys = excluded.last_keys
 
 -- count_running_keys: attempts of an Agent under way, by what its limits count them under.
--- Params: agent, apps (list).
+-- Params: agent, apps (list), since (attempts whose time was over before do not count).
 SELECT limit_keys, count(*)
   FROM {schema}.step
  WHERE agent = %(agent)s AND app = ANY(%(apps)s::text[]) AND state = 'running' AND limit_keys IS NOT NULL
+   AND complete_by > %(since)s
  GROUP BY limit_keys
  ORDER BY limit_keys
 
 -- count_running_keyless: attempts of an Agent under way that were kept before it had limits.
--- Params: agent, apps (list).
+-- Params: agent, apps (list), since (attempts whose time was over before do not count).
 SELECT count(*)
   FROM {schema}.step
- WHERE complete_by IS NOT NULL AND state = 'running' AND agent = %(agent)s AND app = ANY(%(apps)s::text[]) AND limit_keys IS NULL
+ WHERE complete_by > %(since)s AND state = 'running' AND agent = %(agent)s AND app = ANY(%(apps)s::text[]) AND limit_keys IS NULL
 
 -- select_waiting_keys: keys under which requests of an Agent wait, in their order behind one of them.
 -- Each is found by one look at the index, however many requests wait under it.

@@ -63,6 +63,8 @@ ALTER TABLE arriero_step ADD COLUMN canary INTEGER;
 ALTER TABLE arriero_step ADD COLUMN charged_at TEXT;
 -- What an attempt kept for those after it, as JSON text.
 ALTER TABLE arriero_step ADD COLUMN checkpoint TEXT;
+-- Of a step: what its Agent's limits count it under, as a JSON object.
+ALTER TABLE arriero_step ADD COLUMN limit_keys TEXT;
 -- Whether a request may go to other Agents that provide its step: pinned, interchangeable; empty: there are none.
 ALTER TABLE arriero_step ADD COLUMN routing TEXT NOT NULL DEFAULT '';
 -- What a process reports of its Agents with each renewal, as JSON text.
@@ -94,8 +96,6 @@ CREATE TABLE arriero_breaker (
     PRIMARY KEY (app, agent, target)
 ) WITHOUT ROWID;
 
--- Of a step: what its Agent's limits count it under, as a JSON object.
-ALTER TABLE arriero_step ADD COLUMN limit_keys TEXT;
 CREATE INDEX arriero_step_waiting_keys ON arriero_step (agent, app, limit_keys, priority, not_before)
  WHERE state = 'pending' AND limit_keys IS NOT NULL;
 CREATE INDEX arriero_step_running_keys ON arriero_step (agent, app, limit_keys)

@@ -26,18 +26,19 @@ VALUES (:app, :agent, :limits, :process_no, :declared_at, :has_keyless, :look_at
        last_keys = excluded.last_keys
 
 -- count_running_keys: attempts of an Agent under way, by what its limits count them under.
--- Params: agent, apps (JSON array).
+-- Params: agent, apps (JSON array), since (attempts whose time was over before do not count).
 SELECT limit_keys, count(*)
   FROM arriero_step INDEXED BY arriero_step_running_keys
  WHERE agent = :agent AND app IN (SELECT value FROM json_each(:apps)) AND state = 'running' AND limit_keys IS NOT NULL
+   AND complete_by > :since
  GROUP BY limit_keys
  ORDER BY limit_keys
 
 -- count_running_keyless: attempts of an Agent under way that were kept before it had limits.
--- Params: agent, apps (JSON array).
+-- Params: agent, apps (JSON array), since (attempts whose time was over before do not count).
 SELECT count(*)
   FROM arriero_step INDEXED BY arriero_step_running
- WHERE complete_by IS NOT NULL AND state = 'running' AND agent = :agent AND app IN (SELECT value FROM json_each(:apps)) AND limit_keys IS NULL
+ WHERE complete_by IS NOT NULL AND complete_by > :since AND state = 'running' AND agent = :agent AND app IN (SELECT value FROM json_each(:apps)) AND limit_keys IS NULL
 
 -- select_waiting_keys: keys under which requests of an Agent wait, in their order behind one of them.
 -- Each is found by one look at the index, however many requests wait under it.
