@@ -101,6 +101,7 @@ class CallCounts(msgspec.Struct, frozen=True):
         since: start of the window, or of its first call.
         last_error: message of the last failure.
         failed_seconds: how long the failed ones took, added up.
+        failed_in_a_row: the last ones, none of which succeeded; ``steps_in_a_row``: how many steps made them.
     """
 
     calls: int
@@ -109,3 +110,5 @@ class CallCounts(msgspec.Struct, frozen=True):
     since: Instant
     last_error: str = ""
     failed_seconds: float = 0.0
+    failed_in_a_row: int = 0
+    steps_in_a_row: int = 0

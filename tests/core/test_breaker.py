@@ -223,3 +223,15 @@ def test_a_breaker_that_cannot_work_is_refused_by_name(policy: dict[str, float],
     with pytest.raises(DefinitionError) as refused:
         Breaker(**policy)  # type: ignore[arg-type]
     assert said in str(refused.value)
+
+
+def test_calls_that_succeeded_before_an_outage_do_not_keep_it_closed() -> None:
+    before = CallCounts(100, 19, 0, NOON, "down", failed_in_a_row=19, steps_in_a_row=10)
+    assert judge_calls(POLICY, before, 10) is None
+    after = CallCounts(101, 20, 0, NOON, "down", failed_in_a_row=20, steps_in_a_row=10)
+    assert judge_calls(POLICY, after, 10) == "the last 20 calls all failed: down"
+
+
+def test_the_calls_of_a_few_steps_that_always_fail_do_not_open_it() -> None:
+    of_nine = CallCounts(100, 40, 0, NOON, failed_in_a_row=40, steps_in_a_row=9)
+    assert judge_calls(POLICY, of_nine, 10) is None

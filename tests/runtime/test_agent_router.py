@@ -121,7 +121,7 @@ def test_an_agent_that_its_hosts_call_down_gets_few(both: Routing) -> None:
 def test_failed_calls_lower_the_share(both: Routing) -> None:
     window = both.host.breakers.windows["shop", "payments-eu", ""] = CallWindow(POLICY)
     for end in ("succeeded", "succeeded", "succeeded", "transient"):
-        window.add(EndedCall(end, 0.1), NOW)
+        window.add(EndedCall(end, 0.1), NOW, 1)
     assert both.routed(30) == {"payments": 20, "payments-eu": 10}
     both.at = 60.0
     assert both.routed(30) == {"payments": 15, "payments-eu": 15}, "the calls have left the window"

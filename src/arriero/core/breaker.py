@@ -20,6 +20,9 @@ from ..model import Instant, later
 from ..policies import Breaker
 
 SILENT_CALLS_MIN = 5  # of a service that hangs: fewer may be bad luck
+STEPS_IN_A_ROW_MIN = (
+    10  # of calls that failed one after the other: fewer may be orders that fail, and not their service
+)
 SAMPLE_MIN = 2  # canaries of a larger wave that say something: one of them alone may have bad luck
 WAVES = 5  # over the ramp, each twice as large as the one before; then the breaker closes
 RETRY_AFTER_MAX = 3_600.0  # seconds that a service's word keeps a breaker open; then a canary asks again
@@ -83,6 +86,9 @@ def has_probe(text: str) -> bool:
 def judge_calls(policy: Breaker, counts: CallCounts, places: int) -> str | None:
     """Decide if a closed breaker opens by the calls of its window.
 
+    It opens by the share of failed calls. It also opens if the last ``minimum`` calls, of many steps, all failed. Calls that
+    succeeded before an outage must not keep it closed when a retry budget lets only few calls through.
+
     Args:
         places: of the Agent in the process that made the calls.
     Returns: the reason for people; None: it stays closed.
@@ -92,6 +98,8 @@ def judge_calls(policy: Breaker, counts: CallCounts, places: int) -> str | None:
     last = f": {counts.last_error}" if counts.last_error else ""
     if counts.failed >= policy.failure_rate * counts.calls:
         return f"{counts.failed} of {counts.calls} calls failed in {policy.window_seconds:g} s{last}"
+    if counts.failed_in_a_row >= policy.minimum and counts.steps_in_a_row >= STEPS_IN_A_ROW_MIN:
+        return f"the last {counts.failed_in_a_row} calls all failed{last}"
     if policy.slow_rate is not None and counts.slow >= policy.slow_rate * counts.calls:
         return f"{counts.slow} of {counts.calls} calls took longer than {policy.slow_limit:g} s in {policy.window_seconds:g} s"
     return None

@@ -90,7 +90,12 @@ class Breakers:
         if policy is None:
             return
         window = self.windows.get(key) or self._add_window(key, policy)
-        if not window.add(call, now) or step.canary is not None or key in self._asked or key in self.known:
+        if (
+            not window.add(call, now, step.step_no)
+            or step.canary is not None
+            or key in self._asked
+            or key in self.known
+        ):
             return
         counts = window.count(call.error)
         reason = judge_calls(policy, counts, agent.max_in_flight)

@@ -7,6 +7,7 @@ import msgspec
 
 from ..breakers import FAILED_ENDS, CallCounts
 from ..core.agent_metrics import AgentCounts, CountsByAgent, encode_counts, find_minute, may_be_written
+from ..core.breaker import STEPS_IN_A_ROW_MIN
 from ..inspection.agent_metrics import CountsRow
 from ..model import MICROSECONDS, Instant, later
 from ..policies import Breaker
@@ -39,15 +40,24 @@ class CallWindow:
         self.slow_limit = policy.slow_limit
         self._bucket_length = policy.window_seconds * MICROSECONDS / BUCKETS
         self._buckets: deque[_Bucket] = deque()
+        self._failed_in_a_row = 0
+        self._steps_in_a_row: set[int] = set()  # whose calls these were, until they are enough
 
-    def add(self, call: EndedCall, now: Instant) -> bool:
-        """Count a call. Returns True if it speaks against the service: it failed, or it was slow."""
+    def add(self, call: EndedCall, now: Instant, step_no: int) -> bool:
+        """Count a call of a step. Returns True if it speaks against the service: it failed, or it was slow."""
         buckets, number = self._buckets, int(now / self._bucket_length)
         while buckets and buckets[0].number <= number - BUCKETS:
             buckets.popleft()
+        if not buckets or call.end not in FAILED_ENDS:
+            self._failed_in_a_row = 0
+            self._steps_in_a_row.clear()
         if not buckets or buckets[-1].number < number:
             buckets.append(_Bucket(number, later(now, -call.seconds)))
         last, has_failed, is_slow = buckets[-1], call.end in FAILED_ENDS, call.seconds > self.slow_limit
+        if has_failed:
+            self._failed_in_a_row += 1
+            if len(self._steps_in_a_row) < STEPS_IN_A_ROW_MIN:
+                self._steps_in_a_row.add(step_no)
         last.calls += 1
         last.failed += has_failed
         last.slow += is_slow
@@ -74,6 +84,8 @@ class CallWindow:
             min(bucket.since for bucket in buckets),
             last_error,
             sum(bucket.failed_seconds for bucket in buckets),
+            self._failed_in_a_row,
+            len(self._steps_in_a_row),
         )
 
 
