@@ -8,7 +8,7 @@ from pathlib import Path
 BENCH = Path(__file__).parents[2] / "bench"
 MODULES_AND_CALLS = {
     "submit": (29, 74),
-    "begin": (63, 200),
+    "begin": (62, 196),
     "next": (53, 173),
     "pause": (60, 340),
 }  # lower them with each way

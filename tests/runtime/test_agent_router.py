@@ -26,8 +26,8 @@ class KnownBreakers:
         self.windows: dict[tuple[str, str, str], CallWindow] = {}
 
 
-class Host:
-    """The Agents of a process, with room as the test says."""
+class Places:
+    """The places of the Agents of a process, as free as the test says."""
 
     def __init__(self, *agents: Agent) -> None:
         self.agents = {agent.name: agent for agent in agents}
@@ -51,11 +51,11 @@ class Routing:
         self.payments = Agent("payments", breaker=POLICY)
         self.eu = Agent("payments-eu", provides=self.payments, breaker=POLICY)
         both = {agent.name: agent for agent in (self.payments, self.eu)}
-        self.host = Host(*(both[name] for name in hosted))
+        self.places = Places(*(both[name] for name in hosted))
         self.others: tuple[ProcessRow, ...] = ()
         self.at = 0.0
         self.router = AgentRouter(
-            self.host,
+            self.places,
             {"payments": (self.payments, self.eu)},
             "shop",
             others=lambda: self.others,
@@ -76,7 +76,7 @@ class Routing:
 
     def know(self, agent: str, **fields: Any) -> None:
         row = BreakerRow(app="shop", agent=agent, policy=msgspec.json.encode(POLICY).decode(), **fields)
-        self.host.breakers.known["shop", agent, row.target] = row
+        self.places.breakers.known["shop", agent, row.target] = row
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_an_agent_that_nobody_hosts_gets_nothing_until_somebody_does() -> None:
 
 def test_room_elsewhere_counts_as_room() -> None:
     routing = Routing("payments")
-    routing.host.full = {"payments"}
+    routing.places.full = {"payments"}
     routing.hosted_elsewhere("payments-eu", free=1)
     assert routing.routed(4) == {"payments-eu": 4}
     routing.others = ()
@@ -119,7 +119,7 @@ def test_an_agent_that_its_hosts_call_down_gets_few(both: Routing) -> None:
 
 
 def test_failed_calls_lower_the_share(both: Routing) -> None:
-    window = both.host.breakers.windows["shop", "payments-eu", ""] = CallWindow(POLICY)
+    window = both.places.breakers.windows["shop", "payments-eu", ""] = CallWindow(POLICY)
     for end in ("succeeded", "succeeded", "succeeded", "transient"):
         window.add(EndedCall(end, 0.1), NOW, 1)
     assert both.routed(30) == {"payments": 20, "payments-eu": 10}
@@ -152,16 +152,16 @@ def test_a_breaker_of_one_target_keeps_only_its_requests_away(both: Routing) -> 
 def test_while_an_agent_is_avoided_its_breaker_is_looked_at_now_and_then(both: Routing) -> None:
     both.know("payments-eu", paused_at=NOW)
     both.routed(4)
-    assert both.host.asked == ["payments-eu"]
+    assert both.places.asked == ["payments-eu"]
     both.at = 1.0
     both.routed(4)
-    assert both.host.asked == ["payments-eu"] * 2
+    assert both.places.asked == ["payments-eu"] * 2
 
 
 def test_a_process_reports_its_places_and_none_while_it_drains(both: Routing) -> None:
-    both.host.full = {"payments"}
+    both.places.full = {"payments"}
     assert both.router.report_room() == {"payments": AgentReport(0, 10), "payments-eu": AgentReport(7, 10)}
-    both.host.is_taking = False
+    both.places.is_taking = False
     assert [report.free for report in both.router.report_room().values()] == [0, 0]
     assert both.routed(2) == {"payments": 1, "payments-eu": 1}, "nobody takes anything: it waits for either"
 

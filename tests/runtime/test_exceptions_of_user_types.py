@@ -274,4 +274,4 @@ async def test_an_error_of_ours_in_driving_a_task_holds_that_task_alone(
             await task.result()
         assert [await other.result() for other in others] == ["booked"] * 3
         assert "refund" not in shop.calls
-        assert not scheduler._reloads
+        assert not scheduler._reloads.pending

@@ -142,7 +142,7 @@ async def test_a_process_that_does_not_trust_its_lease_takes_nothing_on(machine:
         await until(lambda: not session.membership.is_trusted())
         task = await slow.submit(road.journey())
         session.scheduler.claim_soon()
-        session.agents.note_due()
+        session.agents.places.note_due()
         assert not session.scheduler._claiming
         async with other.running():
             assert await within(task.result()) == [1, "rested"]
@@ -157,8 +157,7 @@ async def test_an_attempt_whose_process_lost_its_trust_before_the_call_is_not_be
     app = machine.app([road.agent], [road.journey])
     async with app.running():
         session = session_of(app)
-        trusts = iter([True])  # when the place is reserved, and never again
-        session.agents.is_trusted = lambda: next(trusts, False)
+        session.agents.is_trusted = lambda: False  # to its attempts; the place is reserved all the same
         task = await app.submit(road.walk())
         await machine.event("step.dispatched", task=task.id)
         await until(lambda: bool(session.agents.in_flight))
@@ -173,7 +172,7 @@ async def test_an_attempt_begun_while_the_lease_is_late_is_carried_out_once_it_i
     app = machine.app([road.agent], [road.journey])
     async with app.running():
         session = session_of(app)
-        trusts = iter([True, False, False, False])  # when the place is reserved, and after three looks again
+        trusts = iter([False, False, False])  # the place is reserved; its attempt may begin after three looks
         session.agents.is_trusted = lambda: next(trusts, True)
         task = await app.submit(road.walk())
         assert await within(task.result()) == 1

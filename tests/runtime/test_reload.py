@@ -102,13 +102,13 @@ async def test_what_is_asked_for_while_a_question_is_under_way_goes_with_the_nex
     for _ in range(10):
         await asyncio.sleep(0)
     assert bench.store.questions == [[1]]
-    assert [task_no in bench.rereading for task_no in (1, 2, 5)] == [True, True, False]
+    assert [task_no in bench.rereading.pending for task_no in (1, 2, 5)] == [True, True, False]
     bench.store.answers.release()
     bench.store.answers.release()
     await bench.quiet()
     assert bench.store.questions == [[1], [2, 3, 4]]
     assert bench.told == [(1, True, ()), (2, True, ()), (3, True, ()), (4, True, ())]
-    assert not bench.rereading
+    assert not bench.rereading.pending
 
 
 async def test_what_is_asked_for_again_while_it_is_being_read_is_read_once_more(bench: Bench) -> None:
@@ -209,7 +209,7 @@ async def test_a_reading_that_breaks_costs_the_others_nothing_and_forgets_no_tas
     bench.store.unreadable = set()
     await bench.quiet()
     assert bench.told[-1] == (2, True, (2,))
-    assert not bench.rereading
+    assert not bench.rereading.pending
 
 
 # The Scheduler keeps its tasks: a lapsed lease, or a task that was put down, would be a reason to claim it again.

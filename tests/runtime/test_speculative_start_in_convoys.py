@@ -185,9 +185,9 @@ async def all_free(app: App) -> None:
     """Once nothing is held any more, no place is taken."""
     session = session_of(app)
     await until(lambda: not session.scheduler.is_busy() and not session.agents.is_busy())
-    assert +session.agents._used == Counter()
-    assert -session.agents._used == Counter()
-    assert not any(session.agents._used_by_others.values())
+    assert +session.agents.places.used == Counter()
+    assert -session.agents.places.used == Counter()
+    assert not any(session.agents.places.used_by_others.values())
 
 
 async def line_of(app: App, desk: Desk, calls: Iterable[Any]) -> list[Task[Any]]:

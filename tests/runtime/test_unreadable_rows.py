@@ -61,7 +61,7 @@ async def test_a_step_that_cannot_be_read_keeps_no_request_waiting_and_no_place_
         assert [await within(app.task(f"t{n}").result()) for n in (1, 2, 3)] == ["done"] * 3
         new = await app.submit(flow(), task_id="new")
         assert await within(new.result()) == "done"
-        await until(lambda: not session_of(app).agents._used.total())
+        await until(lambda: not session_of(app).agents.places.used.total())
         (alert,) = await app.session.store.alerts()
         assert (alert.task_id, alert.cause, alert.code) == ("t0", "unreadable", "step.policy")
 

@@ -22,14 +22,13 @@ SIBLING_SECONDS = 0.5  # between looks for requests of the siblings of the Agent
 Key = tuple[str, str, str]  # App, Agent, target
 
 
-class RoutedHost(Protocol):
-    """The Agents of this process, as the router sees them."""
+class RoutedPlaces(Protocol):
+    """The places of the Agents of this process, as the router sees them."""
 
     agents: Mapping[str, Agent]
     breakers: Breakers
+    is_taking: bool
 
-    @property
-    def is_taking(self) -> bool: ...
     def count_free(self, agent: str) -> int: ...
     def may_reserve(self, agent: str, priority: int) -> bool: ...
     def note_waiting(self, agent: str) -> None: ...
@@ -47,7 +46,7 @@ class AgentRouter:
 
     def __init__(
         self,
-        host: RoutedHost,
+        places: RoutedPlaces,
         groups: Groups,
         app: str,
         *,
@@ -55,7 +54,7 @@ class AgentRouter:
         now: Callable[[], Instant],
         monotonic: Callable[[], float],
     ) -> None:
-        self._host = host
+        self._places = places
         self.groups = groups
         self._app = app
         self._others = others
@@ -111,11 +110,11 @@ class AgentRouter:
             self._hosted = survey_hosts(others, now, self._app)
 
     def _build_candidate(self, agent: Agent, new: NewStep, priority: int, now: Instant) -> Candidate:
-        name, host = agent.name, self._host
+        name, places = agent.name, self._places
         elsewhere = self._hosted.get(name)
         is_elsewhere = elsewhere is not None and new.name in elsewhere.steps
         has_room_elsewhere = is_elsewhere and elsewhere is not None and elsewhere.has_room
-        if name not in host.agents or not host.is_taking:
+        if name not in places.agents or not places.is_taking:
             # Its breaker is not known here: it gets a few requests, and the store lets others take over what it bars.
             health = HEALTH_MIN if elsewhere is None or elsewhere.is_barred else elsewhere.health
             return Candidate(
@@ -132,7 +131,7 @@ class AgentRouter:
             weight=agent.weight,
             preference=agent.preference,
             health=self._measure_health(agent, new.target, now),
-            has_room=has_room_elsewhere or host.may_reserve(name, priority),
+            has_room=has_room_elsewhere or places.may_reserve(name, priority),
             is_barred=may_go is False,
             awaits_canary=may_go is True,
         )
@@ -140,7 +139,7 @@ class AgentRouter:
     # --- breakers
     def _may_call(self, agent: str, target: str, now: Instant) -> bool | None:
         """Returns None if the breaker is closed as far as is known; else if one attempt may go now."""
-        known = self._host.breakers.known
+        known = self._places.breakers.known
         whole = known.get((self._app, agent, ""))
         row = known.get((self._app, agent, target))
         if row is None and (whole is None or not whole.keeps_all):
@@ -160,7 +159,7 @@ class AgentRouter:
         return sent if known is row else row
 
     def _count_canary(self, key: Key, now: Instant) -> None:
-        row = self._host.breakers.known[key]
+        row = self._places.breakers.known[key]
         after = close_after_ramp(self._with_canaries(row), now)
         granted = None if after.state is BreakerState.CLOSED else grant_canary(after, now)
         if granted is not None:
@@ -171,11 +170,11 @@ class AgentRouter:
         at = self._monotonic()
         if at >= self._looked_at.get(agent, float("-inf")) + LOOK_SECONDS:
             self._looked_at[agent] = at
-            self._host.note_waiting(agent)
+            self._places.note_waiting(agent)
 
     # --- health
     def _measure_health(self, agent: Agent, target: str, now: Instant) -> float:
-        window = self._host.breakers.windows.get((self._app, agent.name, target))
+        window = self._places.breakers.windows.get((self._app, agent.name, target))
         if window is None:
             return 1.0
         calls, failed = window.count_ended(now)
@@ -183,12 +182,12 @@ class AgentRouter:
 
     def report_room(self) -> dict[str, AgentReport]:
         """Report the Agents of this process, as others see them. Called from the thread that renews the lease."""
-        host = self._host
-        barred = {agent for _, agent, target in tuple(host.breakers.known) if not target}
+        places = self._places
+        barred = {agent for _, agent, target in tuple(places.breakers.known) if not target}
         calls = self._count_calls()
         reports: dict[str, AgentReport] = {}
-        for name, agent in host.agents.items():
-            free = host.count_free(name) if host.is_taking else 0
+        for name, agent in places.agents.items():
+            free = places.count_free(name) if places.is_taking else 0
             health = round(compute_health(*calls.get(name, (0, 0)), agent.breaker), 2)
             reports[name] = AgentReport(free, agent.max_in_flight, health, name in barred)
         return reports
@@ -198,7 +197,7 @@ class AgentRouter:
         counts: dict[str, tuple[int, int]] = {}
         wanted = {name for names in self.providers.values() for name in names}
         now = self._now()
-        for (_, agent, _), window in tuple(self._host.breakers.windows.items()) if wanted else ():
+        for (_, agent, _), window in tuple(self._places.breakers.windows.items()) if wanted else ():
             if agent in wanted:
                 calls, failed = window.count_ended(now)
                 before = counts.get(agent, (0, 0))

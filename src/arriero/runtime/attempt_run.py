@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,13 +23,14 @@ from ..model import StepFailure, StepKind, StepRow, UndoContext
 from ..store.contract import StateStore
 from ..traceback_frames import trace_exception
 from . import crash_points
+from .agent_places import AgentPlaces
 from .attempt_time import AttemptHost, AttemptTime
 from .breakers import Breakers
 from .call_monitor import EndedCall
 from .child_call import RaisedInChild, call_in_child
 from .child_messages import ChildSucceeded, ChildUnrecordable
 from .ports import Timer
-from .retry_budgets import Places, RetryBudgets
+from .retry_budgets import RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
 
@@ -57,7 +58,7 @@ class Recorder(Protocol):
         ...
 
 
-class Host(AttemptHost, Places, Protocol):
+class Host(AttemptHost, Protocol):
     """The Agents of the process, as an attempt sees them. ``resources``: those that are open."""
 
     store: StateStore
@@ -65,12 +66,13 @@ class Host(AttemptHost, Places, Protocol):
     around: Around | None
     recorder: Recorder
     resources: dict[Resource[Any], Any]
+    agents: Mapping[str, Agent]
+    places: AgentPlaces
     breakers: Breakers
     retries: RetryBudgets
     in_threads: "set[AttemptRun]"
 
     async def begin_try(self, step: StepRow) -> float | None: ...
-    def definition(self, step: StepRow) -> Step[Any, Any] | None: ...
     def note_call(self, agent: Agent, end: str, seconds: float) -> None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
@@ -85,7 +87,8 @@ class AttemptRun:
         self._time = AttemptTime(host, dispatch, deadline)
         self._clock = host.ports.clock
         self.label = dispatch.step.label
-        self._definition = host.definition(dispatch.step)
+        agent = host.agents.get(dispatch.step.agent)
+        self._definition = None if agent is None else agent.steps.get(dispatch.step.name)  # None: not in this process
         self._in_thread = False
         self._thread_answer: ThreadAnswer | None = None  # of the last try that ran in a thread
         self._task: asyncio.Task[None] | None = None  # from its first line on: it may be cancelled before
@@ -105,7 +108,7 @@ class AttemptRun:
     def end(self) -> None:
         """Finish an attempt that has ended, maybe before its first line."""
         if self._task is None:
-            self._host.give_back(self._step.agent, self._step.priority)
+            self._host.places.give_back(self._step.agent, self._step.priority)
         if self._leaving is not None:
             self._leaving.cancel()
         self.is_over = True
@@ -155,7 +158,7 @@ class AttemptRun:
             if self._timer is not None:
                 self._timer.cancel()
             if self.has_place and not self._in_thread:
-                self._host.give_back(self._step.agent, self._step.priority)
+                self._host.places.give_back(self._step.agent, self._step.priority)
         if outcome is not None:
             self._report(outcome)
         elif not self._in_thread:
@@ -291,7 +294,8 @@ class AttemptRun:
         call = EndedCall(end, seconds, "" if failure is None else failure.message)
         assert self._definition is not None
         agent = self._definition.agent
-        self._host.note_call(agent, end, seconds)
+        if agent.adaptive is not None:
+            self._host.note_call(agent, end, seconds)
         self._host.breakers.note_call(agent, self._step, call, retry_after=retry_after, unavailable=unavailable)
 
     def _is_barred(self) -> bool:
@@ -305,7 +309,6 @@ class AttemptRun:
             return True
         self.has_place = False
         self.has_place = await retries.wait(
-            self._host,
             step.agent,
             step.priority,
             remaining=self._time.remaining_seconds,
@@ -440,7 +443,7 @@ class AttemptRun:
             self._in_thread = False
             self._host.in_threads.discard(self)
             if task.done():
-                self._host.give_back(agent.name, self._step.priority)
+                self._host.places.give_back(agent.name, self._step.priority)
                 self._report_thread_answer()
 
         return self._host.ports.run_in_thread(agent.name, agent.max_in_flight, answer.call, on_end)

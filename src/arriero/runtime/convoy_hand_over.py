@@ -71,7 +71,9 @@ class ConvoyHandOver:
         if ahead is not None and answer.next is not None and answer.begun is not None:
             self._ahead = None
             if self._holder.begin(ahead, answer.next, answer.begun, key_since=key_since, behind=behind):
-                self._parts.agents.give_back_unused(_list_reserved(command), answer.begun, answer.next.task.priority)
+                self._parts.agents.places.give_back_unused(
+                    _list_reserved(command), answer.begun, answer.next.task.priority
+                )
                 return
             self._ahead = ahead
         self.give_up(command)
@@ -84,7 +86,7 @@ class ConvoyHandOver:
             return
         priority = self._ahead.task.priority
         self.close()
-        self._parts.agents.give_back_all(_list_reserved(command), priority)
+        self._parts.agents.places.give_back_all(_list_reserved(command), priority)
 
     def close(self) -> None:
         """Drop the speculative run."""

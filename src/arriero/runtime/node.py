@@ -304,10 +304,10 @@ class NodeSession:
         if due.tasks and self._codes:
             self.scheduler.claim_soon()
         if due.steps:
-            self.agents.note_due()
+            self.agents.places.note_due()
         await self._settle()
         self._failures.flush()
-        self.agents.flush_logs()
+        self.agents.adaptive.flush()
         self.agents.probes.look()
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
@@ -317,9 +317,9 @@ class NodeSession:
         if self._troubled:
             self._troubled = False
             try:
-                lost = self.agents.list_unsure_places()
+                lost = self.agents.taker.unsure
                 await self.scheduler.reconcile()
-                self.agents.free_reconciled_places(lost)
+                self.agents.taker.free_reconciled_places(lost)
             except BaseException:
                 self._troubled = True
                 raise
@@ -352,7 +352,7 @@ class NodeSession:
         self._draining = True
         self._spawn(self.membership.announce_leaving())
         self.scheduler.drain()
-        self.agents.stop_taking()
+        self.agents.places.stop_taking()
         await self.agents.wait_until_drained()
         give_up_at = self._ports.clock.monotonic() + DRAIN_SECONDS_MAX
         while not self.lost.is_set() and (self.scheduler.is_busy() or self.agents.is_busy()):

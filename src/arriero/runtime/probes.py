@@ -16,6 +16,7 @@ from ..declare.steps import Agent
 from ..errors import StoreError
 from ..model import Instant
 from ..store.contract import StateStore
+from .agent_places import AgentPlaces
 from .breakers import Breakers
 from .ports import Ports
 
@@ -29,6 +30,7 @@ class ProbeHost(Protocol):
 
     agents: Mapping[str, Agent]
     breakers: Breakers
+    places: AgentPlaces
     store: StateStore
     ports: Ports
     actor: str
@@ -37,7 +39,6 @@ class ProbeHost(Protocol):
 
     async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]: ...
     async def open_resources(self, agent: Agent) -> None: ...
-    def note_waiting(self, agent: str) -> None: ...
 
 
 class Probes:
@@ -103,7 +104,7 @@ class Probes:
             for row in await self._host.store.list_breakers():
                 if (row.app, row.agent, row.target) == key and (row.is_outage or row.paused_at is not None):
                     known[key] = row
-        self._host.note_waiting(key[1])
+        self._host.places.note_waiting(key[1])
 
     async def _call(self, probe: Probe, key: Key) -> str | None:
         """Call the function within its time. Returns what speaks against the service; None if it is well."""

@@ -42,8 +42,8 @@ class ReloadQueue:
         self._spawn = spawn
         self._on_read = on_read
         self._reading = reading
-        # By the tasks that are to be read, in the order of questions.
-        self._reports: dict[int, tuple[Reported, ...]] = {}
+        # By the tasks that are to be read, in the order of questions: reports that came for them.
+        self.pending: dict[int, tuple[Reported, ...]] = {}
         self._under_way: set[int] = set()  # of the question that is being asked
         self._again: set[int] = set()  # of these, asked for since: what is being read may be older than what they know
         self._is_asking = False
@@ -51,16 +51,9 @@ class ReloadQueue:
             Loop.REREADING, ports.clock.monotonic, unanswered="tasks could not be read again yet: %s"
         )
 
-    def __contains__(self, task_no: int) -> bool:
-        """Returns True if the task's record is on its way."""
-        return task_no in self._reports
-
-    def __len__(self) -> int:
-        return len(self._reports)
-
     def ask(self, task_no: int, reports: tuple[Reported, ...]) -> None:
         """Read a task's record. ``reports``: came for it and are not recorded yet."""
-        self._reports[task_no] = self._reports.get(task_no, ()) + reports
+        self.pending[task_no] = self.pending.get(task_no, ()) + reports
         if task_no in self._under_way:
             self._again.add(task_no)
         if not self._is_asking:
@@ -69,19 +62,19 @@ class ReloadQueue:
 
     def is_alive(self) -> bool:
         """Returns True unless something is to be read and nobody reads."""
-        return self._is_asking or not self._reports
+        return self._is_asking or not self.pending
 
     async def _ask(self) -> None:
         size = TASKS_MAX
         try:
-            while self._reports:
-                asked = list(islice(self._reports, size))
+            while self.pending:
+                asked = list(islice(self.pending, size))
                 with self._guard:
                     await self._read_and_tell(asked)
                 if self._guard.failed:
                     size = max(1, len(asked) // 2)  # it may have been too much for an answer in time
-                    left = [task_no for task_no in asked if task_no in self._reports]
-                    self._reports |= {task_no: self._reports.pop(task_no) for task_no in left}  # after the others
+                    left = [task_no for task_no in asked if task_no in self.pending]
+                    self.pending |= {task_no: self.pending.pop(task_no) for task_no in left}  # after the others
                     await self._ports.clock.sleep(AGAIN_SECONDS)
         finally:
             self._is_asking = False
@@ -93,16 +86,16 @@ class ReloadQueue:
         with self._reading():
             found = {loaded.task.task_no: loaded for loaded in await self._store.load_tasks(asked)}
             for task_no in asked:
-                reports = self._reports.pop(task_no)
+                reports = self.pending.pop(task_no)
                 try:
                     self._on_read(task_no, found.get(task_no), reports)
                 except Exception as error:  # it must not cost the others of its question theirs
-                    self._reports[task_no] = reports + self._reports.get(task_no, ())
+                    self.pending[task_no] = reports + self.pending.get(task_no, ())
                     failed = error
                 self._under_way.discard(task_no)
                 await _yield_to_event_loop()  # running code again from its start takes its time: others have their turn
         for task_no in self._again:
-            self._reports.setdefault(task_no, ())
+            self.pending.setdefault(task_no, ())
         if failed is not None:
             raise failed
 

@@ -34,21 +34,24 @@ WAKES_PER_SECOND_MAX = 50.0  # of all tries of an Agent that wait: more would ke
 
 
 class Places(Protocol):
-    """The places of Agents, as a retry that waits gives its own back and asks for one again."""
+    """The places of Agents, as a retry that waits gives its own back and asks for one again.
+
+    ``ready_retries``: by Agent, those that have their token and want a place before others do.
+    """
+
+    ready_retries: Counter[str]
 
     def give_back(self, agent: str, priority: int) -> None: ...
     def reserve_for_retry(self, agent: str, priority: int) -> bool: ...
+    def note_waiting(self, agent: str) -> None: ...
 
 
 class RetryBudgets:
-    """See the module. An Agent without a budget is not in it.
+    """See the module. An Agent without a budget is not in it."""
 
-    ``note_waiting``: is told of an Agent for which a later attempt, if one waits, may be taken now.
-    """
-
-    def __init__(self, agents: Iterable[Agent], clock: ProcessClock, note_waiting: Callable[[str], None]) -> None:
+    def __init__(self, agents: Iterable[Agent], clock: ProcessClock, places: Places) -> None:
         self._clock = clock
-        self._note_waiting = note_waiting
+        self._places = places
         self._timers: set[str] = set()  # Agents for which a Take follows once a retry is allowed
         self._told_at: dict[str, float] = {}  # by Agent, monotonic
         now = clock.monotonic()
@@ -56,7 +59,6 @@ class RetryBudgets:
         self._kept: Counter[str] = Counter()  # tokens that are kept for the Take under way
         self._limited: set[str] = set()  # Agents of that Take for which fewer tokens than places were left
         self._waiting: Counter[str] = Counter()  # retries without a place, by Agent
-        self.ready: Counter[str] = Counter()  # of these, those that have their token and want a place before others do
 
     def note_call(self, agent: str) -> None:
         """Note that a call begins, the first one of its step or a retry."""
@@ -89,7 +91,7 @@ class RetryBudgets:
 
         def note() -> None:
             self._timers.discard(agent)
-            self._note_waiting(agent)
+            self._places.note_waiting(agent)  # a later attempt, if one waits, may be taken now
 
         self._timers.add(agent)
         seconds = seconds_until_allowed(self._budgets[agent], self._clock.monotonic())
@@ -126,7 +128,6 @@ class RetryBudgets:
 
     async def wait(
         self,
-        places: Places,
         agent: str,
         priority: int,
         *,
@@ -140,13 +141,13 @@ class RetryBudgets:
             is_barred: True once a breaker lets nothing through as always: then the retry is not made.
         Returns: False if no retry is made. It has no place then.
         """
-        began, has_token, is_over = self._clock.monotonic(), False, False
+        places, began, has_token, is_over = self._places, self._clock.monotonic(), False, False
         places.give_back(agent, priority)
         self._waiting[agent] += 1
         try:
             while (left := remaining() - REPORT_SECONDS) > 0 and not is_barred():
                 if not has_token and (has_token := self.may_retry(agent)):
-                    self.ready[agent] += 1
+                    places.ready_retries[agent] += 1
                 if has_token and (is_over := places.reserve_for_retry(agent, priority)):
                     break
                 if not has_token and self._clock.monotonic() >= began + TOLD_AFTER_SECONDS:
@@ -156,7 +157,7 @@ class RetryBudgets:
         finally:
             self._waiting[agent] -= 1
             if has_token:
-                self.ready[agent] -= 1
+                places.ready_retries[agent] -= 1
             if has_token and not is_over:
                 self._budgets[agent] = give_back(self._budgets[agent], 1, self._clock.monotonic())
 

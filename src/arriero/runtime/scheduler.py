@@ -169,7 +169,7 @@ class Scheduler:
         driver.take_up(reports)
 
     def _is_known_here(self, task_no: int) -> bool:
-        return task_no in self.drivers or task_no in self._reloads
+        return task_no in self.drivers or task_no in self._reloads.pending
 
     # --- beginning with the submission, or with the end of the task before
     def _may_begin(self, workflow: str) -> bool:
@@ -377,7 +377,7 @@ class Scheduler:
     # --- the end of the process
     def is_busy(self) -> bool:
         """Returns True if a task is held here, or may still come with a claim, a submission or a reload."""
-        return bool(self.drivers or self._reloads or self.starts.under_way) or self._claiming
+        return bool(self.drivers or self._reloads.pending or self.starts.under_way) or self._claiming
 
     def drain(self) -> None:
         """Claim nothing any more."""

@@ -79,7 +79,8 @@ class SpeculativeStarts:
         begun = answer.begun if isinstance(answer, Submitted) and not self._is_abandoned else None
         if begun is not None and self._holder.begin(run, begun.task, begun.dispatches, left_at=left_at):
             reserved = [new.agent for new in opened if new.take]
-            self._parts.agents.give_back_unused(reserved, begun.dispatches, run.task.priority)
+            if len(reserved) != len(begun.dispatches):  # a breaker let none through
+                self._parts.agents.places.give_back_unused(reserved, begun.dispatches, run.task.priority)
             return
         run.close()
         if isinstance(answer, StoreError) and not isinstance(answer, Unwritten | Busy):
@@ -105,7 +106,7 @@ class SpeculativeStarts:
             self._give_back(priority, opened)
 
     def _give_back(self, priority: int, opened: tuple[NewStep, ...]) -> None:
-        self._parts.agents.give_back_all((new.agent for new in opened if new.take), priority)
+        self._parts.agents.places.give_back_all((new.agent for new in opened if new.take), priority)
 
     def abandon(self) -> None:
         """Begin no task whose submission is answered from now on: other processes own it."""

@@ -154,7 +154,7 @@ class TaskDriver:
             return replace(move, ending=replace(ending, planned=first + ending.planned[1:]))
         if isinstance(ending, NextUndo):
             step = self.run.steps[ending.step_no]
-            return replace(move, ending=replace(ending, take=agents.reserve(step.agent, priority, step.target)))
+            return replace(move, ending=replace(ending, take=agents.places.reserve(step.agent, priority, step.target)))
         return move
 
     def _advance(self, move: Move) -> Advance:
@@ -199,7 +199,7 @@ class TaskDriver:
             if outdated is not None:
                 self._holder.reload_soon(command.task_no, outdated)
             return
-        self._parts.agents.give_back_all(self._list_reserved_agents(command), self.run.task.priority)
+        self._parts.agents.places.give_back_all(self._list_reserved_agents(command), self.run.task.priority)
         if hand_over is not None:
             hand_over.give_up(command)
         self._process_refusal(command, answer, outdated or ())
@@ -230,7 +230,7 @@ class TaskDriver:
         reserved = self._list_reserved_agents(command)
         # A breaker let none through, or the task was held for opening too many steps.
         if len(reserved) != len(answer.dispatches):
-            parts.agents.give_back_unused(reserved, answer.dispatches, run.task.priority)
+            parts.agents.places.give_back_unused(reserved, answer.dispatches, run.task.priority)
         run.is_ahead_of_record = False
         run.task = answer.task
         for step in answer.steps:
@@ -283,7 +283,7 @@ class TaskDriver:
             agents.dispatch(dispatch, reserved=True, left_at=left_at)
         for step in loaded.steps:
             if step.state is StepState.PENDING and step.kind is not StepKind.TIMER:
-                agents.note_waiting(step.agent)
+                agents.places.note_waiting(step.agent)
         self._rest()
 
     def _rest(self) -> None:
