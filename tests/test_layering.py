@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "history_chain",
         "limits",
         "loops",
+        "processes",
         "rate_limited_log",
         "traceback_frames",
         "traces",

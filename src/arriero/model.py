@@ -332,36 +332,6 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         return self.name if self.key == "#1" else f"{self.name}[{self.key}]"
 
 
-class ProcessRow(msgspec.Struct, frozen=True, gc=False):
-    """One start of one process."""
-
-    process_no: int
-    instance: str
-    lease_until: Instant
-    retired: bool
-    about: str = "{}"  # what it runs, as JSON text
-    room: str = ""  # of its Agents at its last renewal, as JSON text; see core.room_reports
-
-
-class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The description of a process start, so that others know which code runs somewhere.
-
-    ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
-    ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
-    limits: dict[str, str] = {}
-    asked to end, and drains. ``providers``: of its App, as base, Agent, weight and preference; a base is one of its own.
-    """
-
-    app: str = ""
-    roles: tuple[str, ...] = ()
-    workflows: tuple[str, ...] = ()
-    steps: tuple[tuple[str, str], ...] = ()
-    policies: dict[str, str] = {}
-    leaving: bool = False
-    limits: dict[str, str] = {}
-    providers: tuple[tuple[str, str, float, int], ...] = ()
-
-
 class LeaseRow(msgspec.Struct, frozen=True, gc=False):
     """A lease by name, its growing term and its holder."""
 

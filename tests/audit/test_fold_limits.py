@@ -8,7 +8,7 @@ from arriero.audit.check import check
 from arriero.core import writer
 from arriero.core.limits import LimitBook
 from arriero.limits import LimitPolicy, encode_limits
-from arriero.model import ProcessAbout
+from arriero.processes import ProcessAbout
 from arriero.store.memory import MemoryStore
 
 TWO = LimitPolicy(name="concurrent", kind="concurrent", most=2)

@@ -4,7 +4,8 @@ import msgspec
 from core_rows import NOW
 
 from arriero.core.room_reports import AgentReport, HostedAgent, encode_reports, read_reports, survey_hosts
-from arriero.model import ProcessAbout, ProcessRow, later
+from arriero.model import later
+from arriero.processes import ProcessAbout, ProcessRow
 
 ABOUT = ProcessAbout(app="shop", roles=("agents",), steps=(("payments", "charge"), ("payments", "refund")))
 

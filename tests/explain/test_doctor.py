@@ -23,7 +23,8 @@ from arriero.explain.doctor import (
     sort_findings,
 )
 from arriero.inspection.file_facts import FileFacts
-from arriero.model import AlertRow, Instant, ProcessAbout, ProcessRow, TaskState, later
+from arriero.model import AlertRow, Instant, TaskState, later
+from arriero.processes import ProcessAbout, ProcessRow
 from arriero.store.contract import QueueSurvey, Survey
 
 FINE_VERSIONS = Versions("1.0", "3.13.1", SQLITE_FIXED)

@@ -6,7 +6,8 @@ from core_rows import NOW, loaded, step_row
 from arriero.core.room_reports import AgentReport, encode_reports
 from arriero.core.routing import INTERCHANGEABLE, PINNED
 from arriero.explain.task import explain
-from arriero.model import ProcessAbout, ProcessRow, StepKind, StepRow, StepState, later
+from arriero.model import StepKind, StepRow, StepState, later
+from arriero.processes import ProcessAbout, ProcessRow
 
 GROUP = tuple(("payments", name, 1.0, 0) for name in ("payments", "payments-eu"))
 FAR_PAST = later(NOW, -600)

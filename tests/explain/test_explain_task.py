@@ -19,8 +19,6 @@ from arriero.model import (
     HistoryRow,
     Instant,
     Loaded,
-    ProcessAbout,
-    ProcessRow,
     StepFailure,
     StepKind,
     StepRow,
@@ -29,6 +27,7 @@ from arriero.model import (
     Verb,
     later,
 )
+from arriero.processes import ProcessAbout, ProcessRow
 
 PAST, FAR_PAST, FUTURE = later(NOW, -2), later(NOW, -600), later(NOW, 90)
 UNDER_WAY = (TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING)

@@ -24,7 +24,8 @@ from arriero.explain.outages import (
     summarize_failures,
 )
 from arriero.inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
-from arriero.model import Instant, ProcessAbout, ProcessRow, StepFailure, later, seconds_between
+from arriero.model import Instant, StepFailure, later, seconds_between
+from arriero.processes import ProcessAbout, ProcessRow
 
 NOW = Instant(1_700_000_000_000_000)
 REFUSED = StepFailure("transient", "connection refused")

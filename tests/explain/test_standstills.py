@@ -14,7 +14,8 @@ from arriero.explain.standstills import (
     is_worth_saying,
     read_standstill,
 )
-from arriero.model import ProcessAbout, StepRow, later
+from arriero.model import StepRow, later
+from arriero.processes import ProcessAbout
 from arriero.traces import Frame, TracedError
 
 TRACE = (TracedError("the event loop stood still", (Frame("shop/steps.py", 12, "charge", "time.sleep(5)"),)),)

@@ -58,7 +58,6 @@ from arriero.model import (
     STEP_BITS,
     HistoryRow,
     Instant,
-    ProcessAbout,
     StepFailure,
     StepKind,
     TaskFailure,
@@ -68,6 +67,7 @@ from arriero.model import (
     later,
 )
 from arriero.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.processes import ProcessAbout
 from arriero.store.contract import SUPERVISOR_LEASE, Purge
 from arriero.store.memory import MemoryStore
 

@@ -11,7 +11,8 @@ from arriero.breakers import BreakerRow, BreakerState
 from arriero.commands import NewStep
 from arriero.core.room_reports import AgentReport, encode_reports
 from arriero.core.routing import INTERCHANGEABLE, PINNED
-from arriero.model import Instant, ProcessAbout, ProcessRow, StepKind, later
+from arriero.model import Instant, StepKind, later
+from arriero.processes import ProcessAbout, ProcessRow
 from arriero.runtime.agent_router import SIBLING_SECONDS, AgentRouter
 from arriero.runtime.call_monitor import CallWindow, EndedCall
 

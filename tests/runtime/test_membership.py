@@ -11,7 +11,8 @@ from arriero import StoreError
 from arriero.answers import Applied
 from arriero.commands import AnyCommand, FreeTask
 from arriero.core.lease import MARGIN_SHARE
-from arriero.model import Instant, Loaded, ProcessRow
+from arriero.model import Instant, Loaded
+from arriero.processes import ProcessRow
 from arriero.runtime.membership import Membership
 from arriero.store.contract import Renewal
 

@@ -11,7 +11,8 @@ from test_store_ledgers import Ledgers, entry
 from arriero.answers import Refusal, Submitted
 from arriero.commands import Ahead, AssignApp, BeginUndo, HandOver, PlanUndo, Process, PutDown
 from arriero.errors import AppCollision
-from arriero.model import ProcessAbout, TaskState, Turn
+from arriero.model import TaskState, Turn
+from arriero.processes import ProcessAbout
 from arriero.store.contract import StateStore
 from arriero.store.task_filter import TaskFilter
 

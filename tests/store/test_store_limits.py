@@ -11,7 +11,8 @@ from arriero.answers import AttemptApplied, Taken, TryDelayed
 from arriero.commands import BeginTry, Hold, PlanUndo, Start, Take
 from arriero.core.limits import EXPIRED_SECONDS, KEYLESS_SECONDS
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
-from arriero.model import ProcessAbout, StepKind, StepRow, StepState, TaskRow
+from arriero.model import StepKind, StepRow, StepState, TaskRow
+from arriero.processes import ProcessAbout
 
 TWO = LimitPolicy(name="concurrent", kind="concurrent", most=2)
 ONE_EACH = LimitPolicy(name="of merchant", kind="concurrent", most=1, is_keyed=True)

@@ -21,7 +21,8 @@ from ..core.lease import read_process_about
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..inspection.agent_metrics import AgentLoad, AgentMeasurements
-from ..model import Instant, ProcessRow, seconds_between
+from ..model import Instant, seconds_between
+from ..processes import ProcessRow
 from ..store.contract import StateStore
 
 AppAndAgent = tuple[str, str]

@@ -14,7 +14,8 @@ from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
 from ..inspection.agent_metrics import AgentLoad
 from ..limits import LimitsInUse
-from ..model import Instant, ProcessRow
+from ..model import Instant
+from ..processes import ProcessRow
 from ..store.contract import StateStore
 from . import verb_commands
 from .agent_limits import LimitView, build_limit_views

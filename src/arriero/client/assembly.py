@@ -14,8 +14,8 @@ from ..declare.providers import Groups, group_agents
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
-from ..model import ProcessAbout
 from ..policies import encode_policy
+from ..processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
 from ..runtime.code import Code

@@ -8,7 +8,8 @@ from ..breakers import BreakerRow, BreakerState
 from ..core.lease import read_process_about
 from ..core.room_reports import HostedAgent, survey_hosts
 from ..core.routing import Candidate, compute_shares
-from ..model import Instant, ProcessRow
+from ..model import Instant
+from ..processes import ProcessRow
 
 Key = tuple[str, str, str]  # Agent, App, target
 

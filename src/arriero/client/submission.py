@@ -9,7 +9,8 @@ from .. import codec
 from ..answers import Refusal, Submitted
 from ..commands import Submit
 from ..core.call_policy import resolve_call_policy
-from ..declare.steps import DEFAULT_SUPERVISION, StepCall
+from ..declare.step_options import DEFAULT_SUPERVISION
+from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidInput
 from ..policies import Duration, TaskPolicy, check_seconds, encode_policy

@@ -7,7 +7,8 @@ App. What was kept by release 0.4.0 or before carries none; any App with the cod
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..model import NOT_SAID, ProcessAbout
+from ..model import NOT_SAID
+from ..processes import ProcessAbout
 
 OLDER_RELEASE = "were kept by a release that did not record their App"
 

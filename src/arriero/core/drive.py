@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported, RetryAsked, Succeeded
-from ..declare.steps import NO_OPTIONS, StepCall
+from ..declare.step_options import NO_OPTIONS
+from ..declare.steps import StepCall
 from ..declare.targets import KeyFunctionFailed, compute_limit_keys, compute_target
 from ..model import (
     STEP_OPEN,

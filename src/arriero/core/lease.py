@@ -5,19 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from ..commands import FreeTask
-from ..model import (
-    TASK_OPEN,
-    Instant,
-    LeaseRow,
-    Loaded,
-    ProcessAbout,
-    ProcessRow,
-    StepRow,
-    StepState,
-    TaskFailure,
-    TaskRow,
-    later,
-)
+from ..model import TASK_OPEN, Instant, LeaseRow, Loaded, StepRow, StepState, TaskFailure, TaskRow, later
+from ..processes import ProcessAbout, ProcessRow
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 

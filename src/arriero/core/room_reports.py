@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ..model import NOT_SAID, Instant, ProcessRow
+from ..model import NOT_SAID, Instant
+from ..processes import ProcessRow
 from .apps import may_run
 from .lease import is_alive, read_process_about
 

@@ -13,8 +13,13 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 def choose_name(given: str | None, function: Callable[..., Any], what: str) -> str:
     """The name that a definition is kept under: the one given, else the function's. Raises DefinitionError."""
+    return check_name(given if given is not None else getattr(function, "__name__", ""), what)
+
+
+def check_name(name: str, what: str) -> str:
+    """The name of what is declared. Raises DefinitionError: it is unfit."""
     try:
-        return codec.check_id(given if given is not None else getattr(function, "__name__", ""), f"name of {what}")
+        return codec.check_id(name, f"name of {what}")
     except InvalidInput as error:
         raise DefinitionError(str(error)) from error
 

@@ -42,6 +42,17 @@ class Probe:
             raise DefinitionError(f"Agent {agent}: its probe {name} must take {wanted}, because {why}") from error
 
 
+def check_may_have_probe(agent: str, declared: Probe | None, *, has_breaker: bool) -> None:
+    """Refuse a probe of an Agent that has one already, or has no breaker. Raises DefinitionError."""
+    if declared is not None:
+        first = declared.function.__qualname__
+        raise DefinitionError(f"Agent {agent} has a probe already: {first}; remove one of the two")
+    if not has_breaker:
+        raise DefinitionError(
+            f"Agent {agent} has no breaker, so nothing would ask its probe; remove breaker=None or the probe"
+        )
+
+
 def mark_probe(breaker_text: str) -> str:
     """Return the text of a breaker's policy with the mark that its Agent has a probe; ``core.breaker`` reads it."""
     return msgspec.json.encode(msgspec.json.decode(breaker_text) | {"has_probe": True}).decode()

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import DefinitionError
 from ..policies import StepPolicy
-from .steps import COMPLETE_WITHIN, DEFAULT_RETRY, DEFAULT_SUPERVISION, Agent, Step
+from .step_options import COMPLETE_WITHIN, DEFAULT_RETRY, DEFAULT_SUPERVISION
+from .steps import Agent, Step
 
 Groups = dict[str, tuple[Agent, ...]]  # by the name of the base, which comes first
 

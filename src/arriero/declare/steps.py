@@ -6,21 +6,19 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
-from .. import codec
 from ..errors import ArrieroError, DefinitionError, InvalidInput
-from ..policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type, seconds
+from ..policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type
 from .attempt import Attempt, Undo
 from .calls import CallValue
-from .compensation import Compensation
-from .declared import Declared, caller_scope, choose_name
+from .compensation import Compensation, check_parameters
+from .declared import Declared, caller_scope, check_name, choose_name
 from .limits import Limit, check_limits
 from .option_checks import (
     check_adaptive,
-    check_extend_max,
     check_key_function,
     check_max_in_flight,
     check_retry_budget,
@@ -28,10 +26,20 @@ from .option_checks import (
     count_reserved,
 )
 from .probe import COMPLETE_WITHIN as PROBE_WITHIN
-from .probe import Probe, mark_probe
+from .probe import Probe, check_may_have_probe, mark_probe
 from .provider_options import check_base, check_preference, check_weight
 from .resources import Resource
 from .signature import Signature
+from .step_options import (
+    COMPLETE_WITHIN,
+    DEFAULT_RETRY,
+    DEFAULT_SUPERVISION,
+    NO_OPTIONS,
+    RunIn,
+    StepOptions,
+    build_step_policy,
+    change_options,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,26 +47,8 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_RETRY = Retry()
-DEFAULT_SUPERVISION = Supervision()
 DEFAULT_BREAKER = Breaker()
-COMPLETE_WITHIN = 30.0
 RETRY_BUDGET = 0.2
-RunIn = Literal["thread", "process"]
-
-
-class StepOptions(msgspec.Struct, frozen=True):
-    """Changes of one call by ``options()``; None leaves what the definition says."""
-
-    key: str | None = None
-    complete_within: float | None = None
-    wait_within: float | None = None
-    retry: Retry | None = None
-    supervision: Supervision | None = None
-    pivot: bool | None = None
-
-
-NO_OPTIONS = StepOptions()
 
 
 class WorkflowRun(Protocol):
@@ -108,16 +98,15 @@ class StepCall(CallValue[R_co]):
 
         Raises: InvalidInput for a bad key; DefinitionError for a bad duration or policy.
         """
-        old = self.changed
-        changed = StepOptions(
-            key=old.key if key is None else codec.check_id(key, f"key of {self.step.name}"),
-            complete_within=old.complete_within
-            if complete_within is None
-            else seconds(complete_within, "complete_within", at_least=0.001),
-            wait_within=old.wait_within if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
-            retry=old.retry if retry is None else check_type(retry, Retry, "retry"),
-            supervision=old.supervision if supervision is None else check_type(supervision, Supervision, "supervision"),
-            pivot=old.pivot if pivot is None else check_type(pivot, bool, "pivot"),
+        changed = change_options(
+            self.changed,
+            self.step.name,
+            key=key,
+            complete_within=complete_within,
+            wait_within=wait_within,
+            retry=retry,
+            supervision=supervision,
+            pivot=pivot,
         )
         call = StepCall(self.step, self.arguments, changed)
         if (run := current_run()) is not None:
@@ -242,24 +231,14 @@ class Step(Declared, Generic[P, R]):
             raise DefinitionError(
                 f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task"
             )
-        policy = StepPolicy(
-            seconds(complete_within, "complete_within", at_least=0.001),
-            None,
-            check_type(retry, Retry, "retry"),
-            supervision,
-            check_extend_max(extend_max, complete_within),
-        )
+        policy = build_step_policy(complete_within, None, retry, supervision, extend_max)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if self.undone_by is not None:
                 raise DefinitionError(
                     f"step {self.name} has a compensation already: {self.undone_by.function.__qualname__}"
                 )
-            wanted, found = (list(inspect.signature(f).parameters)[1:] for f in (self._function, function))
-            if wanted != found:
-                raise DefinitionError(
-                    f"compensation of {self.name} takes ({', '.join(found)}); it gets the step's own arguments: ({', '.join(wanted)})"
-                )
+            check_parameters(function, self.name, self._function)
             self.undone_by = Compensation(function, self.name, policy)
             return function
 
@@ -349,10 +328,7 @@ class Agent:
         weight: float = 1.0,
         preference: int = 0,
     ) -> None:
-        try:
-            self.name = codec.check_id(name, "name of an Agent")
-        except InvalidInput as error:
-            raise DefinitionError(str(error)) from error
+        self.name = check_name(name, "an Agent")
         self.max_in_flight = check_max_in_flight(name, max_in_flight)
         self.reserved = count_reserved(name, reserve, max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
@@ -430,16 +406,9 @@ class Agent:
         Raises: DefinitionError - a name that is taken or unfit, a parameter that has no name or no JSON type, or an option
             that cannot work.
         """
-        policy = StepPolicy(
-            seconds(complete_within, "complete_within", at_least=0.001),
-            None if wait_within is None else seconds(wait_within, "wait_within", at_least=0.001),
-            check_type(retry, Retry, "retry"),
-            DEFAULT_SUPERVISION if supervision is None else check_type(supervision, Supervision, "supervision"),
-            check_extend_max(extend_max, complete_within),
-        )
-        check_type(pivot, bool, "pivot")
-        check_type(effect_free, bool, "effect_free")
-        check_type(interchangeable, bool, "interchangeable")
+        policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)
+        for option, value in (("pivot", pivot), ("effect_free", effect_free), ("interchangeable", interchangeable)):
+            check_type(value, bool, option)
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
             if run_in != "thread":
@@ -496,13 +465,7 @@ class Agent:
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            if self.declared_probe is not None:
-                first = self.declared_probe.function.__qualname__
-                raise DefinitionError(f"Agent {self.name} has a probe already: {first}; remove one of the two")
-            if self.breaker is None:
-                raise DefinitionError(
-                    f"Agent {self.name} has no breaker, so nothing would ask its probe; remove breaker=None or the probe"
-                )
+            check_may_have_probe(self.name, self.declared_probe, has_breaker=self.breaker is not None)
             takes_target = self.breaker_key is not None
             probe = Probe(function, self.name, takes_target=takes_target, complete_within=complete_within)
             self.declared_probe, self.breaker_text = probe, mark_probe(self.breaker_text)

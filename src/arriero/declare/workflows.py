@@ -18,7 +18,8 @@ from ..policies import (
 from .calls import CallValue
 from .declared import Declared, caller_scope, choose_name
 from .signature import Signature
-from .steps import DEFAULT_SUPERVISION, current_run
+from .step_options import DEFAULT_SUPERVISION
+from .steps import current_run
 
 SHARE_MAX = 1_000  # more would be no division, but one workflow alone
 

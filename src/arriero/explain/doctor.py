@@ -11,7 +11,8 @@ import msgspec
 
 from ..errors import UnreadableRow
 from ..inspection.file_facts import FileFacts
-from ..model import TASK_OPEN, AlertRow, Instant, ProcessRow, TaskState, seconds_between
+from ..model import TASK_OPEN, AlertRow, Instant, TaskState, seconds_between
+from ..processes import ProcessRow
 from ..store.contract import Survey
 from .format import format_bytes, format_count, format_count_with_verb, format_instant_and_age
 from .liveness import (

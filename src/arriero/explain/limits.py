@@ -7,7 +7,8 @@ from ..core.limits import LimitBook, build_book, find_limits
 from ..escaping import shell_word
 from ..inspection.attempts import Requests
 from ..limits import LimitPolicy, LimitsInUse, read_limits
-from ..model import Instant, ProcessRow, StepRow
+from ..model import Instant, StepRow
+from ..processes import ProcessRow
 from .doctor import Finding
 from .format import format_count, format_relative
 from .liveness import format_process

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from ..core.apps import may_run
 from ..core.lease import is_alive, read_process_about
-from ..model import NOT_SAID, Instant, ProcessRow
+from ..model import NOT_SAID, Instant
+from ..processes import ProcessRow
 from .format import shorten_process_name
 
 STEP_PREFIX = "step:"  # of the workflow name of a task of one step

@@ -20,7 +20,8 @@ import msgspec
 
 from ..escaping import shell_word
 from ..inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
-from ..model import Instant, ProcessRow, StepFailure, later, seconds_between
+from ..model import Instant, StepFailure, later, seconds_between
+from ..processes import ProcessRow
 from .doctor import NAMES_TOLD_MAX, WAIT_SECONDS_MAX, Finding
 from .format import (
     format_count,

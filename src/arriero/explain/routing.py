@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from ..core.lease import read_process_about
 from ..core.room_reports import survey_hosts
 from ..core.routing import may_move
-from ..model import NOT_SAID, Instant, ProcessRow, StepKind, StepRow
+from ..model import NOT_SAID, Instant, StepKind, StepRow
+from ..processes import ProcessRow
 from .format import format_count
 
 

@@ -7,14 +7,8 @@ import msgspec
 from ..breakers import BreakerRow
 from ..errors import UnreadableRow
 from ..limits import LimitsInUse
-from ..model import (
-    AlertRow,
-    HistoryRow,
-    Instant,
-    Loaded,
-    ProcessRow,
-    TaskState,
-)
+from ..model import AlertRow, HistoryRow, Instant, Loaded, TaskState
+from ..processes import ProcessRow
 from ..store.readable import Fault, legible_task
 from .available_actions import AvailableAction, list_available_actions
 from .convoys import TasksAhead

@@ -8,7 +8,6 @@ from ..model import (
     STEP_OPEN,
     TASK_FORWARD,
     Instant,
-    ProcessRow,
     StepFailure,
     StepKind,
     StepRow,
@@ -18,6 +17,7 @@ from ..model import (
     Verb,
     seconds_between,
 )
+from ..processes import ProcessRow
 from .agents import describe_wait_behind_breaker
 from .convoys import describe_turn_wait, format_place
 from .format import format_count, format_step, format_step_failure

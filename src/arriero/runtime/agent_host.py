@@ -18,7 +18,8 @@ from ..core.lease import PROBATION_FROM
 from ..declare.providers import Groups
 from ..declare.resources import Resource
 from ..declare.steps import Agent
-from ..model import ProcessRow, StepKind, StepRow, StepState, TaskRow, seconds_between
+from ..model import StepKind, StepRow, StepState, TaskRow, seconds_between
+from ..processes import ProcessRow
 from ..store.committer import Committer
 from ..store.contract import StateStore
 from .adaptive_places import AdaptivePlaces

@@ -14,7 +14,8 @@ from ..core.room_reports import AgentReport, HostedAgent, survey_hosts
 from ..core.routing import HEALTH_MIN, Candidate, choose_agent, compute_health, is_to_be_routed, route
 from ..declare.providers import Groups
 from ..declare.steps import Agent
-from ..model import Instant, ProcessRow
+from ..model import Instant
+from ..processes import ProcessRow
 from .breakers import LOOK_SECONDS, Breakers
 
 SIBLING_SECONDS = 0.5  # between looks for requests of the siblings of the Agents here

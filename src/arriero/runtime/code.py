@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from ..declare.steps import Step, StepCall, StepOptions
+from ..declare.step_options import StepOptions
+from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow
 
 STEP_PREFIX = "step:"  # the workflow name of a task of one step

@@ -18,7 +18,7 @@ from ..core.lease import (
 )
 from ..errors import StoreError
 from ..loops import Loop, LoopGuard
-from ..model import ProcessRow
+from ..processes import ProcessRow
 from ..store.committer import Committer
 from ..store.contract import Renewal, StateStore
 from .crash_points import reach

@@ -19,7 +19,8 @@ from ..commands import AnyCommand, BeginUndo, EndByLimit, FreeTask, Recover, Ret
 from ..core.lease import is_retirable
 from ..errors import StoreError
 from ..loops import WarningThrottle
-from ..model import Instant, ProcessAbout, ProcessRow
+from ..model import Instant
+from ..processes import ProcessAbout, ProcessRow
 from ..store.committer import Committer
 from ..store.contract import StateStore
 from .alerts import Alerting

@@ -7,7 +7,7 @@ import msgspec
 from ..core.apps import find_name_conflict
 from ..errors import AppCollision
 from ..events.store import AppRenamed, ProcessStarted
-from ..model import ProcessAbout
+from ..processes import ProcessAbout
 
 read_about = msgspec.json.Decoder(ProcessAbout).decode
 

@@ -22,13 +22,13 @@ from ..model import (
     LateAnswerRow,
     LeaseRow,
     Loaded,
-    ProcessRow,
     StatusRow,
     StepRow,
     TailRow,
     TaskRow,
     TaskState,
 )
+from ..processes import ProcessRow
 from .attempts import AttemptStore
 from .breaker_contract import BreakerStore
 from .ledger_contract import LedgerStore

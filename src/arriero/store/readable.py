@@ -19,8 +19,6 @@ from ..model import (
     Instant,
     LedgerRow,
     Loaded,
-    ProcessAbout,
-    ProcessRow,
     StepFailure,
     StepKind,
     StepRow,
@@ -31,6 +29,7 @@ from ..model import (
     UndoContext,
 )
 from ..policies import Retry, StepPolicy, Supervision, TaskPolicy
+from ..processes import ProcessAbout, ProcessRow
 
 AnyRow = TaskRow | StepRow | ConvoyRow | TailRow | LedgerRow | AlertRow | ProcessRow
 R = TypeVar("R", bound=AnyRow)

@@ -14,7 +14,6 @@ from ..model import (
     LateAnswerRow,
     LedgerRow,
     LedgerState,
-    ProcessRow,
     StatusRow,
     StepKind,
     StepState,
@@ -23,6 +22,7 @@ from ..model import (
     TaskState,
     Turn,
 )
+from ..processes import ProcessRow
 from .readable import legible, refuse_unreadable
 
 Row = tuple[Any, ...]

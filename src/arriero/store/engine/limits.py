@@ -14,7 +14,8 @@ from ...core.limits import LimitBook, declare_limits, find_first_deadline, list_
 from ...errors import UnreadableRow
 from ...events.store import LimitsDeclared
 from ...limits import AgentLimitsRow, LimitsInUse, RateRow
-from ...model import Instant, ProcessAbout
+from ...model import Instant
+from ...processes import ProcessAbout
 from .batch import STORE_STREAM, Batch, Table
 from .transactions import Transactions, UnreadableRows
 

@@ -8,7 +8,8 @@ import msgspec
 from ...core import lease
 from ...events import Event
 from ...events.store import EpochOpened, LeaseGranted, LeaseLost, ProcessRetired
-from ...model import Instant, LeaseRow, ProcessRow, later
+from ...model import Instant, LeaseRow, later
+from ...processes import ProcessRow
 from ..apps import app_renamed, process_started, read_about, refuse_collision
 from ..contract import Renewal
 from .batch import STORE_STREAM, Batch

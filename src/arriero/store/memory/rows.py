@@ -25,7 +25,6 @@ from ...model import (
     LeaseRow,
     LedgerRow,
     Loaded,
-    ProcessRow,
     StatusRow,
     StepKind,
     StepRow,
@@ -35,6 +34,7 @@ from ...model import (
     TaskState,
     Turn,
 )
+from ...processes import ProcessRow
 from ..contract import Purge
 from ..engine.batch import STORE_STREAM
 from ..engine.processes import Renewals

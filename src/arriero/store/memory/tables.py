@@ -25,7 +25,6 @@ from ...model import (
     LeaseRow,
     LedgerRow,
     Loaded,
-    ProcessRow,
     StatusRow,
     StepRow,
     StepState,
@@ -33,6 +32,7 @@ from ...model import (
     TaskRow,
     Turn,
 )
+from ...processes import ProcessRow
 from ..quarantine import UNREADABLE, SetApart
 from ..readable import refuse_unreadable
 

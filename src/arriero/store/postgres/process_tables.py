@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from ...epoch import compute_first_number
-from ...model import NOT_SAID, Instant, LeaseRow, ProcessAbout, ProcessRow
+from ...model import NOT_SAID, Instant, LeaseRow
+from ...processes import ProcessAbout, ProcessRow
 from ..engine.processes import Renewals
 from ..sql.rows import SqlProcessRows
 from . import columns

@@ -5,7 +5,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...model import Instant, LeaseRow, LedgerRow, ProcessRow, StatusRow, StepRow, TaskRow
+from ...model import Instant, LeaseRow, LedgerRow, StatusRow, StepRow, TaskRow
+from ...processes import ProcessRow
 from ..engine.reading import PastDeadline
 from ..quarantine import SetApart
 from ..rows import Row, ledger_of, process_of, status_of

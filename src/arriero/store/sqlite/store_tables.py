@@ -15,19 +15,8 @@ from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
 from ...epoch import FIRST, compute_first_number
 from ...errors import UnreadableRow
-from ...model import (
-    AlertRow,
-    ConvoyRow,
-    Instant,
-    LeaseRow,
-    LedgerRow,
-    Loaded,
-    ProcessRow,
-    StatusRow,
-    StepRow,
-    TailRow,
-    TaskRow,
-)
+from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
+from ...processes import ProcessRow
 from ..contract import Due, Purge
 from ..engine.ledgers import refuse_reserved
 from ..engine.processes import Renewals
