@@ -218,11 +218,11 @@ async def test_a_supervisor_elsewhere_learns_from_the_process_s_row_that_its_loo
     works, supervises = machine.app([agent], []), machine.app([agent], [])
     async with works.running(roles=["scheduler", "agents"]), supervises.running(roles=["supervisor"]):
         session = session_of(works)
-        assert session._loop_watch is not None
+        assert session._standstills.watch is not None
         now = session._store.now()
         frame = Frame("shop/steps.py", 12, "waits", "time.sleep(5)")
         seen = Standstill(now, later(now, 1.0), "step waits of task t", trace=(TracedError("stood still", (frame,)),))
-        session._loop_watch.find_current = lambda: seen  # type: ignore[method-assign]  # as the thread would find
+        session._standstills.watch.find_current = lambda: seen  # type: ignore[method-assign]  # as the thread would find
         task = await works.submit(waits(), task_id="t")
         with pytest.raises(TaskFailed) as failed:
             await within(task.result())

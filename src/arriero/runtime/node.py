@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..answers import Answer
@@ -13,17 +14,8 @@ from ..core.task_run import TaskRun
 from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..errors import StoreError
-from ..explain.format import format_step
-from ..explain.standstills import (
-    Standstill,
-    add_standstill,
-    format_code_that_ran,
-    is_worth_saying,
-    read_standstill,
-    suggest_remedy,
-)
 from ..loops import Loop, LoopGuard, WarningThrottle
-from ..model import StepRow, TaskRow
+from ..model import TaskRow
 from ..store.committer import Committer
 from ..store.contract import Busy, StateStore
 from . import crash_points
@@ -33,14 +25,13 @@ from .attempt_run import Around
 from .code import Code
 from .failure_log import FailureLog
 from .leader import Leader
-from .loop_watch import LOOK_SECONDS, Doing, LoopWatch
 from .membership import Membership
-from .ports import Keeper, Ports
-from .running_code import code_running
+from .ports import Ports
 from .scheduler import Scheduler
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX, finish
 from .speculative_start import OnSubmitted
+from .standstill_reports import StandstillReports
 from .supervisor import Supervisor
 from .upkeep import Upkeep
 
@@ -109,6 +100,7 @@ class NodeSession:
             on_trouble=self._on_trouble,
         )
         self._failures = FailureLog(ports.clock.monotonic, store.now)
+        self._standstills = StandstillReports(ports, store.now, self._failures.warnings)
         self.membership = Membership(
             store=store,
             committer=self.committer,
@@ -118,12 +110,10 @@ class NodeSession:
             on_lost=self.lost.set,
             spawn=self._spawn,
             on_applied=self._failures.note,
-            standing_still=self._standing_still,
-            about_now=self._about_now,
+            standing_still=self._standstills.describe_current,
+            about_now=self._standstills.add_to_about,
             room_now=lambda: encode_reports(self.agents.router.report_room()),
         )
-        self._loop_watch: LoopWatch | None = None
-        self._watching: Keeper | None = None
 
     async def start(self) -> None:
         """Register, free what dead processes left, open resources, begin."""
@@ -158,7 +148,11 @@ class NodeSession:
             on_applied=self._failures.note,
         )
         self.agents.recorder = self.scheduler
-        self.supervisor = Supervisor(**common, on_applied=self._failures.note, standstills=self._standstills)
+        self.supervisor = Supervisor(
+            **common,
+            on_applied=self._failures.note,
+            standstills=partial(self._standstills.list_of_process, membership=self.membership),
+        )
         self.leader = Leader(
             self.supervisor.tick,
             store=self._store,
@@ -168,7 +162,7 @@ class NodeSession:
             process_no=process_no,
             period=lambda: self.supervisor.period_seconds,
         )
-        self._watch_loop()
+        self._standstills.start(self.agents.find_attempt)
         try:
             self.committer.start(lambda: self._process_loop_end(Loop.COMMITTER))
             await self.agents.start()
@@ -187,48 +181,7 @@ class NodeSession:
             self._begin(Loop.METRICS, self.agents.metrics.run())
         self._begin(Loop.POLL, self._poll())
 
-    # --- an event loop that stands still
-    def _watch_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._loop_watch = LoopWatch(
-            loop,
-            monotonic=self._ports.clock.monotonic,
-            now=self._store.now,
-            doing=lambda: self._doing(loop),
-            log=self._failures.warnings,
-        )
-        self._watching = self._ports.watch(self._loop_watch.look, LOOK_SECONDS)
-
-    def _doing(self, loop: asyncio.AbstractEventLoop) -> Doing:
-        """Describe what runs on the event loop now; called from another thread."""
-        if (task := code_running.get(loop)) is not None:
-            return Doing(f"the code of workflow {task.workflow}, task {task.task_id}", code_of_workflow=True)
-        attempted = self.agents.find_attempt(asyncio.current_task(loop))
-        return Doing() if attempted is None else Doing(f"{format_step(attempted[0])} of task {attempted[1]}")
-
-    def _standing_still(self) -> str:
-        seen = None if self._loop_watch is None else self._loop_watch.find_current()
-        return "" if seen is None else f"{format_code_that_ran(seen)}; {suggest_remedy(seen)}"
-
-    def _about_now(self, about: str) -> str:
-        """Describe this process as it is now; called from another thread."""
-        watch = self._loop_watch
-        if watch is None:
-            return about
-        if (seen := watch.find_current()) is not None and is_worth_saying(seen):
-            return add_standstill(about, seen, lasts=True)
-        over = watch.find_last_ended()
-        return add_standstill(about, over, lasts=False) if over is not None and is_worth_saying(over) else about
-
-    def _standstills(self, step: StepRow) -> Iterable[Standstill]:
-        """The known standstills of the process that runs a step."""
-        if step.locked_by is None or self._loop_watch is None:
-            return ()
-        if step.locked_by == self.membership.process_no:
-            return self._loop_watch.list_standstills()
-        said = read_standstill(self.membership.find_description(step.locked_by), self._store.now())
-        return () if said is None else (said,)
-
+    # --- loops
     def list_loop_liveness(self) -> dict[Loop, bool]:
         """Returns for each loop that was begun if it lives. Cheap."""
         alive = {loop: not task.done() for loop, task in self._loops.items()}
@@ -236,8 +189,8 @@ class NodeSession:
             alive[Loop.LEASE] = self.membership.is_renewing()
             alive[Loop.COMMITTER] = self.committer.is_alive()
             alive[Loop.REREADING] = self.scheduler.is_reloading_alive()
-            if self._watching is not None:
-                alive[Loop.LOOP_WATCH] = self._watching.is_alive()
+            if (watching := self._standstills.keeper) is not None:
+                alive[Loop.LOOP_WATCH] = watching.is_alive()
         return alive
 
     def _begin(self, loop: Loop, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -398,8 +351,7 @@ class NodeSession:
 
     async def _stop_tasks(self) -> None:
         self._is_ending = True
-        if self._watching is not None:
-            await self._watching.stop()
+        await self._standstills.stop()
         self._failures.close()
         for task in self._tasks:
             task.cancel()
