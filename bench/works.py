@@ -113,7 +113,7 @@ WORKS = (
     ),
     Work(
         "breaker_cost",
-        "w1 and w2 with breakers, divided by those without",
+        "w1 and w2 with the defaults of Agents, divided by those without breaker and retry budget",
         {"w1 throughput": "", "w1 cpu": "", "w2 p50": "", "w2 cpu": "", "noise": ""},
         max,
         tasks=8_000,
@@ -138,6 +138,23 @@ WORKS = (
         stores=("sqlite",),  # it has its own, in memory
         zero=("charged",),
         runs=1,  # the next one would give the same
+    ),
+    Work(
+        "limits",
+        "limits of an Agent that 4 processes share; its service answers after 100 ms, and more requests wait",
+        {
+            "in use": "",
+            "most": "",
+            "calls": "calls/s",
+            "keyed in use": "",
+            "keyed most": "",
+            "most of a key": "",
+            "keyed calls": "calls/s",
+            "rate": "",
+            "most a second": "",
+        },
+        max,
+        tasks=4_000,
     ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
@@ -224,6 +241,13 @@ GOALS = (
     Goal("breaker_cost", "w1 cpu", "", _on_both(1.03), at_least=False),
     Goal("breaker_cost", "w2 p50", "", _on_both(1.03), at_least=False),
     Goal("breaker_cost", "w2 cpu", "", _on_both(1.03), at_least=False),
+    Goal("limits", "in use", "", _on_both(0.9)),
+    Goal("limits", "most", "", _on_both(50), at_least=False),
+    Goal("limits", "keyed in use", "", _on_both(0.9)),
+    Goal("limits", "keyed most", "", _on_both(50), at_least=False),
+    Goal("limits", "most of a key", "", _on_both(2), at_least=False),
+    Goal("limits", "rate", "", _on_both(0.9)),
+    Goal("limits", "most a second", "", _on_both(200), at_least=False),
     Goal("outage", "calls an interval", "", {"sqlite": 1}, at_least=False),
     Goal("outage", "charged", "", {"sqlite": 0}, at_least=False),
     Goal("outage", "full flow", "", {"sqlite": 31}, at_least=False),  # the ramp of 30 s, and the look after it

@@ -1,7 +1,7 @@
-"""What the breaker of an Agent costs where nothing fails: `w1` and `w2` with the default one, and without.
+"""What the defaults of an Agent cost where nothing fails: `w1` and `w2` with its breaker and retry budget, and without both.
 
 The Apps run at once in this process, each on a store of its own, and work in turn. So they meet the same machine. Two of them
-have no breaker: what they differ by is noise.
+have neither breaker nor budget: what they differ by is noise.
 """
 
 import asyncio
@@ -9,13 +9,12 @@ import gc
 import time
 from contextlib import AsyncExitStack
 from statistics import median
+from typing import Any
 
 from arriero_masses import beside
 from common import PAYLOAD, WARM_UP_TASKS, Spending, latency
 
 from arriero import Agent, App, Attempt, workflow
-from arriero.declare.steps import DEFAULT_BREAKER
-from arriero.policies import Breaker
 
 TURNS = 40  # of each: short ones, because other programs' share of the machine changes within seconds
 OF_TIME = ("w1 throughput", "w2 p50")
@@ -23,9 +22,10 @@ OF_CPU = ("w1 cpu", "w2 cpu")
 ONE_AT_A_TIME = 4  # for so many tasks of w1 there is one of w2, as in their own numbers
 
 
-def make_app(breaker: Breaker | None) -> App:
-    """The App of `w1` and `w2`, all of whose Agents have this breaker."""
-    echoes = Agent("echoes", max_in_flight=1_000, breaker=breaker)
+def make_app(*, has_defaults: bool) -> App:
+    """The App of `w1` and `w2`, whose Agent has the default breaker and retry budget, or neither."""
+    off: dict[str, Any] = {} if has_defaults else {"breaker": None, "retry_budget": None}
+    echoes = Agent("echoes", max_in_flight=1_000, **off)
 
     @echoes.step
     async def echo(attempt: Attempt, payload: str) -> str:
@@ -41,8 +41,8 @@ def make_app(breaker: Breaker | None) -> App:
 
 
 async def breaker_cost(tasks: int, url: str) -> dict[str, float]:
-    """Figures with the breaker, divided by those without; and the noise: how much two Apps without differ at most."""
-    apps = [make_app(DEFAULT_BREAKER), make_app(None), make_app(None)]
+    """Figures with the defaults, divided by those without; and the noise: how much two Apps without differ at most."""
+    apps = [make_app(has_defaults=has_defaults) for has_defaults in (True, False, False)]
     async with AsyncExitStack() as stack:
         for number, app in enumerate(apps):
             await stack.enter_async_context(app.running(store=beside(url, number) if number else url))

@@ -40,9 +40,9 @@ def w4(asked: Assignment) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def another(url: str, part: str, tasks: int) -> AsyncIterator[Process]:
-    """Another process, of this program, which ends with the block."""
-    command = (sys.executable, __file__, part, os.curdir, str(tasks))
+async def another(url: str, part: str, tasks: int, *, program: str = __file__) -> AsyncIterator[Process]:
+    """Another process, of this program or another one, which ends with the block."""
+    command = (sys.executable, program, part, os.curdir, str(tasks))
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, env=os.environ | {"BENCH_STORE_URL": url}
     )

@@ -7,6 +7,7 @@ from arriero_app import app, finish, three, three_calls, warm_up
 from arriero_breaker_cost import breaker_cost
 from arriero_convoys import cold, w5
 from arriero_fairness import flood
+from arriero_limits import limits
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
 from common import (
@@ -112,7 +113,7 @@ WORKS = {
     "sleeping": sleeping,
 }
 WITH_URL = {"w1x2": w1x2, "w9": w9}
-WITH_OWN_STORES = {"w7": w7, "breaker_cost": breaker_cost}
+WITH_OWN_STORES = {"w7": w7, "breaker_cost": breaker_cost, "limits": limits}
 
 if __name__ == "__main__":
     main()
