@@ -52,12 +52,14 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
 class LimitedAgent(msgspec.Struct, frozen=True, gc=False):
     """An Agent whose limits a Take has found. ``is_full``: requests may wait that they hold back.
 
+    ``is_used_up``: no request of any key may begin now.
     ``has_rate``: each further try of an attempt asks the store, too.
     ``next_in``: seconds until a rate that holds something back lets the next call through; None: none does.
     """
 
     agent: str
     is_full: bool
+    is_used_up: bool
     has_rate: bool
     next_in: float | None
 

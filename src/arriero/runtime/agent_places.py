@@ -87,7 +87,7 @@ class AgentPlaces:
             return False  # it is taken from the store, by whoever the breaker lets through
         if agent in self.limits.names:
             self.backlog.add(agent)
-            self.limits.take_with_this_commit()
+            self.limits.take_with_this_commit(agent)
             return False
         if not self.may_reserve(agent, priority):
             self.backlog.add(agent)
@@ -126,7 +126,7 @@ class AgentPlaces:
             self.used_by_others[agent] -= 1
         if agent in self.backlog:
             if agent in self.limits.names:
-                self.limits.take_with_this_commit()
+                self.limits.take_with_this_commit(agent)
             else:
                 self._take_soon()
 
@@ -160,6 +160,7 @@ class AgentPlaces:
         """Note that a request for an Agent waits in the store: a Take that was sent before may have missed it."""
         if agent in self.agents:
             self.backlog.add(agent)
+            self.limits.note_news(agent)
             self._take_soon()
 
     def note_due(self) -> None:

@@ -59,13 +59,19 @@ class RequestTaker:
             self._take_again = True
             return
         places = self._places
-        waiting = sorted(places.backlog & places.agents.keys())
-        asked = tuple(self._build_asked_room(name) for name in waiting if places.breakers.may_ask(self._app, name))
+        waiting = [
+            name
+            for name in sorted(places.backlog & places.agents.keys())
+            if places.limits.may_ask(name) and places.breakers.may_ask(self._app, name)
+        ]
+        asked = tuple(map(self._build_asked_room, waiting))
         asked = tuple(one for one in asked if one.places)
         if not places.is_taking or not asked or not self._is_trusted():
             return
         self.asked = asked
         places.keep(asked)
+        for one in asked:
+            places.limits.note_asked(one.agent)
         command = Take(
             actor=self._actor,
             process_no=self._process_no,

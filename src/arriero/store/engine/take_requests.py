@@ -117,6 +117,7 @@ def _describe(book: LimitBook) -> LimitedAgent:
     return LimitedAgent(
         book.row.agent,
         is_full=book.held_back,
+        is_used_up=book.count_common_room() == 0,
         has_rate=book.has_rate,
         next_in=None if next_at is None else max(seconds_between(book.now, next_at), 0.0),
     )

@@ -140,8 +140,10 @@ class Applying:
         tasks, steps = sorted(named.tasks), sorted(named.steps)
         ask = self._transaction.ask
         # Before the tasks: two Takes for one Agent wait here, while they hold nothing else that the other one needs.
-        for app, limited in sorted(named.takes.items()):
-            ask("lock_limits", {"app": app, "agents": sorted(limited)})
+        of_takes = {
+            app: ask("lock_limits", {"app": app, "agents": sorted(limited)})
+            for app, limited in sorted(named.takes.items())
+        }
         locked = ask("lock_tasks", {"task_nos": tasks}) if tasks else None
         of_convoys = self._ask_convoys(named)
         # With the clock, after what is locked for it. Before COMMIT is sent this row is locked, too.
@@ -170,6 +172,8 @@ class Applying:
             self._tables.keep_breakers(agents, of_breakers.fetchall())
         if of_limits is not None:
             self._tables.keep_limits(agents, of_limits.fetchall())
+        for locked_limits in of_takes.values():
+            self._tables.keep_locked_limits(locked_limits.fetchall())
         self._keep_convoys(named, of_convoys)
         ours = [] if locked is None else locked.fetchall()
         self._tables.keep_tasks(ours)

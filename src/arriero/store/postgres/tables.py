@@ -27,8 +27,9 @@ from ...model import (
 )
 from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
+from ..rows import Row
 from ..sql.breakers import SqlBreakerRows
-from ..sql.limits import SqlLimitRows
+from ..sql.limits import SqlLimitRows, limits_of
 from . import columns
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -61,6 +62,7 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
         self._breakers: dict[str, list[BreakerRow]] = {}
         self._limits: dict[str, list[AgentLimitsRow]] = {}
+        self._locked_limits: dict[tuple[str, str], AgentLimitsRow] = {}  # by App, Agent
         self.transaction = transaction
         self._context = context
         self._apart = context.apart
@@ -115,6 +117,21 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
     def keep_clock(self, asked: PendingAnswer) -> None:
         """The store's clock, as a statement answers it that was asked after all locks."""
         self._now = self._context.read_clock(asked)
+
+    def keep_locked_limits(self, rows: Sequence[Row]) -> None:
+        """Keep limits that this transaction has locked at its start."""
+        self._locked_limits |= {(row.app, row.agent): row for row in map(limits_of, rows)}
+
+    def lock_limits(self, app: str, agents: Sequence[str]) -> list[AgentLimitsRow]:
+        """See LimitTable. What is locked already is not asked for again: others wait for each round trip."""
+        if all((app, agent) in self._locked_limits for agent in agents):
+            return [self._locked_limits[app, agent] for agent in sorted(agents)]
+        return super().lock_limits(app, agents)
+
+    def put_limits(self, row: AgentLimitsRow) -> None:
+        super().put_limits(row)
+        if (row.app, row.agent) in self._locked_limits:
+            self._locked_limits[row.app, row.agent] = row
 
     def set_apart(self, error: UnreadableRow) -> None:
         self._apart.add(error)

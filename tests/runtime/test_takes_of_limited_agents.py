@@ -1,0 +1,73 @@
+"""When a Take of an Agent with limits is worth it: not while its room is used up, unless something is new."""
+
+import asyncio
+
+from arriero import Agent, Concurrent
+from arriero.answers import LimitedAgent
+from arriero.runtime.limited_agents import USED_UP_SECONDS, LimitedAgents
+from arriero.testing.clock import VirtualClock
+
+USED_UP = LimitedAgent("payments", is_full=True, is_used_up=True, has_rate=False, next_in=None)
+ROOM_FOR_OTHER_KEYS = LimitedAgent("payments", is_full=True, is_used_up=False, has_rate=False, next_in=None)
+USED_UP_RATE = LimitedAgent("payments", is_full=True, is_used_up=True, has_rate=True, next_in=0.2)
+
+
+class Takes:
+    """Limits of one Agent as a process knows them, and how often it asked for requests."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.count = 0
+        self.limits = LimitedAgents([Agent("payments", limits=[Concurrent(2)])], self.clock, self.take)
+
+    def take(self) -> None:
+        if self.limits.may_ask("payments"):
+            self.count += 1
+            self.limits.note_asked("payments")
+
+    def learn(self, found: LimitedAgent) -> None:
+        self.limits.learn(["payments"], [found])
+
+
+def test_polls_do_not_ask_while_the_room_is_used_up_and_ask_again_after_a_while() -> None:
+    takes = Takes()
+    takes.take()
+    takes.learn(USED_UP)
+    takes.take()
+    assert takes.count == 1
+    takes.clock.jump_to(takes.clock.monotonic() + USED_UP_SECONDS)
+    takes.take()
+    assert takes.count == 2
+
+
+def test_polls_ask_while_other_keys_have_room() -> None:
+    takes = Takes()
+    takes.learn(ROOM_FOR_OTHER_KEYS)
+    takes.take()
+    assert takes.count == 1
+
+
+async def test_a_slot_that_becomes_free_here_is_asked_for_at_once() -> None:
+    takes = Takes()
+    takes.learn(USED_UP)
+    takes.limits.take_with_this_commit("payments")
+    takes.take()  # a poll in the same turn of the event loop
+    assert takes.count == 0
+    await asyncio.sleep(0)
+    assert takes.count == 1
+
+
+def test_news_while_a_take_is_under_way_outlives_its_answer() -> None:
+    takes = Takes()
+    takes.take()
+    takes.limits.note_news("payments")
+    takes.learn(USED_UP)
+    takes.take()
+    assert takes.count == 2
+
+
+def test_a_rate_that_lets_the_next_call_through_is_asked_for_then() -> None:
+    takes = Takes()
+    takes.learn(USED_UP_RATE)
+    takes.clock.jump_to(takes.clock.monotonic() + 0.2)
+    assert takes.count == 1
