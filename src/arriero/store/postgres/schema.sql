@@ -168,7 +168,7 @@ CREATE INDEX step_takeable ON {schema}.step (agent, app, priority, not_before, s
 CREATE INDEX step_running ON {schema}.step (complete_by) WHERE complete_by IS NOT NULL;
 CREATE INDEX step_held ON {schema}.step (locked_by, task_no) WHERE locked_by IS NOT NULL;
 CREATE INDEX step_starving ON {schema}.step (wait_by) WHERE wait_by IS NOT NULL;
-CREATE INDEX step_waiting_keys ON {schema}.step (agent, app, limit_keys, priority, not_before)
+CREATE INDEX step_waiting_keys ON {schema}.step (agent, app, limit_keys, priority, not_before, step_no)
  WHERE state = 'pending' AND limit_keys IS NOT NULL;
 CREATE INDEX step_running_keys ON {schema}.step (agent, app, limit_keys)
  WHERE state = 'running' AND limit_keys IS NOT NULL;

@@ -664,7 +664,7 @@ ALTER TABLE {schema}.step ADD COLUMN charged_at text;
 ALTER TABLE {schema}.step ADD COLUMN checkpoint text;
 -- Of a step: what its Agent's limits count it under, as a JSON object.
 ALTER TABLE {schema}.step ADD COLUMN limit_keys text COLLATE "C";
-CREATE INDEX step_waiting_keys ON {schema}.step (agent, app, limit_keys, priority, not_before)
+CREATE INDEX step_waiting_keys ON {schema}.step (agent, app, limit_keys, priority, not_before, step_no)
  WHERE state = 'pending' AND limit_keys IS NOT NULL;
 CREATE INDEX step_running_keys ON {schema}.step (agent, app, limit_keys)
  WHERE state = 'running' AND limit_keys IS NOT NULL;

@@ -131,6 +131,7 @@ SELECT {step} FROM {schema}.step
  LIMIT %(limit)s
 
 -- select_takeable_of_keys: as select_takeable, for each of some keys of limits, in the order of the keys.
+-- Timers have no keys, so kind is not asked: without it the planner cannot take step_takeable, which would read all keys through.
 -- Params: those of select_takeable but keyless, keys (list), of_each (how many of each key).
 SELECT {s.step}, {s.t.task}
   FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS wanted (keys, no),
@@ -139,7 +140,7 @@ SELECT {s.step}, {s.t.task}
                        (VALUES (''), (%(app)s::text)) AS whose (app),
                        LATERAL (SELECT step.not_before, step.step_no, step.priority
                                   FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
-                                 WHERE step.state = 'pending' AND step.kind <> 'timer' AND step.limit_keys IS NOT NULL
+                                 WHERE step.state = 'pending' AND step.limit_keys IS NOT NULL
                                    AND step.limit_keys = wanted.keys AND step.priority = level.priority
                                    AND step.agent = %(agent)s AND step.app = whose.app
                                    AND step.not_before BETWEEN %(since)s AND %(now)s

@@ -1,0 +1,79 @@
+"""How the statements of limits are executed beside 100,000 waiting requests of one key, and beside 10,000 keys that wait."""
+
+import asyncio
+
+import msgspec
+import psycopg
+import pytest
+from postgres_servers import server
+from test_postgres_plans import Explaining, Grown, faults
+
+from arriero.answers import Claimed, Taken
+from arriero.commands import Claim, Take
+from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
+from arriero.model import ProcessAbout
+from bench.growth import AGENT, LEASE_SECONDS, NAMES, WORKFLOW, new_step, submission
+
+OF_ONE_KEY = 100_000
+KEYS = 10_000
+COMMON = LimitPolicy(name="concurrent", kind="concurrent", most=1_000)
+OF_MERCHANT = LimitPolicy(name="of merchant", kind="concurrent", most=2, is_keyed=True)
+A_SECOND = LimitPolicy(name="rate", kind="rate", most=1_000, per=1.0, is_keyed=True)
+
+# One request more for each number, under its own key, all due at the same instant as the one that is copied.
+COPY = """
+INSERT INTO arriero.step
+SELECT (jsonb_populate_record(step, jsonb_build_object(
+        'step_no', step.step_no + number, 'ordinal', step.ordinal + number, 'key', 'copy-' || number,
+        'idempotency_key', 'copy-' || number, 'limit_keys', {keys}))).*
+  FROM arriero.step AS step, generate_series(1, %(count)s) AS number
+ WHERE step.step_no = (SELECT min(step_no) FROM arriero.step WHERE state = 'pending' AND limit_keys IS NOT NULL)
+"""
+
+
+def fill(made: Grown, *, one_key: bool) -> None:
+    """Copy the request that waits."""
+    keys = "step.limit_keys" if one_key else "replace(step.limit_keys, 'merchant-0', 'merchant-' || number)"
+    with psycopg.connect(made.url, autocommit=True) as connection:
+        copy = COPY.format(keys=keys)
+        connection.execute(copy.encode(), {"count": OF_ONE_KEY if one_key else KEYS})
+
+
+@pytest.mark.parametrize("one_key", [True, False], ids=["one key", "many keys"])
+@pytest.mark.parametrize("limits", [(COMMON,), (COMMON, OF_MERCHANT), (COMMON, A_SECOND)], ids=["all", "keyed", "rate"])
+async def test_no_statement_of_limits_reads_the_backlog_through_once_all_requests_have_keys(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[LimitPolicy, ...], one_key: bool
+) -> None:
+    made = await asyncio.to_thread(Grown, 0, f"limits_{len(limits)}_{limits[-1].kind}_{one_key}".lower())
+    explaining = Explaining(monkeypatch)
+    store = made.store
+    await store.open()
+    about = ProcessAbout(app="shop", steps=((AGENT, "charge"),), limits={AGENT: encode_limits(limits)})
+    number = await store.register("limited", LEASE_SECONDS, msgspec.json.encode(about).decode())
+    await store.submit([submission("many", app="shop")])
+    life = made.life
+    claim = Claim(actor="p", process_no=life.process_no, workflows=(WORKFLOW,), limit=1, probation=True, app="shop")
+    (claimed,) = await store.apply([claim])
+    assert isinstance(claimed, Claimed)
+    ((loaded,),) = (claimed.tasks,)
+    named = {limit.name: "merchant-0" for limit in limits if limit.is_keyed}
+    request = msgspec.structs.replace(new_step("charge"), limit_keys=encode_limit_keys(named) if named else "{}")
+    await life._apply([life.advance(loaded.task, opened=[request])])
+    fill(made, one_key=one_key)
+    # As a Take finds it, once a minute, when all requests from before the limits have ended.
+    made.execute("UPDATE arriero.agent_limits SET has_keyless = false, look_at = look_at + 3600000000")
+    found = []
+    for when in ("of few", "never", "empty", "now"):
+        made.statistics_of(when)
+        explaining.taken()
+        command = Take(actor="p", process_no=number, room=((AGENT, 12),), names=NAMES, probation=None, app="shop")
+        (answer,) = await store.apply([command])
+        assert isinstance(answer, Taken)
+        assert answer.dispatches or when != "of few"
+        await store.list_limits()
+        executed = explaining.taken()
+        assert {"lock_limits", "count_running_keys"} <= {one.name for one in executed}
+        found += [f"statistics {when}: {fault}" for one in executed for fault in faults(one)]
+    await store.close()
+    server().drop_database(made.url.rpartition("/")[2])
+    assert found == []
