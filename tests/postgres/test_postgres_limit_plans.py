@@ -11,7 +11,7 @@ from test_postgres_plans import Explaining, Grown, faults
 from arriero.answers import Claimed, Taken
 from arriero.commands import Claim, Take
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
-from arriero.model import ProcessAbout
+from arriero.processes import ProcessAbout
 from bench.growth import AGENT, LEASE_SECONDS, NAMES, WORKFLOW, new_step, submission
 
 OF_ONE_KEY = 100_000

@@ -10,7 +10,7 @@ from test_sqlite_backlog import cost
 from arriero.answers import Claimed, Taken
 from arriero.commands import Take
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
-from arriero.model import ProcessAbout
+from arriero.processes import ProcessAbout
 from arriero.store.sqlite.store import SqliteStore
 
 FEW = 300  # more than one page of keys
