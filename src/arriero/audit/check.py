@@ -114,9 +114,9 @@ CHECKED: dict[str, str] = {
     "I67": "an attempt begins with no more time than its policy gives it",
     "I68": "only an attempt under way and in time is extended, and no further than its policy allows",
     "I69": "only an attempt under way and in time keeps a checkpoint; the step's row has the last one, none after an edit",
+    "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
     "I72": "under a limit of attempts at once never more are under way than it allows, for each key",
     "I73": "under a rate never more calls begin in its window than it allows, for each key",
-    "I71": "what expired comes back at the configured rate, under each leader (asked for with --redispatch-per-second)",
     "I74": "a step that was taken moves to another Agent only if it is interchangeable, and so does its compensation",
 }
 
