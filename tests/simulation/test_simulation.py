@@ -53,7 +53,7 @@ def test_every_seed_is_clean(first: int) -> None:
 
 
 def test_in_some_seeds_a_key_is_purged() -> None:
-    for seed in range(100):
+    for seed in range(130, 230):
         world = World(seed, tasks=4, keys=True)
         assert not world.run().violations
         if any(b'"convoys.purged"' in bytes(row.events) for row in world.store.log if row.task_no == 0):
