@@ -198,6 +198,15 @@ class LimitBook:
         ]
         return min(instants, default=None)
 
+    def compute_next_at_of(self, limit_keys: str | None) -> Instant | None:
+        """Compute when all rates that are used up let a request with these keys through. None: no rate holds it back."""
+        instants = [
+            compute_next_at(self._rates.get((policy.name, key), ()), policy.most, policy.per, self.now)
+            for policy, key, _ in self.list_full(limit_keys)
+            if policy.kind == "rate"
+        ]
+        return max(instants, default=None)
+
     @property
     def has_rate(self) -> bool:
         """True if one of the limits is a rate."""

@@ -26,7 +26,7 @@ def describe_wait_for_limit(step: StepRow, limits: Sequence[LimitsInUse], now: I
     if not full:
         return ""
     says = "; ".join(format_use(policy, key, used) for policy, key, used in full)
-    next_at = book.compute_next_at()
+    next_at = book.compute_next_at_of(step.limit_keys)
     when = "" if next_at is None or next_at <= now else f"; the next call may begin {format_relative(next_at, now)}"
     see = f"; see: arriero agent show {shell_word(step.agent)}"
     return f"it waits for room at {step.agent}: {says}{when}; waiting spends no attempt{see}"

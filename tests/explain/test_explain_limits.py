@@ -1,0 +1,37 @@
+"""Why a request waits for a limit of its Agent."""
+
+from core_rows import step_row
+
+from arriero.explain.limits import describe_wait_for_limit
+from arriero.limits import AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, encode_limit_keys, encode_limits
+from arriero.model import Instant, StepRow, StepState, later
+
+NOW = Instant(100_000_000)
+RATE = LimitPolicy(name="calls", kind="rate", most=1, per=60.0, is_keyed=True)
+ONE = LimitPolicy(name="at once", kind="concurrent", most=1, is_keyed=True)
+KEYS = encode_limit_keys({"calls": "b", "at once": "b"})
+
+
+def waiting() -> StepRow:
+    return step_row(
+        1, agent="payments", app="shop", state=StepState.PENDING, not_before=NOW, limit_keys=KEYS, complete_by=None
+    )
+
+
+def begun(key: str, seconds_ago: float) -> RateRow:
+    at = later(NOW, -seconds_ago)
+    return RateRow(app="shop", agent="payments", name="calls", key=key, begun=f"[[{at},1]]", until=later(at, RATE.per))
+
+
+def said(*rates: RateRow, running: int = 0) -> str:
+    row = AgentLimitsRow(app="shop", agent="payments", limits=encode_limits((RATE, ONE)))
+    in_use = LimitsInUse(row, ((KEYS, running),), rates, NOW)
+    return describe_wait_for_limit(waiting(), [in_use], NOW)
+
+
+def test_a_request_is_not_told_when_the_rate_of_another_key_lets_a_call_through() -> None:
+    assert "1 of 1 in use of 'b'; waiting" in said(begun("a", 10), running=1)
+
+
+def test_a_request_is_told_when_the_rate_of_its_own_key_lets_the_next_call_through() -> None:
+    assert "1 of 1 calls in 60 s of 'b'; the next call may begin in 50 s" in said(begun("a", 40), begun("b", 10))
