@@ -82,3 +82,11 @@ def test_a_key_that_is_no_text_is_refused() -> None:
         KeyFunctionFailed, match="the key of limit 'concurrent by key' of Agent payments for step charge"
     ):
         keys(Concurrent(5, key=lambda merchant, cents: cents))  # type: ignore[arg-type,return-value]
+
+
+def test_keys_that_no_index_of_a_store_could_hold_are_refused() -> None:
+    limits = [Concurrent(1, key=of_merchant, name=f"limit {number}") for number in range(3)]
+    with pytest.raises(KeyFunctionFailed, match="the keys of the limits of Agent payments for step charge") as caught:
+        keys(*limits, merchant="\N{GRINNING FACE}" * 255)
+    assert caught.value.code == "limit_key"
+    assert "limit 0" in keys(limits[0], merchant="\N{GRINNING FACE}" * 255)

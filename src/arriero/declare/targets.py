@@ -8,6 +8,8 @@ from ..errors import DefinitionError, InvalidInput
 from ..limits import encode_limit_keys
 from .steps import Step
 
+LIMIT_KEYS_BYTES_MAX = 1_500  # an entry of an index of PostgreSQL holds 2,704 bytes, with the names of Agent and App
+
 
 class KeyFunctionFailed(DefinitionError):
     """A function of an Agent that names a key failed, or did not return an id. ``code``: of the task's failure."""
@@ -31,7 +33,7 @@ def compute_limit_keys(step: Step[Any, Any], arguments: str) -> str:
 
     Raises: KeyFunctionFailed.
     """
-    return encode_limit_keys(
+    text = encode_limit_keys(
         {
             limit.policy.name: _compute_key(
                 limit.key, f"the key of limit {limit.policy.name!r}", "limit_key", step, arguments
@@ -40,6 +42,13 @@ def compute_limit_keys(step: Step[Any, Any], arguments: str) -> str:
             if limit.key is not None
         }
     )
+    if (size := len(text.encode())) > LIMIT_KEYS_BYTES_MAX:
+        raise KeyFunctionFailed(
+            f"the keys of the limits of Agent {step.agent.name} for step {step.name} have {size:,} bytes together with the"
+            f" names of the limits; at most {LIMIT_KEYS_BYTES_MAX:,} are kept: return shorter keys, such as a hash",
+            "limit_key",
+        )
+    return text
 
 
 def _compute_key(key: Callable[..., str], what: str, code: str, step: Step[Any, Any], arguments: str) -> str:
