@@ -1,8 +1,9 @@
-"""Why a request waits for a limit of its Agent."""
+"""Why a request waits for a limit of its Agent, and what the doctor says of limits that are full."""
 
 from core_rows import step_row
 
-from arriero.explain.limits import describe_wait_for_limit
+from arriero.explain.limits import describe_wait_for_limit, diagnose_limits
+from arriero.inspection.attempts import Requests
 from arriero.limits import AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, encode_limit_keys, encode_limits
 from arriero.model import Instant, StepRow, StepState, later
 
@@ -35,3 +36,23 @@ def test_a_request_is_not_told_when_the_rate_of_another_key_lets_a_call_through(
 
 def test_a_request_is_told_when_the_rate_of_its_own_key_lets_the_next_call_through() -> None:
     assert "1 of 1 calls in 60 s of 'b'; the next call may begin in 50 s" in said(begun("a", 40), begun("b", 10))
+
+
+def diagnosed(running: tuple[tuple[str, int], ...], due: int = 4) -> list[str]:
+    row = AgentLimitsRow(app="shop", agent="payments", limits=encode_limits((ONE,)))
+    found = diagnose_limits([LimitsInUse(row, running, (), NOW)], [], [Requests(agent="payments", due=due)], NOW)
+    return [finding.says for finding in found]
+
+
+def test_the_doctor_tells_of_requests_that_wait_for_the_room_of_their_keys() -> None:
+    running = tuple((encode_limit_keys({"at once": key}), 1) for key in "abcd")
+    (says,) = diagnosed(running)
+    assert says == (
+        "4 requests for Agent payments due, and there is no room: 1 of 1 in use of 'a'; 1 of 1 in use of 'b'; "
+        "1 of 1 in use of 'c'; and 1 other. What waits for room spends no attempt"
+    )
+
+
+def test_the_doctor_says_nothing_of_limits_with_room_or_without_requests() -> None:
+    assert diagnosed(()) == []
+    assert diagnosed(((KEYS, 1),), due=0) == []

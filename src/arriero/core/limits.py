@@ -225,6 +225,16 @@ class LimitBook:
             if (used := self.count_used(policy, key)) >= policy.most
         ]
 
+    def list_all_full(self) -> list[tuple[LimitPolicy, str, int]]:
+        """List the limits that have no room, as in ``list_full``: of those with keys each key that is known."""
+        known = sorted({*self._used, *self._rates})
+        return [
+            (policy, key, used)
+            for policy in self._policies
+            for name, key in known
+            if name == policy.name and (used := self.count_used(policy, key)) >= policy.most
+        ]
+
 
 def build_book(
     row: AgentLimitsRow, running: Iterable[tuple[str, int]], rates: Iterable[RateRow], now: Instant

@@ -13,6 +13,8 @@ from .doctor import Finding
 from .format import format_count, format_relative
 from .liveness import format_process
 
+FULL_SHOWN_MAX = 3  # limits and keys without room in one finding
+
 
 def describe_wait_for_limit(step: StepRow, limits: Sequence[LimitsInUse], now: Instant) -> str:
     """Describe which limit keeps a due request from being taken. Empty: none does."""
@@ -62,19 +64,22 @@ def diagnose_limits(
     found: list[Finding] = []
     for use in limits:
         found += _diagnose_differing(use, alive)
-        full = open_book(use).list_full(None)
+        full = open_book(use).list_all_full()
         if full and due.get(use.row.agent):
-            says = "; ".join(format_use(*one) for one in full)
             waiting = format_count(due[use.row.agent], "request")
-            found.append(
-                Finding(
-                    "information",
-                    "limits",
-                    f"{waiting} of Agent {use.row.agent} wait for room: {says}; they spend no attempt",
-                    f"arriero agent show {shell_word(use.row.agent)}",
-                )
+            says = (
+                f"{waiting} for Agent {use.row.agent} due, and there is no room: {_format_full(full)}. What waits for room"
+                " spends no attempt"
             )
+            found.append(Finding("information", "limits", says, f"arriero agent show {shell_word(use.row.agent)}"))
     return found
+
+
+def _format_full(full: Sequence[tuple[LimitPolicy, str, int]]) -> str:
+    parts = [format_use(*one) for one in full[:FULL_SHOWN_MAX]]
+    if more := len(full) - len(parts):
+        parts.append(f"and {format_count(more, 'other')}")
+    return "; ".join(parts)
 
 
 def _diagnose_differing(use: LimitsInUse, alive: Sequence[ProcessRow]) -> list[Finding]:
