@@ -228,7 +228,8 @@ def build_reopened_step(
 ) -> NewStep:
     """Build the request for a step of a resubmitted task that was withdrawn or set back and is asked for again."""
     fire_at = before.not_before if asked.call is None else None
-    new = build_new_step(asked, task, store_id)
+    # A person may have edited the row's arguments. Those are sent, so they decide the target and the keys of limits.
+    new = build_new_step(replace(asked, arguments=before.arguments), task, store_id)
     if asked.call is None:
         return replace(new, reopens=before.step_no, fire_at=fire_at)
     within = grow_complete_within(decode_step_policy(new.policy), before.attempt)
