@@ -161,7 +161,8 @@ SELECT {s.step}, {s.t.task}
        LATERAL (SELECT step.*, task AS t
                   FROM {schema}.step AS step JOIN {schema}.task AS task ON task.task_no = step.task_no
                  WHERE step.step_no = first.step_no
-                   AND step.state = 'pending' AND coalesce(step.not_before <= %(now)s, false)
+                   AND step.state = 'pending' AND step.agent = %(agent)s AND step.limit_keys = wanted.keys
+                   AND coalesce(step.not_before <= %(now)s, false)
                    AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
                    FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
  ORDER BY wanted.no, first.position, first.step_no
