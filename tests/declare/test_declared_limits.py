@@ -90,3 +90,21 @@ def test_keys_that_no_index_of_a_store_could_hold_are_refused() -> None:
         keys(*limits, merchant="\N{GRINNING FACE}" * 255)
     assert caught.value.code == "limit_key"
     assert "limit 0" in keys(limits[0], merchant="\N{GRINNING FACE}" * 255)
+
+
+def test_a_key_gets_the_arguments_by_their_place_also_where_a_default_was_left_out() -> None:
+    shop = Agent("shop", limits=[Concurrent(2, key=lambda region, merchant: f"{region}/{merchant}")])
+
+    @shop.step
+    async def charge(attempt: Attempt, region: str = "eu", merchant: str = "m") -> None: ...
+
+    assert compute_limit_keys(charge, '{"merchant":"x"}') == '{"concurrent by key":"eu/x"}'
+
+
+def test_a_key_may_take_the_first_arguments_alone() -> None:
+    shop = Agent("shop", limits=[Concurrent(2, key=lambda merchant: merchant)])
+
+    @shop.step
+    async def charge(attempt: Attempt, merchant: str, cents: int = 5) -> None: ...
+
+    assert compute_limit_keys(charge, '{"merchant":"x","cents":7}') == '{"concurrent by key":"x"}'

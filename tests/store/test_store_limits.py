@@ -10,6 +10,7 @@ from store_world import FAILED, LEASE, TestClock, World, gave_up, kinds, retry_a
 from arriero.answers import AttemptApplied, Taken, TryDelayed
 from arriero.commands import BeginTry, Hold, PlanUndo, Start, Take
 from arriero.core.limits import EXPIRED_SECONDS, KEYLESS_SECONDS
+from arriero.core.routing import OVERFLOW_SECONDS, PINNED
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
 from arriero.model import StepKind, StepRow, StepState, TaskRow
 from arriero.processes import ProcessAbout
@@ -255,7 +256,7 @@ async def test_within_a_key_the_priority_decides(world: World) -> None:
 
 
 async def test_more_keys_than_one_page_all_get_their_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arriero.store.engine.take_requests.KEYS_AT_ONCE", 2)
+    monkeypatch.setattr("arriero.store.engine.taking.KEYS_AT_ONCE", 2)
     await declare(world, ONE_EACH)
     for merchant in "abcde":
         await waiting(world, 1, merchant)
@@ -438,3 +439,35 @@ async def test_an_attempt_that_nobody_can_recover_gives_its_slot_back_after_a_mi
     assert await take(world) == []
     clock.move(1)
     assert len(await take(world)) == 2
+
+
+# --- requests of another Agent that provides the same steps
+EU = "payments-eu"
+
+
+async def declare_provider(world: World, *limits: LimitPolicy) -> int:
+    about = ProcessAbout(app="shop", steps=((EU, "charge"),), limits={EU: encode_limits(limits)})
+    return await world.store.register("eu", LEASE, msgspec.json.encode(about).decode())
+
+
+async def take_over(world: World) -> list[StepRow]:
+    return await take(world, 1, room=((EU, 5),), siblings=((EU, ("payments",)),))
+
+
+async def test_a_key_without_room_keeps_no_other_key_from_moving_to_another_agent(
+    world: World, clock: TestClock
+) -> None:
+    await declare_provider(world, ONE_EACH)
+    await waiting(world, 12, "big", routing=PINNED)
+    await waiting(world, 1, "small", routing=PINNED)
+    clock.move(OVERFLOW_SECONDS + 1)
+    assert merchants(await take_over(world)) == ["big", "small"]
+    assert await take_over(world) == []
+
+
+async def test_requests_without_keys_move_to_another_agent_within_its_limits(world: World, clock: TestClock) -> None:
+    await declare_provider(world, TWO, ONE_EACH)
+    await waiting(world, 3, limit_keys=None, routing=PINNED)
+    clock.move(OVERFLOW_SECONDS + 1)
+    assert len(await take_over(world)) == 1  # they share one key
+    assert await take_over(world) == []

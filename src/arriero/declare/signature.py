@@ -135,6 +135,14 @@ class Signature:
             raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
         return found
 
+    def arguments_with_defaults(self, text: str) -> dict[str, Any]:
+        """The recorded arguments of a call in the order of the parameters, with the defaults of those that were left out.
+
+        Raises: InvalidInput - as ``arguments``.
+        """
+        found = self.arguments(text)
+        return {p.name: found.get(p.name, p.default) for p in self._parameters}
+
     def _resolve_and_read_arguments(self, text: str) -> Any:
         self._resolve_late()
         return self._read_arguments(text)

@@ -1,6 +1,8 @@
 """Which part of its Agent's service a call concerns: what the Agent's functions of the arguments say."""
 
+import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from .. import codec
@@ -51,9 +53,19 @@ def compute_limit_keys(step: Step[Any, Any], arguments: str) -> str:
     return text
 
 
+@lru_cache(maxsize=256)
+def _count_taken(key: Callable[..., str]) -> int | None:
+    """Count the arguments that a key function takes; it gets the first ones of its step. None: any number."""
+    parameters = inspect.signature(key).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
 def _compute_key(key: Callable[..., str], what: str, code: str, step: Step[Any, Any], arguments: str) -> str:
     try:
-        found = key(*step.signature.arguments(arguments).values())
+        values = tuple(step.signature.arguments_with_defaults(arguments).values())
+        found = key(*values[: _count_taken(key)])
     except Exception as error:
         raise KeyFunctionFailed(
             f"Agent {step.agent.name}: {what} failed for step {step.name}: {codec.error_text(error)}", code

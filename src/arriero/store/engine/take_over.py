@@ -4,7 +4,7 @@ import msgspec
 
 from ...core.breaker_book import list_barred
 from ...core.limits import LimitBook
-from ...core.routing import OVERFLOW_SECONDS
+from ...core.routing import OVERFLOW_SECONDS, Ways
 from ...model import later
 from .limits import read_rates
 from .taking import Taking
@@ -25,8 +25,9 @@ def take_over(taking: Taking, asked: Asked, limits: LimitBook | None) -> int:
     ``limits``: of the Agent that takes them over. Returns: how many began.
     """
     rows = taking.rows
-    left = asked.room if limits is None else min(asked.room, limits.count_common_room())
-    room = left
+    room = left = asked.room if limits is None else min(asked.room, limits.count_common_room())
+    if limits is not None and limits.is_keyed:
+        left -= _take_over_by_turns(taking, asked, limits, left)  # those without keys are taken below
     while left > 0:
         now = rows.read_clock()
         closed, waited_since = list_barred(rows.breakers(asked.sibling), now), later(now, -OVERFLOW_SECONDS)
@@ -42,4 +43,24 @@ def take_over(taking: Taking, asked: Asked, limits: LimitBook | None) -> int:
                 left -= 1
         if len(found) < wanted or (left == wanted and barred == taking.list_barred(asked.agent)):
             break  # what was found waits for its retry budget or for the room of its key
+    return room - left
+
+
+def _take_over_by_turns(taking: Taking, asked: Asked, limits: LimitBook, room: int) -> int:
+    """Take over one request of each key that has room, so that a key without room keeps no other from moving."""
+    rows, left = taking.rows, room
+    now = rows.read_clock()
+    closed, waited_since = list_barred(rows.breakers(asked.sibling), now), later(now, -OVERFLOW_SECONDS)
+    for page in taking.iterate_waiting_keys(asked.sibling, limits.row.last_keys):
+        read_rates(rows, limits, page)
+        with_room = [keys for keys in page if limits.count_room(keys)]
+        while with_room and left > 0:
+            keys, with_room = with_room[:left], with_room[left:]
+            ways = Ways(closed=closed, barred=taking.list_barred(asked.agent), waited_since=waited_since)
+            for step in taking.find_movable_of_keys(asked.sibling, keys, 1, asked.priority_from, ways):
+                if limits.count_room(step.limit_keys) and taking.take(step, limits, moved_to=asked.agent):
+                    limits.note_turn(step)
+                    left -= 1
+        if left == 0:
+            break
     return room - left

@@ -1,7 +1,5 @@
 """A Take in one transaction: which due requests begin as attempts of the process that asks."""
 
-from collections.abc import Iterator
-
 from ...answers import LimitedAgent, Taken
 from ...breakers import BreakerRow
 from ...commands import Take
@@ -12,8 +10,6 @@ from ...model import seconds_between
 from .limits import open_book, read_rates, write_book
 from .take_over import Asked, take_over
 from .taking import TakeRows, Taking
-
-KEYS_AT_ONCE = 200  # keys of waiting requests that are read with one statement
 
 
 def take_requests(command: Take, rows: TakeRows) -> Taken:
@@ -84,7 +80,7 @@ def _take_one_turn(taking: Taking, book: LimitBook, room: int, priority_from: in
     agent, left = book.row.agent, room
     if book.row.has_keyless and (may_begin := min(left, book.count_room(None))):
         left -= _take_in_order(taking, agent, may_begin, priority_from, book, keyless=True)
-    for page in _iterate_waiting_keys(taking, book):
+    for page in taking.iterate_waiting_keys(agent, book.row.last_keys):
         read_rates(taking.rows, book, page)
         with_room = [keys for keys in page if book.count_room(keys)]
         if len(with_room) < len(page):
@@ -98,18 +94,6 @@ def _take_one_turn(taking: Taking, book: LimitBook, room: int, priority_from: in
         if left == 0:
             break
     return room - left
-
-
-def _iterate_waiting_keys(taking: Taking, book: LimitBook) -> Iterator[list[str]]:
-    """Yield the keys under which requests wait, in pages: first those behind the keys that came last, then the others."""
-    rows, agent, own = taking.rows, book.row.agent, taking.command.app
-    start = book.row.last_keys
-    for after, end in ((start, None), ("", start)):
-        page = [after]
-        while page and (end is None or page[-1] < end):
-            page = rows.select_waiting_keys(agent, own, page[-1], KEYS_AT_ONCE)
-            if found := [keys for keys in page if end is None or keys <= end]:
-                yield found
 
 
 def _describe(book: LimitBook) -> LimitedAgent:

@@ -1,6 +1,6 @@
 """One request after the other in the transaction of a Take: how they are found, and what lets one begin."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ...answers import Dispatch
@@ -13,6 +13,9 @@ from ...core.routing import Ways
 from ...model import Instant, StepRow
 from .batch import Batch, complete_within
 from .limits import LimitTable
+
+KEYS_AT_ONCE = 200  # keys of waiting requests that are read with one statement
+
 
 KEYS_AT_ONCE = 200  # keys of waiting requests that are read with one statement
 
@@ -88,6 +91,24 @@ class Taking:
         return self.rows.lock_takeable_of_keys(
             self.command, agent, self._probation, keys, of_each, priority_from, barred
         )
+
+    def iterate_waiting_keys(self, agent: str, start: str) -> Iterator[list[str]]:
+        """Yield the keys under which requests wait, in pages: first those behind ``start``, then the others."""
+        for after, end in ((start, None), ("", start)):
+            page = [after]
+            while page and (end is None or page[-1] < end):
+                page = self.rows.select_waiting_keys(agent, self.command.app, page[-1], KEYS_AT_ONCE)
+                if found := [keys for keys in page if end is None or keys <= end]:
+                    yield found
+
+    def find_movable_of_keys(
+        self, sibling: str, keys: Sequence[str], of_each: int, priority_from: int, ways: Ways
+    ) -> Sequence[StepRow]:
+        """Lock the first requests of some keys that another Agent may take over."""
+        found = self.rows.lock_takeable_of_keys(
+            self.command, sibling, self._probation, keys, of_each, priority_from, ways.barred
+        )
+        return [step for step in found if ways.lead(step)]
 
     def find_movable(
         self, sibling: str, limit: int, priority_from: int, *, to: str, closed: Barred, waited_since: Instant
