@@ -1,11 +1,13 @@
 """Why a request waits for a limit of its Agent, and what the doctor says of limits that are full."""
 
+import msgspec
 from core_rows import step_row
 
 from arriero.explain.limits import describe_wait_for_limit, diagnose_limits
 from arriero.inspection.attempts import Requests
 from arriero.limits import AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, encode_limit_keys, encode_limits
 from arriero.model import Instant, StepRow, StepState, later
+from arriero.processes import ProcessAbout, ProcessRow
 
 NOW = Instant(100_000_000)
 RATE = LimitPolicy(name="calls", kind="rate", most=1, per=60.0, is_keyed=True)
@@ -56,3 +58,26 @@ def test_the_doctor_tells_of_requests_that_wait_for_the_room_of_their_keys() -> 
 def test_the_doctor_says_nothing_of_limits_with_room_or_without_requests() -> None:
     assert diagnosed(()) == []
     assert diagnosed(((KEYS, 1),), due=0) == []
+
+
+def declared(number: int, *limits: LimitPolicy) -> ProcessRow:
+    """A process alive that hosts the Agent with these limits."""
+    about = ProcessAbout(
+        app="shop",
+        roles=("agents",),
+        steps=(("payments", "charge"),),
+        limits={"payments": encode_limits(limits)} if limits else {},
+    )
+    return ProcessRow(number, f"p{number}", later(NOW, 3), False, msgspec.json.encode(about).decode())
+
+
+def test_the_doctor_names_a_process_that_declares_other_limits_than_those_that_hold() -> None:
+    fifty = LimitPolicy(name="concurrent", kind="concurrent", most=50)
+    row = AgentLimitsRow(app="shop", agent="payments", limits=encode_limits((fifty,)), process_no=2)
+    use = LimitsInUse(row, (), (), NOW)
+    assert diagnose_limits([use], [declared(2, fifty)], [], NOW) == []
+    (finding,) = diagnose_limits([use], [declared(1), declared(2, fifty)], [], NOW)
+    assert finding.level == "care"
+    assert "process 1" in finding.says
+    assert "declares other limits of Agent payments (no limits) than process 2" in finding.says
+    assert "concurrent 50. The newest hold for all" in finding.says
