@@ -17,6 +17,7 @@ from ..events import read_events_to_show
 from ..events.breaker import EventOfBreaker
 from ..explain.agents import describe_breaker_event
 from ..explain.format import format_count
+from ..explain.limits import format_use
 from ..model import HistoryRow
 from .agent_metrics import print_calls
 from .near_misses import NearMissGroup
@@ -163,9 +164,7 @@ def _format_limits(view: AgentView) -> str:
     """Format what is in use of each limit; of one with keys, those that use most."""
     found: dict[str, list[str]] = {}
     for limit in view.limits:
-        what = "in use" if limit.kind == "concurrent" else f"calls in {limit.per:g} s"
-        whose = f" of {limit.key!r}" if limit.key else ""
-        found.setdefault(limit.name, []).append(f"{limit.in_use:,} of {limit.most:,} {what}{whose}")
+        found.setdefault(limit.name, []).append(format_use(limit, limit.key, limit.in_use))
     return "; ".join(f"{name}: {', '.join(uses)}" for name, uses in found.items())
 
 

@@ -31,7 +31,7 @@ class LimitView(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_limit_views(use: LimitsInUse) -> tuple[LimitView, ...]:
     """Build the views of an Agent's limits. Of a limit with keys those are shown that use most of it."""
-    book = build_book(use.row, use.running, use.rates, use.now)
+    book = build_book(use)
     views: list[LimitView] = []
     for policy in list_limits(use.row.limits):
         used: Counter[str] = Counter({rate.key: 0 for rate in use.rates if rate.name == policy.name})

@@ -16,7 +16,7 @@ from functools import lru_cache
 import msgspec
 
 from ..history_chain import payload_hash
-from ..limits import WITHOUT_KEYS, AgentLimitsRow, LimitPolicy, RateRow, read_limit_keys, read_limits
+from ..limits import WITHOUT_KEYS, AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, read_limit_keys, read_limits
 from ..model import MICROSECONDS, Instant, StepRow, later
 
 WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at most 2 % of its room is lost
@@ -214,8 +214,7 @@ class LimitBook:
 
     def may_begin_call(self, limit_keys: str | None) -> bool:
         """Returns True if the rates let another call of a running attempt begin now."""
-        found = [(policy, key) for policy, key in _find_keys(self.row.limits, limit_keys) if policy.kind == "rate"]
-        return all(self.count_used(policy, key) < policy.most for policy, key in found)
+        return all(policy.kind != "rate" for policy, _, _ in self.list_full(limit_keys))
 
     def list_full(self, limit_keys: str | None) -> list[tuple[LimitPolicy, str, int]]:
         """List the limits that have no room for a request: the limit, the key, and how much is in use."""
@@ -236,13 +235,10 @@ class LimitBook:
         ]
 
 
-def build_book(
-    row: AgentLimitsRow, running: Iterable[tuple[str, int]], rates: Iterable[RateRow], now: Instant
-) -> LimitBook:
+def build_book(use: LimitsInUse) -> LimitBook:
     """Build the book of limits that are looked at and not changed."""
-    rows = tuple(rates)
-    book = LimitBook(row, running, now)
-    book.keep_rates({rate.key for rate in rows} | {""}, rows)
+    book = LimitBook(use.row, use.running, use.now)
+    book.keep_rates({rate.key for rate in use.rates} | {""}, use.rates)
     return book
 
 

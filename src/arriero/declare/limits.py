@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import codec
-from ..errors import DefinitionError, InvalidInput
+from ..errors import DefinitionError
 from ..limits import LimitPolicy, encode_limits
 from ..policies import Duration, seconds
+from .declared import check_name
+from .option_checks import check_key_function
 
 MOST_MAX = 1_000_000
 PER_MIN, PER_MAX = 0.01, 86_400.0  # seconds
@@ -37,7 +38,7 @@ class Concurrent(Limit):
     """
 
     def __init__(self, most: int, *, key: Callable[..., str] | None = None, name: str | None = None) -> None:
-        _check_key(key, "Concurrent")
+        check_key_function("Concurrent.key", key)
         policy = LimitPolicy(
             name=_choose_name(name, "concurrent", key),
             kind="concurrent",
@@ -64,7 +65,7 @@ class Rate(Limit):
     def __init__(
         self, most: int, *, per: Duration, key: Callable[..., str] | None = None, name: str | None = None
     ) -> None:
-        _check_key(key, "Rate")
+        check_key_function("Rate.key", key)
         window = seconds(per, "Rate.per")
         if not PER_MIN <= window <= PER_MAX:
             raise DefinitionError(f"Rate.per is {window:g} seconds; it must lie between {PER_MIN:g} and {PER_MAX:g}")
@@ -90,18 +91,10 @@ def _check_most(most: Any, what: str) -> int:
     return most
 
 
-def _check_key(key: Any, what: str) -> None:
-    if key is not None and not callable(key):
-        raise DefinitionError(f"{what}.key is {key!r}; give a function of the step's arguments")
-
-
 def _choose_name(name: str | None, kind: str, key: object) -> str:
     if name is None:
         return kind if key is None else f"{kind} by key"
-    try:
-        return codec.check_id(name, "name of a limit")
-    except InvalidInput as error:
-        raise DefinitionError(str(error)) from error
+    return check_name(name, "a limit")
 
 
 def check_limits(agent: str, limits: Sequence[Limit]) -> tuple[Limit, ...]:

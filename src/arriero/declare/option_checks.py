@@ -74,10 +74,10 @@ def check_adaptive(agent: str, adaptive: Any, places: int) -> Adaptive | None:
     return adaptive
 
 
-def check_key_function(agent: str, option: str, function: Any) -> Callable[..., str] | None:
-    """A function of a step's arguments that returns a key, or None. Raises DefinitionError naming ``option``."""
+def check_key_function(what: str, function: Any) -> Callable[..., str] | None:
+    """A function of a step's arguments that returns a key, or None. Raises DefinitionError naming ``what``."""
     if function is not None and not callable(function):
-        raise DefinitionError(f"Agent {agent}: {option} is {function!r}; give a function of the step's arguments")
+        raise DefinitionError(f"{what} is {function!r}; give a function of the step's arguments")
     checked: Callable[..., str] | None = function
     return checked
 

@@ -332,7 +332,7 @@ class Agent:
         self.max_in_flight = check_max_in_flight(name, max_in_flight)
         self.reserved = count_reserved(name, reserve, max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
-        self.breaker_key = check_key_function(name, "breaker_key", breaker_key)
+        self.breaker_key = check_key_function(f"Agent {name}: breaker_key", breaker_key)
         self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
         self.limits = check_limits(self.name, limits)
         self.adaptive = check_adaptive(name, adaptive, self.max_in_flight)

@@ -1,9 +1,10 @@
 """What the limits of Agents mean for people: why a request waits, and findings of the doctor."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from ..core.lease import read_process_about
-from ..core.limits import LimitBook, build_book, find_limits
+from ..core.limits import build_book, find_limits
 from ..escaping import shell_word
 from ..inspection.attempts import Requests
 from ..limits import LimitPolicy, LimitsInUse, read_limits
@@ -23,7 +24,7 @@ def describe_wait_for_limit(step: StepRow, limits: Sequence[LimitsInUse], now: I
     use = next((one for one in of_agent if one.row == row), None)
     if use is None:
         return ""
-    book = open_book(use)
+    book = build_book(use)
     full = book.list_full(step.limit_keys)
     if not full:
         return ""
@@ -34,16 +35,22 @@ def describe_wait_for_limit(step: StepRow, limits: Sequence[LimitsInUse], now: I
     return f"it waits for room at {step.agent}: {says}{when}; waiting spends no attempt{see}"
 
 
-def open_book(use: LimitsInUse) -> LimitBook:
-    """Open the book of limits that were read, to look into it."""
-    return build_book(use.row, use.running, use.rates, use.now)
+class CountedLimit(Protocol):
+    """A limit, as a policy or as people see it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def most(self) -> int: ...
+    @property
+    def per(self) -> float: ...
 
 
-def format_use(policy: LimitPolicy, key: str, used: int) -> str:
+def format_use(limit: CountedLimit, key: str, used: int) -> str:
     """Format what is in use of a limit, as ``50 of 50 in use`` or ``2 of 2 calls in 1 s of 'm-7'``."""
-    what = "in use" if policy.kind == "concurrent" else f"calls in {policy.per:g} s"
+    what = "in use" if limit.kind == "concurrent" else f"calls in {limit.per:g} s"
     whose = f" of {key!r}" if key else ""
-    return f"{used:,} of {policy.most:,} {what}{whose}"
+    return f"{used:,} of {limit.most:,} {what}{whose}"
 
 
 def format_limits(text: str) -> str:
@@ -64,7 +71,7 @@ def diagnose_limits(
     found: list[Finding] = []
     for use in limits:
         found += _diagnose_differing(use, alive)
-        full = open_book(use).list_all_full()
+        full = build_book(use).list_all_full()
         if full and due.get(use.row.agent):
             waiting = format_count(due[use.row.agent], "request")
             says = (

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import msgspec
+
 from ...answers import Dispatch
 from ...commands import Take
 from ...core import transitions
@@ -17,47 +19,35 @@ from .limits import LimitTable
 KEYS_AT_ONCE = 200  # keys of waiting requests that are read with one statement
 
 
-KEYS_AT_ONCE = 200  # keys of waiting requests that are read with one statement
+class WantedRequests(msgspec.Struct, frozen=True, gc=False):
+    """Due requests of one Agent that a Take may begin.
+
+    Attributes:
+        probation: of tasks on probation only this one's; None: of any.
+        priority_from: none of a lower priority.
+        barred: is left out.
+    """
+
+    command: Take
+    agent: str
+    probation: int | None
+    priority_from: int
+    barred: Barred
 
 
 class TakeRows(LimitTable, Protocol):
-    """Requests that are due."""
+    """Requests that are due. What cannot be read is set apart, and asked past."""
 
-    def lock_takeable(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        limit: int,
-        priority_from: int,
-        barred: Barred,
-        *,
-        keyless: bool = False,
-    ) -> Sequence[StepRow]:
-        """Due requests for an Agent, in the order of core.ageing. What cannot be read is set apart, and asked past.
-
-        ``probation``: of tasks on probation only this one's; None: of any. ``priority_from``: none of a lower priority.
-        ``barred``: is left out. ``keyless``: only those that carry no keys of limits.
-        """
+    def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> Sequence[StepRow]:
+        """Due requests in the order of core.ageing. ``keyless``: only those that carry no keys of limits."""
         ...
 
-    def lock_movable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, ways: Ways
-    ) -> Sequence[StepRow]:
-        """Due requests for an Agent that another one may take over, as in ``lock_takeable``; see ``core.routing.may_move``."""
+    def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> Sequence[StepRow]:
+        """For each of these keys, in their order, the first ``of_each`` requests."""
         ...
 
-    def lock_takeable_of_keys(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        keys: Sequence[str],
-        of_each: int,
-        priority_from: int,
-        barred: Barred,
-    ) -> Sequence[StepRow]:
-        """As ``lock_takeable``: for each of these keys, in their order, the first ``of_each`` requests."""
+    def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> Sequence[StepRow]:
+        """Requests that another Agent may take over, whose breakers ``barred`` is of; see ``core.routing.may_move``."""
         ...
 
 
@@ -78,19 +68,18 @@ class Taking:
         barred = barred.joined_with(self._turned_away.get(agent, NOTHING_BARRED))
         return bar_retries(barred, self.rows.breakers(agent)) if self._retries.get(agent) == 0 else barred
 
+    def _want(self, agent: str, priority_from: int, barred: Barred) -> WantedRequests:
+        return WantedRequests(self.command, agent, self._probation, priority_from, barred)
+
     def find_due(self, agent: str, limit: int, priority_from: int, *, keyless: bool = False) -> Sequence[StepRow]:
         """Lock due requests of an Agent in their order."""
-        barred = self.list_barred(agent)
-        return self.rows.lock_takeable(
-            self.command, agent, self._probation, limit, priority_from, barred, keyless=keyless
-        )
+        wanted = self._want(agent, priority_from, self.list_barred(agent))
+        return self.rows.lock_takeable(wanted, limit, keyless=keyless)
 
     def find_due_of_keys(self, agent: str, keys: Sequence[str], of_each: int, priority_from: int) -> Sequence[StepRow]:
         """Lock the first due requests of some keys."""
-        barred = self.list_barred(agent)
-        return self.rows.lock_takeable_of_keys(
-            self.command, agent, self._probation, keys, of_each, priority_from, barred
-        )
+        wanted = self._want(agent, priority_from, self.list_barred(agent))
+        return self.rows.lock_takeable_of_keys(wanted, keys, of_each)
 
     def iterate_waiting_keys(self, agent: str, start: str) -> Iterator[list[str]]:
         """Yield the keys under which requests wait, in pages: first those behind ``start``, then the others."""
@@ -105,9 +94,8 @@ class Taking:
         self, sibling: str, keys: Sequence[str], of_each: int, priority_from: int, ways: Ways
     ) -> Sequence[StepRow]:
         """Lock the first requests of some keys that another Agent may take over."""
-        found = self.rows.lock_takeable_of_keys(
-            self.command, sibling, self._probation, keys, of_each, priority_from, ways.barred
-        )
+        wanted = self._want(sibling, priority_from, ways.barred)
+        found = self.rows.lock_takeable_of_keys(wanted, keys, of_each)
         return [step for step in found if ways.lead(step)]
 
     def find_movable(
@@ -115,7 +103,7 @@ class Taking:
     ) -> Sequence[StepRow]:
         """Lock due requests of ``sibling`` that another Agent may take over."""
         ways = Ways(closed=closed, barred=self.list_barred(to), waited_since=waited_since)
-        return self.rows.lock_movable(self.command, sibling, self._probation, limit, priority_from, ways)
+        return self.rows.lock_movable(self._want(sibling, priority_from, ways.barred), limit, ways)
 
     def take(self, step: StepRow, limits: LimitBook | None = None, *, moved_to: str = "") -> bool:
         """Take a request that this transaction has locked. Returns False if it must wait.

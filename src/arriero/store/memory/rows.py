@@ -8,10 +8,9 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...commands import Claim, Submit, Take
+from ...commands import Claim, Submit
 from ...core.ageing import compute_position
 from ...core.apps import may_run
-from ...core.breaker_book import Barred
 from ...core.lease import is_on_probation
 from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
@@ -39,6 +38,7 @@ from ..contract import Purge
 from ..engine.batch import STORE_STREAM
 from ..engine.processes import Renewals
 from ..engine.reading import PastDeadline
+from ..engine.taking import WantedRequests
 from ..quarantine import UNREADABLE
 from ..readable import refuse_unreadable
 from .limits import MemoryLimits
@@ -96,53 +96,31 @@ class MemoryDue(MemoryLimits):
         first = sorted(due, key=lambda t: _find_position(t, t.task_no))
         return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._apart.can_read_task)
 
-    def lock_takeable(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        limit: int,
-        priority_from: int,
-        barred: Barred,
-        *,
-        keyless: bool = False,
-    ) -> list[StepRow]:
-        due = self._list_due(command, agent, probation, priority_from)
-        first = (step for step in due if not barred.holds(step) and (step.limit_keys is None or not keyless))
-        return self._first_readable(limit, first)
+    def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> list[StepRow]:
+        first = (step for step in self._list_due(wanted) if step.limit_keys is None or not keyless)
+        return self._first_readable(limit, (step for step in first if not wanted.barred.holds(step)))
 
-    def lock_takeable_of_keys(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        keys: Sequence[str],
-        of_each: int,
-        priority_from: int,
-        barred: Barred,
-    ) -> list[StepRow]:
-        due = self._list_due(command, agent, probation, priority_from)
+    def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> list[StepRow]:
+        due = [step for step in self._list_due(wanted) if not wanted.barred.holds(step)]
         found: list[StepRow] = []
-        for wanted in keys:
-            of_key = (step for step in due if step.limit_keys == wanted and not barred.holds(step))
-            found += self._first_readable(of_each, of_key)
+        for key in keys:
+            found += self._first_readable(of_each, (step for step in due if step.limit_keys == key))
         return found
 
-    def lock_movable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, ways: Ways
-    ) -> list[StepRow]:
-        due = self._list_due(command, agent, probation, priority_from)
-        return self._first_readable(limit, filter(ways.lead, due))
+    def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> list[StepRow]:
+        return self._first_readable(limit, filter(ways.lead, self._list_due(wanted)))
 
-    def _list_due(self, command: Take, agent: str, probation: int | None, priority_from: int) -> list[StepRow]:
-        known, now = set(command.names), self.now()
+    def _list_due(self, wanted: WantedRequests) -> list[StepRow]:
+        """Due requests in their order, also those that are barred."""
+        app, probation = wanted.command.app, wanted.probation
+        known, now = set(wanted.command.names), self.now()
         due = [
             s
             for s in self._steps_not_apart()
-            if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == agent and s.name in known
-            if s.not_before is not None and s.not_before <= now and s.priority >= priority_from
-            if may_run(command.app, s.app)
-            if s.app != NOT_SAID or may_run(command.app, self.tasks[s.task_no].app)
+            if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == wanted.agent
+            if s.name in known and s.not_before is not None and s.not_before <= now
+            if s.priority >= wanted.priority_from and may_run(app, s.app)
+            if s.app != NOT_SAID or may_run(app, self.tasks[s.task_no].app)
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
         ]
         return sorted(due, key=lambda s: _find_position(s, s.step_no))

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ...commands import Claim, Take
+from ...commands import Claim
 from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
-from ...core.breaker_book import Barred
 from ...core.lease import PROBATION_FROM
 from ...core.routing import Ways
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, Loaded, StepRow
+from ..engine.taking import WantedRequests
 from ..readable import of_task, without_body
 from . import columns
 from .context import StoreContext
@@ -71,54 +71,27 @@ class PostgresDueRows(PostgresConvoyRows):
         self.steps_read((task.task_no,))
         return Loaded(task, text, self.steps_of(task.task_no), convoy)
 
-    def lock_takeable(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        limit: int,
-        priority_from: int,
-        barred: Barred,
-        *,
-        keyless: bool = False,
-    ) -> list[StepRow]:
-        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
-        return self._readable_of("select_takeable", asked | {"keyless": keyless}, limit, self._takeable)
+    def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> list[StepRow]:
+        asked = self._ask_takeable(wanted) | {"keyless": keyless}
+        return self._readable_of("select_takeable", asked, limit, self._takeable)
 
-    def lock_takeable_of_keys(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        keys: Sequence[str],
-        of_each: int,
-        priority_from: int,
-        barred: Barred,
-    ) -> list[StepRow]:
-        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
-        asked |= {"keys": list(keys), "of_each": of_each}
+    def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> list[StepRow]:
+        asked = self._ask_takeable(wanted) | {"keys": list(keys), "of_each": of_each}
         return self._readable_of("select_takeable_of_keys", asked, of_each * len(keys), self._takeable)
 
-    def _ask_takeable(
-        self, command: Take, agent: str, probation: int | None, priority_from: int, barred: Barred
-    ) -> dict[str, Any]:
-        asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
-        asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
-        asked["barred_apps"] = sorted(barred.apps)
-        asked["barred_targets"] = barred.list_targets()
-        asked |= {"barred_retries": barred.retries, "probed": barred.list_probed()}
-        asked["priority_from"] = priority_from
-        return asked
-
-    def lock_movable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, ways: Ways
-    ) -> list[StepRow]:
-        asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((agent,)), "probation": probation}
-        asked |= {"agent": agent, "app": command.app or None, "names": list(command.names)}
-        asked |= {"barred_apps": sorted(ways.barred.apps), "barred_targets": ways.barred.list_targets()}
+    def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> list[StepRow]:
+        asked = self._ask_takeable(wanted) | {"waited_since": ways.waited_since}
         asked |= {"closed_apps": sorted(ways.closed.apps), "closed_targets": ways.closed.list_targets()}
-        asked |= {"priority_from": priority_from, "waited_since": ways.waited_since}
         return self._readable_of("select_movable", asked, limit, self._takeable)
+
+    def _ask_takeable(self, wanted: WantedRequests) -> dict[str, Any]:
+        command, barred = wanted.command, wanted.barred
+        asked: dict[str, Any] = {"since": self._context.frontiers.steps.since((wanted.agent,))}
+        asked |= {"probation": wanted.probation, "agent": wanted.agent, "priority_from": wanted.priority_from}
+        asked |= {"app": command.app or None, "names": list(command.names)}
+        asked |= {"barred_apps": sorted(barred.apps), "barred_targets": barred.list_targets()}
+        asked |= {"barred_retries": barred.retries, "probed": barred.list_probed()}
+        return asked
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request. Of two of one task, both found at once, the second one's task moves on with the first. Raises

@@ -6,10 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...commands import Claim, Submit, Take
+from ...commands import Claim, Submit
 from ...core.ageing import HEAD_START
 from ...core.apps import apps_run_by
-from ...core.breaker_book import Barred
 from ...core.lease import PROBATION_FROM
 from ...core.placement import build_first_convoy, build_first_tail
 from ...core.routing import Ways
@@ -21,6 +20,7 @@ from ..contract import Due, Purge
 from ..engine.ledgers import refuse_reserved
 from ..engine.processes import Renewals
 from ..engine.reading import due_at
+from ..engine.taking import WantedRequests
 from ..readable import of_task, without_body
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
@@ -59,58 +59,29 @@ class SqliteDueRows(SqliteConvoyRows):
         except UnreadableRow as error:
             raise of_task(error, task.task_no) from error
 
-    def lock_takeable(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        limit: int,
-        priority_from: int,
-        barred: Barred,
-        *,
-        keyless: bool = False,
-    ) -> list[StepRow]:
-        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
-        return self._readable("select_takeable", {**asked, "limit": limit, "keyless": int(keyless)}, self._takeable)
+    def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> list[StepRow]:
+        asked = {**self._ask_takeable(wanted), "limit": limit, "keyless": int(keyless)}
+        return self._readable("select_takeable", asked, self._takeable)
 
-    def lock_takeable_of_keys(
-        self,
-        command: Take,
-        agent: str,
-        probation: int | None,
-        keys: Sequence[str],
-        of_each: int,
-        priority_from: int,
-        barred: Barred,
-    ) -> list[StepRow]:
-        asked = self._ask_takeable(command, agent, probation, priority_from, barred)
-        asked |= {"keys": _json(keys).decode(), "of_each": of_each}
+    def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> list[StepRow]:
+        asked = {**self._ask_takeable(wanted), "keys": _json(keys).decode(), "of_each": of_each}
         return self._readable("select_takeable_of_keys", asked, self._takeable)
 
-    def _ask_takeable(
-        self, command: Take, agent: str, probation: int | None, priority_from: int, barred: Barred
-    ) -> dict[str, Any]:
-        asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
+    def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> list[StepRow]:
+        asked = {**self._ask_takeable(wanted), "limit": limit, "waited_since": ways.waited_since}
+        asked["closed"] = _json(ways.closed.list_targets()).decode()
+        asked["closed_apps"] = _json(sorted(ways.closed.apps)).decode()
+        return self._readable("select_movable", asked, self._takeable)
+
+    def _ask_takeable(self, wanted: WantedRequests) -> dict[str, Any]:
+        command, barred = wanted.command, wanted.barred
+        asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM}
+        asked |= {"probation": wanted.probation, "agent": wanted.agent, "priority_from": wanted.priority_from}
         apps = [app for app in apps_run_by(command.app) if app not in barred.apps]
-        asked |= {"agent": agent, "apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
-        asked |= {"names": _json(command.names).decode(), "priority_from": priority_from}
-        asked["barred"] = _json(barred.list_targets()).decode()
+        asked |= {"apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
+        asked |= {"names": _json(command.names).decode(), "barred": _json(barred.list_targets()).decode()}
         asked |= {"barred_retries": barred.retries, "probed": _json(barred.list_probed()).decode()}
         return asked
-
-    def lock_movable(
-        self, command: Take, agent: str, probation: int | None, limit: int, priority_from: int, ways: Ways
-    ) -> list[StepRow]:
-        asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM, "probation": probation}
-        apps = [app for app in apps_run_by(command.app) if app not in ways.barred.apps]
-        asked |= {"agent": agent, "apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
-        asked |= {"names": _json(command.names).decode(), "priority_from": priority_from, "limit": limit}
-        asked |= {"barred": _json(ways.barred.list_targets()).decode(), "waited_since": ways.waited_since}
-        asked |= {
-            "closed": _json(ways.closed.list_targets()).decode(),
-            "closed_apps": _json(sorted(ways.closed.apps)).decode(),
-        }
-        return self._readable("select_movable", asked, self._takeable)
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request; its task is read, too. Raises UnreadableRow."""
