@@ -119,7 +119,8 @@ class MemoryDue(MemoryLimits):
             for s in self._steps_not_apart()
             if s.state is StepState.PENDING and s.kind is not StepKind.TIMER and s.agent == wanted.agent
             if s.name in known and s.not_before is not None and s.not_before <= now
-            if s.priority >= wanted.priority_from and may_run(app, s.app)
+            if s.priority >= wanted.priority_from
+            if may_run(app, s.app)
             if s.app != NOT_SAID or may_run(app, self.tasks[s.task_no].app)
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
         ]
