@@ -96,7 +96,8 @@ def test_a_signal_before_it_is_ready_drains_too(shop: Path, start: Start) -> Non
 
 
 def test_a_step_that_hangs_in_a_thread_does_not_keep_a_drained_process(shop: Path, start: Start) -> None:
-    run = start()
+    # No Supervisor: one that passes between the deadline and the end of the process tells that the attempt expired.
+    run = start("--roles", "scheduler,agents")
     run.until("ready")
     arriero(shop, "submit", APP, "jam")
     run.until("jammed")
