@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("audit",),
     ("explain",),
     ("runtime",),
+    ("leases",),
     ("config", "config_trust", "config_values"),
     ("client", "http", "idempotency"),
     ("__init__", "__main__", "cli", "testing"),

@@ -131,6 +131,18 @@ class SchemaOutdated(StoreError):
     """The store's schema is not the one this release works with."""
 
 
+class LeaseUnavailable(ArrieroError):
+    """The provider of a lease did not answer: nobody knows what became of the request. Ask again."""
+
+
+class LeaseRefused(InvalidInput):
+    """The provider of a lease does not take the name, the duration or the credentials: change them."""
+
+
+class LeadershipLost(ArrieroError):
+    """The lease is another's by now, or can no longer be trusted: stop to act as the leader."""
+
+
 class TransactionConflict(StoreError):
     """Another transaction came first: run yours again."""
 

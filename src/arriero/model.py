@@ -332,13 +332,26 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         return self.name if self.key == "#1" else f"{self.name}[{self.key}]"
 
 
+LeaseHolder = int | str  # a process by its number, for the Supervisors' lease; or the holder of a mutex by its name
+
+
 class LeaseRow(msgspec.Struct, frozen=True, gc=False):
-    """A lease by name, its growing term and its holder."""
+    """A lease by name, its growing term and its holder.
+
+    Args:
+        duration: microseconds, as the holder asked for it; 0: nobody said.
+        since: when the holder got it.
+        broken_by, broken_reason: a person took it away from its holder, who cannot renew it; empty: nobody did.
+    """
 
     name: str
     term: int
-    holder: int | None
+    holder: LeaseHolder | None
     until: Instant
+    duration: int = 0
+    since: Instant = Instant(0)
+    broken_by: str = ""
+    broken_reason: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):

@@ -52,7 +52,7 @@ from arriero.commands import (
 )
 from arriero.model import AlertRow, EditRow, HistoryRow, Instant, LateAnswerRow, Loaded, StepRow, TaskRow, Verb, later
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateStore
-from arriero.store.engine import processes
+from arriero.store.engine import leases, processes
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import submitting
 from arriero.store.postgres.batch_transaction import Applying
@@ -290,12 +290,12 @@ async def renew_and_steal(store: StateStore, names: Sequence[str]) -> list[Two]:
         (
             asked(
                 lambda s, n=name: s.renew_lease(n, FIRST, 1, LEASE),  # type: ignore[misc]
-                lambda rows, n=name: processes.renew_lease(rows, n, FIRST, 1, LEASE),  # type: ignore[misc]
+                lambda rows, n=name: leases.renew_lease(rows, n, FIRST, 1, LEASE),  # type: ignore[misc]
                 in_time,
             ),
             asked(
                 lambda s, n=name: s.acquire_lease(n, SECOND, "b", LEASE),  # type: ignore[misc]
-                lambda rows, n=name: processes.acquire_lease(rows, n, SECOND, "b", LEASE),  # type: ignore[misc]
+                lambda rows, n=name: leases.acquire_lease(rows, n, SECOND, "b", LEASE),  # type: ignore[misc]
                 LAPSED,
             ),
         )
@@ -307,7 +307,7 @@ def acquiring(name: str, process_no: int) -> Asked:
     at = Instant(NOON)
     return asked(
         lambda s: s.acquire_lease(name, process_no, "p", LEASE),
-        lambda rows: processes.acquire_lease(rows, name, process_no, "p", LEASE),
+        lambda rows: leases.acquire_lease(rows, name, process_no, "p", LEASE),
         at,
     )
 

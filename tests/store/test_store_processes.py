@@ -6,7 +6,7 @@ from store_world import FAILED, LEASE, NOON, TestClock, World, gave_up, kinds, r
 
 from arriero.commands import BeginUndo, Hold, PlanUndo, PutDown, Succeeded
 from arriero.core.lease import on_process_lost
-from arriero.model import Instant, LeaseRow, StepState, TaskFailure, TaskState, later
+from arriero.model import Instant, StepState, TaskFailure, TaskState, later
 from arriero.processes import ProcessRow
 
 LOST = TaskFailure("lost", "3 processes died with it", code="lost")
@@ -301,58 +301,3 @@ async def test_a_retry_after_a_loss_keeps_the_doubt(world: World) -> None:
     assert again.step.in_doubt
     answer = await world.report(again.step, retry_at(NOON, in_doubt=True), process_no=2)
     assert answer.steps[0].in_doubt
-
-
-# --- leases
-async def test_a_lease_has_one_holder_and_a_growing_term(world: World, clock: TestClock) -> None:
-    store = world.store
-    assert await store.acquire_lease("l", 1, "a", 5.0) == LeaseRow("l", 1, 1, later(clock(), 5))
-    clock.move(4)
-    assert await store.acquire_lease("l", 2, "b", 5.0) == LeaseRow("l", 1, 1, Instant(NOON + 5_000_000))
-    assert await store.acquire_lease("l", 1, "a", 5.0) == LeaseRow("l", 1, 1, later(clock(), 5))
-    clock.move(5)
-    assert await store.acquire_lease("l", 2, "b", 5.0) == LeaseRow("l", 2, 2, later(clock(), 5))
-    assert [(e["type"], e["term"], e["process"]) for e in await world.events(0)] == [
-        ("lease.granted", 1, 1),
-        ("lease.granted", 2, 2),
-    ]
-    await world.check_chains()
-
-
-async def test_leases_of_other_names_do_not_meet(world: World) -> None:
-    assert (await world.store.acquire_lease("a", 1, "a", 5.0)).holder == 1
-    assert (await world.store.acquire_lease("b", 2, "b", 5.0)).holder == 2
-
-
-async def test_a_holder_that_let_its_lease_lapse_gets_a_new_term(world: World, clock: TestClock) -> None:
-    await world.store.acquire_lease("l", 1, "a", 5.0)
-    clock.move(5)
-    assert (await world.store.acquire_lease("l", 1, "a", 5.0)).term == 2
-
-
-async def test_only_its_holder_renews_a_lease_under_its_term_before_it_lapses(world: World, clock: TestClock) -> None:
-    store = world.store
-    assert not await store.renew_lease("l", 1, 0, 5.0)
-    await store.acquire_lease("l", 1, "a", 5.0)
-    clock.move(4)
-    assert not await store.renew_lease("l", 2, 1, 5.0)
-    assert not await store.renew_lease("l", 1, 2, 5.0)
-    assert await store.renew_lease("l", 1, 1, 5.0)
-    clock.move(4.999)
-    assert await store.renew_lease("l", 1, 1, 5.0)
-    clock.move(5)
-    assert not await store.renew_lease("l", 1, 1, 5.0)
-
-
-async def test_a_lease_given_back_is_another_s_at_once_under_a_new_term(world: World) -> None:
-    store = world.store
-    await store.acquire_lease("l", 1, "a", 5.0)
-    await store.release_lease("l", 2, 1, "b")
-    await store.release_lease("l", 1, 9, "a")
-    assert (await store.acquire_lease("l", 2, "b", 5.0)).holder == 1
-    await store.release_lease("l", 1, 1, "a")
-    assert not await store.renew_lease("l", 1, 1, 5.0)
-    lease = await store.acquire_lease("l", 2, "b", 5.0)
-    assert (lease.holder, lease.term) == (2, 2)
-    assert kinds(await world.events(0)) == ["lease.granted", "lease.lost", "lease.granted"]
-    await world.check_chains()

@@ -26,6 +26,7 @@ from ..events.store import (
     ConvoysPurged,
     EpochOpened,
     Erased,
+    LeaseBroken,
     LeaseGranted,
     LeaseLost,
     LedgerDiscarded,
@@ -39,7 +40,7 @@ from ..events.store import (
 )
 from ..events.task import TaskExpired, TaskSubmitted
 from ..history_chain import START, fits_link, payload_hash
-from ..model import ConvoyRow, HistoryRow, Loaded, StepKind, StepState
+from ..model import ConvoyRow, HistoryRow, LeaseHolder, Loaded, StepKind, StepState
 from . import fold_people
 from .erasures import Erasures
 from .fold import UNREADABLE, TaskFold, Violation
@@ -168,7 +169,7 @@ class StoreFold:
 
     def __init__(self) -> None:
         self.terms: dict[str, int] = {}
-        self.holders: dict[str, tuple[int, int]] = {}  # term and process, by lease
+        self.holders: dict[str, tuple[int, LeaseHolder]] = {}  # term and holder, by lease
         self.instances: set[str] = set()
         self.apps: dict[int, str] = {}  # of process starts, by number
         self.epoch = FIRST
@@ -197,10 +198,14 @@ class StoreFold:
                     self._convict("I12", f"the process start {actor} began twice")
                 self.instances.add(actor)
                 self.apps[process] = app
-            case LeaseGranted(lease=name, term=term, process=process):
-                self._grant_lease(name, term, process)
-            case LeaseLost(lease=name, term=term, process=process):
-                held, holder = (term, process), self.holders.get(name)
+            case LeaseGranted(lease=name, term=term, process=process, owner=owner):
+                self._grant_lease(name, term, owner or process)
+            case LeaseBroken(lease=name, term=term, process=process, owner=owner):
+                held, holder = (term, owner or process), self.holders.get(name)
+                if holder != held:
+                    self._convict("I35", f"lease {name} was taken from {held}, it was held by {holder}")
+            case LeaseLost(lease=name, term=term, process=process, owner=owner):
+                held, holder = (term, owner or process), self.holders.get(name)
                 if holder != held:
                     self._convict("I35", f"lease {name} was given back by {held}, it was held by {holder}")
             case EpochOpened(epoch=epoch):
@@ -230,11 +235,11 @@ class StoreFold:
             self._convict("I12", f"epoch {epoch} was opened after epoch {self.epoch}")
         self.epoch = epoch
 
-    def _grant_lease(self, name: str, term: int, process: int) -> None:
+    def _grant_lease(self, name: str, term: int, holder: LeaseHolder) -> None:
         if term <= self.terms.get(name, 0):
             self._convict("I33", f"lease {name}: term {term} after {self.terms.get(name, 0)}")
         self.terms[name] = term
-        self.holders[name] = (term, process)
+        self.holders[name] = (term, holder)
 
     def _convict(self, invariant: str, detail: str) -> None:
         self.violations.append(Violation(invariant, "", detail))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..commands import FreeTask
-from ..model import TASK_OPEN, Instant, LeaseRow, Loaded, StepRow, StepState, TaskFailure, TaskRow, later
+from ..model import TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskFailure, TaskRow, later
 from ..processes import ProcessAbout, ProcessRow
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
@@ -76,35 +76,49 @@ def compute_nobody_frees_until(
     return known
 
 
-def is_led_by_another(lease: LeaseRow, process_no: int, now: Instant) -> bool:
-    """Returns True if another process holds a lease that has not lapsed."""
-    return lease.holder not in (None, process_no) and lease.until > now
+def is_led_by_another(lease: LeaseRow, holder: LeaseHolder, now: Instant) -> bool:
+    """Returns True if somebody else holds a lease that has not lapsed. Whoever it was taken from counts as somebody else."""
+    return lease.holder is not None and lease.until > now and (lease.holder != holder or bool(lease.broken_by))
 
 
-def grant_lease(lease: LeaseRow, process_no: int, now: Instant, seconds: float) -> LeaseRow | None:
-    """The lease as it stands once a process has asked for it; None: another process holds it.
+def grant_lease(lease: LeaseRow, holder: LeaseHolder, now: Instant, seconds: float) -> LeaseRow | None:
+    """The lease as it stands once somebody has asked for it; None: another one holds it.
 
     A holder whose lease has not lapsed keeps its term. For anybody else the term grows, so that writes of an earlier leader
     are recognized. It grows also for a holder whose lease has lapsed, because others may have led meanwhile.
     """
-    if is_led_by_another(lease, process_no, now):
+    if is_led_by_another(lease, holder, now):
         return None
-    is_prolonged = lease.holder == process_no and lease.until > now
-    return LeaseRow(lease.name, lease.term if is_prolonged else lease.term + 1, process_no, later(now, seconds))
+    until, duration = later(now, seconds), later(Instant(0), seconds)
+    if lease.holder == holder and lease.until > now:
+        return msgspec.structs.replace(lease, until=until, duration=duration)
+    return LeaseRow(lease.name, lease.term + 1, holder, until, duration, now)
 
 
-def prolong_lease(lease: LeaseRow, process_no: int, term: int, now: Instant, seconds: float) -> LeaseRow | None:
-    """The lease prolonged for its holder in its term; None: it is another's, or has lapsed."""
-    if (lease.holder, lease.term) != (process_no, term) or lease.until <= now:
+def prolong_lease(lease: LeaseRow, holder: LeaseHolder, term: int, now: Instant, seconds: float) -> LeaseRow | None:
+    """The lease prolonged for its holder in its term; None: it is another's, was broken, or has lapsed."""
+    if (lease.holder, lease.term) != (holder, term) or lease.until <= now or lease.broken_by:
         return None
     return msgspec.structs.replace(lease, until=later(now, seconds))
 
 
-def release_lease(lease: LeaseRow, process_no: int, term: int) -> LeaseRow | None:
-    """The lease without its holder; None: it is another's by now."""
-    if (lease.holder, lease.term) != (process_no, term):
+def release_lease(lease: LeaseRow, holder: LeaseHolder, term: int) -> LeaseRow | None:
+    """The lease without its holder; None: it is another's by now. A holder that it was taken from may still give it back."""
+    if (lease.holder, lease.term) != (holder, term):
         return None
     return msgspec.structs.replace(lease, holder=None)
+
+
+def break_lease(lease: LeaseRow, now: Instant, actor: str, reason: str, *, at_once: bool) -> LeaseRow | None:
+    """The lease once a person has taken it from its holder; None: nobody holds it.
+
+    Args:
+        at_once: it is free now. Else it stays taken until it lapses, because its holder trusts it until shortly before.
+    """
+    if lease.holder is None or lease.until <= now:
+        return None
+    until = now if at_once else lease.until
+    return msgspec.structs.replace(lease, until=until, broken_by=actor, broken_reason=reason)
 
 
 def mark_as_leaving(about: str) -> str:

@@ -29,19 +29,32 @@ class LimitsDeclared(HistoryEvent, frozen=True, tag="limits.declared"):
 
 
 class LeaseGranted(HistoryEvent, frozen=True, tag="lease.granted"):
-    """A process leads, under a new term."""
+    """A process leads, under a new term. ``owner``: the holder of a mutex, then ``process`` is 0."""
 
     lease: str
     term: int
     process: int
+    owner: str = ""
 
 
 class LeaseLost(HistoryEvent, frozen=True, tag="lease.lost"):
-    """A process gave its lease back, or let it run out."""
+    """A process gave its lease back, or let it run out. ``owner``: the holder of a mutex, then ``process`` is 0."""
 
     lease: str
     term: int
     process: int
+    owner: str = ""
+
+
+class LeaseBroken(HistoryEvent, frozen=True, tag="lease.broken"):
+    """A person took a lease from its holder. ``at_once``: another one may have it from now on."""
+
+    lease: str
+    term: int
+    process: int
+    owner: str
+    at_once: bool
+    reason: str
 
 
 class EpochOpened(HistoryEvent, frozen=True, tag="epoch.opened"):
@@ -115,6 +128,7 @@ EventOfStore = (
     | LimitsDeclared
     | LeaseGranted
     | LeaseLost
+    | LeaseBroken
     | EpochOpened
     | AppRenamed
     | LedgerOpenedEvent

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from ..core.lease import compute_trusted_until
 from ..loops import Loop, LoopGuard
-from ..model import LeaseRow
+from ..model import LeaseHolder, LeaseRow
 from ..store.contract import SUPERVISOR_LEASE, StateStore
 from .crash_points import reach
 from .ports import Ports
@@ -51,7 +51,7 @@ class Leader:
         self._acquired = asyncio.Event()
         self._pass_since: float | None = None  # when the pass under way began
         self.term: int | None = None
-        self.led_by: int | None = None  # the process that led when the lease was last asked for
+        self.led_by: LeaseHolder | None = None  # the process that led when the lease was last asked for
         self._trusted_until = 0.0
         self._renewed_at = 0.0
 

@@ -19,7 +19,7 @@ from ..commands import AnyCommand, BeginUndo, EndByLimit, FreeTask, Recover, Ret
 from ..core.lease import is_retirable
 from ..errors import StoreError
 from ..loops import WarningThrottle
-from ..model import Instant
+from ..model import Instant, LeaseHolder
 from ..processes import ProcessAbout, ProcessRow
 from ..store.committer import Committer
 from ..store.contract import StateStore
@@ -168,7 +168,7 @@ class SinglePass:
         for freeing in self._freeing:
             freeing.cancel()
 
-    async def _find_name(self, process_no: int | None) -> str:
+    async def _find_name(self, process_no: LeaseHolder | None) -> str:
         _, processes = await self._store.known_processes()
         return next((one.instance for one in processes if one.process_no == process_no), f"process {process_no}")
 

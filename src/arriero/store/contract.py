@@ -20,7 +20,6 @@ from ..model import (
     HistoryRow,
     Instant,
     LateAnswerRow,
-    LeaseRow,
     Loaded,
     StatusRow,
     StepRow,
@@ -31,6 +30,7 @@ from ..model import (
 from ..processes import ProcessRow
 from .attempts import AttemptStore
 from .breaker_contract import BreakerStore
+from .lease_contract import LeaseStore
 from .ledger_contract import LedgerStore
 from .limit_contract import LimitStore
 from .metrics_contract import AgentMetricsStore
@@ -196,7 +196,7 @@ class ConvoyLoaded(msgspec.Struct, frozen=True):
 
 
 class ProcessStore(Protocol):
-    """Processes, and leases that one process at a time may hold."""
+    """Process starts and their leases."""
 
     def announce(self, instance: str) -> None:
         """Make this process start's death visible to others at once, where the operating system can."""
@@ -249,19 +249,6 @@ class ProcessStore(Protocol):
 
         Who submits by SQL does not find ``old`` any more. The tasks themselves are changed by ``AssignApp``.
         """
-        ...
-
-    # --- leases
-    async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
-        """Take a lease that is free, lapsed or held by this process (same term then); answers how it stands now."""
-        ...
-
-    async def renew_lease(self, name: str, process_no: int, term: int, seconds: float) -> bool:
-        """Prolong it, only for (holder, term). False: it is another's."""
-        ...
-
-    async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
-        """Give it back."""
         ...
 
 
@@ -322,7 +309,15 @@ class UpkeepStore(Protocol):
 
 
 class StateStore(
-    ProcessStore, UpkeepStore, LedgerStore, AttemptStore, BreakerStore, LimitStore, AgentMetricsStore, Protocol
+    ProcessStore,
+    UpkeepStore,
+    LedgerStore,
+    AttemptStore,
+    BreakerStore,
+    LeaseStore,
+    LimitStore,
+    AgentMetricsStore,
+    Protocol,
 ):
     """A state store."""
 

@@ -12,6 +12,7 @@ from ..model import (
     EditRow,
     HistoryRow,
     LateAnswerRow,
+    LeaseRow,
     LedgerRow,
     LedgerState,
     StatusRow,
@@ -115,3 +116,9 @@ def late_answer_of(row: Row) -> LateAnswerRow:
 def history_of(row: Row) -> HistoryRow:
     """A row of the history."""
     return HistoryRow(row[0], row[1], row[2], row[3], row[4], row[5], msgspec.Raw(row[6].encode()), row[7])
+
+
+def lease_of(row: Row) -> LeaseRow:
+    """A lease: its holder is the process, or, where it is none, the owner."""
+    name, term, holder, until, owner, *others = row
+    return LeaseRow(name, term, owner or holder, until, *others)

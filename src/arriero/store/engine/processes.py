@@ -1,4 +1,4 @@
-"""Processes, leases and epochs. The rules are in ``core.lease`` and ``core.apps``; stores find, lock and keep the rows."""
+"""Processes and epochs. The rules are in ``core.lease`` and ``core.apps``; stores find, lock and keep the rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -7,8 +7,8 @@ import msgspec
 
 from ...core import lease
 from ...events import Event
-from ...events.store import EpochOpened, LeaseGranted, LeaseLost, ProcessRetired
-from ...model import Instant, LeaseRow, later
+from ...events.store import EpochOpened, ProcessRetired
+from ...model import Instant, later
 from ...processes import ProcessRow
 from ..apps import app_renamed, process_started, read_about, refuse_collision
 from ..contract import Renewal
@@ -32,7 +32,7 @@ class Renewals(msgspec.Struct, frozen=True):
 
 
 class ProcessRows(UnreadableRows, LimitTable, Protocol):
-    """Rows of processes, leases and epochs inside one transaction."""
+    """Rows of processes and epochs inside one transaction."""
 
     def lock_known_code(self) -> Sequence[str]:
         """The code of all processes that ever started here, as JSON texts; nobody else registers until this transaction ends."""
@@ -77,20 +77,6 @@ class ProcessRows(UnreadableRows, LimitTable, Protocol):
     def rename_workflows(self, old: str, new: str) -> None:
         """Let who submits by SQL find the workflows of an App under its new name, and no more under the old one."""
         ...
-
-    def select_lease(self, name: str) -> LeaseRow | None:
-        """A lease as it stands, which others may change."""
-        ...
-
-    def add_lease(self, name: str) -> None:
-        """Keep a lease that nobody holds, unless there is one."""
-        ...
-
-    def lock_lease(self, name: str) -> LeaseRow | None:
-        """A lease, ours until the transaction ends."""
-        ...
-
-    def put_lease(self, lease: LeaseRow) -> None: ...
 
 
 def register(rows: ProcessRows, instance: str, lease_seconds: float, about: str) -> tuple[int, int]:
@@ -138,42 +124,6 @@ def rename_app(rows: ProcessRows, old: str, new: str, count: int, actor: str, re
     _note(rows, actor, app_renamed(old, new, count, reason))
 
 
-def acquire_lease(rows: ProcessRows, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
-    """See ``ProcessStore.acquire_lease``."""
-    seen = rows.select_lease(name)
-    if seen is not None and lease.is_led_by_another(seen, process_no, rows.read_clock()):
-        return seen  # unlocked: whoever leads must not wait for those who ask
-    if seen is None:
-        rows.add_lease(name)
-    row = rows.lock_lease(name)
-    assert row is not None
-    granted = lease.grant_lease(row, process_no, rows.read_clock(), seconds)
-    if granted is None:
-        return row
-    if granted.term != row.term:
-        _note(rows, actor, LeaseGranted(name, granted.term, process_no))
-    rows.put_lease(granted)
-    return granted
-
-
-def renew_lease(rows: ProcessRows, name: str, process_no: int, term: int, seconds: float) -> bool:
-    """See ``ProcessStore.renew_lease``."""
-    row = rows.lock_lease(name)
-    prolonged = None if row is None else lease.prolong_lease(row, process_no, term, rows.read_clock(), seconds)
-    if prolonged is not None:
-        rows.put_lease(prolonged)
-    return prolonged is not None
-
-
-def release_lease(rows: ProcessRows, name: str, process_no: int, term: int, actor: str) -> None:
-    """See ``ProcessStore.release_lease``."""
-    row = rows.lock_lease(name)
-    released = None if row is None else lease.release_lease(row, process_no, term)
-    if released is not None:
-        rows.put_lease(released)
-        _note(rows, actor, LeaseLost(name, term, process_no))
-
-
 def _note(rows: ProcessRows, actor: str, event: Event) -> None:
     Batch(rows, rows.read_clock()).note(STORE_STREAM, actor, [event])
 
@@ -216,12 +166,3 @@ class ProcessEngine(Transactions[R]):
 
     async def rename_app(self, old: str, new: str, count: int, actor: str, reason: str) -> None:
         await self._write(lambda rows: rename_app(rows, old, new, count, actor, reason), Lane.UPKEEP)
-
-    async def acquire_lease(self, name: str, process_no: int, actor: str, seconds: float) -> LeaseRow:
-        return await self._write(lambda rows: acquire_lease(rows, name, process_no, actor, seconds))
-
-    async def renew_lease(self, name: str, process_no: int, term: int, seconds: float) -> bool:
-        return await self._write(lambda rows: renew_lease(rows, name, process_no, term, seconds))
-
-    async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
-        await self._write(lambda rows: release_lease(rows, name, process_no, term, actor))

@@ -249,7 +249,11 @@ class MemoryProcesses(MemoryDue):
     def select_lease(self, name: str) -> LeaseRow | None:
         return self.leases.get(name)
 
-    lock_lease = select_lease
+    def select_leases(self) -> list[LeaseRow]:
+        return [self.leases[name] for name in sorted(self.leases)]
+
+    def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
+        return self.leases.get(name)
 
     def add_lease(self, name: str) -> None:
         self.put_lease(LeaseRow(name, 0, None, Instant(0)))

@@ -38,6 +38,7 @@ from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
+from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
@@ -268,6 +269,7 @@ class MemoryStore(
     UpkeepEngine["MemoryStore"],
     LedgerEngine["MemoryStore"],
     BreakerEngine["MemoryStore"],
+    LeaseEngine["MemoryStore"],
     LimitEngine["MemoryStore"],
     AgentMetricsEngine["MemoryStore"],
 ):

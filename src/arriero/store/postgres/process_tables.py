@@ -9,6 +9,7 @@ from ...epoch import compute_first_number
 from ...model import NOT_SAID, Instant, LeaseRow
 from ...processes import ProcessAbout, ProcessRow
 from ..engine.processes import Renewals
+from ..rows import lease_of
 from ..sql.rows import SqlProcessRows
 from . import columns
 from .rows import process_of
@@ -75,15 +76,15 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
     # --- leases
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self.ask("look_at_lease", {"name": name}).fetchone()
-        return None if row is None else LeaseRow(*row)
+        return None if row is None else lease_of(row)
 
     def add_lease(self, name: str) -> None:
         self.ask("add_lease", {"name": name})
 
-    def lock_lease(self, name: str) -> LeaseRow | None:
-        row = self.ask("select_lease", {"name": name}).fetchone()
+    def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
+        row = self.ask("lock_lease_to_grant" if to_grant else "select_lease", {"name": name}).fetchone()
         self._now = None
-        return None if row is None else LeaseRow(*row)
+        return None if row is None else lease_of(row)
 
 
 def _workflows(policies: Mapping[str, str]) -> list[dict[str, Any]]:

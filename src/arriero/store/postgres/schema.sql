@@ -214,7 +214,12 @@ CREATE TABLE {schema}.lease (
     name text PRIMARY KEY,
     term bigint NOT NULL,
     holder bigint,
-    until bigint NOT NULL
+    until bigint NOT NULL,
+    owner text NOT NULL DEFAULT '',          -- who holds it, where it is no process
+    duration bigint NOT NULL DEFAULT 0,   -- microseconds
+    since bigint NOT NULL DEFAULT 0,
+    broken_by text NOT NULL DEFAULT '',      -- a person took it from its holder
+    broken_reason text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 
 -- Messages to submitters: kept until their reader acknowledges them. No number is given twice: an old one must not

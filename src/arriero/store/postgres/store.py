@@ -16,6 +16,7 @@ from ..engine import ledgers
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
 from ..engine.batch import STORE_STREAM, Batch
+from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
@@ -52,6 +53,7 @@ class PostgresStore(
     ProcessEngine[PostgresRows],
     ReadingEngine[PostgresRows],
     BreakerEngine[PostgresRows],
+    LeaseEngine[PostgresRows],
     LimitEngine[PostgresRows],
     AgentMetricsEngine[PostgresRows],
     UpkeepEngine[PostgresRows],

@@ -9,7 +9,7 @@ from ...model import Instant, LeaseRow, LedgerRow, StatusRow, StepRow, TaskRow
 from ...processes import ProcessRow
 from ..engine.reading import PastDeadline
 from ..quarantine import SetApart
-from ..rows import Row, ledger_of, process_of, status_of
+from ..rows import Row, lease_of, ledger_of, process_of, status_of
 
 
 class StatementAnswer(Protocol):
@@ -103,7 +103,11 @@ class SqlProcessRows(SqlRows):
         return [process_of(row) for row in self.ask("survey_processes").fetchall()]
 
     def put_lease(self, lease: LeaseRow) -> None:
-        self.ask("put_lease", msgspec.structs.asdict(lease))
+        holder, owner = (lease.holder, "") if not isinstance(lease.holder, str) else (None, lease.holder)
+        self.ask("put_lease", {**msgspec.structs.asdict(lease), "holder": holder, "owner": owner})
+
+    def select_leases(self) -> list[LeaseRow]:
+        return [lease_of(row) for row in self.ask("select_leases").fetchall()]
 
 
 class SqlUpkeepRows(SqlRows):

@@ -192,7 +192,12 @@ CREATE TABLE arriero_lease (
     name TEXT PRIMARY KEY,
     term INTEGER NOT NULL,
     holder INTEGER,
-    until INTEGER NOT NULL
+    until INTEGER NOT NULL,
+    owner TEXT NOT NULL DEFAULT '',          -- who holds it, where it is no process
+    duration INTEGER NOT NULL DEFAULT 0,   -- microseconds
+    since INTEGER NOT NULL DEFAULT 0,
+    broken_by TEXT NOT NULL DEFAULT '',      -- a person took it from its holder
+    broken_reason TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 
 -- Messages to submitters: kept until their reader acknowledges them. No number is given twice: an old one must not

@@ -23,6 +23,7 @@ from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import list_ending_turns
+from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
@@ -56,6 +57,7 @@ class SqliteStore(
     ProcessEngine[SqliteRows],
     ReadingEngine[SqliteRows],
     BreakerEngine[SqliteRows],
+    LeaseEngine[SqliteRows],
     LimitEngine[SqliteRows],
     AgentMetricsEngine[SqliteRows],
     UpkeepEngine[SqliteRows],

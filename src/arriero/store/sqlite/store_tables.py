@@ -22,6 +22,7 @@ from ..engine.processes import Renewals
 from ..engine.reading import due_at
 from ..engine.taking import WantedRequests
 from ..readable import of_task, without_body
+from ..rows import lease_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
 from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, step_as_is, step_of, task_as_is, task_of
@@ -178,9 +179,10 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
     # --- leases
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self._run("select_lease", {"name": name}).fetchone()
-        return None if row is None else LeaseRow(*row)
+        return None if row is None else lease_of(row)
 
-    lock_lease = select_lease
+    def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
+        return self.select_lease(name)
 
     def add_lease(self, name: str) -> None:
         self.put_lease(LeaseRow(name, 0, None, Instant(0)))

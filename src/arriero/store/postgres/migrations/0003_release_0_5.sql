@@ -672,3 +672,10 @@ CREATE INDEX step_running_keys ON {schema}.step (agent, app, limit_keys)
 ALTER TABLE {schema}.step ADD COLUMN routing text NOT NULL DEFAULT '';
 -- What a process reports of its Agents with each renewal, as JSON text.
 ALTER TABLE {schema}.process ADD COLUMN room text NOT NULL DEFAULT '';
+
+-- Of a lease: who holds it where it is no process, for how long and since when, and who took it from its holder.
+ALTER TABLE {schema}.lease ADD COLUMN owner text NOT NULL DEFAULT '';
+ALTER TABLE {schema}.lease ADD COLUMN duration bigint NOT NULL DEFAULT 0;
+ALTER TABLE {schema}.lease ADD COLUMN since bigint NOT NULL DEFAULT 0;
+ALTER TABLE {schema}.lease ADD COLUMN broken_by text NOT NULL DEFAULT '';
+ALTER TABLE {schema}.lease ADD COLUMN broken_reason text NOT NULL DEFAULT '';

@@ -67,13 +67,27 @@ SELECT DISTINCT about FROM {schema}.process
 INSERT INTO {schema}.lease (name, term, holder, until) VALUES (%(name)s, 0, NULL, 0) ON CONFLICT (name) DO NOTHING
 
 -- select_lease: one lease, locked until the transaction ends.
-SELECT name, term, holder, until FROM {schema}.lease WHERE name = %(name)s FOR NO KEY UPDATE
+SELECT name, term, holder, until, owner, duration, since, broken_by, broken_reason
+  FROM {schema}.lease WHERE name = %(name)s FOR NO KEY UPDATE
+
+-- lock_lease_to_grant: one lease, locked until the transaction ends. It waits also for transactions that its term guards
+-- (``check_term``), which select_lease does not.
+SELECT name, term, holder, until, owner, duration, since, broken_by, broken_reason
+  FROM {schema}.lease WHERE name = %(name)s FOR UPDATE
 
 -- look_at_lease: one lease, which others may change.
-SELECT name, term, holder, until FROM {schema}.lease WHERE name = %(name)s
+SELECT name, term, holder, until, owner, duration, since, broken_by, broken_reason
+  FROM {schema}.lease WHERE name = %(name)s
+
+-- select_leases: all leases by name.
+SELECT name, term, holder, until, owner, duration, since, broken_by, broken_reason
+  FROM {schema}.lease ORDER BY name COLLATE "C"
 
 -- select_term: the term of a lease, locked against change. Zero rows: another transaction changes it.
 SELECT term FROM {schema}.lease WHERE name = %(name)s FOR SHARE SKIP LOCKED
 
 -- put_lease: keep a lease.
-UPDATE {schema}.lease SET term = %(term)s, holder = %(holder)s, until = %(until)s WHERE name = %(name)s
+UPDATE {schema}.lease
+   SET term = %(term)s, holder = %(holder)s, until = %(until)s, owner = %(owner)s, duration = %(duration)s,
+       since = %(since)s, broken_by = %(broken_by)s, broken_reason = %(broken_reason)s
+ WHERE name = %(name)s

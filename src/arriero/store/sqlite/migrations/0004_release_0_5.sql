@@ -134,3 +134,10 @@ CREATE TABLE arriero_agent_metrics (
     counts TEXT NOT NULL,           -- by Agent, as JSON text
     PRIMARY KEY (app, process_no, minute)
 ) WITHOUT ROWID;
+
+-- Of a lease: who holds it where it is no process, for how long and since when, and who took it from its holder.
+ALTER TABLE arriero_lease ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+ALTER TABLE arriero_lease ADD COLUMN duration INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE arriero_lease ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE arriero_lease ADD COLUMN broken_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE arriero_lease ADD COLUMN broken_reason TEXT NOT NULL DEFAULT '';

@@ -36,8 +36,15 @@ SELECT process_no, instance, lease_until, retired, about, room
 SELECT DISTINCT about FROM arriero_process
 
 -- select_lease: one lease.
-SELECT name, term, holder, until FROM arriero_lease WHERE name = :name
+SELECT name, term, holder, until, owner, duration, since, broken_by, broken_reason
+  FROM arriero_lease WHERE name = :name
+
+-- select_leases: all leases by name.
+SELECT name, term, holder, until, owner, duration, since, broken_by, broken_reason FROM arriero_lease ORDER BY name
 
 -- put_lease: keep a lease.
-INSERT INTO arriero_lease (name, term, holder, until) VALUES (:name, :term, :holder, :until)
-    ON CONFLICT (name) DO UPDATE SET term = excluded.term, holder = excluded.holder, until = excluded.until
+INSERT INTO arriero_lease (name, term, holder, until, owner, duration, since, broken_by, broken_reason)
+VALUES (:name, :term, :holder, :until, :owner, :duration, :since, :broken_by, :broken_reason)
+    ON CONFLICT (name) DO UPDATE SET term = excluded.term, holder = excluded.holder, until = excluded.until,
+       owner = excluded.owner, duration = excluded.duration, since = excluded.since, broken_by = excluded.broken_by,
+       broken_reason = excluded.broken_reason
