@@ -440,7 +440,9 @@ async def of_postgres(store: PostgresStore, pair: Pair, url: str) -> World:
     numbers = [task.task_no for task in await store.list_tasks(limit=100_000)]
     loaded = pair.sides[0].alone(lambda s: s.transact(lambda t: PostgresRows(t, StoreContext()).select_tasks(numbers)))
     with psycopg.connect(url) as connection:
-        leases = {name: tuple(row) for name, *row in connection.execute("SELECT name, term, holder, until FROM arriero.lease")}
+        leases = {
+            name: tuple(row) for name, *row in connection.execute("SELECT name, term, holder, until FROM arriero.lease")
+        }
         lost_processes = dict(connection.execute("SELECT instance, retired FROM arriero.process").fetchall())
     return World(loaded, [row async for row in store.history()], leases, lost_processes, store)
 

@@ -1,0 +1,255 @@
+"""DistributedMutex: work that one process at a time does, under a term.
+
+Source: Leader Election pattern. What a lease promises and what it does not: docs/how-to/leaders.md.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+from ..core.leadership import LeadershipEnd, build_settings
+from ..errors import DefinitionError, InvalidInput, LeadershipLost
+from ..policies import Duration, seconds
+from ..runtime.ports import Keeper, Ports, SystemPorts
+from ..runtime.shutdown import finish
+from .contract import Lease
+from .keeper import LeaseKeeper
+from .leadership import END_TEXTS, Leadership
+
+logger = logging.getLogger("arriero")
+T = TypeVar("T")
+Work = Callable[[Leadership], Awaitable[T]] | Callable[[Leadership], T]
+OnElected = Callable[[Leadership], Any]
+OnLost = Callable[[Leadership, str], Any]
+STOP_WARNING_SECONDS = 10.0  # after a loss, until a person is told that the work has not stopped
+THREADS = 64  # of plain functions at once, over all mutexes of an App
+
+
+class DistributedMutex:
+    """A lease that at most one contender holds, in all processes together; and the work that only its holder does.
+
+    Args:
+        lease: which one; ``app.mutex`` takes the App's store, ``open_lease`` a URL.
+        duration: of the lease, seconds or timedelta; None: it has no end, where the provider has such leases. A holder
+            that died is replaced after this time; a renewal leaves after each 2/7 of it.
+        progress_within: the work must call ``leadership.beat()`` at least so often; else renewal stops and another
+            contender takes over. None: a leader that hangs, but whose process lives, stays the leader.
+        on_elected, on_lost: called on the event loop with the Leadership, plain or async; ``on_lost`` also with the
+            reason. What they raise is logged. ``on_lost`` is not called when the lease was given back.
+    Raises: DefinitionError, InvalidInput - settings that cannot work.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        duration: Duration | None = 15.0,
+        progress_within: Duration | None = None,
+        on_elected: OnElected | None = None,
+        on_lost: OnLost | None = None,
+        ports: Ports | None = None,
+    ) -> None:
+        if not isinstance(lease, Lease):
+            raise DefinitionError(f"a mutex needs a Lease, not {lease!r}; use app.mutex(NAME) or open_lease(URL, NAME)")
+        length = None if duration is None else seconds(duration, "duration of a mutex")
+        lease.check_duration(length)
+        progress = None if progress_within is None else seconds(progress_within, "progress_within of a mutex")
+        self.lease = lease
+        self.settings = build_settings(length, progress, lease.name)
+        self._on_elected = on_elected
+        self._on_lost = on_lost
+        self._ports: Ports = SystemPorts() if ports is None else ports
+        self._close_ports = self._ports.close if ports is None and isinstance(self._ports, SystemPorts) else _do_nothing
+        self._stopping: asyncio.Event | None = None  # of the run under way
+
+    @property
+    def name(self) -> str:
+        """Of the lease."""
+        return self.lease.name
+
+    async def run(self, work: Work[Any]) -> None:
+        """Do the work again and again, each time under a lease, until ``stop`` is called or this is cancelled.
+
+        It waits for the lease, calls ``work(leadership)``, cancels it when the lease is lost, gives the lease back when it
+        ends, and contends again. A plain function runs in a thread and cannot be cancelled: it must look at
+        ``leadership.is_held()``; this waits until it has ended.
+
+        Raises: what the work raises, after the lease was given back; LeaseRefused; InvalidInput - it runs already.
+        """
+        await self._run(work, is_once=False)
+
+    async def run_once(self, work: Work[T]) -> T | None:
+        """Do the work to its end once, under a lease. Work that was cancelled because the lease was lost begins again.
+
+        Returns: what the work returns; None: ``stop`` was called before. Raises as ``run``.
+        """
+        return cast("T | None", await self._run(work, is_once=True))
+
+    def stop(self) -> None:
+        """Let ``run`` end: the work is cancelled, and the lease is given back. To be called on its event loop."""
+        if self._stopping is not None:
+            self._stopping.set()
+
+    async def _run(self, work: Work[Any], *, is_once: bool) -> Any:
+        if self._stopping is not None:
+            raise InvalidInput(f"mutex {self.name!r} runs already; make another one for other work")
+        self._stopping = asyncio.Event()
+        try:
+            while not self._stopping.is_set():
+                term = _Term(self, work, self._ports, self._stopping)
+                is_done, result = await term.run()
+                if is_done and is_once:
+                    return result
+                if is_done:  # let others have a turn: their next look comes within this time
+                    await self._ports.clock.idle(self._stopping, 2 * self.settings.poll_every)
+            return None
+        finally:
+            self._stopping = None
+            self._close_ports()
+
+    async def notify_elected(self, leadership: Leadership) -> None:
+        """Tell of an election."""
+        logger.info("lease %s: this process leads under term %d", leadership.name, leadership.term)
+        if self._on_elected is not None:
+            await _call(self._on_elected, leadership)
+
+    async def notify_lost(self, leadership: Leadership, end: LeadershipEnd) -> None:
+        """Tell of a loss."""
+        logger.warning("lease %s, term %d is lost: %s", leadership.name, leadership.term, END_TEXTS[end])
+        if self._on_lost is not None:
+            await _call(self._on_lost, leadership, END_TEXTS[end])
+
+
+def _do_nothing() -> None:
+    """The ports are another's to close."""
+
+
+async def _call(function: Callable[..., Any], *arguments: object) -> None:
+    try:
+        answer = function(*arguments)
+        if inspect.isawaitable(answer):
+            await answer
+    except Exception:
+        logger.exception("%s raised", getattr(function, "__qualname__", function))
+
+
+class _Term:
+    """One wait for the lease, and the work under it."""
+
+    def __init__(self, mutex: DistributedMutex, work: Work[Any], ports: Ports, stopping: asyncio.Event) -> None:
+        self._mutex = mutex
+        self._work = work
+        self._ports = ports
+        self._stopping = stopping
+        self._loop = asyncio.get_running_loop()
+        self._elected = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._error: BaseException | None = None
+        self._keeper = LeaseKeeper(
+            mutex.lease,
+            ports.new_instance(),
+            mutex.settings,
+            ports.clock,
+            lambda: self._set(self._elected),
+            self._note_end,
+        )
+
+    async def run(self) -> tuple[bool, Any]:
+        """Returns whether the work came to its end, and what it returned. Raises what it or the provider raised."""
+        keeping = _start_keeping(self._keeper, self._ports)
+        try:
+            await self._wait_for_any(self._elected, self._ended, self._stopping)
+            if self._error is not None:
+                raise self._error
+            if self._stopping.is_set() or not self._elected.is_set():
+                return False, None
+            return await self._lead()
+        finally:
+            await finish(keeping.stop())
+
+    async def _lead(self) -> tuple[bool, Any]:
+        leadership = Leadership(self._keeper)
+        await self._mutex.notify_elected(leadership)
+        working = self._loop.create_task(self._do_work(leadership))
+        try:
+            await self._wait_for_any(self._ended, self._stopping, also=working)
+        finally:  # also if this is cancelled
+            is_done = working.done()
+            if not is_done:
+                await finish(self._stop_work(working, leadership))
+        if self._keeper.end not in (None, LeadershipEnd.RELEASED):
+            await self._mutex.notify_lost(leadership, self._keeper.end)
+        if self._error is not None:
+            raise self._error
+        if working.cancelled() or isinstance(working.exception(), LeadershipLost):
+            return False, None
+        return True, working.result()  # also of work that came to its end after all
+
+    async def _do_work(self, leadership: Leadership) -> Any:
+        if inspect.iscoroutinefunction(self._work):
+            return await self._work(leadership)
+        work = self._work
+        running = self._loop.create_task(
+            self._ports.run_in_thread("mutex", THREADS, lambda: work(leadership), lambda: None)
+        )
+        try:
+            result = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            result = await running  # a thread cannot be cancelled: this is told to stop, and waits for it
+        return await result if inspect.isawaitable(result) else result
+
+    async def _stop_work(self, working: "asyncio.Task[Any]", leadership: Leadership) -> None:
+        """Cancel the work and wait until it has ended: while it runs, this process must not contend again."""
+        working.cancel()
+        done, _ = await asyncio.wait((working,), timeout=STOP_WARNING_SECONDS)
+        if not done:
+            logger.error(
+                "lease %s, term %d: the work has not stopped %.0f s after it was told to; another may lead",
+                leadership.name,
+                leadership.term,
+                STOP_WARNING_SECONDS,
+            )
+            await asyncio.wait((working,))
+
+    async def _wait_for_any(self, *events: asyncio.Event, also: "asyncio.Task[Any] | None" = None) -> None:
+        waiting: list[asyncio.Task[Any]] = [self._loop.create_task(event.wait()) for event in events]
+        try:
+            await asyncio.wait((*waiting, also) if also else waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    # --- on the keeper's loop
+    def _note_end(self, error: BaseException | None) -> None:
+        self._error = error
+        self._set(self._ended)
+
+    def _set(self, event: asyncio.Event) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(event.set)
+
+
+class _InlineKeeping:
+    """The keeper on the loop of the work, where no time passes outside of it."""
+
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self._task = task
+
+    def is_alive(self) -> bool:
+        return not self._task.done()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+
+def _start_keeping(keeper: LeaseKeeper, ports: Ports) -> Keeper:
+    if ports.runs_inline:
+        return _InlineKeeping(asyncio.get_running_loop().create_task(keeper.run()))
+    return ports.keep(keeper.run)

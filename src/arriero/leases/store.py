@@ -1,0 +1,130 @@
+"""Leases in the state store: a row for each, a term that never falls, expiry by the store's clock."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from ..codec import check_id
+from ..core.lease import is_led_by_another
+from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, SchemaOutdated, StoreError
+from ..model import Instant, LeaseRow
+from ..store.contract import SUPERVISOR_LEASE, StateStore
+from ..store.lease_contract import LeaseStore
+from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseView
+
+MICROSECONDS = 1_000_000
+SHORTEST_SECONDS = 1.0  # a commit of a busy store may take a good part of a shorter one
+LONGEST_SECONDS = 86_400.0
+
+
+class StoreLease(Lease):
+    """A lease in a state store. All Apps of the store share its names.
+
+    Args:
+        open_store: gives the store and what closes it: nothing where others use it as well.
+        name: of the lease, 1 to 255 characters.
+        url: of the store, as people see it.
+    Raises InvalidInput - the name is no fit one, or is the Supervisors'.
+    """
+
+    provider = "store"
+    durations = DurationRange(SHORTEST_SECONDS, LONGEST_SECONDS)
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[tuple[StateStore, Callable[[], Awaitable[None]]]]],
+        name: str,
+        url: str,
+    ) -> None:
+        self.name = check_name(name)
+        self.url = url
+        self._open_store = open_store
+
+    async def connect(self) -> "StoreLeaseConnection":
+        with_errors = translating(self.url)
+        async with with_errors:
+            store, close = await self._open_store()
+        return StoreLeaseConnection(store, self.name, close)
+
+
+class StoreLeaseConnection(LeaseConnection):
+    """See ``StoreLease``. A store may be asked on any event loop."""
+
+    def __init__(self, store: StateStore, name: str, close: Callable[[], Awaitable[None]]) -> None:
+        self._store: LeaseStore = store
+        self._url = store.url
+        self._name = name
+        self._close = close
+
+    async def acquire(self, holder: str, duration: float | None) -> LeaseGrant | None:
+        assert duration is not None  # see ``durations``
+        async with translating(self._url):
+            now, seen = await self._store.find_lease(self._name)
+            if seen is not None and is_led_by_another(seen, holder, now):
+                return None  # a look costs no commit
+            row = await self._store.acquire_lease(self._name, holder, holder, duration)
+        return LeaseGrant(self._name, holder, row.term) if row.holder == holder and not row.broken_by else None
+
+    async def renew(self, grant: LeaseGrant, duration: float | None) -> bool:
+        assert duration is not None
+        async with translating(self._url):
+            return await self._store.renew_lease(self._name, grant.holder, grant.term, duration)
+
+    async def release(self, grant: LeaseGrant) -> None:
+        async with translating(self._url):
+            await self._store.release_lease(self._name, grant.holder, grant.term, grant.holder)
+
+    async def inspect(self) -> LeaseView:
+        async with translating(self._url):
+            now, row = await self._store.find_lease(self._name)
+        return LeaseView(name=self._name, provider="store") if row is None else build_lease_view(row, now)
+
+    async def break_lease(self, actor: str, reason: str, *, at_once: bool = False) -> LeaseView:
+        async with translating(self._url):
+            broken = await self._store.break_lease(self._name, actor, reason, at_once=at_once)
+            now, row = await self._store.find_lease(self._name)
+        if broken is None or row is None:
+            raise InvalidInput(f"lease {self._name!r}: nobody holds it; there is nothing to break")
+        return build_lease_view(row, now)
+
+    async def close(self) -> None:
+        await self._close()
+
+
+def check_name(name: str) -> str:
+    """Check the name of a lease in the store. Raises LeaseRefused."""
+    try:
+        check_id(name, "name of a lease")
+    except InvalidInput as error:
+        raise LeaseRefused(str(error)) from error
+    if name == SUPERVISOR_LEASE:
+        raise LeaseRefused(f"the lease {name!r} is that of the Supervisors; choose another name")
+    return name
+
+
+def build_lease_view(row: LeaseRow, now: Instant) -> LeaseView:
+    """Build the view of a row. A lease that has lapsed has no holder. ``now``: the store's clock."""
+    is_held = row.holder is not None and row.until > now
+    holder = f"process {row.holder}" if isinstance(row.holder, int) else row.holder or ""
+    return LeaseView(
+        name=row.name,
+        provider="store",
+        holder=holder if is_held else "",
+        term=row.term,
+        duration=row.duration / MICROSECONDS or None,
+        seconds_left=(row.until - now) / MICROSECONDS if is_held else None,
+        since=datetime.fromtimestamp(row.since / MICROSECONDS, UTC) if is_held and row.since else None,
+        broken_by=row.broken_by,
+        broken_reason=row.broken_reason,
+    )
+
+
+@asynccontextmanager
+async def translating(url: str) -> AsyncIterator[None]:
+    """A store that does not answer is a provider that does not answer."""
+    try:
+        yield
+    except SchemaOutdated:
+        raise
+    except StoreError as error:
+        raise LeaseUnavailable(f"store {url}: {error}") from error

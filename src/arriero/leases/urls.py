@@ -1,0 +1,37 @@
+"""A lease by the URL of its provider: the scheme says which provider it is, which is loaded only then."""
+
+from collections.abc import Awaitable, Callable
+
+from ..errors import InvalidInput
+from ..store.contract import StateStore
+from .contract import Lease
+from .store import StoreLease
+
+SCHEMES = "sqlite:///PATH, postgresql://HOST/DATABASE"
+
+
+def open_lease(url: str, name: str) -> Lease:
+    """Make a lease of that name at the provider of that URL; nothing is opened yet.
+
+    Args:
+        url: sqlite:///PATH or postgresql://HOST/DATABASE, for a lease in a state store.
+        name: of the lease, as the provider allows it.
+    Raises: InvalidInput - an unknown scheme, or the provider's extra is not installed; LeaseRefused - a name that the
+        provider does not take.
+    """
+    scheme = url.partition(":")[0].partition("+")[0] if isinstance(url, str) else ""
+    if scheme in ("sqlite", "postgresql", "postgres"):
+        return open_store_lease(url, name)
+    raise InvalidInput(f"no lease can be kept at {url!r}; URLs are {SCHEMES}")
+
+
+def open_store_lease(url: str, name: str) -> StoreLease:
+    """Make a lease in a store that each of its connections opens and closes. Raises InvalidInput."""
+    from ..store import open_store
+
+    async def open_anew() -> tuple[StateStore, Callable[[], Awaitable[None]]]:
+        store = open_store(url)
+        await store.open()
+        return store, store.close
+
+    return StoreLease(open_anew, name, open_store(url).url)

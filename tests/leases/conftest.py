@@ -1,0 +1,36 @@
+"""The contract suite runs on each provider that this machine has."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from lease_providers import PROVIDERS, LeaseProvider, Unavailable
+
+from arriero.leases import Lease, LeaseConnection
+
+
+@pytest.fixture(params=sorted(PROVIDERS))
+async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LeaseProvider]:
+    try:
+        async with PROVIDERS[request.param](tmp_path) as opened:
+            yield opened
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def lease(provider: LeaseProvider, request: pytest.FixtureRequest) -> Lease:
+    """A lease that no other test has."""
+    return provider.lease(f"lease-{abs(hash(request.node.nodeid))}")
+
+
+@pytest.fixture
+async def left(lease: Lease) -> AsyncIterator[LeaseConnection]:
+    async with lease.connected() as connection:
+        yield connection
+
+
+@pytest.fixture
+async def right(lease: Lease) -> AsyncIterator[LeaseConnection]:
+    async with lease.connected() as connection:
+        yield connection
