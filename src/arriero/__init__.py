@@ -51,12 +51,18 @@ from .model import Json, ProcessState
 from .policies import Adaptive, Breaker, ConvoyPolicy, Duration, Retry, Supervision
 
 if TYPE_CHECKING:
+    from .client.guarded import guarded, guarded_sync
     from .client.sync import SyncApp, SyncConvoy, SyncTask, SyncTasks
     from .core.alerts import Alert
     from .idempotency import idempotent
+    from .leases import DistributedMutex, Leadership
 else:
     _LOADED_WHEN_USED = {
         "Alert": "core.alerts",
+        "DistributedMutex": "leases.mutex",
+        "Leadership": "leases.leadership",
+        "guarded": "client.guarded",
+        "guarded_sync": "client.guarded",
         "SyncApp": "client.sync",
         "SyncConvoy": "client.sync",
         "SyncTask": "client.sync",
@@ -94,6 +100,7 @@ __all__ = [
     "ConvoyPolicy",
     "ConvoyView",
     "DefinitionError",
+    "DistributedMutex",
     "Duration",
     "Entry",
     "FailureView",
@@ -104,6 +111,7 @@ __all__ = [
     "InDoubt",
     "InvalidInput",
     "Json",
+    "Leadership",
     "LeadershipLost",
     "LeaseRefused",
     "LeaseUnavailable",
@@ -146,6 +154,8 @@ __all__ = [
     "WorkflowDecorator",
     "connect",
     "convoy_state",
+    "guarded",
+    "guarded_sync",
     "idempotent",
     "keep_convoy_state",
     "now",

@@ -354,6 +354,20 @@ class LeaseRow(msgspec.Struct, frozen=True, gc=False):
     broken_reason: str = ""
 
 
+class LeaseTerm(msgspec.Struct, frozen=True):
+    """A term of a mutex, as a write is guarded by it.
+
+    Args:
+        owner: the holder.
+        milliseconds: that a transaction which it guards may stand still before the database ends it.
+    """
+
+    name: str
+    owner: str
+    term: int
+    milliseconds: int
+
+
 class Loaded(msgspec.Struct, frozen=True, gc=False):
     """A task with all that is recorded of it; steps in the order they were opened."""
 

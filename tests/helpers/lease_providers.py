@@ -4,7 +4,7 @@ A provider whose server is not on this machine raises ``Unavailable``; its tests
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -56,24 +56,13 @@ class StoreProvider(LeaseProvider):
         self._clock = clock
 
     def lease(self, name: str) -> StoreLease:
-        async def share() -> tuple[StateStore, Callable[[], Awaitable[None]]]:
-            return self._store, _keep_open
-
-        return StoreLease(share, name, self._store.url)
+        return StoreLease(lambda: self._store, name, is_shared=True)
 
     def unreachable(self, name: str) -> StoreLease:
-        async def open_it() -> tuple[StateStore, Callable[[], Awaitable[None]]]:
-            await self._unreachable.open()
-            return self._unreachable, self._unreachable.close
-
-        return StoreLease(open_it, name, self._unreachable.url)
+        return StoreLease(lambda: self._unreachable, name, is_shared=False)
 
     async def lapse(self, lease: Lease) -> None:
         self._clock.move(self.duration)
-
-
-async def _keep_open() -> None:
-    """The test closes the store."""
 
 
 @asynccontextmanager

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..answers import Refusal, Submitted
 from ..commands import Submit
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..store.sqlite.callers import CallerConnection
 
+T = TypeVar("T")
 PAUSE_SECONDS = 0.001  # between two looks at the write lock, growing
 PAUSE_SECONDS_MAX = 0.01
 
@@ -60,28 +61,34 @@ def submit_joined(
             " see arriero.connect"
         )
     if is_file and on_loop:
-        return _submit_patiently(store, command, connection)
+        from ..store.sqlite.store import SqliteStore
+
+        assert isinstance(store, SqliteStore)
+        on_file = store
+        return ask_patiently(connection, store.path, lambda: on_file.submit_joined(command, connection, at_once=True))
     answer: Submitted | Refusal | Awaitable[Submitted | Refusal] = join(command, connection)
     return answer
 
 
-async def _submit_patiently(
-    store: StateStore, command: Submit, connection: "sqlite3.Connection"
-) -> Submitted | Refusal:
-    """Submit with a connection to a file; the event loop goes on while another transaction has the write lock."""
+async def ask_patiently(connection: "sqlite3.Connection", path: str, ask: Callable[[], T]) -> T:
+    """Ask for something that needs a file's write lock; the event loop goes on while another transaction has it.
+
+    Args:
+        path: of the file, for the error.
+        ask: raises Busy while another transaction has the lock.
+    Raises: TransactionConflict - it took longer than the connection itself would wait; what ``ask`` raises.
+    """
     from ..store.sqlite.callers import read_busy_timeout
     from ..store.sqlite.external_transaction import conflict
-    from ..store.sqlite.store import SqliteStore
 
-    assert isinstance(store, SqliteStore)
     give_up_at, pause = None, PAUSE_SECONDS
     while True:
         try:
-            return store.submit_joined(command, connection, at_once=True)
+            return ask()
         except Busy as error:
             give_up_at = give_up_at or time.monotonic() + read_busy_timeout(connection)
             if time.monotonic() >= give_up_at:
-                raise conflict(store.path, connection) from error
+                raise conflict(path, connection) from error
         await asyncio.sleep(pause)
         pause = min(2 * pause, PAUSE_SECONDS_MAX)
 

@@ -22,6 +22,7 @@ class Leadership:
         term: the fencing token for guarded writes; it grows with each new leader.
         holder: this contender's name, as ``arriero lease show`` has it.
         lease: which lease it is.
+        duration: of the lease in seconds; None: it has no end.
     """
 
     def __init__(self, keeper: LeaseKeeper) -> None:
@@ -31,6 +32,7 @@ class Leadership:
         self.name = keeper.grant.name
         self.term = keeper.grant.term
         self.holder = keeper.grant.holder
+        self.duration = keeper.settings.duration
 
     def is_held(self) -> bool:
         """Returns True while this process may act as the leader.

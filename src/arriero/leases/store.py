@@ -21,9 +21,10 @@ class StoreLease(Lease):
     """A lease in a state store. All Apps of the store share its names.
 
     Args:
-        open_store: gives the store and what closes it: nothing where others use it as well.
+        get_store: gives the store that is meant. Raises InvalidInput.
         name: of the lease, 1 to 255 characters.
-        url: of the store, as people see it.
+        is_shared: the store is open as long as the lease is used, and others use it as well; else each connection
+            opens the store that it is given, and closes it.
     Raises InvalidInput - the name is no fit one, or is the Supervisors'.
     """
 
@@ -32,25 +33,28 @@ class StoreLease(Lease):
 
     def __init__(
         self,
-        open_store: Callable[[], Awaitable[tuple[StateStore, Callable[[], Awaitable[None]]]]],
+        get_store: Callable[[], StateStore],
         name: str,
-        url: str,
+        *,
+        is_shared: bool,
     ) -> None:
         self.name = check_name(name)
-        self.url = url
-        self._open_store = open_store
+        self.get_store = get_store
+        self._is_shared = is_shared
 
     async def connect(self) -> "StoreLeaseConnection":
-        with_errors = translating(self.url)
-        async with with_errors:
-            store, close = await self._open_store()
-        return StoreLeaseConnection(store, self.name, close)
+        store = self.get_store()
+        if self._is_shared:
+            return StoreLeaseConnection(store, self.name, None)
+        async with translating(store.url):
+            await store.open()
+        return StoreLeaseConnection(store, self.name, store.close)
 
 
 class StoreLeaseConnection(LeaseConnection):
     """See ``StoreLease``. A store may be asked on any event loop."""
 
-    def __init__(self, store: StateStore, name: str, close: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: StateStore, name: str, close: Callable[[], Awaitable[None]] | None) -> None:
         self._store: LeaseStore = store
         self._url = store.url
         self._name = name
@@ -88,7 +92,8 @@ class StoreLeaseConnection(LeaseConnection):
         return build_lease_view(row, now)
 
     async def close(self) -> None:
-        await self._close()
+        if self._close is not None:
+            await self._close()
 
 
 def check_name(name: str) -> str:

@@ -1,9 +1,6 @@
 """A lease by the URL of its provider: the scheme says which provider it is, which is loaded only then."""
 
-from collections.abc import Awaitable, Callable
-
 from ..errors import InvalidInput
-from ..store.contract import StateStore
 from .contract import Lease
 from .store import StoreLease
 
@@ -26,12 +23,8 @@ def open_lease(url: str, name: str) -> Lease:
 
 
 def open_store_lease(url: str, name: str) -> StoreLease:
-    """Make a lease in a store that each of its connections opens and closes. Raises InvalidInput."""
+    """Make a lease in a store that each of its connections opens and closes. Raises InvalidInput, LeaseRefused."""
     from ..store import open_store
 
-    async def open_anew() -> tuple[StateStore, Callable[[], Awaitable[None]]]:
-        store = open_store(url)
-        await store.open()
-        return store, store.close
-
-    return StoreLease(open_anew, name, open_store(url).url)
+    open_store(url)  # refuses a URL that is none
+    return StoreLease(lambda: open_store(url), name, is_shared=False)

@@ -10,7 +10,7 @@ from ...answers import Answer, Refusal, Submitted
 from ...commands import AnyCommand, Submit
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError
-from ...model import LedgerRow, TaskRow
+from ...model import LeaseTerm, LedgerRow, TaskRow
 from ..contract import Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
 from ..engine.agent_metrics import AgentMetricsEngine
@@ -209,6 +209,12 @@ class PostgresStore(
             self.url,
             self.store_id,
         )
+
+    def check_term(self, lease: LeaseTerm, connection: object) -> Awaitable[LeaseTerm | None] | LeaseTerm | None:
+        """Guard the transaction that the caller has open by the term of a lease; None: the term is past."""
+        from .external_transaction import check_term
+
+        return check_term(lease, connection, self._statements("check_term"), self.url)
 
     # --- processes
     def announce(self, instance: str) -> None:

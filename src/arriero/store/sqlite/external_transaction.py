@@ -15,6 +15,7 @@ from .writers import find_writing
 
 T = TypeVar("T")
 SAVEPOINT = "arriero_submission"
+SUBMIT, GUARDED = "submit(connection=)", "guarded(connection)"  # what the caller called
 FULL = 2  # synchronous=FULL; EXTRA is 3
 
 
@@ -30,30 +31,30 @@ class PlainConnection:
         return cursor.execute(sql, parameters)
 
 
-def refuse_unfit(connection: sqlite3.Connection, path: str) -> None:
+def refuse_unfit(connection: sqlite3.Connection, path: str, asked: str = SUBMIT) -> None:
     """Raises InvalidInput: no transaction is open, it is another file, or a commit would not be durable."""
     try:
         in_transaction = connection.in_transaction
     except sqlite3.ProgrammingError as error:
-        raise InvalidInput(f"submit(connection=): {error}; use an open one, in the thread that opened it") from error
+        raise InvalidInput(f"{asked}: {error}; use an open one, in the thread that opened it") from error
     if not in_transaction:
         raise InvalidInput(
-            "submit(connection=): no transaction is open on it; write your own rows first, or execute BEGIN IMMEDIATE"
+            f"{asked}: no transaction is open on it; write your own rows first, or execute BEGIN IMMEDIATE"
         )
     plain = PlainConnection(connection)
     files = {name: file for _, name, file in plain.execute("PRAGMA database_list").fetchall()}
     if not files.get("main") or not _is_same_file(files["main"], path):
         raise InvalidInput(
-            f"submit(connection=): it is open on {files.get('main') or 'no file'}, the store is {path}; open that file,"
+            f"{asked}: it is open on {files.get('main') or 'no file'}, the store is {path}; open that file,"
             " as arriero.connect does"
         )
     (journal,) = plain.execute("PRAGMA main.journal_mode").fetchone()
     if journal != "wal":
-        raise InvalidInput(f"submit(connection=): its journal_mode is {journal}, it must be wal; see arriero.connect")
+        raise InvalidInput(f"{asked}: its journal_mode is {journal}, it must be wal; see arriero.connect")
     (synchronous,) = plain.execute("PRAGMA main.synchronous").fetchone()
     if synchronous < FULL:
         raise InvalidInput(
-            f"submit(connection=): its synchronous is {synchronous}, a commit could be lost in a power cut;"
+            f"{asked}: its synchronous is {synchronous}, a commit could be lost in a power cut;"
             " execute PRAGMA synchronous=FULL when you open it, or use arriero.connect"
         )
 
@@ -99,18 +100,24 @@ def _texts_as_text(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def in_callers_transaction(
-    connection: sqlite3.Connection, path: str, work: Callable[[PlainConnection], T], *, at_once: bool = False
+    connection: sqlite3.Connection,
+    path: str,
+    work: Callable[[PlainConnection], T],
+    *,
+    at_once: bool = False,
+    asked: str = SUBMIT,
 ) -> T:
     """Run ``work`` inside the transaction that is open: all of it or nothing, and the transaction stays open.
 
     Args:
         at_once: do not wait for the write lock; raise Busy while somebody else has it.
+        asked: what the caller called, for errors.
     Raises: InvalidInput - the connection is not fit; TransactionConflict - another transaction came first, the caller's
     must be rolled back and run again; Busy - see ``at_once``; StoreError.
     """
     try:
         with _texts_as_text(connection):
-            refuse_unfit(connection, path)
+            refuse_unfit(connection, path, asked)
             plain = PlainConnection(connection)
             # Automatic checkpoints can damage the file in releases of SQLite before 3.51.3; the store makes its own.
             plain.execute("PRAGMA wal_autocheckpoint=0")
@@ -126,7 +133,7 @@ def in_callers_transaction(
             plain.execute(f"RELEASE {SAVEPOINT}")
             return result
     except sqlite3.ProgrammingError as error:
-        raise InvalidInput(f"submit(connection=): {error}; use an open one, in the thread that opened it") from error
+        raise InvalidInput(f"{asked}: {error}; use an open one, in the thread that opened it") from error
     except sqlite3.Error as error:
         if is_busy(error):
             if at_once and error.sqlite_errorcode == sqlite3.SQLITE_BUSY:  # not a snapshot that is out of date

@@ -17,7 +17,7 @@ from ...boot_clock import nanoseconds_since_boot
 from ...commands import AnyCommand, Submit
 from ...epoch import describe_epoch_refusal
 from ...errors import ArrieroError, InvalidInput, StoreError
-from ...model import Instant, LedgerRow
+from ...model import Instant, LeaseTerm, LedgerRow
 from ..contract import Purge, Purged, PurgedNamed
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
@@ -36,7 +36,7 @@ from ..quarantine import SetApart
 from ..threads import ConnectionThread
 from .clock import fresh_offset, wall_clock
 from .connection import absolute, checkpoint, connect, empty_log, translating
-from .external_transaction import in_callers_transaction
+from .external_transaction import GUARDED, in_callers_transaction
 from .identity import OpenFile
 from .reading import SqliteReading
 from .row_cache import Remembered
@@ -241,6 +241,22 @@ class SqliteStore(
                 self._checkpointer = connect(self.path)
             checkpoint(writer, self._checkpointer, self._begin)
             self._commits, self._rows_checkpointed = 0, rows
+
+    def check_term(
+        self, lease: LeaseTerm, connection: sqlite3.Connection, *, at_once: bool = False
+    ) -> LeaseTerm | None:
+        """Guard the transaction that the caller has open on this file by the term of a lease; see ``submit_joined``.
+
+        It takes the write lock, so nobody else is granted the lease before the transaction ends. Returns None if the term
+        is past.
+        """
+        owner = (lease.owner, lease.term, "")
+
+        def work(plain: Executes) -> LeaseTerm | None:
+            row = SqliteRows(plain, self.now).select_lease(lease.name)
+            return lease if row is not None and (row.holder, row.term, row.broken_by) == owner else None
+
+        return in_callers_transaction(connection, self.path, work, at_once=at_once, asked=GUARDED)
 
     def submit_joined(
         self, command: Submit, connection: sqlite3.Connection, *, at_once: bool = False

@@ -91,3 +91,13 @@ UPDATE {schema}.lease
    SET term = %(term)s, holder = %(holder)s, until = %(until)s, owner = %(owner)s, duration = %(duration)s,
        since = %(since)s, broken_by = %(broken_by)s, broken_reason = %(broken_reason)s
  WHERE name = %(name)s
+
+-- check_term: keep a lease from being granted to others until the caller's transaction ends. Renewals do not wait for it.
+-- A caller that stands still in its transaction must not bar the next leader for ever: the server ends it after a while.
+-- Zero rows: the term is past, or a person has broken the lease.
+SELECT set_config('idle_in_transaction_session_timeout',
+                  least(%(milliseconds)s::bigint, nullif(setting.setting::bigint, 0))::text, true)
+  FROM {schema}.lease CROSS JOIN pg_catalog.pg_settings AS setting
+ WHERE lease.name = %(name)s AND lease.owner = %(owner)s AND lease.term = %(term)s AND lease.broken_by = ''
+   AND setting.name = 'idle_in_transaction_session_timeout'
+   FOR KEY SHARE OF lease
