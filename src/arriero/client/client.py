@@ -22,7 +22,9 @@ from .submission import SubmitOptions, accept, build_submission
 from .task import Task
 from .tasks import Tasks, check_since
 
-if TYPE_CHECKING:  # only who looks at Agents pays for loading it
+if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
+    from ..leases import DistributedMutex, Lease, LeaseView
+    from ..leases.mutex import OnElected, OnLost
     from .agent_metrics import AppMetrics
     from .agents import AgentHandle, AgentView
 
@@ -208,6 +210,45 @@ class Client:
             check_agent_name(agent, "")
         session = self.session
         return await load_metrics(session.store, [(session.app, one.name) for one in session.agents], agent)
+
+    # --- leases
+    def mutex(
+        self,
+        name: str,
+        *,
+        duration: Duration = 15.0,
+        progress_within: Duration | None = None,
+        on_elected: "OnElected | None" = None,
+        on_lost: "OnLost | None" = None,
+    ) -> "DistributedMutex":
+        """A mutex on a lease in the store: work that one process at a time does; nothing is asked of the store yet.
+
+        Args:
+            name: of the lease; all Apps of the store share the names.
+            duration: of the lease, 1 second to a day, the same in all processes. Another one takes over so long after a
+                leader has died.
+            progress_within, on_elected, on_lost: as for ``DistributedMutex``.
+        Raises: LeaseRefused - no fit name; InvalidInput, DefinitionError - settings that cannot work, or another duration
+            for the name.
+        """
+        from .mutexes import build_mutex
+
+        return build_mutex(self.session, name, duration, progress_within, on_elected, on_lost)
+
+    def lease(self, name: str) -> "Lease":
+        """A handle of a lease in the store: inspect, watch and break_lease; nothing is asked of the store yet.
+
+        Raises: LeaseRefused - no fit name.
+        """
+        from .mutexes import build_lease
+
+        return build_lease(self.session, name)
+
+    async def leases(self) -> "list[LeaseView]":
+        """All leases that anybody ever held in the store, by name, with the Supervisors'. Raises InvalidInput, StoreError."""
+        from .mutexes import load_lease_views
+
+        return await load_lease_views(self.session)
 
     def replies(self, queue: str) -> Replies:
         """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.

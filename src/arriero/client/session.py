@@ -55,6 +55,7 @@ class Session:
         self.around: Around | None = None
         self.on_alert: list[Callable[[Alert], Any]] = []
         self.node: Node | None = None  # while the App runs in this process
+        self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
         self.users = 0
         self.waiting = ResultWaiters(
             lambda: self.store,

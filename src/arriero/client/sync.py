@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from ..answers import Refusal, Submitted
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
+from ..leases import DistributedMutex, Leadership, Lease, LeaseView
 from ..policies import Duration, check_seconds
 from .agents import AgentHandle
 from .background import BackgroundReading, BackgroundSession
@@ -167,6 +168,47 @@ class SyncAgentHandle(_Mirror):
         return repr(self._to)
 
 
+class SyncMutex(_Mirror):
+    """A mutex for code without an event loop; see DistributedMutex for each method. Plain work runs in a thread."""
+
+    def __init__(self, background: BackgroundSession, mutex: DistributedMutex) -> None:
+        super().__init__(background, mutex)
+
+    @property
+    def name(self) -> str:
+        """Of the lease."""
+        return str(self._to.name)
+
+    run = _build_waiting_method(DistributedMutex.run)
+
+    def run_once(self, work: Callable[[Leadership], T]) -> T | None:
+        """Do the work to its end once, under a lease; see DistributedMutex.run_once."""
+        return self._background.call(self._to.run_once, work)  # type: ignore[no-any-return]  # what the work returned
+
+    def stop(self) -> None:
+        """Let ``run`` end; to be called from another thread."""
+        self._to.stop()
+
+
+class SyncLease(_Mirror):
+    """A lease's handle for code without an event loop; see Lease for each method."""
+
+    def __init__(self, background: BackgroundSession, lease: Lease) -> None:
+        super().__init__(background, lease)
+
+    @property
+    def name(self) -> str:
+        """The lease's name."""
+        return str(self._to.name)
+
+    inspect = _build_waiting_method(Lease.inspect)
+    break_lease = _build_waiting_method(Lease.break_lease)
+
+    def watch(self) -> Iterator[LeaseView]:
+        """Who holds the lease: now, and after each change; see Lease.watch."""
+        return BackgroundReading[LeaseView](self._background, self._to.watch).each()
+
+
 class SyncConvoy(_Mirror):
     """A convoy's handle for code without an event loop; see Convoy for each method."""
 
@@ -251,6 +293,13 @@ class SyncApp(_Mirror):
     )
     agents_view = _build_waiting_method(Client.agents_view)
     metrics = _build_waiting_method(Client.metrics)
+    mutex = _build_handle_method(
+        Client.mutex, SyncMutex, "A mutex on a lease in the store; arguments and errors are those of App.mutex."
+    )
+    lease = _build_handle_method(
+        Client.lease, SyncLease, "A handle of a lease in the store; nothing is asked of the store yet."
+    )
+    leases = _build_waiting_method(Client.leases)
     convoy = _build_handle_method(
         Client.convoy, SyncConvoy, "A handle of the convoy of a key; nothing is asked of the store yet."
     )

@@ -64,6 +64,7 @@ class DistributedMutex:
         self._ports: Ports = SystemPorts() if ports is None else ports
         self._close_ports = self._ports.close if ports is None and isinstance(self._ports, SystemPorts) else _do_nothing
         self._stopping: asyncio.Event | None = None  # of the run under way
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the run under way
 
     @property
     def name(self) -> str:
@@ -89,14 +90,16 @@ class DistributedMutex:
         return cast("T | None", await self._run(work, is_once=True))
 
     def stop(self) -> None:
-        """Let ``run`` end: the work is cancelled, and the lease is given back. To be called on its event loop."""
-        if self._stopping is not None:
-            self._stopping.set()
+        """Let ``run`` end: the work is cancelled, and the lease is given back. It may be called from any thread."""
+        stopping, loop = self._stopping, self._loop
+        if stopping is not None and loop is not None:
+            with suppress(RuntimeError):  # the loop is closed, and with it the run
+                loop.call_soon_threadsafe(stopping.set)
 
     async def _run(self, work: Work[Any], *, is_once: bool) -> Any:
         if self._stopping is not None:
             raise InvalidInput(f"mutex {self.name!r} runs already; make another one for other work")
-        self._stopping = asyncio.Event()
+        self._stopping, self._loop = asyncio.Event(), asyncio.get_running_loop()
         try:
             while not self._stopping.is_set():
                 term = _Term(self, work, self._ports, self._stopping)
@@ -107,7 +110,7 @@ class DistributedMutex:
                     await self._ports.clock.idle(self._stopping, 2 * self.settings.poll_every)
             return None
         finally:
-            self._stopping = None
+            self._stopping = self._loop = None
             self._close_ports()
 
     async def notify_elected(self, leadership: Leadership) -> None:
@@ -121,6 +124,11 @@ class DistributedMutex:
         logger.warning("lease %s, term %d is lost: %s", leadership.name, leadership.term, END_TEXTS[end])
         if self._on_lost is not None:
             await _call(self._on_lost, leadership, END_TEXTS[end])
+
+
+def _is_async(work: Any) -> bool:
+    """Returns True if a call gives an awaitable at once; then it needs no thread."""
+    return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(type(work).__call__)
 
 
 def _do_nothing() -> None:
@@ -189,7 +197,7 @@ class _Term:
         return True, working.result()  # also of work that came to its end after all
 
     async def _do_work(self, leadership: Leadership) -> Any:
-        if inspect.iscoroutinefunction(self._work):
+        if _is_async(self._work):
             return await self._work(leadership)
         work = self._work
         running = self._loop.create_task(
