@@ -1,9 +1,8 @@
 """submit(connection=) on PostgreSQL: the caller's rows and the task stand or fall together, whoever made the connection."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import product
 from typing import Any
 
@@ -11,6 +10,17 @@ import msgspec
 import psycopg
 import pytest
 import sqlalchemy
+from callers_transactions import (
+    SYNC,
+    Begins,
+    engine_of,
+    every_kind,
+    of_sqlalchemy,
+    psycopg_async,
+    psycopg_plain,
+    sqlalchemy_async_session,
+    sqlalchemy_session,
+)
 from django_databases import configure_django
 from postgres_servers import database, emptied, pooled, server
 from psycopg import IsolationLevel
@@ -19,8 +29,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from psycopg.types.numeric import IntLoader
 from psycopg.types.string import StrDumper, TextLoader
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import NullPool
 from store_checks import broken_links, disagreements, history_violations
 from store_world import NOON, submission
@@ -90,119 +100,10 @@ def tasks(url: str) -> list[str]:
     return asked(url, "SELECT task_id FROM arriero.task ORDER BY task_no")
 
 
-# --- whoever made the connection
-@dataclass
-class Transaction:
-    """A transaction of a caller: left normally it commits, by an exception it rolls back."""
-
-    connection: Any
-    execute: Callable[[str], Awaitable[object]]
-
-
-Begins = Callable[[str], AbstractAsyncContextManager[Transaction]]
 INSERT = "INSERT INTO orders VALUES ('a')"
 
 
-def awaited(execute: Callable[[str], object]) -> Callable[[str], Awaitable[object]]:
-    async def run(sql: str) -> object:
-        return execute(sql)
-
-    return run
-
-
-@asynccontextmanager
-async def psycopg_plain(url: str) -> AsyncIterator[Transaction]:
-    with psycopg.connect(url) as connection:
-        yield Transaction(connection, awaited(lambda sql: connection.execute(sql.encode())))
-
-
-@asynccontextmanager
-async def psycopg_in_transaction(url: str) -> AsyncIterator[Transaction]:
-    with psycopg.connect(url, autocommit=True) as connection, connection.transaction():
-        yield Transaction(connection, awaited(lambda sql: connection.execute(sql.encode())))
-
-
-@asynccontextmanager
-async def psycopg_async(url: str) -> AsyncIterator[Transaction]:
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        yield Transaction(connection, lambda sql: connection.execute(sql.encode()))
-
-
-@asynccontextmanager
-async def psycopg_async_in_transaction(url: str) -> AsyncIterator[Transaction]:
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, connection.transaction():
-        yield Transaction(connection, lambda sql: connection.execute(sql.encode()))
-
-
-@asynccontextmanager
-async def psycopg_pipeline(url: str) -> AsyncIterator[Transaction]:
-    with psycopg.connect(url) as connection, connection.pipeline():
-        yield Transaction(connection, awaited(lambda sql: connection.execute(sql.encode())))
-
-
-def of_sqlalchemy(url: str) -> str:
-    return url.replace("postgresql://", "postgresql+psycopg://")
-
-
-def engine_of(url: str, **options: Any) -> sqlalchemy.Engine:
-    return sqlalchemy.create_engine(of_sqlalchemy(url), poolclass=NullPool, **options)
-
-
-@asynccontextmanager
-async def sqlalchemy_session(url: str) -> AsyncIterator[Transaction]:
-    with Session(engine_of(url)) as session, session.begin():
-        yield Transaction(session, awaited(lambda sql: session.execute(sqlalchemy.text(sql))))
-
-
-@asynccontextmanager
-async def sqlalchemy_scoped_session(url: str) -> AsyncIterator[Transaction]:
-    scoped = scoped_session(sessionmaker(engine_of(url)))
-    try:
-        yield Transaction(scoped, awaited(lambda sql: scoped.execute(sqlalchemy.text(sql))))
-        scoped.commit()
-    finally:
-        scoped.remove()
-
-
-@asynccontextmanager
-async def sqlalchemy_connection(url: str) -> AsyncIterator[Transaction]:
-    with engine_of(url).connect() as connection:
-        yield Transaction(connection, awaited(connection.exec_driver_sql))
-        connection.commit()
-
-
-@asynccontextmanager
-async def sqlalchemy_async_session(url: str) -> AsyncIterator[Transaction]:
-    engine = create_async_engine(of_sqlalchemy(url), poolclass=NullPool)
-    async with AsyncSession(engine) as session, session.begin():
-        yield Transaction(session, lambda sql: session.execute(sqlalchemy.text(sql)))
-
-
-@asynccontextmanager
-async def sqlalchemy_async_scoped_session(url: str) -> AsyncIterator[Transaction]:
-    engine = create_async_engine(of_sqlalchemy(url), poolclass=NullPool)
-    scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
-    try:
-        yield Transaction(scoped, lambda sql: scoped.execute(sqlalchemy.text(sql)))
-        await scoped.commit()
-    finally:
-        await scoped.remove()
-
-
-@asynccontextmanager
-async def sqlalchemy_async_connection(url: str) -> AsyncIterator[Transaction]:
-    async with create_async_engine(of_sqlalchemy(url), poolclass=NullPool).connect() as connection:
-        yield Transaction(connection, connection.exec_driver_sql)
-        await connection.commit()
-
-
-ASYNC = [psycopg_async, psycopg_async_in_transaction, sqlalchemy_async_session, sqlalchemy_async_connection]
-ASYNC += [sqlalchemy_async_scoped_session]
-SYNC = [psycopg_plain, psycopg_in_transaction, psycopg_pipeline]
-SYNC += [sqlalchemy_session, sqlalchemy_scoped_session, sqlalchemy_connection]
-every_kind = pytest.mark.parametrize("begins", SYNC + ASYNC, ids=lambda begins: begins.__name__)
-
-
+# --- whoever made the connection
 @every_kind
 async def test_neither_is_seen_before_the_commit_and_both_after_it(app: App, url: str, begins: Begins) -> None:
     async with begins(url) as transaction:

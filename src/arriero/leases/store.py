@@ -1,5 +1,6 @@
 """Leases in the state store: a row for each, a term that never falls, expiry by the store's clock."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from ..store.contract import SUPERVISOR_LEASE, StateStore
 from ..store.lease_contract import LeaseStore
 from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseView
 
+logger = logging.getLogger("arriero")
 MICROSECONDS = 1_000_000
 SHORTEST_SECONDS = 1.0  # a commit of a busy store may take a good part of a shorter one
 LONGEST_SECONDS = 86_400.0
@@ -59,15 +61,30 @@ class StoreLeaseConnection(LeaseConnection):
         self._url = store.url
         self._name = name
         self._close = close
+        self._warned_of = 0  # the term whose holder asked for another duration
 
     async def acquire(self, holder: str, duration: float | None) -> LeaseGrant | None:
         assert duration is not None  # see ``durations``
         async with translating(self._url):
             now, seen = await self._store.find_lease(self._name)
             if seen is not None and is_led_by_another(seen, holder, now):
+                self._warn_of_duration(seen, duration)
                 return None  # a look costs no commit
             row = await self._store.acquire_lease(self._name, holder, holder, duration)
         return LeaseGrant(self._name, holder, row.term) if row.holder == holder and not row.broken_by else None
+
+    def _warn_of_duration(self, held: LeaseRow, duration: float) -> None:
+        """Warn once a term. It is no error: while a new release rolls out, both durations are there, and both are kept."""
+        if held.duration in (0, round(duration * MICROSECONDS)) or self._warned_of == held.term:
+            return
+        self._warned_of = held.term
+        logger.warning(
+            "lease %s is held for %g s by %r, this contender asks for %g s: give all contenders of a name the same duration",
+            self._name,
+            held.duration / MICROSECONDS,
+            held.holder,
+            duration,
+        )
 
     async def renew(self, grant: LeaseGrant, duration: float | None) -> bool:
         assert duration is not None
