@@ -43,6 +43,10 @@ class Run:
         errors = self._child.stderr.read()
         raise AssertionError(f"it ended with {self._child.wait()}, never saying {part!r}, but {said} and {errors!r}")
 
+    @property
+    def process_number(self) -> int:
+        return self._child.pid
+
     def signal(self, number: int) -> None:
         self._child.send_signal(number)
 

@@ -385,6 +385,22 @@ async def test_stop_cancels_the_work_and_gives_the_lease_back(
     assert (work.cancelled, lease.released) == ([1], [1])
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_stop_that_comes_together_with_a_renewal_or_a_signal_is_not_lost(
+    machine: Machine, lease: ScriptedLease, work: Work, turns: int
+) -> None:
+    one = mutex(lease)
+    running = await begun(one.run(work), machine)
+    lease.signals.put_nowait(LeaseSignal.SUSPENDED)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    one.stop()
+    await machine.settle()
+    await machine.settle()
+    assert running.done()
+    assert lease.released == [1]
+
+
 async def test_stop_ends_the_wait_for_a_lease(machine: Machine, lease: ScriptedLease, work: Work) -> None:
     lease.is_free = False
     one = mutex(lease)

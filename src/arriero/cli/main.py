@@ -18,6 +18,8 @@ from .demo import demo
 from .doctor import doctor
 from .explain import explain_task
 from .history import check, export, history
+from .lead import lead
+from .lease import lease
 from .ledger import ledger
 from .migrate import migrate
 from .near_misses import NearMissGroup
@@ -121,6 +123,8 @@ for command in (
     task,
     convoy,
     agent,
+    lease,
+    lead,
     ledger,
     replies,
     history,

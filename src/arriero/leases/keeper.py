@@ -7,7 +7,7 @@ lease. What the two share are single attributes, which are written whole.
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Any
 
 from ..core.leadership import (
     RETRY_SECONDS_MAX,
@@ -30,6 +30,14 @@ logger = logging.getLogger("arriero")
 RELEASE_SECONDS_MAX = 5.0  # that a release may take; after it the lease lapses by itself
 
 
+async def cancel_all(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks and wait until they have ended. What they raise is dropped; a cancellation of the caller is not."""
+    for task in tasks:
+        task.cancel()
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait(tasks)
+
+
 class LeaseKeeper:
     """One term of a lease, from the first request to its end.
 
@@ -38,6 +46,7 @@ class LeaseKeeper:
         holder: the contender's name at this start; never used again.
         clock: of the process.
         on_elected: called on the keeper's loop when the lease is granted.
+        on_waiting: called on it after each look that did not bring the lease.
         on_end: called on it when the term ends, unless ``run`` was cancelled; with an error that waiting does not mend.
     """
 
@@ -49,6 +58,7 @@ class LeaseKeeper:
         clock: ProcessClock,
         on_elected: Callable[[], None],
         on_end: Callable[[BaseException | None], None],
+        on_waiting: Callable[[], None],
     ) -> None:
         self.lease = lease
         self.holder = holder
@@ -60,6 +70,7 @@ class LeaseKeeper:
         self.progress_at = 0.0
         self._on_elected = on_elected
         self._on_end = on_end
+        self._on_waiting = on_waiting
         self._trouble = RateLimitedLog(logger, clock.monotonic)
 
     # --- asked by the work, from any thread
@@ -107,6 +118,7 @@ class LeaseKeeper:
                 return await self.lease.connect()
             except LeaseUnavailable as error:
                 self._warn(f"the provider cannot be reached: {error}")
+                self._on_waiting()
             await self.clock.sleep(RETRY_SECONDS_MAX)
 
     async def _wait_for_lease(self, connection: LeaseConnection) -> None:
@@ -121,9 +133,11 @@ class LeaseKeeper:
                     return
                 if grant is not None:  # the answer came too late to trust it
                     await connection.release(grant)
+                self._on_waiting()
                 await connection.wait_for_change(settings.poll_every)
             except LeaseUnavailable as error:
                 self._warn(f"the provider does not answer: {error}")
+                self._on_waiting()
                 await self.clock.sleep(settings.retry_every)
 
     async def _keep(self, connection: LeaseConnection) -> None:
@@ -136,9 +150,7 @@ class LeaseKeeper:
                 if self.end is None:
                     is_answered = await self._renew(connection)
         finally:
-            signals.cancel()
-            with suppress(asyncio.CancelledError, LeaseUnavailable):
-                await signals
+            await cancel_all(signals)
 
     async def _wait_for_renewal(
         self, connection: LeaseConnection, signals: "asyncio.Task[LeaseSignal]", *, is_answered: bool
@@ -150,9 +162,7 @@ class LeaseKeeper:
         try:
             await asyncio.wait((pause, signals), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            pause.cancel()
-            with suppress(asyncio.CancelledError):
-                await pause
+            await cancel_all(pause)
         if not signals.done():
             return signals
         if signals.result() is LeaseSignal.LOST:

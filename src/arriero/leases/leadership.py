@@ -48,6 +48,15 @@ class Leadership:
         return self._keeper.get_seconds_left()
 
     @property
+    def trusted_until(self) -> float:
+        """When the trust window ends, on the machine's clock since boot; 0: the term has ended.
+
+        An interrupted connection does not shorten it: nobody else is granted the lease before it is over.
+        """
+        belief = self._keeper.belief
+        return belief.trusted_until if belief is not None and self._keeper.end is None else 0.0
+
+    @property
     def why_lost(self) -> str:
         """Why the term ended, in words; empty while it goes on."""
         return "" if self._keeper.end is None else END_TEXTS[self._keeper.end]

@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, overload
 
 from ..core.leadership import LeadershipEnd, build_settings
 from ..errors import DefinitionError, InvalidInput, LeadershipLost
@@ -16,7 +16,7 @@ from ..policies import Duration, seconds
 from ..runtime.ports import Keeper, Ports, SystemPorts
 from ..runtime.shutdown import finish
 from .contract import Lease
-from .keeper import LeaseKeeper
+from .keeper import LeaseKeeper, cancel_all
 from .leadership import END_TEXTS, Leadership
 
 logger = logging.getLogger("arriero")
@@ -63,6 +63,7 @@ class DistributedMutex:
         self._on_lost = on_lost
         self._ports: Ports = SystemPorts() if ports is None else ports
         self._close_ports = self._ports.close if ports is None and isinstance(self._ports, SystemPorts) else _do_nothing
+        self.has_looked = asyncio.Event()  # set once a look did not bring the lease
         self._stopping: asyncio.Event | None = None  # of the run under way
         self._loop: asyncio.AbstractEventLoop | None = None  # of the run under way
 
@@ -82,12 +83,16 @@ class DistributedMutex:
         """
         await self._run(work, is_once=False)
 
-    async def run_once(self, work: Work[T]) -> T | None:
+    @overload
+    async def run_once(self, work: Callable[[Leadership], Awaitable[T]]) -> T | None: ...
+    @overload
+    async def run_once(self, work: Callable[[Leadership], T]) -> T | None: ...
+    async def run_once(self, work: Work[Any]) -> Any:
         """Do the work to its end once, under a lease. Work that was cancelled because the lease was lost begins again.
 
         Returns: what the work returns; None: ``stop`` was called before. Raises as ``run``.
         """
-        return cast("T | None", await self._run(work, is_once=True))
+        return await self._run(work, is_once=True)
 
     def stop(self) -> None:
         """Let ``run`` end: the work is cancelled, and the lease is given back. It may be called from any thread."""
@@ -163,6 +168,7 @@ class _Term:
             ports.clock,
             lambda: self._set(self._elected),
             self._note_end,
+            lambda: self._set(mutex.has_looked),
         )
 
     async def run(self) -> tuple[bool, Any]:
@@ -227,10 +233,7 @@ class _Term:
         try:
             await asyncio.wait((*waiting, also) if also else waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in waiting:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            await cancel_all(*waiting)
 
     # --- on the keeper's loop
     def _note_end(self, error: BaseException | None) -> None:

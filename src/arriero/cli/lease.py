@@ -1,0 +1,197 @@
+"""``arriero lease``: who leads, since when, and a person's break."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import click
+import msgspec
+
+from ..client.mutexes import load_lease_views
+from ..client.verb_commands import check_signature
+from ..errors import InvalidInput
+from ..escaping import shell_word
+from ..events import read_events_to_show
+from ..events.store import LeaseBroken, LeaseGranted, LeaseLost
+from ..explain.format import format_duration
+from ..explain.leases import describe_lease_event
+from ..leases import Lease, LeaseView, open_lease
+from ..leases.store import build_lease_view, check_name
+from ..model import HistoryRow
+from ..store.contract import SUPERVISOR_LEASE, StateStore
+from .near_misses import NearMissGroup
+from .options import F, json_option, signature_options, store_option
+from .output import format_time, print_json, print_table, print_text, to_datetime
+from .stores import load_store_configuration, open_operator, open_store_to_read, refuse_memory_store
+
+STORE_STREAM = 0  # of the history: what concerns no task
+EVENTS_SHOWN_MAX = 10  # the last ones
+
+
+class ShownLease(msgspec.Struct, frozen=True):
+    """The output of ``lease show --json``. ``history``: what happened to it, as far as the store's history tells."""
+
+    lease: LeaseView
+    history: tuple[str, ...]
+
+
+class LeaseBreak(msgspec.Struct, frozen=True):
+    """The output of ``lease break --json``; ``lease``: as it stands now."""
+
+    verb: Literal["break"]
+    outcome: Literal["done"]
+    lease: LeaseView
+
+
+def lease_option(function: F) -> F:
+    """Add ``--lease URL``."""
+    text = "Where the lease is kept, if not in the state store: the URL of another store or provider."
+    return click.option("--lease", metavar="URL", help=text)(function)
+
+
+def open_named_lease(name: str, url: str | None) -> Lease:
+    """Make the lease of that name, at the URL or else in the configured store. Raises InvalidInput, LeaseRefused."""
+    chosen = refuse_memory_store(load_store_configuration(None).store) if url is None else url
+    return open_lease(chosen, name)
+
+
+@click.group(cls=NearMissGroup, invoke_without_command=True)
+@click.pass_context
+def lease(context: click.Context) -> None:
+    """Look at leases: who leads, under which term, since when; and take one away from its holder."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@lease.command("list", short_help="List the leases of the store, and who holds them.")
+@store_option
+@json_option
+def list_leases(store: str | None, as_json: bool) -> None:
+    """List the leases that anybody ever held in the store, with that of the Supervisors."""
+    views = asyncio.run(_load_views(store))
+    if as_json:
+        for view in views:
+            print_json(view)
+        return
+    print_table(
+        ("lease", "holder", "term", "since", "lapses in", "duration", "broken by"), list(map(_format_cells, views))
+    )
+
+
+async def _load_views(store: str | None) -> list[LeaseView]:
+    async with open_operator(None, store) as operator:
+        return await load_lease_views(operator.session)
+
+
+def _format_cells(view: LeaseView) -> tuple[str, ...]:
+    left = "" if view.seconds_left is None else format_duration(view.seconds_left)
+    duration = "" if view.duration is None else format_duration(view.duration)
+    return (view.name, view.holder, str(view.term), format_time(view.since), left, duration, view.broken_by)
+
+
+@lease.command("show", short_help="Show one lease: its holder, its term, and what happened to it.")
+@click.argument("name", metavar="NAME")
+@lease_option
+@store_option
+@json_option
+def show_lease(name: str, lease: str | None, store: str | None, as_json: bool) -> None:
+    """Show one lease: who holds it, under which term, since when, and when it lapses unless it is renewed."""
+    shown = asyncio.run(_load_shown(name, lease, store))
+    if as_json:
+        print_json(shown)
+        return
+    view = shown.lease
+    lines = {
+        "lease": view.name,
+        "provider": view.provider,
+        "holder": view.holder or "nobody",
+        "term": str(view.term),
+        "since": format_time(view.since),
+        "duration": "" if view.duration is None else format_duration(view.duration),
+        "lapses in": "" if view.seconds_left is None else f"{format_duration(view.seconds_left)}, unless it is renewed",
+        "broken": f'by {view.broken_by}: "{view.broken_reason}"' if view.broken_by else "",
+    }
+    for word, value in lines.items():
+        if value:
+            print_text(value, first=f"{word + ':':11}", hanging=11)
+    if shown.history:
+        click.echo("\nwhat happened:")
+        for line in shown.history:
+            print_text(line, first="- ", hanging=2)
+    if view.holder and name != SUPERVISOR_LEASE:
+        _print_command(view, lease)
+
+
+def _print_command(view: LeaseView, url: str | None) -> None:
+    """Print the command that a person may need next."""
+    where = "" if url is None or "@" in url else f" --lease {shell_word(url)}"
+    if view.broken_by:
+        why, option = "let another one lead now, if its holder is surely dead", " --at-once"
+    else:
+        why, option = "take it away, if its holder hangs", ""
+    click.echo(f"\nwhat you can do:\n- {why}:")
+    click.echo(f"    arriero lease break {shell_word(view.name)}{option} --reason TEXT{where}")
+
+
+async def _load_shown(name: str, url: str | None, store: str | None) -> ShownLease:
+    if url is not None:
+        view = await open_lease(url, name).inspect()
+        return ShownLease(_refuse_unknown(view, url), ())
+    async with open_store_to_read(store) as opened:
+        now, row = await opened.find_lease(name)
+        if row is None:
+            raise InvalidInput(f"nobody ever held a lease {name!r} in the store {opened.url}; see `arriero lease list`")
+        return ShownLease(build_lease_view(row, now), await _list_events(opened, name))
+
+
+def _refuse_unknown(view: LeaseView, url: str) -> LeaseView:
+    if not view.term and not view.holder:
+        raise InvalidInput(f"nobody holds a lease {view.name!r} at {view.provider}; contenders name it in `--lease`")
+    return view
+
+
+async def _list_events(store: StateStore, name: str) -> tuple[str, ...]:
+    found = [line async for row in store.history(STORE_STREAM) async for line in _describe(row, name)]
+    return tuple(found[-EVENTS_SHOWN_MAX:])
+
+
+async def _describe(row: HistoryRow, name: str) -> AsyncIterator[str]:
+    for event in read_events_to_show(row):
+        if isinstance(event, LeaseGranted | LeaseLost | LeaseBroken) and event.lease == name:
+            yield f"{format_time(to_datetime(row.at))} {describe_lease_event(event, row.actor)}"
+
+
+@lease.command("break", short_help="Take a lease away from its holder.")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--at-once", is_flag=True, help="Let another one lead now, though its holder may still believe that it leads."
+)
+@signature_options("the store's history, and with the lease")
+@lease_option
+@store_option
+@json_option
+def break_named_lease(
+    name: str, at_once: bool, by: str, reason: str, lease: str | None, store: str | None, as_json: bool
+) -> None:
+    """Take a lease away from its holder, because it hangs. Its next renewal is refused, and its work is cancelled.
+
+    Another one leads when the lease would have lapsed. With --at-once it leads now: until the holder's next renewal, or
+    until its trust ends, there may be two.
+    """
+    check_signature(by, reason)
+    view = asyncio.run(_break(name, by, reason, at_once, lease, store))
+    if as_json:
+        print_json(LeaseBreak("break", "done", view))
+        return
+    when = "at once" if at_once or not view.seconds_left else f"in {format_duration(view.seconds_left)} at the latest"
+    print_text(
+        f"lease {name} is taken from {view.holder or 'its holder'}, term {view.term}; another one may lead {when}"
+    )
+
+
+async def _break(name: str, by: str, reason: str, at_once: bool, url: str | None, store: str | None) -> LeaseView:
+    if url is not None:
+        return await open_lease(url, name).break_lease(by, reason, at_once=at_once)
+    check_name(name)
+    async with open_operator(None, store) as operator:
+        return await operator.lease(name).break_lease(by, reason, at_once=at_once)
