@@ -4,14 +4,15 @@ A page may hold, beside its prose:
 
 - a block that begins with a comment naming a file, ``# shop.py``: it is saved under that name;
 - ``console``: each line after ``$ `` is run by a shell; what stands below must be printed, ``...`` standing for anything,
-  and nothing below means any output. ``arriero run`` goes on in the background until the page ends;
+  and nothing below means any output. ``arriero run`` and ``arriero lead`` go on in the background until the page ends;
 - ``python``: the inside of an async function, run as a program; a ``text`` block right below is what it must print.
 
 Comments, which readers do not see, tell what a reader waits for: ``<!-- until 1001 processed -->`` a task's state,
 ``<!-- until FILE -->`` a file. ``<!-- exits 2 -->`` is the exit code of the next block's last command. After
 ``<!-- not run: WHY -->`` a block must only be right Python.
 
-``<!-- stop -->`` is Ctrl-C in every terminal where something goes on in the background. ``<!-- with PostgreSQL -->``
+``<!-- stop -->`` is Ctrl-C in every terminal where something goes on in the background, ``<!-- stop arriero lead -->`` in the
+first one where that command does. ``<!-- with PostgreSQL -->``
 starts a server for the page: it answers to the name ``db.example.com``, its superuser is ``postgres``, and its own
 programs (psql, pg_dump) are found first. ``export`` holds for the commands below it.
 """
@@ -49,6 +50,7 @@ PAGES = sorted(page for page in DOCS.glob("**/*.md") if "adr" not in page.parts 
 SECONDS_MAX = 60.0
 POSTGRES = 16
 BANK_PORT = "8410"  # in the tutorial
+LEADS_OR_WAITS = "INFO arriero: lease "  # what `arriero lead` says first
 SERVER_HOST = "db.example.com"  # in the pages
 
 BLOCK = re.compile(r"^<!-- (?P<said>[^\n]*?) -->$|^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -154,6 +156,8 @@ class Reader:
                 self.is_not_run = True
             case ["stop"]:
                 self.stop()
+            case ["stop", *command]:
+                self.stop_first(command)
             case ["with", "PostgreSQL"]:
                 self.start_server()
 
@@ -191,7 +195,7 @@ class Reader:
         assert typed[0] == "", f"{where}: a console block begins with `$ `"
         for number, one in enumerate(typed[1:], start=1):
             command, _, shown = one.partition("\n")
-            if command.startswith(("arriero run ", "python bank.py")):
+            if command.startswith(("arriero run ", "arriero lead ", "python bank.py")):
                 self.run_in_background(command)
                 continue
             if command.startswith("export "):
@@ -218,7 +222,7 @@ class Reader:
         seen = []
         for line in process.stdout:
             seen.append(line)
-            if line.startswith(("arriero: ready", "bank: ready")):
+            if line.startswith(("arriero: ready", "bank: ready")) or LEADS_OR_WAITS in line:
                 self.drains.append(threading.Thread(target=process.stdout.read))  # lest it blocks
                 self.drains[-1].start()
                 return
@@ -237,6 +241,12 @@ class Reader:
             command, cwd=self.folder, env=self.environment, timeout=SECONDS_MAX, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
         )  # fmt: skip
+
+    def stop_first(self, command: list[str]) -> None:
+        """End the first of those in the background that run a command, which must end in order."""
+        process = next(one for one in self.in_background if one.args[: len(command)] == command)  # type: ignore[index]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=SECONDS_MAX) == 0
 
     def leave(self) -> None:
         """End everything that the page started."""

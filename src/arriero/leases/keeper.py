@@ -122,7 +122,7 @@ class LeaseKeeper:
             await self.clock.sleep(RETRY_SECONDS_MAX)
 
     async def _wait_for_lease(self, connection: LeaseConnection) -> None:
-        settings = self.settings
+        settings, is_first = self.settings, True
         while True:
             left_at = self.clock.monotonic()
             try:
@@ -133,6 +133,9 @@ class LeaseKeeper:
                     return
                 if grant is not None:  # the answer came too late to trust it
                     await connection.release(grant)
+                elif is_first:
+                    logger.info("lease %s: another one leads, this process waits", self.lease.name)
+                is_first = False
                 self._on_waiting()
                 await connection.wait_for_change(settings.poll_every)
             except LeaseUnavailable as error:
