@@ -22,7 +22,7 @@ from arriero.store.postgres.session import Limits, PostgresSession, Statements
 from arriero.store.postgres.target import target_of
 from arriero.store.statement_files import load_statements
 
-STEPS_MAX = 6
+STEPS_MAX = 7
 PATIENCE_SECONDS = 20.0  # until a side that neither arrives nor waits for a lock fails the test
 LIMITS = Limits(lock=60.0, statement=60.0, idle=60.0)
 # They lock nothing and read nothing that the other side could change: no order of theirs makes a difference.

@@ -48,3 +48,16 @@ async def test_who_never_registered_goes_on_submitting(world: World) -> None:
     await world.store.new_epoch("operator")
     (answer,) = await world.store.submit([submission("order-1")])
     assert isinstance(answer, Submitted)
+
+
+async def test_a_new_epoch_frees_all_leases_and_grants_no_term_of_the_lost_time_again(world: World) -> None:
+    store = world.store
+    first = await store.acquire_lease("nightly", "ana", "ana", 60.0)
+    for epoch in (2, 3):
+        await store.new_epoch("operator")
+        assert not await store.renew_lease("nightly", "ana", first.term, 60.0)
+        known = await store.acquire_lease("nightly", "ben", "ben", 60.0)
+        assert known.term == compute_first_number(epoch)
+        # A lease whose row the backup did not have yet.
+        unknown = await store.acquire_lease(f"younger-{epoch}", "ben", "ben", 60.0)
+        assert unknown.term == compute_first_number(epoch)

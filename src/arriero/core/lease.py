@@ -81,8 +81,12 @@ def is_led_by_another(lease: LeaseRow, holder: LeaseHolder, now: Instant) -> boo
     return lease.holder is not None and lease.until > now and (lease.holder != holder or bool(lease.broken_by))
 
 
-def grant_lease(lease: LeaseRow, holder: LeaseHolder, now: Instant, seconds: float) -> LeaseRow | None:
+def grant_lease(
+    lease: LeaseRow, holder: LeaseHolder, now: Instant, seconds: float, first_term: int = 1
+) -> LeaseRow | None:
     """The lease as it stands once somebody has asked for it; None: another one holds it.
+
+    ``first_term``: of the store's epoch. Terms that may have been granted before a restore are not granted again.
 
     A holder whose lease has not lapsed keeps its term. For anybody else the term grows, so that writes of an earlier leader
     are recognized. It grows also for a holder whose lease has lapsed, because others may have led meanwhile.
@@ -92,7 +96,7 @@ def grant_lease(lease: LeaseRow, holder: LeaseHolder, now: Instant, seconds: flo
     until, duration = later(now, seconds), later(Instant(0), seconds)
     if lease.holder == holder and lease.until > now:
         return msgspec.structs.replace(lease, until=until, duration=duration)
-    return LeaseRow(lease.name, lease.term + 1, holder, until, duration, now)
+    return LeaseRow(lease.name, max(lease.term + 1, first_term), holder, until, duration, now)
 
 
 def prolong_lease(lease: LeaseRow, holder: LeaseHolder, term: int, now: Instant, seconds: float) -> LeaseRow | None:

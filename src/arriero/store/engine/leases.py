@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from ...core import lease
+from ...epoch import compute_first_number
 from ...events import Event
 from ...events.store import LeaseBroken, LeaseGranted, LeaseLost
 from ...model import Instant, LeaseHolder, LeaseRow
@@ -36,6 +39,10 @@ class LeaseTable(UnreadableRows, Protocol):
 
     def put_lease(self, lease: LeaseRow) -> None: ...
 
+    def read_epoch(self) -> int:
+        """The store's life: the first, or that since it was restored last."""
+        ...
+
 
 def acquire_lease(rows: LeaseTable, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
     """See ``LeaseStore.acquire_lease``."""
@@ -46,7 +53,8 @@ def acquire_lease(rows: LeaseTable, name: str, holder: LeaseHolder, actor: str, 
         rows.add_lease(name)
     row = rows.lock_lease(name, to_grant=True)
     assert row is not None
-    granted = lease.grant_lease(row, holder, rows.read_clock(), seconds)
+    first_term = compute_first_number(rows.read_epoch())
+    granted = lease.grant_lease(row, holder, rows.read_clock(), seconds, first_term)
     if granted is None:
         return row
     if granted.term != row.term:
@@ -82,6 +90,12 @@ def break_lease(rows: LeaseTable, name: str, actor: str, reason: str, *, at_once
         rows.put_lease(broken)
         _note(rows, actor, LeaseBroken(name, broken.term, *_split(broken.holder), at_once, reason))
     return broken
+
+
+def free_all_leases(rows: LeaseTable) -> None:
+    """Free all leases, after a restore: whoever holds one may not be who holds it by the backup."""
+    for row in rows.select_leases():
+        rows.put_lease(msgspec.structs.replace(row, holder=None, until=Instant(0)))
 
 
 def _split(holder: LeaseHolder) -> tuple[int, str]:

@@ -13,8 +13,9 @@ from ...processes import ProcessRow
 from ..apps import app_renamed, process_started, read_about, refuse_collision
 from ..contract import Renewal
 from .batch import STORE_STREAM, Batch
+from .leases import LeaseTable, free_all_leases
 from .limits import LimitTable, declare_all_limits
-from .transactions import Lane, Transactions, UnreadableRows
+from .transactions import Lane, Transactions
 
 
 class Renewals(msgspec.Struct, frozen=True):
@@ -31,7 +32,7 @@ class Renewals(msgspec.Struct, frozen=True):
     others: tuple[ProcessRow, ...]
 
 
-class ProcessRows(UnreadableRows, LimitTable, Protocol):
+class ProcessRows(LeaseTable, LimitTable, Protocol):
     """Rows of processes and epochs inside one transaction."""
 
     def lock_known_code(self) -> Sequence[str]:
@@ -114,6 +115,7 @@ def retire(rows: ProcessRows, process_no: int, by: str, known_dead: bool) -> tup
 def open_epoch(rows: ProcessRows, actor: str, reason: str) -> int:
     """See ``ProcessStore.new_epoch``."""
     epoch = rows.open_epoch()
+    free_all_leases(rows)
     _note(rows, actor, EpochOpened(epoch, reason))
     return epoch
 

@@ -235,6 +235,9 @@ class MemoryProcesses(MemoryDue):
     def select_processes(self) -> list[ProcessRow]:
         return [process for process in self.processes.values() if not process.retired]
 
+    def read_epoch(self) -> int:
+        return self.epoch
+
     def open_epoch(self) -> int:
         self.epoch += 1
         for process_no in self.processes:

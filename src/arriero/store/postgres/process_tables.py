@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ...epoch import compute_first_number
+from ...epoch import FIRST, compute_first_number
 from ...model import NOT_SAID, Instant, LeaseRow
 from ...processes import ProcessAbout, ProcessRow
 from ..engine.processes import Renewals
@@ -59,6 +59,10 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
         asked |= {"renewed_at": now, "room": room}
         (is_renewed,) = self.ask("renew_process", asked).fetchone() or (False,)
         return bool(is_renewed)
+
+    def read_epoch(self) -> int:
+        (epoch,) = self.ask("select_meta", {"name": "epoch"}).fetchone() or (FIRST,)
+        return int(epoch)
 
     def open_epoch(self) -> int:
         row = self.ask("lock_epoch").fetchone()

@@ -157,6 +157,9 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         asked = {"process_no": process_no, "lease_until": lease_until, "room": room}
         return self._run("renew_process", asked).rowcount == 1
 
+    def read_epoch(self) -> int:
+        return self.epoch()
+
     def epoch(self) -> int:
         """The store's life: the first, or that since it was restored last."""
         if self._known.epoch is None:
