@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import lease_azure  # noqa: F401  # it adds its provider
 import pytest
 from lease_providers import PROVIDERS, LeaseProvider, Unavailable
 

@@ -1,17 +1,19 @@
 """A lease by the URL of its provider: the scheme says which provider it is, which is loaded only then."""
 
 from ..errors import InvalidInput
+from ..store.masking import mask_url
 from .contract import Lease
 from .store import StoreLease
 
-SCHEMES = "sqlite:///PATH, postgresql://HOST/DATABASE"
+SCHEMES = "sqlite:///PATH, postgresql://HOST/DATABASE, azure+https://ACCOUNT.blob.core.windows.net/CONTAINER"
 
 
 def open_lease(url: str, name: str) -> Lease:
     """Make a lease of that name at the provider of that URL; nothing is opened yet.
 
     Args:
-        url: sqlite:///PATH or postgresql://HOST/DATABASE, for a lease in a state store.
+        url: sqlite:///PATH or postgresql://HOST/DATABASE, for a lease in a state store;
+            azure+https://ACCOUNT.blob.core.windows.net/CONTAINER, with the credentials in the environment.
         name: of the lease, as the provider allows it.
     Raises: InvalidInput - an unknown scheme, or the provider's extra is not installed; LeaseRefused - a name that the
         provider does not take.
@@ -19,7 +21,10 @@ def open_lease(url: str, name: str) -> Lease:
     scheme = url.partition(":")[0].partition("+")[0] if isinstance(url, str) else ""
     if scheme in ("sqlite", "postgresql", "postgres"):
         return open_store_lease(url, name)
-    raise InvalidInput(f"no lease can be kept at {url!r}; URLs are {SCHEMES}")
+    if scheme == "azure":
+        return open_azure_lease(url, name)
+    shown = mask_url(url).partition("?")[0] if isinstance(url, str) else url  # a query may hold a credential
+    raise InvalidInput(f"no lease can be kept at {shown!r}; URLs are {SCHEMES}")
 
 
 def open_store_lease(url: str, name: str) -> StoreLease:
@@ -28,3 +33,12 @@ def open_store_lease(url: str, name: str) -> StoreLease:
 
     open_store(url)  # refuses a URL that is none
     return StoreLease(lambda: open_store(url), name, is_shared=False)
+
+
+def open_azure_lease(url: str, name: str) -> Lease:
+    """Make a lease on Azure Blob. Raises InvalidInput."""
+    try:
+        from .azure import AzureBlobLease  # it loads an optional dependency
+    except ImportError as error:
+        raise InvalidInput(str(error)) from error
+    return AzureBlobLease(url, name)
