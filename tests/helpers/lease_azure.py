@@ -37,9 +37,10 @@ def find_azurite() -> str:
 
 
 class Azurite:
-    """One emulator with its folder. It keeps its blobs over ``stop`` and ``start``."""
+    """One emulator with its folder. It keeps its blobs over ``stop`` and ``start``. Raises Unavailable."""
 
     def __init__(self) -> None:
+        self._program = find_azurite()
         self._folder = tempfile.TemporaryDirectory(prefix="arriero-azurite-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
@@ -47,7 +48,7 @@ class Azurite:
     def start(self) -> None:
         """Start it; again on the port that it had."""
         arguments = [
-            find_azurite(),
+            self._program,
             *("--blobHost", "127.0.0.1", "--blobPort", str(self._port), "--location", self._folder.name),
             # The SDK may speak a newer version of the API than the emulator knows.
             *("--silent", "--disableTelemetry", "--skipApiVersionCheck"),

@@ -201,14 +201,15 @@ class AzureBlobConnection(LeaseConnection):
         raise LeaseUnavailable(f"{self._place}: the blob is gone as soon as it is made; somebody deletes it")
 
     async def _write_term(self, lease_id: str, holder: str, duration: float | None) -> int | None:
-        """Write the next term under a lease that was taken. None: it is another's by now."""
+        """Write the next term under a lease that was taken. None: it is another's by now, or the blob was written meanwhile."""
         properties = await self._read()
         if properties is None:
             return None
         metadata = properties.metadata or {}
         term = read_term(metadata, self._place) + 1
+        # The lease id alone does not do: a write of this contender that was late would bring an earlier term back.
         request = self._write(write_grant(metadata, holder, term, duration), properties.etag, lease_id)
-        answer = await self._ask(request, AzureAnswer.LOST, AzureAnswer.NO_BLOB)
+        answer = await self._ask(request, AzureAnswer.LOST, AzureAnswer.CHANGED, AzureAnswer.NO_BLOB)
         return None if isinstance(answer, AzureAnswer) else term
 
     async def _release(self, lease_id: str) -> None:
