@@ -5,7 +5,10 @@ from ..store.masking import mask_url
 from .contract import Lease
 from .store import StoreLease
 
-SCHEMES = "sqlite:///PATH, postgresql://HOST/DATABASE, azure+https://ACCOUNT.blob.core.windows.net/CONTAINER"
+SCHEMES = (
+    "sqlite:///PATH, postgresql://HOST/DATABASE, azure+https://ACCOUNT.blob.core.windows.net/CONTAINER,"
+    " nats://HOST:4222/BUCKET"
+)
 
 
 def open_lease(url: str, name: str) -> Lease:
@@ -13,7 +16,8 @@ def open_lease(url: str, name: str) -> Lease:
 
     Args:
         url: sqlite:///PATH or postgresql://HOST/DATABASE, for a lease in a state store;
-            azure+https://ACCOUNT.blob.core.windows.net/CONTAINER, with the credentials in the environment.
+            azure+https://ACCOUNT.blob.core.windows.net/CONTAINER, with the credentials in the environment;
+            nats://HOST:4222/BUCKET or nats+tls://HOST:4222/BUCKET, the same.
         name: of the lease, as the provider allows it.
     Raises: InvalidInput - an unknown scheme, or the provider's extra is not installed; LeaseRefused - a name that the
         provider does not take.
@@ -23,6 +27,8 @@ def open_lease(url: str, name: str) -> Lease:
         return open_store_lease(url, name)
     if scheme == "azure":
         return open_azure_lease(url, name)
+    if scheme == "nats":
+        return open_nats_lease(url, name)
     shown = mask_url(url).partition("?")[0] if isinstance(url, str) else url  # a query may hold a credential
     raise InvalidInput(f"no lease can be kept at {shown!r}; URLs are {SCHEMES}")
 
@@ -42,3 +48,12 @@ def open_azure_lease(url: str, name: str) -> Lease:
     except ImportError as error:
         raise InvalidInput(str(error)) from error
     return AzureBlobLease(url, name)
+
+
+def open_nats_lease(url: str, name: str) -> Lease:
+    """Make a lease on NATS. Raises InvalidInput."""
+    try:
+        from .nats import NatsLease  # it loads an optional dependency
+    except ImportError as error:
+        raise InvalidInput(str(error)) from error
+    return NatsLease(url, name)
