@@ -5,6 +5,7 @@ at random, and the time until the other one leads is measured by the machine's m
 if the holder had renewed just before its death, and one pause between two looks of the one who waits.
 """
 
+import importlib
 import os
 import random
 import statistics
@@ -78,16 +79,13 @@ def measure_takeovers(url: str, name: str, duration: float, turns: int, chance: 
 @contextmanager
 def start_provider(provider: str) -> Iterator[str]:
     """Start a server of the provider, as the tests do. Gives the URL for leases on it."""
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
-    if provider == "azure":
-        from lease_azure import KEY, start_azurite
-
-        os.environ["AZURE_STORAGE_KEY"] = KEY  # the contenders inherit it
-        yield start_azurite().url("leases")
-    elif provider == "nats":
-        from lease_nats import start_nats
-
-        yield start_nats().url("leases")
+    if provider in ("azure", "nats"):
+        sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
+        harness = importlib.import_module(f"lease_{provider}")
+        if provider == "azure":
+            os.environ["AZURE_STORAGE_KEY"] = harness.KEY  # the contenders inherit it
+        server = harness.start_azurite() if provider == "azure" else harness.start_nats()
+        yield server.url("leases")
     else:
         with tempfile.TemporaryDirectory() as folder:
             yield f"sqlite:///{folder}/leases.db"

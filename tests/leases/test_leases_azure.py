@@ -311,6 +311,19 @@ async def test_each_connection_makes_its_own_credential_and_closes_it(lease: Azu
         assert len(set(closed)) == number
 
 
+async def test_a_credential_that_cannot_be_used_is_refused_with_what_to_give(lease: AzureBlobLease) -> None:
+    from azure.core.credentials import AzureNamedKeyCredential
+
+    with pytest.raises(InvalidInput, match="give the account's key, a SAS, or a function"):
+        AzureBlobLease(lease.url, "orders", credential=AzureNamedKeyCredential(ACCOUNT, KEY))  # type: ignore[arg-type]
+
+    class Token:
+        async def get_token(self) -> None: ...
+
+    with pytest.raises(LeaseRefused, match="only supported with HTTPS"):
+        await AzureBlobLease(lease.url, "orders", credential=Token).connect()
+
+
 async def test_what_cannot_be_reached_is_named_without_credentials(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     sas = "sv=2025-01-05&sig=d3Jvbmctc2ln"
@@ -318,6 +331,17 @@ async def test_what_cannot_be_reached_is_named_without_credentials(caplog: pytes
     with pytest.raises(LeaseUnavailable, match=r"127\.0\.0\.1:1") as raised:
         await nowhere.inspect()
     assert "d3Jvbmctc2ln" not in f"{raised.value} {caplog.text}"
+
+
+async def test_a_server_that_is_busy_is_unavailable_at_once_and_not_asked_again() -> None:
+    def be_busy(server: RawServer, connection: socket.socket) -> None:
+        server.read(connection)
+        connection.sendall(b"HTTP/1.1 503 Busy\r\nx-ms-error-code: ServerBusy\r\ncontent-length: 0\r\n\r\n")
+
+    with raw_server(be_busy, be_busy) as server:
+        with pytest.raises(LeaseUnavailable, match="Azure answered 503 ServerBusy"):
+            await AzureBlobLease(f"{server.url}/shop/leases", "orders", credential=KEY).inspect()
+        assert len(server.received) == 1
 
 
 async def test_a_server_that_never_answers_costs_one_limit_and_no_retries(monkeypatch: pytest.MonkeyPatch) -> None:

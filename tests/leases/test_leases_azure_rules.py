@@ -214,6 +214,7 @@ def test_a_grant_keeps_the_metadata_of_others_and_clears_the_last_break() -> Non
     assert (view.holder, view.broken_by, view.broken_reason) == ("", "Jörg\n", "it hangs: ?")
     granted = write_grant(broken, "box 1", 7, 15.5)
     view = build_lease_view("orders", granted, "leased", "here")
+    assert set(granted) == {"owner", "arriero_term", "arriero_holder", "arriero_duration"}
     assert granted["owner"] == "ops"
     assert (view.holder, view.term, view.duration, view.broken_by, view.broken_reason) == ("box 1", 7, 15.5, "", "")
     assert build_lease_view("orders", write_grant({}, "box 1", 1, None), "leased", "here").duration is None

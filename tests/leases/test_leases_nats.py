@@ -93,8 +93,12 @@ def lose_next_answer(monkeypatch: pytest.MonkeyPatch, *, is_written: bool) -> No
 
 # --- lost answers
 @pytest.mark.parametrize("is_written", [False, True])
-async def test_a_contender_whose_answer_was_lost_gets_the_lease_that_it_has(
-    left: LeaseConnection, right: LeaseConnection, monkeypatch: pytest.MonkeyPatch, is_written: bool
+async def test_a_contender_whose_answer_was_lost_gets_the_lease_that_it_has_for_its_whole_time(
+    provider: NatsProvider,
+    left: LeaseConnection,
+    right: LeaseConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    is_written: bool,
 ) -> None:
     lose_next_answer(monkeypatch, is_written=is_written)
     with pytest.raises(LeaseUnavailable):
@@ -102,6 +106,8 @@ async def test_a_contender_whose_answer_was_lost_gets_the_lease_that_it_has(
     grant = await left.acquire("ana", DURATION)
     assert grant is not None
     assert grant.term == 1
+    info = await manage(provider.url, lambda streams: streams.stream_info(f"KV_{provider.url.rpartition('/')[2]}"))
+    assert info.state.last_seq == (2 if is_written else 1)  # it was written, and renewed when it was found
     assert await right.acquire("ben", DURATION) is None
     assert await left.renew(grant, DURATION)
 
@@ -248,9 +254,10 @@ FIT = StreamConfig(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"allow_msg_ttl": None}, "2.11 and newer"),
+        ({"allow_msg_ttl": None}, "cannot expire one by one"),
         ({"max_age": 3600.0}, "expire after a time"),
         ({"storage": "memory"}, "terms begin again"),
+        ({"persist_mode": "async"}, "before a record is kept"),
         ({"max_msgs_per_subject": 5}, "an old one could come back"),
         ({"discard": "old"}, "makes room"),
     ],

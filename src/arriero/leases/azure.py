@@ -89,8 +89,13 @@ class AzureBlobLease(Lease):
     def _choose_credential(self, credential: Credential | None) -> Callable[[], Any]:
         if credential is None:
             account, secret = read_credentials(os.environ, self._container)
-        elif not isinstance(credential, str):
+        elif callable(credential):
             return credential
+        elif not isinstance(credential, str):
+            raise InvalidInput(
+                f"a credential of the type {type(credential).__name__} cannot be used on two event loops: give the account's"
+                " key, a SAS, or a function that makes a credential"
+            )
         elif "sig=" in credential:
             account, secret = "", credential.lstrip("?")
         else:
@@ -101,13 +106,16 @@ class AzureBlobLease(Lease):
 
     async def connect(self) -> "AzureBlobConnection":
         credential = self._make_credential()
-        service = BlobServiceClient(
-            self._container.account_url,
-            credential=credential,
-            retry_total=0,  # the keeper tries again; the SDK would go on for minutes
-            connection_timeout=REQUEST_SECONDS_MAX,
-            read_timeout=REQUEST_SECONDS_MAX,
-        )
+        try:
+            service = BlobServiceClient(
+                self._container.account_url,
+                credential=credential,
+                retry_total=0,  # the keeper tries again; the SDK would go on for minutes
+                connection_timeout=REQUEST_SECONDS_MAX,
+                read_timeout=REQUEST_SECONDS_MAX,
+            )
+        except (TypeError, ValueError) as error:  # such as a token over http
+            raise LeaseRefused(f"{self.url}: Azure's client does not take the credential: {error}") from error
         return AzureBlobConnection(service, credential, self._container.container, self.name, f"{self.url}/{self.name}")
 
 

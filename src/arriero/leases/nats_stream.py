@@ -85,7 +85,8 @@ class NatsStream:
         client, self._client = self._client, None
         if client is not None:
             with suppress(Exception):  # there is nothing left to do with it
-                await client.close()
+                async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                    await client.close()
 
     async def _ask(self, request: Callable[[JetStreamContext], Awaitable[T]]) -> T:
         self._told = ""
@@ -155,23 +156,18 @@ class NatsStream:
 
 def check_bucket(config: "StreamConfig", place: str) -> None:
     """Check that the server keeps a record until its own time is over, and counts on. Raises LeaseRefused."""
-    wrong = [
-        text
-        for is_wrong, text in (
-            (not config.allow_msg_ttl, "its messages cannot expire one by one (nats-server 2.11 and newer)"),
-            (bool(config.max_age), "all its messages expire after a time, leases too"),
-            (
-                config.storage != StorageType.FILE.value,
-                "it is in memory, so terms begin again when the server restarts",
-            ),
-            (
-                config.max_msgs_per_subject != 1,
-                "it keeps more than one record of a key, and an old one could come back",
-            ),
-            (config.discard != "new", "it makes room by deleting the oldest records"),
-        )
-        if is_wrong
-    ]
+    rules = (
+        (
+            bool(config.allow_msg_ttl),
+            "its messages cannot expire one by one (nats stream edit --allow-msg-ttl, from 2.11 on)",
+        ),
+        (not config.max_age, "all its messages expire after a time, leases too"),
+        (config.storage == "file", "it is in memory, so terms begin again when the server restarts"),
+        (config.persist_mode != "async", "it answers before a record is kept"),
+        (config.max_msgs_per_subject == 1, "it keeps more than one record of a key, and an old one could come back"),
+        (config.discard == "new", "it makes room by deleting the oldest records"),
+    )
+    wrong = [text for is_kept, text in rules if not is_kept]
     if wrong:
         raise LeaseRefused(
             f"the bucket {place} is not fit for leases: {'; '.join(wrong)}. Name a bucket that does not exist, and it is made"
