@@ -8,6 +8,7 @@ import atexit
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,16 @@ class NatsServer:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def freeze(self) -> None:
+        """Let it hang: it takes connections and requests, and answers nothing until ``thaw``."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on, with what has arrived meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """End it and remove its folder."""

@@ -398,6 +398,15 @@ async def test_a_mutex_loses_cleanly_when_the_server_dies_and_contends_again_whe
     assert reasons == ["no renewal was answered in time"]
 
 
+async def test_a_mutex_loses_cleanly_when_the_server_hangs_and_contends_again_when_it_goes_on(
+    own_server: NatsServer,
+) -> None:
+    lease = NatsProvider(own_server).lease("orders")
+    terms, reasons = await lose_and_return(lease, DURATION, own_server.freeze, own_server.thaw)
+    assert terms[1] > terms[0]
+    assert reasons == ["no renewal was answered in time"]
+
+
 async def test_a_mutex_waits_for_a_server_that_is_not_there_yet(own_server: NatsServer) -> None:
     lease = NatsProvider(own_server).lease("orders")
     own_server.kill()
