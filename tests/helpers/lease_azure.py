@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from lease_providers import PROVIDERS, LeaseProvider, Unavailable
+from server_programs import start_program
 
 from arriero.leases import Lease
 from arriero.leases.azure import AzureBlobLease
@@ -53,13 +54,9 @@ class Azurite:
             # The SDK may speak a newer version of the API than the emulator knows.
             *("--silent", "--disableTelemetry", "--skipApiVersionCheck"),
         ]
-        self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if listens := re.search(r"successfully listens on http://127\.0\.0\.1:(\d+)", line):
-                self._port = int(listens[1])
-                return
-        raise AssertionError("Azurite ended before it listened")
+        listens = r"successfully listens on http://127\.0\.0\.1:(\d+)"
+        self._process, printed = start_program(arguments, listens)
+        self._port = int(re.findall(listens, printed)[0])
 
     def stop(self) -> None:
         """End it, as a server that is restarted; it writes its blobs first."""

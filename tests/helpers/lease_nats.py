@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from lease_providers import PROVIDERS, LeaseProvider, Unavailable
+from server_programs import start_program
 
 from arriero.leases import Lease
 from arriero.leases.nats import NatsLease
@@ -53,14 +54,8 @@ class NatsServer:
         """Start it; again on the port that it had."""
         arguments = [self._program, "--jetstream", "--store_dir", self._folder.name, "--addr", "127.0.0.1"]
         arguments += ["--port", str(self._port), *self._arguments]
-        self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if listens := re.search(r"client connections on 127\.0\.0\.1:(\d+)", line):
-                self._port = int(listens[1])
-            if "Server is ready" in line:
-                return
-        raise AssertionError("the server of NATS ended before it was ready")
+        self._process, printed = start_program(arguments, "Server is ready")
+        self._port = int(re.findall(r"client connections on 127\.0\.0\.1:(\d+)", printed)[0])
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""
