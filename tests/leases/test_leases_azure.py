@@ -15,6 +15,7 @@ from azure.core.exceptions import ResourceModifiedError, ServiceRequestError, Se
 from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 from azure.storage.blob.aio import BlobClient, BlobLeaseClient
 from lease_azure import ACCOUNT, KEY, AzureProvider, Azurite, start_azurite
+from lease_campaign import Campaign
 from lease_providers import Unavailable
 from mutex_scenarios import let_two_contend, lose_and_return, running, wait_for_server
 from raw_server import RawServer, raw_server
@@ -358,6 +359,13 @@ async def test_a_server_that_never_answers_costs_one_limit_and_no_retries(monkey
             await silent.inspect()
         assert len(server.received) == 1
         is_over.set()
+
+
+async def test_requests_that_are_cut_off_at_any_moment_give_no_lease_twice(provider: AzureProvider) -> None:
+    campaign = Campaign(DURATION, grants=12, share_abandoned=0.0, seed=3)
+    await campaign.run(lambda: provider.lease("orders"), contenders=4)
+    assert len(campaign.reigns) >= 12
+    assert campaign.cut > 10
 
 
 # --- the mutex

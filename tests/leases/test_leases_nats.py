@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lease_campaign import Campaign
 from lease_nats import NatsProvider, NatsServer, start_nats
 from lease_providers import Unavailable
 from mutex_scenarios import let_two_contend, lose_and_return, running, wait_for_server
@@ -381,6 +382,13 @@ async def test_a_server_that_never_answers_costs_one_limit(monkeypatch: pytest.M
         lease = NatsLease(server.url.replace("http", "nats") + "/leases", "orders")
         with pytest.raises(LeaseUnavailable, match=r"127\.0\.0\.1"):
             await lease.inspect()
+
+
+async def test_requests_that_are_cut_off_at_any_moment_give_no_lease_twice(provider: NatsProvider) -> None:
+    campaign = Campaign(duration=1.0, grants=40, share_abandoned=0.1, seed=3)
+    await campaign.run(lambda: provider.lease("orders"), contenders=6)
+    assert len(campaign.reigns) >= 40
+    assert campaign.cut > 10
 
 
 # --- the mutex
