@@ -5,6 +5,7 @@ from pathlib import Path
 
 import lease_azure  # noqa: F401  # it adds its provider
 import lease_nats  # noqa: F401  # the same
+import lease_etcd  # noqa: F401 - adds to PROVIDERS
 import pytest
 from lease_providers import PROVIDERS, LeaseProvider, Unavailable
 
