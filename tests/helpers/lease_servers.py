@@ -1,12 +1,12 @@
 """Servers of lease providers for tests: processes of ours on free ports, with their files in a folder of their own."""
 
-import asyncio
 import atexit
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -40,9 +40,10 @@ class ServerProcess:
         raise AssertionError(f"the server does not start: {self.read_log()}")
 
     def start(self) -> bool:
-        """Start it, and wait until it answers. Returns False if it ended instead."""
+        """Start it, also again after a kill, and wait until it answers. Returns False if it ended instead."""
+        assert threading.current_thread() is threading.main_thread()
         with (self._folder / "log").open("ab") as log:
-            # The kernel ends the server if this process dies.
+            # The kernel ends the server if the thread that starts it dies: it must be the main one.
             command = ["setpriv", "--pdeathsig", "KILL", *self._command(self.port, self._folder)]
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]}
@@ -53,10 +54,6 @@ class ServerProcess:
                 return True
             time.sleep(0.02)
         return False
-
-    async def restart(self) -> None:
-        """Start it again after a kill; the event loop goes on meanwhile."""
-        assert await asyncio.to_thread(self.start), self.read_log()
 
     def kill(self) -> None:
         """End it with SIGKILL."""

@@ -215,20 +215,21 @@ class EtcdConnection(LeaseConnection):
         return build_etcd_view(self._name, state, lifetime)
 
     async def break_lease(self, actor: str, reason: str, *, at_once: bool = False) -> LeaseView:
-        for _ in range(TRIES):
-            state = await self._load()
-            if not state.holder:
-                raise InvalidInput(f"lease {self._name!r}: nobody holds it; there is nothing to break")
-            note = msgspec.json.encode(EtcdBreak(state.term, actor, reason))
-            changes = [{"request_put": {"key": self._key("broken"), "value": note}}]
-            if at_once:
-                changes.append({"request_delete_range": {"key": self._key("holder")}})
-            if await self._change(state.term, changes):
-                if at_once:
-                    with suppress(ArrieroError):  # it has no key any more, and lapses by itself
-                        await self._revoke(state.lease)
-                return await self.inspect()
-        raise LeaseUnavailable(f"lease {self._name!r}: its holder changed each time that it was about to be broken")
+        state = await self._load()
+        if not state.holder:
+            raise InvalidInput(f"lease {self._name!r}: nobody holds it; there is nothing to break")
+        note = msgspec.json.encode(EtcdBreak(state.term, actor, reason))
+        changes: list[dict[str, Any]] = [{"request_put": {"key": self._key("broken"), "value": note}}]
+        if at_once:
+            changes.append({"request_delete_range": {"key": self._key("holder")}})
+        if not await self._change(state.term, changes):
+            raise InvalidInput(
+                f"lease {self._name!r}: its holder changed while it was about to be broken; look at it again"
+            )
+        if at_once:
+            with suppress(ArrieroError):  # etcd's lease has no key any more, and lapses by itself
+                await self._revoke(state.lease)
+        return await self.inspect()
 
     async def wait_for_change(self, seconds: float) -> None:
         self._watch()
