@@ -91,6 +91,12 @@ class ZooKeeperProvider(LeaseProvider):
         with self.client(client_id=(session, build_password(session))):
             """Who closes a session ends it for all of its connections."""
 
+    def count_requests(self) -> int:
+        """How many packets the server got, in all."""
+        lines = ask_server(int(self.hosts.partition(":")[2]), "mntr").splitlines()
+        (received,) = (line.split()[1] for line in lines if line.startswith("zk_packets_received"))
+        return int(received)
+
     @contextmanager
     def client(self, **options: object) -> Iterator[KazooClient]:
         """A client of kazoo, as anybody may use it."""
