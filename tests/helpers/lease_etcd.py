@@ -57,6 +57,7 @@ def shared_etcd() -> ServerProcess:
 class EtcdProvider(LeaseProvider):
     """Leases in one server, below a prefix of their own."""
 
+    duration = 20.0  # no test waits for its end; of a shorter one a request has less time than a busy machine may take
     bad_name = "a/b"
 
     def __init__(self, server: ServerProcess) -> None:

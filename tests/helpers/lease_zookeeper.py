@@ -66,6 +66,7 @@ def shared_zookeeper() -> ServerProcess:
 class ZooKeeperProvider(LeaseProvider):
     """Leases in one server, below a path of their own."""
 
+    duration = 20.0  # no test waits for its end; of a shorter one a request has less time than a busy machine may take
     bad_name = "a/b"
 
     def __init__(self, server: ServerProcess) -> None:

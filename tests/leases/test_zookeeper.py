@@ -15,7 +15,7 @@ from arriero import InvalidInput, LeaseRefused, LeaseUnavailable
 from arriero.leases import LeaseConnection, LeaseSignal, open_lease
 from arriero.leases.zookeeper import ZooKeeperLease
 
-DURATION = 4.0
+DURATION = 20.0
 SECONDS_MAX = 60.0  # that a change may take to be seen; a wait, not a measure
 
 
@@ -153,7 +153,7 @@ async def test_a_leader_whose_server_restarts_in_its_trust_window_is_suspended_a
 
 async def test_a_silent_server_is_noticed_though_renewals_go_on(server: ServerProcess) -> None:
     async with ZooKeeperProvider(server).lease("nightly").connected() as connection:
-        grant = await connection.acquire("ana", DURATION)
+        grant = await connection.acquire("ana", 4.0)
         assert grant is not None
         signal = asyncio.ensure_future(connection.wait_for_signal(grant))
         server.freeze()
@@ -161,7 +161,7 @@ async def test_a_silent_server_is_noticed_though_renewals_go_on(server: ServerPr
             while not signal.done():
                 with suppress(LeaseUnavailable, TimeoutError):
                     async with asyncio.timeout(0.3):
-                        await connection.renew(grant, DURATION)
+                        await connection.renew(grant, 4.0)
                 await asyncio.sleep(0.05)
         assert signal.result() is LeaseSignal.SUSPENDED
         server.thaw()

@@ -25,6 +25,7 @@ import msgspec
 
 from ..codec import check_id
 from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable
+from ..runtime.shutdown import finish
 from .contract import WATCH_SECONDS, DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseSignal, LeaseView
 from .etcd_gateway import (
     FAILED_PRECONDITION,
@@ -260,8 +261,7 @@ class EtcdConnection(LeaseConnection):
     async def close(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
-            await asyncio.wait((self._watching,))
-        await self._gateway.close()
+        await finish(self._gateway.close())  # who closes may be cancelled meanwhile
 
     # --- requests
     def _note_duration(self, duration: float) -> None:

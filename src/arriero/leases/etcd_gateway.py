@@ -17,6 +17,7 @@ except ImportError as missing:
 # Codes of gRPC that the gateway passes on.
 INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNAUTHENTICATED = 3, 5, 7, 9, 11, 16
 REFUSALS = (INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNAUTHENTICATED)
+CLOSE_SECONDS_MAX = 1.0  # that a request under way may still take
 T = TypeVar("T")
 
 
@@ -100,6 +101,7 @@ class EtcdGateway:
         self._endpoints = list(endpoints)
         self._credentials = credentials
         self._token = ""
+        self._sending: set[asyncio.Task[httpx2.Response]] = set()
         is_encrypted = any(one.startswith("https:") for one in endpoints)
         # Proxies of the environment are for the web; without https no authorities are loaded.
         self._client = httpx2.AsyncClient(verify=verify if is_encrypted else False, trust_env=False, timeout=None)
@@ -123,7 +125,7 @@ class EtcdGateway:
         """Set the event for each change that a watch tells, until the stream ends. Raises LeaseUnavailable."""
         request = self._build_request("watch", msgspec.json.encode(body))
         try:
-            response = await self._client.send(request, stream=True)
+            response = await asyncio.shield(self._send(request, stream=True))
             try:
                 async for line in response.aiter_lines():
                     if '"events"' in line or '"canceled"' in line:
@@ -134,8 +136,26 @@ class EtcdGateway:
             raise LeaseUnavailable(f"etcd: {error or type(error).__name__}") from error
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, when the requests under way have ended."""
+        if self._sending:
+            _, unanswered = await asyncio.wait(self._sending, timeout=CLOSE_SECONDS_MAX)
+            for sending in unanswered:
+                sending.cancel()
+            if unanswered:
+                await asyncio.wait(unanswered)
         await self._client.aclose()
+
+    def _send(self, request: httpx2.Request, *, stream: bool = False) -> "asyncio.Task[httpx2.Response]":
+        """Send a request in a task of its own.
+
+        Who waits for it may be cancelled at any time. The request then goes on until ``close``: a connection whose opening is
+        cancelled at the wrong moment is never closed.
+        """
+        sending = asyncio.get_running_loop().create_task(self._client.send(request, stream=stream))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+        sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # read: perhaps nobody waits
+        return sending
 
     async def _log_in(self, seconds: float) -> None:
         user, password = self._credentials
@@ -155,11 +175,13 @@ class EtcdGateway:
         failure = ""
         for left in range(len(self._endpoints), 0, -1):
             endpoint = self._endpoints[0]
+            sending = self._send(self._build_request(path, content))
             try:
                 async with asyncio.timeout((ends_at - loop.time()) / left):
-                    response = await self._client.send(self._build_request(path, content))
+                    response = await asyncio.shield(sending)
                 return read_answer(response, answer, endpoint)
             except TimeoutError:
+                sending.cancel()
                 failure = f"etcd at {endpoint} did not answer within {seconds:.3g} s"
             except httpx2.RequestError as error:
                 failure = f"etcd at {endpoint}: {error or type(error).__name__}"

@@ -32,6 +32,7 @@ except ImportError as missing:
 
 from ..codec import check_id
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable
+from ..runtime.shutdown import finish
 from .contract import WATCH_SECONDS, DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseSignal, LeaseView
 from .zookeeper_session import ZooKeeperSession
 
@@ -314,7 +315,7 @@ class ZooKeeperConnection(LeaseConnection):
         self._places.clear()
         self._stirred.set()
         if session is not None:
-            await session.close()
+            await finish(session.close())  # who closes may be cancelled meanwhile
 
     # --- the queue
     async def _open(self, duration: float | None) -> ZooKeeperSession:

@@ -242,3 +242,4 @@ def settle(answer: "asyncio.Future[Any]", result: Any) -> None:
         answer.set_result(result.value)
     else:
         answer.set_exception(result.exception)
+        answer.exception()  # read: perhaps nobody waits any more
