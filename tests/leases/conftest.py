@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import lease_azure  # noqa: F401  # it adds its provider
-import lease_nats  # noqa: F401  # the same
 import lease_etcd  # noqa: F401 - adds to PROVIDERS
+import lease_nats  # noqa: F401  # the same
 import lease_zookeeper  # noqa: F401 - the same
 import pytest
 from lease_providers import PROVIDERS, LeaseProvider, Unavailable
