@@ -33,3 +33,19 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leaving: bool = False
     limits: dict[str, str] = {}
     providers: tuple[tuple[str, str, float, int], ...] = ()
+
+
+class LeaderSurvey(msgspec.Struct, frozen=True):
+    """The Supervisor that leads.
+
+    Args:
+        process: the name of the process; empty: its row is gone.
+        since: when its term began, as the history tells; None: it does not.
+        until: when its lease lapses, unless it renews.
+    """
+
+    now: Instant
+    process: str
+    term: int
+    since: Instant | None
+    until: Instant

@@ -794,6 +794,16 @@ def somebody_leads_before_the_lease_was_granted(story: Story) -> None:
     story.commits.insert(story.commits.index(expired) + 1, granted)
 
 
+@violates("I34")
+def a_leader_is_refused_although_its_term_is_the_current_one(story: Story) -> None:
+    story.append(STORE, {"type": "leader.refused", "term": 2, "current": 2, "task": 1})
+
+
+@violates("I34")
+def a_former_leader_is_refused_for_a_term_that_was_never_given(story: Story) -> None:
+    story.append(STORE, {"type": "leader.refused", "term": 2, "current": 3, "task": 1})
+
+
 @violates("I35")
 def a_lease_is_given_back_by_another_process(story: Story) -> None:
     story.event(STORE, "lease.lost")["process"] = 3

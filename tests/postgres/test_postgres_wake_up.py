@@ -73,6 +73,19 @@ async def test_a_submission_wakes_the_other_processes(ears: Callable[[str], Ear]
     assert not one.woken.is_set(), "it heard itself"
 
 
+async def test_a_lease_given_back_wakes_the_others_also_when_its_process_ends_at_once(
+    ears: Callable[[str], Ear],
+) -> None:
+    one, other = ears(""), ears("")
+    for ear in (one, other):
+        await ear.store.open()
+        await ear.listening()
+    lease = await one.store.acquire_lease("l", await one.store.register("p1", 60.0), "p1", 60.0)
+    await one.store.release_lease("l", lease.holder or 0, lease.term, "p1")
+    await one.store.close()
+    await asyncio.wait_for(other.woken.wait(), WITHIN_SECONDS)
+
+
 async def test_many_submissions_in_a_row_are_told_together(ears: Callable[[str], Ear]) -> None:
     one, other = ears(""), ears("")
     for ear in (one, other):

@@ -3,7 +3,9 @@
 import asyncio
 from typing import Any
 
-from runtime_world import QUICK, Machine, session_of, until, within
+import msgspec
+import pytest
+from runtime_world import QUICK, SECONDS_MAX, Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.answers import Refusal
@@ -43,6 +45,58 @@ async def test_of_two_one_leads_and_the_other_takes_over_with_a_higher_term_when
         assert await within((await second.submit(once())).result()) == 2
     expired = await machine.events("step.expired")
     assert [event["term"] for event in expired] == [1, 2]
+    await machine.check()
+
+
+async def test_who_waits_to_lead_takes_over_at_once_when_the_leader_leaves_and_does_not_wait_for_its_period(
+    machine: Machine,
+) -> None:
+    patient = msgspec.structs.replace(QUICK, supervise_seconds=10 * SECONDS_MAX, leader_seconds=100 * SECONDS_MAX)
+    first, second = (machine.app([slow], [once], settings=patient) for _ in range(2))
+    leading = first.running()
+    await leading.__aenter__()
+    await until(lambda: term_of(first) == 1)
+    async with second.running():
+        await until(lambda: session_of(second).leader.led_by is not None)
+        await leading.__aexit__(None, None, None)
+        await until(lambda: term_of(second) == 2)
+    await machine.check()
+
+
+async def test_a_decision_of_a_former_leader_is_counted_and_told_in_the_log(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = machine.app([slow], [once]), machine.app([slow], [once])
+    async with first.running():
+        await until(lambda: term_of(first) == 1)
+        supervisor, store = session_of(first).supervisor, first.session.store
+        load_overdue, loaded, go_on = store.load_overdue, asyncio.Event(), asyncio.Event()
+
+        async def load_and_pause(*args: Any) -> Any:
+            overdue = await load_overdue(*args)
+            if overdue.expired and not go_on.is_set():
+                loaded.set()
+                await go_on.wait()
+            return overdue
+
+        async def leave_it_to_others(*_args: Any) -> Any:
+            raise StoreError("store: cut off")
+
+        store.load_overdue = load_and_pause  # type: ignore[method-assign]
+        store.acquire_lease = leave_it_to_others  # type: ignore[method-assign]
+        task = await first.submit(once())
+        await within(loaded.wait())
+        await session_of(first).leader.resign()
+        async with second.running(roles=["supervisor"]):
+            await until(lambda: term_of(second) == 2)
+            await machine.event("step.expired", term=2)
+            go_on.set()
+            await until(lambda: supervisor.refused_terms)
+            refused = await machine.event("leader.refused")
+            assert (refused["term"], refused["current"]) == (1, 2)
+            assert (await store.count_refused_terms())[0] == 1
+            assert await within(task.result()) == 2
+    assert "another process leads, so a decision made here changed nothing: term 1, by now it is 2" in caplog.text
     await machine.check()
 
 

@@ -27,6 +27,7 @@ from ..events.store import (
     EpochOpened,
     Erased,
     LeaseBroken,
+    LeaderRefused,
     LeaseGranted,
     LeaseLost,
     LedgerDiscarded,
@@ -208,6 +209,8 @@ class StoreFold:
                 held, holder = (term, owner or process), self.holders.get(name)
                 if holder != held:
                     self._convict("I35", f"lease {name} was given back by {held}, it was held by {holder}")
+            case LeaderRefused(term=term, current=current):
+                self._judge_refused(term, current)
             case EpochOpened(epoch=epoch):
                 self._open_epoch(epoch)
             case LimitsDeclared():
@@ -240,6 +243,11 @@ class StoreFold:
             self._convict("I33", f"lease {name}: term {term} after {self.terms.get(name, 0)}")
         self.terms[name] = term
         self.holders[name] = (term, holder)
+
+    def _judge_refused(self, term: int, current: int) -> None:
+        known = self.terms.get("supervisor", 0)
+        if current != known or term == current:
+            self._convict("I34", f"a write under term {term} was refused for term {current}, current is {known}")
 
     def _convict(self, invariant: str, detail: str) -> None:
         self.violations.append(Violation(invariant, "", detail))

@@ -114,7 +114,7 @@ class ConvoyChange(msgspec.Struct):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The guard did not hold. ``events`` (of ``task_no``) and ``late_answer`` keep a refused report for the operator."""
+    """The guard did not hold. ``events`` (of ``task_no``; 0: of the store itself) and ``late_answer`` keep it for people."""
 
     refusal: Refusal
     task_no: int = 0

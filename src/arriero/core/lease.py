@@ -76,9 +76,14 @@ def compute_nobody_frees_until(
     return known
 
 
+def is_held(lease: LeaseRow, now: Instant) -> bool:
+    """Returns True if somebody holds a lease that has not lapsed."""
+    return lease.holder is not None and lease.until > now
+
+
 def is_led_by_another(lease: LeaseRow, holder: LeaseHolder, now: Instant) -> bool:
     """Returns True if somebody else holds a lease that has not lapsed. Whoever it was taken from counts as somebody else."""
-    return lease.holder is not None and lease.until > now and (lease.holder != holder or bool(lease.broken_by))
+    return is_held(lease, now) and (lease.holder != holder or bool(lease.broken_by))
 
 
 def grant_lease(

@@ -27,9 +27,11 @@ from ..commands import (
 )
 from ..events import Event
 from ..events.step import StepExpired, StepLost
+from ..events.store import LeaderRefused
 from ..events.task import TaskExpired, TaskLost, TaskSubmitted
 from ..history_chain import START
 from ..model import (
+    STEP_BITS,
     TASK_FORWARD,
     TASK_OPEN,
     Instant,
@@ -257,10 +259,16 @@ def _count_news(writer: Writer, step: StepRow) -> Change:
     return writer.change()
 
 
+def _refuse_term(term: int, current: int, task_no: int) -> Refused:
+    """Refuse what a Supervisor decided that does not lead any more. The store's own history keeps it, to be counted."""
+    refused = LeaderRefused(term=term, current=current, task=task_no)
+    return Refused(Refusal("old_term", f"term {term}, by now it is {current}"), events=(refused,))
+
+
 def recover(command: Recover, rows: Rows, now: Instant, lease: str) -> Change | Refused:
     """Write the Supervisor's decision, guarded by its term, by the step's fence and by "still expired"."""
-    if rows.term(lease) != command.term:
-        return Refused(Refusal("old_term", f"term {command.term}"))
+    if (current := rows.term(lease)) != command.term:
+        return _refuse_term(command.term, current, command.step_no >> STEP_BITS)
     step = rows.step(command.step_no)
     if step is None or step.fence != command.fence:
         return Refused(Refusal("moved_on", f"step {command.step_no}"))
@@ -279,8 +287,8 @@ def recover(command: Recover, rows: Rows, now: Instant, lease: str) -> Change | 
 
 def end_by_limit(command: EndByLimit, rows: Rows, now: Instant, lease: str) -> Change | Refused:
     """End a task whose own limit passed: guarded by the term, by (task, fence, state, revision) and by "still passed"."""
-    if rows.term(lease) != command.term:
-        return Refused(Refusal("old_term", f"term {command.term}"))
+    if (current := rows.term(lease)) != command.term:
+        return _refuse_term(command.term, current, command.task_no)
     task = rows.task(command.task_no)
     if task is None or (task.fence, task.revision, task.state) != (command.fence, command.revision, command.state):
         return Refused(Refusal("moved_on", f"task {command.task_no}"))
@@ -303,8 +311,8 @@ def free(command: FreeTask, rows: Rows, now: Instant, lease: str) -> Change | Re
     """Free what a lost holder held. Guards: the holder is retired (or still stuck, under a term), and the fences."""
     if command.lost_by is not None and not rows.process_is_retired(command.lost_by):
         return Refused(Refusal("moved_on", f"process {command.lost_by} is not retired"))
-    if command.term is not None and rows.term(lease) != command.term:
-        return Refused(Refusal("old_term", f"term {command.term}"))
+    if command.term is not None and (current := rows.term(lease)) != command.term:
+        return _refuse_term(command.term, current, command.task_no)
     task = rows.task(command.task_no)
     if task is None:
         return Refused(Refusal("unknown", f"task {command.task_no}"))

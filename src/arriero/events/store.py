@@ -57,6 +57,14 @@ class LeaseBroken(HistoryEvent, frozen=True, tag="lease.broken"):
     reason: str
 
 
+class LeaderRefused(HistoryEvent, frozen=True, tag="leader.refused"):
+    """A Supervisor wrote under a term that was past: nothing was changed. ``current``: the term that holds."""
+
+    term: int
+    current: int
+    task: int
+
+
 class EpochOpened(HistoryEvent, frozen=True, tag="epoch.opened"):
     """The store was brought back from a copy: whoever worked on it before may not write any more."""
 
@@ -129,6 +137,7 @@ EventOfStore = (
     | LeaseGranted
     | LeaseLost
     | LeaseBroken
+    | LeaderRefused
     | EpochOpened
     | AppRenamed
     | LedgerOpenedEvent

@@ -20,7 +20,8 @@ PASS_SECONDS_MAX = 60.0  # more than a store's longest answer and its repeats: a
 class Leader:
     """Runs ``work(term)`` again and again while this process leads.
 
-    Two loops: ``run`` keeps the lease, ``recover`` works under it, so that a pass that takes long costs no lease. A pass
+    Two loops: ``run`` keeps the lease, ``recover`` works under it, so that a pass that takes long costs no lease. A process
+    that does not lead asks for the lease every ``supervise_seconds``, and at once when it hears that nobody leads. A pass
     that hangs gives the lease back, and while it hangs this process does not take it again: another one may lead.
     The lease is trusted until the start of the last successful renewal plus its length less a margin, on our own
     monotonic clock.
@@ -47,7 +48,7 @@ class Leader:
         self._settings = settings
         self._actor = actor
         self._process_no = process_no
-        self._never = asyncio.Event()
+        self._leaderless = asyncio.Event()  # somebody has seen that nobody leads
         self._acquired = asyncio.Event()
         self._pass_since: float | None = None  # when the pass under way began
         self.term: int | None = None
@@ -61,9 +62,10 @@ class Leader:
             Loop.LEADER, self._ports.clock.monotonic, unanswered="the Supervisors' lease could not be kept: %s"
         )
         while True:
+            self._leaderless.clear()
             with guard:
                 await self._keep()
-            await self._ports.clock.idle(self._never, self._settings.supervise_seconds)
+            await self._ports.clock.idle(self._leaderless, self._settings.supervise_seconds)
 
     async def recover(self) -> None:
         """Work while this process leads, until cancelled."""
@@ -77,6 +79,11 @@ class Leader:
         """Ask for the lease once. Returns False if another process leads. Raises StoreError."""
         await self._keep()
         return self.is_leading()
+
+    def note_leaderless(self) -> None:
+        """Ask for the lease now: the store says that nobody leads."""
+        if not self.is_leading():
+            self._leaderless.set()
 
     def is_leading(self) -> bool:
         """Returns True if this process may trust that it leads."""

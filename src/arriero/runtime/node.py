@@ -258,6 +258,8 @@ class NodeSession:
             self.scheduler.claim_soon()
         if due.steps:
             self.agents.places.note_due()
+        if due.is_leaderless:
+            self.leader.note_leaderless()
         await self._settle()
         self._failures.flush()
         self.agents.adaptive.flush()

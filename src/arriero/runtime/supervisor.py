@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from ..answers import Answer, Applied
+from ..answers import Answer, Applied, Refusal
 from ..commands import AnyCommand, EndByLimit, FreeTask, Outcome, Recover, RetryAsked
 from ..core.lease import on_stuck
 from ..core.redispatch import RedispatchSlots
@@ -15,6 +15,7 @@ from ..core.supervision import on_limit_passed, on_overdue, on_starved
 from ..core.supervision_period import choose_period
 from ..errors import StoreError
 from ..explain.standstills import Standstill, build_expiry_failure, find_standstill_in_the_way
+from ..loops import WarningThrottle
 from ..model import MICROSECONDS, Instant, Loaded, StepRow
 from ..store.committer import Committer
 from ..store.contract import Overdue, StateStore
@@ -60,7 +61,9 @@ class Supervisor:
         self._asked: set[Subject] = set()  # without an answer yet, of this pass or an earlier one
         self._slots = RedispatchSlots(settings.redispatch_per_second_max)
         self._period = settings.supervise_seconds
+        self._past_terms = WarningThrottle(logger, ports.clock.monotonic)
         self.refused = 0
+        self.refused_terms = 0  # of those, because another process leads by now
 
     @property
     def period_seconds(self) -> float:
@@ -170,6 +173,10 @@ class Supervisor:
         if isinstance(answer, BaseException) and not isinstance(answer, StoreError):  # those come as the process ends
             logger.error("a decision of the Supervisor could not be written: %r", answer)
         self.refused += not isinstance(answer, Applied)
+        if isinstance(answer, Refusal) and answer.verdict == "old_term":
+            self.refused_terms += 1
+            told = f"{answer.detail}; so far {self.refused_terms} of this process"
+            self._past_terms.warn("another process leads, so a decision made here changed nothing: %s", Exception(told))
 
 
 def _build_subject(command: Decision) -> Subject:

@@ -27,7 +27,7 @@ from ..model import (
     TaskRow,
     TaskState,
 )
-from ..processes import ProcessRow
+from ..processes import LeaderSurvey, ProcessRow
 from .attempts import AttemptStore
 from .breaker_contract import BreakerStore
 from .lease_contract import LeaseStore
@@ -57,12 +57,16 @@ class Busy(StoreError):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """Waiting work: if a task or a request may be taken now, and when the next one may (None: nothing waits)."""
+    """Waiting work: if a task or a request may be taken now, and when the next one may (None: nothing waits).
+
+    ``is_leaderless``: a Supervisor has led, and none does now.
+    """
 
     now: Instant
     tasks: bool
     steps: bool
     next_at: Instant | None
+    is_leaderless: bool = False
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -466,6 +470,17 @@ class StateStore(
 
     async def survey(self) -> Survey:
         """Survey the store for a person."""
+        ...
+
+    async def survey_leader(self) -> LeaderSurvey | None:
+        """The Supervisor that leads now; None: none does. It may read the store's own history back to the last election."""
+        ...
+
+    async def count_refused_terms(self) -> tuple[int, Instant | None]:
+        """How many writes of Supervisors were refused because their term was past, and when the last one was.
+
+        It reads the store's own history.
+        """
         ...
 
     def history(self, task_no: int | None = None) -> AsyncIterator[HistoryRow]:

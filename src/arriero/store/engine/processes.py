@@ -17,6 +17,14 @@ from .leases import LeaseTable, free_all_leases
 from .limits import LimitTable, declare_all_limits
 from .transactions import Lane, Transactions
 
+# As rows of the history have it: no text in an event can look like that, because its quotes are escaped.
+SAID_OF_REFUSED_TERMS = '"type":"leader.refused"'
+
+
+def build_said_of_term(lease: str, term: int) -> str:
+    """Return what the history says as a term begins. A later term may begin with the same digits; this one's is the last."""
+    return f'"type":"lease.granted","lease":"{lease}","term":{term}'
+
 
 class Renewals(msgspec.Struct, frozen=True):
     """Rows that a renewal reads.

@@ -101,10 +101,12 @@ def due_at(
     tasks: Iterable[Instant | None],
     steps: Iterable[Instant | None],
     times: Iterable[Instant | None],
+    *,
+    is_leaderless: bool,
 ) -> Due:
     """See ``StateStore.due``. ``times``: when something is or will be due, the earliest of each kind after now among them."""
     next_at = min((at for at in times if at is not None and at > now), default=None)
-    return Due(now, _is_past(tasks, now), _is_past(steps, now), next_at)
+    return Due(now, _is_past(tasks, now), _is_past(steps, now), next_at, is_leaderless)
 
 
 def _is_past(times: Iterable[Instant | None], now: Instant) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from ...answers import Answer, Refusal, Submitted
 from ...commands import AnyCommand, Submit
 from ...core.apps import may_run
-from ...core.lease import is_on_probation
+from ...core.lease import is_held, is_on_probation
 from ...core.ledgers import ASIDE_MAX
 from ...epoch import FIRST, describe_epoch_refusal
 from ...errors import ArrieroError
@@ -33,15 +33,17 @@ from ...model import (
     TaskState,
     Turn,
 )
-from ..contract import ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
+from ...processes import LeaderSurvey
+from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
+from ..engine.batch import STORE_STREAM
 from ..engine.commands import apply_command, submit_task
 from ..engine.convoys import find_missing
 from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
-from ..engine.processes import ProcessEngine
+from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine, build_said_of_term
 from ..engine.reading import ReadingEngine, due_at
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
@@ -82,7 +84,9 @@ class MemoryReading(MemoryUpkeep):
             and s.agent in agents
             and may_run(app, s.app)
         ]
-        return due_at(now, tasks, steps, tasks + steps)
+        lease = self.leases.get(SUPERVISOR_LEASE)
+        is_leaderless = lease is not None and not is_held(lease, now)
+        return due_at(now, tasks, steps, tasks + steps, is_leaderless=is_leaderless)
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
         left_alone = set(self._apart.tasks())
@@ -201,6 +205,22 @@ class MemoryReading(MemoryUpkeep):
             (len(untold), min(untold, default=None)),
             {"tasks": len(self.tasks), "history": len(self.log), "statuses": len(self.statuses)},
         )
+
+    async def survey_leader(self) -> LeaderSurvey | None:
+        now, lease = self.now(), self.leases.get(SUPERVISOR_LEASE)
+        if lease is None or not is_held(lease, now):
+            return None
+        process = self.processes.get(lease.holder or 0)
+        said = self._list_said(build_said_of_term(lease.name, lease.term))
+        return LeaderSurvey(now, process.instance if process else "", lease.term, max(said, default=None), lease.until)
+
+    async def count_refused_terms(self) -> tuple[int, Instant | None]:
+        said = self._list_said(SAID_OF_REFUSED_TERMS)
+        return len(said), max(said, default=None)
+
+    def _list_said(self, what: str) -> list[Instant]:
+        """When the store's own history said something."""
+        return [row.at for row in self.log if row.task_no == STORE_STREAM and what in bytes(row.events).decode()]
 
     def _queue(self, queue: str) -> QueueSurvey:
         of_queue = [s for s in self.statuses.values() if s.queue == queue]

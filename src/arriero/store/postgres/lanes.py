@@ -134,9 +134,9 @@ class PostgresLanes(Transactions[PostgresRows]):
         return str(store_id)
 
     async def close(self) -> None:
-        if self._tell_handle is not None:
+        if self._tell_handle is not None:  # a process that ends: somebody may wait for what it gave back
             self._tell_handle.cancel()
-            self._tell_handle = None
+            self._tell()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.end()

@@ -237,6 +237,10 @@ class PostgresStore(
         if self._lives is not None:
             self._lives.forget(instance)
 
+    async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
+        await super().release_lease(name, process_no, term, actor)
+        self._tell_soon()  # who waits for it asks at once
+
     # --- ledgers
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         return await self._write(lambda rows: rows.begin_ledger(ledger_id))

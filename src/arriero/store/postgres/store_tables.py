@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...core.apps import apps_run_by
 from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
-from ..contract import Busy, Due, Purge
+from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge
 from ..engine.reading import due_at
 from ..rows import alert_of, status_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
@@ -61,13 +61,14 @@ class PostgresRows(PostgresLedgerRows, PostgresProcessRows, SqlReadingRows, SqlA
         froms = {"tasks_from": frontiers.tasks.begin_look(workflows), "steps_from": frontiers.steps.begin_look(agents)}
         asked = {"now": now, "workflows": list(workflows), "agents": list(agents), **froms}
         asked |= {"apps": list(apps_run_by(app)), "apart": self._apart.tasks(), "apart_convoys": self._apart.convoys()}
-        row = self.ask("select_due", asked).fetchone()
+        row = self.ask("select_due", {**asked, "lease": SUPERVISOR_LEASE}).fetchone()
         assert row is not None
-        tasks, steps, next_task, next_step, look_at, dead_tasks, dead_steps = row
+        tasks, steps, next_task, next_step, look_at, is_leaderless, dead_tasks, dead_steps = row
         frontiers.tasks.end_look(tasks, now, dead_tasks)
         frontiers.steps.end_look(steps, now, dead_steps)
         frontiers.dead_tasks = dead_tasks
-        return due_at(now, (tasks, look_at), (steps,), (next_task, next_step, look_at))
+        times = (next_task, next_step, look_at)
+        return due_at(now, (tasks, look_at), (steps,), times, is_leaderless=bool(is_leaderless))
 
     def select_news(self, process_no: int) -> list[tuple[int, int]]:
         """See ``StateStore.load_news``."""

@@ -6,9 +6,11 @@ from typing import Any, Protocol, TypeVar
 from ...core.lease import PROBATION_FROM
 from ...core.ledgers import ASIDE_MAX
 from ...inspection.attempts import AttemptSurvey, Retrying
-from ...model import AlertRow, EditRow, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
+from ...model import AlertRow, EditRow, Instant, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
+from ...processes import LeaderSurvey
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
-from ..contract import Due, QueueSurvey, Survey
+from ..contract import SUPERVISOR_LEASE, Due, QueueSurvey, Survey
+from ..engine.processes import SAID_OF_REFUSED_TERMS, build_said_of_term
 from ..engine.transactions import Lane, Transactions, UnreadableRows
 from ..rows import Row, alert_of, edit_of, late_answer_of, ledger_of, process_of, status_of
 from .rows import StatementAnswer
@@ -76,6 +78,23 @@ def survey_attempts(rows: StatementRows, steps: int, commits: int) -> AttemptSur
     )
 
 
+def survey_leader(rows: StatementRows) -> LeaderSurvey | None:
+    """See ``StateStore.survey_leader``."""
+    now = rows.read_clock()
+    row = rows.ask("select_leader", {"name": SUPERVISOR_LEASE, "now": now}).fetchone()
+    if row is None:
+        return None
+    term, until, process = row
+    since = rows.ask("select_last_said", {"said": build_said_of_term(SUPERVISOR_LEASE, term)}).fetchone()
+    return LeaderSurvey(now, process or "", term, None if since is None else since[0], until)
+
+
+def count_refused_terms(rows: StatementRows) -> tuple[int, Instant | None]:
+    """See ``StateStore.count_refused_terms``."""
+    row = rows.ask("count_said", {"said": SAID_OF_REFUSED_TERMS}).fetchone()
+    return (0, None) if row is None else (row[0], row[1])
+
+
 T = TypeVar("T")
 R = TypeVar("R", bound=StatementRows)
 
@@ -94,6 +113,12 @@ class SqlReading(Transactions[R]):
 
     async def survey(self) -> Survey:
         return await self._read(survey, Lane.SURVEYS)
+
+    async def survey_leader(self) -> LeaderSurvey | None:
+        return await self._read(survey_leader, Lane.SURVEYS)
+
+    async def count_refused_terms(self) -> tuple[int, Instant | None]:
+        return await self._read(count_refused_terms, Lane.SURVEYS)
 
     async def survey_attempts(self, *, steps: int = LOOKED_AT_MAX, commits: int = COMMITS_MAX) -> AttemptSurvey:
         return await self._read(lambda rows: survey_attempts(rows, steps, commits), Lane.SURVEYS)

@@ -16,7 +16,7 @@ from ...epoch import FIRST, compute_first_number
 from ...errors import UnreadableRow
 from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from ...processes import ProcessRow
-from ..contract import Due, Purge
+from ..contract import SUPERVISOR_LEASE, Due, Purge
 from ..engine.ledgers import refuse_reserved
 from ..engine.processes import Renewals
 from ..engine.reading import due_at
@@ -103,9 +103,9 @@ class SqliteDueRows(SqliteConvoyRows):
         now = self.read_clock()
         asked: dict[str, Any] = {"now": now, "workflows": list(workflows), "agents": list(agents)}
         asked |= {"apps": list(apps_run_by(app)), "apart": self._apart.tasks(), "apart_convoys": self._apart.convoys()}
-        row = self.ask("select_due", asked).fetchone()
-        tasks, undos, steps, *nexts, look_at = (Instant(at) if isinstance(at, int) else None for at in row)
-        return due_at(now, (tasks, undos, look_at), (steps,), (*nexts, look_at))
+        *times, is_leaderless = self.ask("select_due", {**asked, "lease": SUPERVISOR_LEASE}).fetchone()
+        tasks, undos, steps, *nexts, look_at = (Instant(at) if isinstance(at, int) else None for at in times)
+        return due_at(now, (tasks, undos, look_at), (steps,), (*nexts, look_at), is_leaderless=bool(is_leaderless))
 
     def select_news(self, process_no: int) -> list[tuple[int, int]]:
         """See ``StateStore.load_news``."""

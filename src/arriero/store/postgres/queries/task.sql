@@ -100,9 +100,9 @@ SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
 
 -- select_due: when the earliest task and request is due, and the earliest after now.
 -- Params: workflows (an undo needs no workflow code), agents, apps, apart and apart_convoys (to be left alone),
--- tasks_from, steps_from (rows that were due before are not read).
--- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at, look_at (of a convoy), each may be null; dead_tasks,
--- dead_steps (dead rows of the tables that no vacuum has removed).
+-- tasks_from, steps_from (rows that were due before are not read), lease (the Supervisors').
+-- Rows: one: tasks_due_at, steps_due_at, next_task_at, next_step_at, look_at (of a convoy), whether nobody holds the lease,
+-- each may be null; dead_tasks, dead_steps (dead rows of the tables that no vacuum has removed).
 WITH level (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
      whose (app) AS (SELECT unnest(%(apps)s::text[])),
      mine (name) AS (SELECT unnest(%(workflows)s::text[])),
@@ -140,6 +140,7 @@ SELECT least((SELECT min(of_workflow.not_before) FROM mine, whose, LATERAL (
                AND NOT step_no >> 20 = ANY(%(apart)s::bigint[]) AND not_before > %(now)s
              ORDER BY agent, app, priority, not_before LIMIT 1) AS of_level),
        (SELECT min(look_at) FROM {schema}.convoy WHERE look_at IS NOT NULL AND NOT convoy_no = ANY(%(apart_convoys)s::bigint[])),
+       (SELECT holder IS NULL OR until <= %(now)s FROM {schema}.lease WHERE name = %(lease)s),
        pg_stat_get_dead_tuples('{schema}.task'::regclass), pg_stat_get_dead_tuples('{schema}.step'::regclass)
 
 -- select_past_limit: tasks whose own limit has passed.

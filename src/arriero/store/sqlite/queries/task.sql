@@ -71,8 +71,9 @@ SELECT task_no, task_id, workflow, state, priority, not_before, locked_by, fence
 -- select_due: when the earliest task and request is due, and the earliest after now.
 -- Each is one look into an index, for each workflow, App, Agent and priority: the backlog of others is not read.
 -- Params: workflows (an undo needs no workflow code), agents, apps, apart and apart_convoys (to be left alone); JSON arrays.
--- Rows: one: tasks_due_at, undos_due_at, steps_due_at, next_task_at, next_undo_at, next_step_at, look_at (of a convoy);
--- each may be null.
+-- lease: the Supervisors'.
+-- Rows: one: tasks_due_at, undos_due_at, steps_due_at, next_task_at, next_undo_at, next_step_at, look_at (of a convoy),
+-- whether nobody holds the lease; each may be null.
 WITH priority (of) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
      mine (name) AS (SELECT value FROM json_each(:workflows)),
@@ -107,7 +108,8 @@ SELECT (SELECT min((SELECT min(not_before) FROM arriero_task INDEXED BY arriero_
                        AND agent = agent.name AND app = whose.app AND priority = priority.of
                        AND step_no >> 20 NOT IN (SELECT value FROM json_each(:apart))
                        AND not_before > :now)) FROM whose, priority, agent),
-       (SELECT min(look_at) FROM arriero_convoy INDEXED BY arriero_convoy_due WHERE look_at IS NOT NULL AND convoy_no NOT IN (SELECT value FROM json_each(:apart_convoys)))
+       (SELECT min(look_at) FROM arriero_convoy INDEXED BY arriero_convoy_due WHERE look_at IS NOT NULL AND convoy_no NOT IN (SELECT value FROM json_each(:apart_convoys))),
+       (SELECT holder IS NULL OR until <= :now FROM arriero_lease WHERE name = :lease)
 
 -- select_past_limit: tasks whose own limit has passed.
 -- Params: apart (JSON array: tasks to be left alone).
