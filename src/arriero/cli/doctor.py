@@ -19,6 +19,7 @@ from ..explain.agents import diagnose_breakers
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import Finding, StoppedConvoys, Versions, diagnose_file, diagnose_store, needs_care, sort_findings
 from ..explain.doctor_server import diagnose_server
+from ..explain.leader import diagnose_leader
 from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
 from ..model import AlertRow
@@ -129,7 +130,8 @@ async def _diagnose_tasks(store: StateStore, of_app: AppDiagnosis) -> list[Findi
         not_undoable=of_app.not_undoable,
         standstills=await _find_stopped_convoys(store),
     )
-    return [*found, *breakers, *limits, *attempts]
+    leader = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
+    return [*found, *leader, *breakers, *limits, *attempts]
 
 
 async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:

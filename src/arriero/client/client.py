@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from ..leases.mutex import OnElected, OnLost
     from .agent_metrics import AppMetrics
     from .agents import AgentHandle, AgentView
+    from .leader import LeaderView
 
 R = TypeVar("R")
 
@@ -249,6 +250,15 @@ class Client:
         from .mutexes import load_lease_views
 
         return await load_lease_views(self.session)
+
+    async def leader(self) -> "LeaderView | None":
+        """The Supervisor that leads now; None: none does. Safety never depends on it.
+
+        Raises InvalidInput - the App is not open; StoreError.
+        """
+        from .leader import load_leader
+
+        return await load_leader(self.session.store)
 
     def replies(self, queue: str) -> Replies:
         """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.

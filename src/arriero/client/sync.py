@@ -300,6 +300,7 @@ class SyncApp(_Mirror):
         Client.lease, SyncLease, "A handle of a lease in the store; nothing is asked of the store yet."
     )
     leases = _build_waiting_method(Client.leases)
+    leader = _build_waiting_method(Client.leader)
     convoy = _build_handle_method(
         Client.convoy, SyncConvoy, "A handle of the convoy of a key; nothing is asked of the store yet."
     )
