@@ -82,10 +82,15 @@ class Damage:
     def _told(self) -> list[int]:
         return [alert.task_no for alert in self._world.store.alert_rows.values() if alert.cause == UNREADABLE]
 
-    @staticmethod
-    def _is_wanted(task: TaskRow) -> bool:
+    def _is_wanted(self, task: TaskRow) -> bool:
         """Whether somebody would go on with it now, and so meets what cannot be read."""
+        if isinstance(self._row, StepRow) and "state" in self._before and self._is_put_down(task):
+            return False  # its request is not found among those that wait, and nobody drives the task
         return task.ended_at is None and task.paused_at is None and task.turn is not Turn.WAITING
+
+    @staticmethod
+    def _is_put_down(task: TaskRow) -> bool:
+        return task.locked_by is None and task.not_before is None
 
     def mend(self) -> None:
         """Put back what stood there: nobody has written the row meanwhile, unless its task ended without it."""

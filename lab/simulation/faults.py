@@ -30,7 +30,23 @@ KINDS = (
     "damage",
     "extend",
     "checkpoint",
+    "leader_pause",
+    "leader_crash",
+    "renewal_lost",
+    "renewal_late",
+    "clock_drift",
+    "store_restart",
 )
+
+
+ELECTION = {
+    "leader_pause": 0.5,
+    "leader_crash": 0.2,
+    "renewal_lost": 0.3,
+    "renewal_late": 0.4,
+    "clock_drift": 0.9,
+    "store_restart": 0.6,
+}
 
 
 class Faults(msgspec.Struct):
@@ -59,6 +75,12 @@ class Faults(msgspec.Struct):
     damage: float = 0.0
     extend: float = 0.0
     checkpoint: float = 0.0
+    leader_pause: float = 0.0
+    leader_crash: float = 0.0
+    renewal_lost: float = 0.0
+    renewal_late: float = 0.0
+    clock_drift: float = 0.0
+    store_restart: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
@@ -102,6 +124,12 @@ class Faults(msgspec.Struct):
         """Draw whether calls of the store raise what nobody expects of them."""
         if random.random() < 0.4:
             self.unexpected = 0.02 * random.uniform(0.3, 1.0)
+
+    def add_election(self, random: Random) -> None:
+        """Draw what happens to leaders, to their leases and to clocks, each kind left out now and then."""
+        for kind, strength in ELECTION.items():
+            if random.random() < 0.7:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
 
     def strikes(self, kind: str, random: Random, *, share: float = 1.0) -> bool:
         """Whether the fault happens on this occasion; ``share`` makes it rarer where there are many occasions."""

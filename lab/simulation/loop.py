@@ -34,6 +34,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._frozen: set[int] = set()
         self._aside: defaultdict[int, list[asyncio.Handle]] = defaultdict(list)
         self.steps = 0
+        self.on_tick: Callable[[], None] = lambda: None  # called when time has gone on, before anything runs
         self._begun: list[
             asyncio.Task[Any]
         ] = []  # kept: a task that is collected would run its `finally` after its death
@@ -60,6 +61,10 @@ class SimulatedLoop(base_events.BaseEventLoop):
     def is_frozen(self, process: int) -> bool:
         """Whether the process is frozen."""
         return process in self._frozen
+
+    def is_dead(self, process: int) -> bool:
+        """Whether the process has crashed."""
+        return process in self._dead
 
     # --- the loop
     def _run_once(self) -> None:
@@ -89,7 +94,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
             heapq.heappop(timers)._scheduled = False
         if not timers:
             raise Deadlock
-        self._virtual_now = max(self._virtual_now, timers[0]._when)
+        if timers[0]._when > self._virtual_now:
+            self._virtual_now = timers[0]._when
+            self.on_tick()
 
     def _move_due(self) -> None:
         timers = self._timers

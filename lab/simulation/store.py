@@ -11,6 +11,7 @@ from arriero.commands import Advance, CommandOfAttempt, ExtendAttempt, Report, R
 from arriero.errors import StoreError
 from arriero.store.memory import MemoryStore
 
+from .election import Election
 from .faults import Faults
 from .loop import PROCESS
 
@@ -39,6 +40,11 @@ _PASSED_ON = (
     "ended",
     "load_statuses",
     "acknowledge",
+    "list_ledgers",
+    "discard_ledger",
+    "let_go",
+    "look_at_forgotten",
+    "drop_statuses",
 )
 
 _COMMITS = ("apply", "submit")
@@ -74,6 +80,7 @@ class Network:
         self.faults = faults
         self.asking_random = asking_random  # as ``store_random``
         self._later = later
+        self.election: Election | None = None  # None: nothing is done to leaders, and nobody judges them
         self.tries: Counter[str] = Counter()  # of steps that began anywhere, by Agent
         self.counted_late: list[str] = []  # answers that changed something, and that their Agent had called late
 
@@ -162,8 +169,11 @@ class SimulatedStore:
         return network.faults.active and now < self._away_until
 
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        network = self._network
+        network, process, left_at = self._network, PROCESS.get(), asyncio.get_running_loop().time()
+        election = network.election if process else None  # the world itself has no lease
         await network.delay()
+        if election is not None:
+            await election.before(name, process, args)
         if self._is_away():
             raise StoreError(f"simulated: {name} was refused, nothing was written")
         breaks = self._breaks()
@@ -173,6 +183,8 @@ class SimulatedStore:
         if is_commit and network.faults.strikes("slow_commit", network.store_random):
             await asyncio.sleep(network.store_random.uniform(*SLOW_SECONDS))
         answer = await getattr(network.store, name)(*args, **kwargs)
+        if election is not None:
+            await election.after(name, process, args, answer, left_at)
         if network.faults.strikes("effect_then_error", network.random):
             raise StoreError(f"simulated: the answer to {name} was lost")
         if breaks:

@@ -31,13 +31,15 @@ from arriero.errors import MutilatedExport, StoreError
 from arriero.loops import drop_silently
 from arriero.model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from arriero.runtime.node import Node, NodeSession
-from arriero.runtime.ports import ChildProcess, Look, LoopClock, ProcessClock
+from arriero.runtime.ports import ChildProcess, Look, LoopClock, Ports, ProcessClock, Timer
 from arriero.runtime.settings import Settings, check_roles
+from arriero.runtime.upkeep import Upkeep
 from arriero.store.memory import MemoryStore
 
 from .counts import judge_counts
 from .damage import SHARE as DAMAGED_SHARE
 from .damage import Damage
+from .election import Believer, Election
 from .faults import Faults, drawn
 from .keys import Keys
 from .limits import draw_limits
@@ -50,6 +52,7 @@ from .store import UNEXPECTED, Network, SimulatedStore
 
 NODES = 3
 KEYS_SHARE = 0.5  # of the seeds that have convoys
+ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet faults of their own
 APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
 OF_THE_OTHER_APP = 0.4  # of the tasks there
 SUBMITTED_AT_NODE = 0.5  # of the tasks: by an App in the process of a node, so that they may begin at once
@@ -66,6 +69,7 @@ SETTINGS = Settings(
     batch_max=20,
     redispatch_per_second_max=2,
 )
+CALM_AFTER_SECONDS = 13.0  # when the faults have ceased: by then what is frozen is awake, and what crashed runs again
 _read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
@@ -94,18 +98,32 @@ class _TaskKeeper:
 
 
 class _SimulatedClock(LoopClock):
-    def __init__(self, loop: SimulatedLoop) -> None:
+    """The clock of one process. ``rate``: so many of its seconds pass in one of the world's."""
+
+    def __init__(self, loop: SimulatedLoop, rate: float) -> None:
         self._loop = loop
+        self._rate = rate
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._loop.time() * self._rate
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / self._rate)
+
+    async def idle(self, event: asyncio.Event, seconds: float) -> None:
+        await super().idle(event, seconds / self._rate)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return super().call_later(seconds / self._rate, callback)
 
 
 class SimulatedPorts:
     """The doors of one simulated process."""
 
-    def __init__(self, world: "World", number: int, source: random_module.Random | None = None) -> None:
-        self.clock: ProcessClock = _SimulatedClock(world.loop)
+    def __init__(
+        self, world: "World", number: int, source: random_module.Random | None = None, rate: float = 1.0
+    ) -> None:
+        self.clock: ProcessClock = _SimulatedClock(world.loop, rate)
         self.random = random_module.Random((source or world.random).getrandbits(64))
         self._world = world
         self._number = number
@@ -176,13 +194,13 @@ class World:
         if faults is None:
             self.faults.add_unexpected(self._unexpected_random)
         self._begin_random = random_module.Random(f"begin-{seed}")
+        self._nodes: dict[int, tuple[int, Node]] = {}
         self.store = MemoryStore(self._store_clock, store_id=f"world-{seed}")
         store_random = random_module.Random(f"store-{seed}")
         if people and faults is None:
             self.faults.add_store(store_random)
-        network_random = random_module.Random(self.random.getrandbits(64))
         asking_random = random_module.Random(f"asking-{seed}")
-        self.network = Network(self.store, network_random, store_random, self.faults, self._later, asking_random)
+        self.network = Network(self.store, self._derive_random(), store_random, self.faults, self._later, asking_random)
         late_random = random_module.Random(f"late-{seed}")
         if people and faults is None:
             self.faults.add_late_answers(late_random)
@@ -192,6 +210,7 @@ class World:
             self.faults.add_asking(asking_random)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random, asking_random)
         self.routes, self.app = _build_app(draw_routes(seed) if people and faults is None else None)
+        self.election = self._build_election(random_module.Random(f"election-{seed}"), people and faults is None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
         keys_random, apps_random = random_module.Random(f"keys-{seed}"), random_module.Random(f"apps-{seed}")
@@ -210,10 +229,48 @@ class World:
         self._has_people = people
         self._names: Counter[str] = Counter()
         self._processes = 0
-        self._nodes: dict[int, tuple[int, Node]] = {}
         self.acknowledged: set[str] = set()
         self.violations: list[Violation] = []
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by step and fence: who carried it out
+
+    def _build_election(self, random: random_module.Random, may_have_faults: bool) -> Election | None:
+        """The nemesis and the oracle of leaders; None: there is no election."""
+        if may_have_faults and random.random() < ELECTION_SHARE:
+            self.faults.add_election(random)
+        election = Election(
+            store=self.store,
+            loop=self.loop,
+            faults=self.faults,
+            random=random,
+            get_leader_seconds=lambda: self.build_settings().leader_seconds,
+            crash=self.crash_process,
+            list_believers=self.list_believers,
+        )
+        self.network.election = election
+        self.loop.on_tick = election.look
+        return election
+
+    def list_believers(self) -> list[Believer]:
+        """The processes that live, and whether each believes that it leads."""
+        return [
+            Believer(process, node.session.membership.process_no, node.session.leader.is_leading())
+            for process, node in self._nodes.values()
+            if not self.loop.is_dead(process) and node.session is not None and hasattr(node.session, "leader")
+        ]
+
+    def crash_process(self, process: int, seconds: float) -> None:
+        """Kill a process; its node starts again so many seconds later, unless somebody else has started it by then."""
+        self.loop.crash(process)
+
+        async def start_again() -> None:
+            for number, (current, _) in list(self._nodes.items()):
+                if current == process:
+                    self._start_node(number)
+
+        self._later(seconds, start_again)
+
+    def _derive_random(self) -> random_module.Random:
+        return random_module.Random(self.random.getrandbits(64))
 
     def _store_clock(self) -> Instant:
         return Instant(1_700_000_000_000_000 + round(self.loop.time() * 1_000_000))
@@ -244,6 +301,18 @@ class World:
         """Settings of each node."""
         return self.settings
 
+    def get_judged_rate(self) -> int | None:
+        """At how many a second attempts that expired come back under each leader; None: that is not judged."""
+        return self.settings.redispatch_per_second_max
+
+    def build_store(self, unexpected: random_module.Random) -> SimulatedStore:
+        """The store as a new process reaches it."""
+        return SimulatedStore(self.network, unexpected=unexpected)
+
+    def build_upkeep(self, store: SimulatedStore, ports: Ports) -> Upkeep | None:
+        """The upkeep of a new process; None: it has none."""
+        return None
+
     # --- nodes
     def _app_of_node(self, number: int) -> str:
         return self._other_app if self._other_app and number == NODES - 1 else self.app.name
@@ -256,8 +325,9 @@ class World:
     def _start_node(self, number: int) -> None:
         self._processes += 1
         process = self._processes
-        store = SimulatedStore(self.network, unexpected=self._unexpected_random)
-        ports = SimulatedPorts(self, number)
+        store = self.build_store(self._unexpected_random)
+        rate = 1.0 if self.election is None else self.election.draw_rate(process)
+        ports = SimulatedPorts(self, number, rate=rate)
         app = self._app_of_node(number)
         about = self._limits.describe(app, tuple(self.app.session.codes))
         node = Node(
@@ -272,6 +342,7 @@ class World:
                 around=self._on_try,
                 about=about,
                 app=app,
+                upkeep=self.build_upkeep(store, ports),
                 groups=group_agents(self.app.agents),
             )
         )
@@ -414,6 +485,8 @@ class World:
         clients += self._spawn(people.operate(FAULT_SECONDS), 0)
         clients += self._spawn(people.purge(FAULT_SECONDS), 0)
         clients += self._spawn(self._go_down(), 0)
+        if self.election is not None and self.faults.store_restart:
+            self._spawn(self.election.restart_store(FAULT_SECONDS), 0)
         if self.routes is not None:
             clients += self._spawn(self.routes.fail(self.remote.down, self.loop.time, FAULT_SECONDS), 0)
         clients += self._spawn(people.operate_agents(FAULT_SECONDS, self._outage_random), 0)
@@ -459,6 +532,8 @@ class World:
         while self.loop.time() < healed + HEAL_SECONDS_MAX:
             await asyncio.sleep(2)
             self._look_at_loops()
+            if self.election is not None:
+                self.election.judge_gap(healed + CALM_AFTER_SECONDS, self.settings.poll_seconds)
             if all(map(is_over, self.store.tasks.values())) and self.people.has_read_all():
                 return True
         waiting = [task.task_id for task in self.store.tasks.values() if not is_over(task)]
@@ -520,7 +595,9 @@ class World:
         history = History()
         for row in exported:
             history.add(row)
-        self.violations += history.end(redispatch_per_second=self.settings.redispatch_per_second_max)
+        self.violations += history.end(redispatch_per_second=self.get_judged_rate())
+        if self.election is not None:
+            self.violations += self.election.violations
         for number, fold in history.tasks.items():
             self.violations += [
                 Violation("I52", fold.task_id, text) for text in find_differences(fold, self.store.load_as_is(number))

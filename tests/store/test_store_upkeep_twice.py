@@ -1,0 +1,59 @@
+"""Upkeep carries no term: two processes that do it at once, one of which leads no more, do each thing once."""
+
+import asyncio
+
+from store_world import World, submission
+
+from arriero.core.ledgers import LedgerBatch, LedgerEntry
+from arriero.model import LedgerState
+from arriero.runtime.ports import SystemPorts
+from arriero.runtime.upkeep import BATCH, Upkeep
+
+ACTOR = "client"
+SECONDS_MAX = 30.0
+STATUSES = 5
+
+
+async def _open_ledger(world: World, ledger_id: str, entries: int) -> int:
+    ledger = await world.store.begin_ledger(ledger_id)
+    lines = tuple(
+        LedgerEntry(line=line, digest=f"d{line}", submit=submission(f"{ledger_id}-{line}"))
+        for line in range(1, entries + 1)
+    )
+    written = await world.store.write_ledger(
+        LedgerBatch(ledger_no=ledger.ledger_no, after=0, entries=lines, refuses=False)
+    )
+    assert written.ledger is not None
+    opened = await world.store.open_ledger(ledger.ledger_no, written.ledger.written, written.ledger.digest, ACTOR)
+    assert opened.opened
+    return ledger.ledger_no
+
+
+async def test_two_that_do_the_upkeep_at_once_do_each_thing_once(world: World) -> None:
+    for number in range(STATUSES):
+        await world.submit(f"told-{number}", reply_to="web")
+    await _open_ledger(world, "may", BATCH + 1)  # more than one transaction lets go
+    world.clock.move(2)
+    upkeeps = [Upkeep(store=world.store, ports=SystemPorts(), replies_keep_seconds=1.0) for _ in range(2)]
+    async with asyncio.timeout(SECONDS_MAX):
+        assert all(await asyncio.gather(*(upkeep.finish() for upkeep in upkeeps)))
+    dropped = [event["count"] for event in await world.events(0) if event["type"] == "statuses.dropped"]
+    assert (sum(dropped), sum(upkeep.done["statuses"] for upkeep in upkeeps)) == (STATUSES, STATUSES)
+    (ledger,) = await world.store.list_ledgers()
+    assert (ledger.state, ledger.let_go) == (LedgerState.DONE, BATCH + 1)
+    claimed = await world.claimed_ids(await world.process(), limit=2 * BATCH)
+    assert sorted(claimed) == sorted({f"told-{n}" for n in range(STATUSES)} | {f"may-{n}" for n in range(1, BATCH + 2)})
+
+
+async def test_a_second_upkeep_finds_nothing_left_to_do(world: World) -> None:
+    await world.submit("told", reply_to="web")
+    await _open_ledger(world, "may", 3)
+    world.clock.move(2)
+    first, second = (Upkeep(store=world.store, ports=SystemPorts(), replies_keep_seconds=1.0) for _ in range(2))
+    async with asyncio.timeout(SECONDS_MAX):
+        assert await first.finish()
+        before = await world.events(0)
+        assert await second.finish()
+    assert first.done["statuses"] == first.done["ledgers"] == 1
+    assert not +second.done
+    assert await world.events(0) == before
