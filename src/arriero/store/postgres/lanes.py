@@ -34,7 +34,8 @@ TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
 ENGINE = Limits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
 SUBMISSIONS = Limits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
 RENEWALS = Limits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
-OTHERS = Limits(lock=5.0, statement=10.0, idle=10.0, by_index=True)
+# Shorter than the lease of the Supervisors: one that freezes in the middle of a renewal must not keep the row for longer.
+OTHERS = Limits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
 LONG = Limits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
 READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
