@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -27,6 +27,7 @@ from arriero.errors import MutilatedExport
 
 from .books import balance
 from .effects import read_effects
+from .election import LEADER_KILLED, LEADER_KILLS, ElectionCourse, find_election_problems
 from .faults import LEVELS, FaultPlan, planned_faults
 from .generated import write_ledger
 from .ledger import Ledger, LedgerError, read_ledger
@@ -68,10 +69,11 @@ class Plan:
     ledger_path: Path
     ledger: Ledger
     faults: FaultPlan
-    processes: int
-    kills: int
     broken: str | None
     outage: Outage | None
+    processes: int = 1
+    kills: int = 0
+    supervisors: int = 0
 
     @property
     def orders(self) -> int:
@@ -80,12 +82,13 @@ class Plan:
     @property
     def seconds_max(self) -> float:
         of_outage = 0.0 if self.outage is None else self.outage.seconds + SECONDS_MAX_AFTER_OUTAGE
-        return SECONDS_MAX_BASE + SECONDS_MAX_PER_ORDER * self.orders + SECONDS_MAX_PER_KILL * self.kills + of_outage
+        kills = self.kills + (LEADER_KILLS if self.supervisors else 0)
+        return SECONDS_MAX_BASE + SECONDS_MAX_PER_ORDER * self.orders + SECONDS_MAX_PER_KILL * kills + of_outage
 
 
 @dataclass
 class Course:
-    """What has happened so far. ``outage`` None: none is asked for, or the services have not started.
+    """What has happened so far. ``outage``, ``election`` None: none is asked for, or the services have not started.
 
     ``calls_while_down``: that reached the service of the outage meanwhile; None: nobody has asked it.
     """
@@ -94,12 +97,18 @@ class Course:
     counts: Counts = field(default_factory=Counts)
     kills: int = 0
     outage: OutageCourse | None = None
+    election: ElectionCourse | None = None
     calls_while_down: int | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began_at
+
+    @property
+    def happenings(self) -> tuple[OutageCourse | ElectionCourse, ...]:
+        """What happens beside the orders, and must be over before the demonstration ends."""
+        return tuple(happening for happening in (self.outage, self.election) if happening is not None)
 
 
 class UnusableOptions(Exception):
@@ -118,6 +127,7 @@ def run_demo(
     store: str | None = None,
     keep: Path | None = None,
     outage: tuple[str, float] | None = None,
+    supervisors: int = 0,
 ) -> int:
     """Run the demonstration and print what it showed.
 
@@ -136,6 +146,8 @@ def run_demo(
             one is used.
         outage: the name of an Agent, and for how many seconds its service is down from when a tenth of the orders has
             ended; more than 0.
+        supervisors: processes that supervise, while the workers do not; the one that leads is killed several times. 0: the
+            workers supervise.
     Returns: the exit code: 0 when the books balance, each customer's orders were handled in their order, the history is
         clean and all that was planned happened; 1 when not; 2 when it could not begin.
     """
@@ -143,7 +155,8 @@ def run_demo(
     try:
         with _ending_on_sigterm(), _folder(keep) as folder:
             place = new_place(store, folder)
-            plan = _plan(folder, place, orders, ledger, FaultPlan(faults, seed), processes, kills, broken, outage)
+            plan = _plan(folder, place, orders, ledger, FaultPlan(faults, seed), broken, outage)
+            plan = replace(plan, processes=processes, kills=kills, supervisors=supervisors)
             with place.made(keep=keep is not None):
                 summary = _demonstrate(plan, progress)
     except (UnusableOptions, UnusablePlace, LedgerError) as error:
@@ -170,8 +183,6 @@ def _plan(
     orders: int,
     ledger: Path | None,
     faults: FaultPlan,
-    processes: int,
-    kills: int,
     broken: str | None,
     outage: tuple[str, float] | None,
 ) -> Plan:
@@ -190,7 +201,7 @@ def _plan(
     if not read.orders:
         raise UnusableOptions(f"the ledger {ledger_path} holds no order that can be handled")
     asked = None if outage is None else Outage(*outage)
-    return Plan(folder, place, ledger_path, read, faults, processes, kills, broken, asked)
+    return Plan(folder, place, ledger_path, read, faults, broken, asked)
 
 
 def _demonstrate(plan: Plan, console: Console) -> Summary:
@@ -221,11 +232,15 @@ def _run(plan: Plan, course: Course, services_url: str, view: View) -> None:
     Raises: ProcessFailed - a process ended that should not have, or could not be stopped.
     """
     with ExitStack() as stack:
+        if plan.supervisors:
+            course.election = ElectionCourse(plan.supervisors, plan.folder, plan.place, plan.orders, view.announce)
+            stack.callback(course.election.kill)
         submission = start_submission(plan.folder, plan.place.url, plan.ledger_path, plan.broken)
         stack.callback(submission.kill)
         workers = []
         for name in _worker_names(plan.processes):
-            workers.append(Worker(name, plan.folder, plan.place.url, services_url, plan.broken))
+            supervises = plan.supervisors == 0
+            workers.append(Worker(name, plan.folder, plan.place.url, services_url, plan.broken, supervises=supervises))
             stack.callback(workers[-1].kill)
         seconds_per_look = max(1.0, plan.orders / ORDERS_PER_LOOK) / LOOKS_PER_SECOND
         while not _has_ended(plan, course, submission):
@@ -238,14 +253,16 @@ def _run(plan: Plan, course: Course, services_url: str, view: View) -> None:
                 course.counts = task_counts(plan.place)
                 if _is_kill_due(plan, course):
                     _kill_one(plan, course, workers)
-                if course.outage is not None:
-                    course.outage.look(course.counts.ended)
+                for happening in course.happenings:
+                    happening.look(course.counts.ended)
             view.show(course.counts, course.kills)
             time.sleep(seconds_per_look)
         for worker in workers:
             worker.ask_to_stop()
         for worker in workers:
             worker.wait_stopped()
+        if course.election is not None:
+            course.election.stop()
 
 
 def _worker_names(processes: int) -> list[str]:
@@ -260,10 +277,10 @@ def _has_ended(plan: Plan, course: Course, submission: Process) -> bool:
         raise submission.failure(f"ended with {code}")
     if course.counts.ended < plan.orders:
         return False
-    if course.outage is None or course.outage.is_settled:
-        return True
-    course.outage.note_all_ended()
-    return False
+    unsettled = [happening for happening in course.happenings if not happening.is_settled]
+    for happening in unsettled:
+        happening.note_all_ended()
+    return not unsettled
 
 
 def _is_kill_due(plan: Plan, course: Course) -> bool:
@@ -331,12 +348,16 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
     effects = list(read_effects(book)) if book.exists() else []
     books = balance(plan.ledger.orders, {id_: life.state for id_, life in lives.items()}, effects)
     history = check_history(plan.folder, plan.place.url, plan.seconds_max)
-    planned = planned_faults(plan.faults, plan.ledger.orders)
+    election = None if course.election is None else course.election.report()
+    planned: frozenset[str] = planned_faults(plan.faults, plan.ledger.orders)
     # Unknown when a process failed before the services were asked; that is a problem of its own, and listed already.
     if fired is not None and (missing := sorted(kind for kind in planned if not fired.get(kind))):
         problems.append(f"planned faults that never fired: {', '.join(missing)}")
     if course.kills < plan.kills:
         problems.append(f"only {course.kills} of {plan.kills} kills found work in flight")
+    problems += find_election_problems(election)
+    if election is not None:
+        planned, fired = planned | {LEADER_KILLED}, {**(fired or {}), LEADER_KILLED: election.kills}
     if history is not None:
         problems.append(history)
     if plan.outage is not None and (in_error := books.states.get("error", 0)):
@@ -355,6 +376,7 @@ def _summary(plan: Plan, course: Course, fired: dict[str, int] | None) -> Summar
         turns=check_turns(plan.ledger.orders, lives, effects),
         is_history_clean=history is None,
         outage=_outage_report(plan, course),
+        election=election,
         problems=tuple(problems),
     )
 

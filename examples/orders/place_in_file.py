@@ -22,6 +22,7 @@ class FilePlace:
         "step": "arriero_step",
         "process": "arriero_process",
         "breaker": "arriero_breaker",
+        "lease": "arriero_lease",
         "shop_order": "shop_order",
         "mark": "?",
     }

@@ -50,7 +50,7 @@ class ServerPlace:
         self._shop_schema = f"{target.schema}_shop"
         self._reader: Session | None = None
         self.tables = {
-            **{name: f"{target.schema}.{name}" for name in ("task", "step", "process", "breaker")},
+            **{name: f"{target.schema}.{name}" for name in ("task", "step", "process", "breaker", "lease")},
             "shop_order": f"{self._shop_schema}.shop_order",
             "mark": "%s",
         }

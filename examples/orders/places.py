@@ -50,7 +50,7 @@ class Place(Protocol):
 
     @property
     def tables(self) -> Mapping[str, str]:
-        """The names of the tables ``task``, ``step``, ``process``, ``breaker`` and ``shop_order``; the ``mark`` of a parameter."""
+        """The tables ``task``, ``step``, ``process``, ``breaker``, ``lease``, ``shop_order`` by name; the ``mark`` of a parameter."""
 
     @property
     def conflicts(self) -> tuple[type[Exception], ...]:

@@ -21,6 +21,7 @@ from .variables import BREAK_VARIABLE, SERVICES_VARIABLE, STORE_VARIABLE
 IMPORT_ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds ``examples``."""
 WORKER_MODULE = "arriero"
+SUPERVISOR_MODULE = "arriero"
 HISTORY = "history.jsonl"
 READY_PREFIX = "listening on "
 STOP_SECONDS_MAX = 30
@@ -93,21 +94,18 @@ class Process:
         return ProcessFailed("\n".join([f"the {self.name} process {what}", *lines]))
 
 
-class Worker:
-    """A process that runs Scheduler, Agents and Supervisor, or the next one after it was killed."""
+class Replaceable:
+    """A process of arriero, or the next one after it was killed."""
 
-    def __init__(self, name: str, folder: Path, store_url: str, services_url: str, broken: str | None) -> None:
-        self._name = name
+    def __init__(self, name: str, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
+        self.name = name
+        self._command = command
         self._folder = folder
-        module = "examples.orders.unfenced" if broken == "fence" else WORKER_MODULE
-        self._command = [module, "run", "examples.orders.shop:app"]
-        self._variables = {STORE_VARIABLE: store_url, SERVICES_VARIABLE: services_url}
-        if broken == "refund":
-            self._variables[BREAK_VARIABLE] = broken
+        self._variables = variables
         self.start()
 
     def start(self) -> None:
-        self._process = Process(self._name, self._command, self._folder, self._variables)
+        self._process = Process(self.name, self._command, self._folder, self._variables)
 
     def is_named(self, instance: str) -> bool:
         """Whether the store knows this process by that name; see ``Ports.new_instance``."""
@@ -139,6 +137,36 @@ class Worker:
         code = self._process.code()
         if code is not None:
             raise self._process.failure(f"ended by itself with {code}")
+
+
+class Worker(Replaceable):
+    """Runs Scheduler and Agents, and the Supervisor unless there are processes for that."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        store_url: str,
+        services_url: str,
+        broken: str | None,
+        *,
+        supervises: bool = True,
+    ) -> None:
+        module = "examples.orders.unfenced" if broken == "fence" else WORKER_MODULE
+        command = [module, "run", "examples.orders.shop:app"]
+        if not supervises:
+            command += ["--roles", "scheduler,agents"]
+        variables = {STORE_VARIABLE: store_url, SERVICES_VARIABLE: services_url}
+        if broken == "refund":
+            variables[BREAK_VARIABLE] = broken
+        super().__init__(name, command, folder, variables)
+
+
+class Supervisor(Replaceable):
+    """Runs the Supervisor alone; it needs no code of the shop."""
+
+    def __init__(self, name: str, folder: Path, store_url: str) -> None:
+        super().__init__(name, [SUPERVISOR_MODULE, "supervise"], folder, {STORE_VARIABLE: store_url})
 
 
 class RemoteServices:

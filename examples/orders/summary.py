@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .books import Books, Discrepancy, Line, as_number, unit_for_people
-from .faults import Fault
+from .election import ElectionReport, as_election_figures, describe_election
 from .ledger import SetAside
 from .outage_report import OutageReport, as_outage_figures, describe_outage
 from .progress import Counts
@@ -25,7 +25,7 @@ LISTED_MAX = 20
 class Summary:
     """The whole outcome; ``problems`` says in words why it is no success, apart from the discrepancies of books and order.
 
-    ``outage`` None: none was asked for, or the history cannot be read.
+    ``outage`` None: none was asked for, or the history cannot be read. ``election`` None: the workers supervised.
     """
 
     orders: int
@@ -35,12 +35,13 @@ class Summary:
     processes: int
     kills: int
     kills_planned: int
-    faults_planned: frozenset[Fault]
+    faults_planned: frozenset[str]
     faults_fired: Mapping[str, int]
     books: Books
     turns: Turns
     is_history_clean: bool
     outage: OutageReport | None
+    election: ElectionReport | None
     problems: tuple[str, ...]
 
     @property
@@ -72,6 +73,7 @@ def as_figures(summary: Summary) -> dict[str, object]:
         "faults_planned": sorted(summary.faults_planned),
         "faults_fired": dict(summary.faults_fired),
         "outage": None if summary.outage is None else as_outage_figures(summary.outage),
+        "election": None if summary.election is None else as_election_figures(summary.election),
         "books_balanced": books.are_balanced,
         "books": {f"{line.operation.service}_{line.operation.name}": _line_figures(line) for line in books.lines},
         "net_pence": sum(line.operation.sign * line.net for line in books.lines if line.operation.unit == "pence"),
@@ -114,6 +116,8 @@ def _words(summary: Summary) -> Iterator[Text]:
     yield _facts(summary)
     if summary.outage is not None:
         yield from map(Text, describe_outage(summary.outage))
+    if summary.election is not None:
+        yield from map(Text, describe_election(summary.election))
     yield from (Text(f"set aside: line {line.line}: {line.reason}") for line in summary.set_aside[:LISTED_MAX])
     yield from _more(len(summary.set_aside), "lines set aside")
     passed = summary.turns.set_aside

@@ -39,6 +39,8 @@ def test_its_options_and_its_exit_code_are_passed_on(call: Call, fake: Path) -> 
         "3",
         "--processes",
         "4",
+        "--supervisors",
+        "3",
         "--seed",
         "9",
         "--break",
@@ -61,6 +63,7 @@ def test_its_options_and_its_exit_code_are_passed_on(call: Call, fake: Path) -> 
         "processes": 4,
         "seed": 9,
         "store": "sqlite:///x.db",
+        "supervisors": 3,
     }
     assert result.stdout == f"{sorted(wanted.items())}\n"
 

@@ -32,10 +32,11 @@ def url() -> Iterator[str]:
         connection.execute(f"DROP ROLE {ROLE}".encode())
 
 
-def demo(url: str, *options: str) -> subprocess.CompletedProcess[str]:
+def demo(url: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ARRIERO_")}
     return subprocess.run(
         [sys.executable, "-m", "arriero", "demo", "--store", url, *options],
-        env={name: value for name, value in os.environ.items() if not name.startswith("ARRIERO_")},
+        env={**inherited, **variables},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
     )  # fmt: skip
 
@@ -106,3 +107,12 @@ def test_a_server_that_does_not_answer_is_told_without_the_password(url: str) ->
     assert done.returncode == 2
     assert "refused" in done.stderr
     assert PASSWORD not in done.stdout + done.stderr
+
+
+def test_supervisors_whose_leader_is_killed_balance(url: str) -> None:
+    options = ("--orders", "80", "--kills", "0", "--supervisors", "3", "--json")
+    done = demo(url, *options, ARRIERO_LEADER_SECONDS="1.5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    election = json.loads(done.stdout)["election"]
+    assert (election["supervisors"], election["leader_kills"]) == (3, 3)
+    assert election["leader_changes"] >= 3

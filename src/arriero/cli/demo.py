@@ -73,6 +73,14 @@ def parse_outage(text: str) -> tuple[str, float]:
     show_default=True,
     help="SIGKILLs of a worker with work in flight.",
 )
+@click.option(
+    "--supervisors",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Processes that supervise instead of the workers; the one that leads is killed 3 times.",
+)
 @click.option("--seed", metavar="N", type=int, default=1, show_default=True, help="Decides the ledger and every fault.")
 @click.option(
     "--break",
@@ -99,6 +107,7 @@ def demo(
     outage: tuple[str, float] | None,
     processes: int,
     kills: int,
+    supervisors: int,
     seed: int,
     broken: str | None,
     store: str | None,
@@ -121,6 +130,7 @@ def demo(
             outage=outage,
             processes=processes,
             kills=kills,
+            supervisors=supervisors,
             seed=seed,
             broken=broken,
             as_json=as_json,
