@@ -83,7 +83,7 @@ def _with_way(settings: Mapping[str, str], way: str) -> dict[str, str]:
 def print_table(rows: Sequence[Row], runs: int) -> None:
     """Print the rows, and under them what they were measured with."""
     console = Console(width=None if sys.stdout.isatty() else REPORT_COLUMNS)
-    table = Table(title=f"medians of {runs} runs (w7, w8 and outage one), all sides in turn")
+    table = Table(title=f"medians of {runs} runs (w7, w8, outage and takeover one), all sides in turn")
     for column in ("work", "store", "side", "figure"):
         table.add_column(column)
     for column in ("median", "min", "max"):

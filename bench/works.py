@@ -156,6 +156,14 @@ WORKS = (
         max,
         tasks=4_000,
     ),
+    Work(
+        "takeover",
+        "two Supervisors; the leading one is killed, then asked to end: until the other one leads",
+        {"kill p50": "s", "kill p100": "s", "stop p50": "s", "stop p100": "s", "bound": "s"},
+        min,
+        tasks=20,  # losses of each kind
+        runs=1,  # it takes minutes, and its figures are those of all losses
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -248,6 +256,8 @@ GOALS = (
     Goal("limits", "most of a key", "", _on_both(2), at_least=False),
     Goal("limits", "rate", "", _on_both(0.9)),
     Goal("limits", "most a second", "", _on_both(200), at_least=False),
+    Goal("takeover", "kill p100", "", _on_both(10), at_least=False),
+    Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
     Goal("outage", "calls an interval", "", {"sqlite": 1}, at_least=False),
     Goal("outage", "charged", "", {"sqlite": 0}, at_least=False),
     Goal("outage", "full flow", "", {"sqlite": 31}, at_least=False),  # the ramp of 30 s, and the look after it

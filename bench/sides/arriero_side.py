@@ -10,6 +10,7 @@ from arriero_fairness import flood
 from arriero_limits import limits
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
+from arriero_takeover import takeover
 from common import (
     HTTP_SECONDS,
     PAYLOAD,
@@ -113,7 +114,7 @@ WORKS = {
     "sleeping": sleeping,
 }
 WITH_URL = {"w1x2": w1x2, "w9": w9}
-WITH_OWN_STORES = {"w7": w7, "breaker_cost": breaker_cost, "limits": limits}
+WITH_OWN_STORES = {"w7": w7, "breaker_cost": breaker_cost, "limits": limits, "takeover": takeover}
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arriero.audit.check import Violation
-from arriero.model import TASK_OPEN, StepRow, TaskRow, Turn
+from arriero.model import TASK_OPEN, StepRow, StepState, TaskRow, Turn
 from arriero.store.quarantine import UNREADABLE
 
 if TYPE_CHECKING:
@@ -46,7 +46,11 @@ class Damage:
             await asyncio.sleep(random.uniform(0.2, 2))
 
     def _write(self, row: TaskRow | StepRow) -> None:
-        column, value = self._random.choice(sorted(UNKNOWN[type(row)].items()))
+        columns = sorted(UNKNOWN[type(row)].items())
+        column, value = self._random.choice(columns)
+        if isinstance(row, StepRow) and row.state is StepState.RUNNING and column == "state":
+            # Its slot of a limit would count as free: nobody can tell that an attempt runs.
+            column, value = columns[0]
         self._before = {column: getattr(row, column)}
         self._row = row
         self._put(**{column: value})
