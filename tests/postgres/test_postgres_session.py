@@ -9,7 +9,9 @@ import pytest
 from postgres_servers import database, emptied
 
 from arriero.errors import StoreError
+from arriero.runtime.settings import Settings
 from arriero.store.postgres.inspection import server_facts
+from arriero.store.postgres.lanes import ENGINE, OTHERS, RENEWALS
 from arriero.store.postgres.pages import Pages
 from arriero.store.postgres.session import Limits, PostgresSession, Statements, Transaction, Undecided
 from arriero.store.postgres.target import target_of
@@ -173,3 +175,9 @@ def test_no_more_statements_are_prepared_than_the_server_should_keep(
         assert found == (number,)
     kept = session.get_connection().execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
     assert kept == (5,)
+
+
+def test_a_leader_that_freezes_in_a_transaction_keeps_its_lease_locked_for_less_than_the_lease() -> None:
+    settings = Settings()
+    assert max(OTHERS.idle, ENGINE.idle) < settings.leader_seconds
+    assert RENEWALS.idle < settings.leader_seconds
