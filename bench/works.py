@@ -158,8 +158,16 @@ WORKS = (
     ),
     Work(
         "takeover",
-        "two Supervisors; the leading one is killed, then asked to end: until the other one leads",
-        {"kill p50": "s", "kill p100": "s", "stop p50": "s", "stop p100": "s", "bound": "s"},
+        "two Supervisors; the leading one is frozen, killed or asked to end: until the other one leads",
+        {
+            "freeze p50": "s",
+            "freeze p100": "s",
+            "kill p50": "s",
+            "kill p100": "s",
+            "stop p50": "s",
+            "stop p100": "s",
+            "bound": "s",
+        },
         min,
         tasks=20,  # losses of each kind
         runs=1,  # it takes minutes, and its figures are those of all losses
@@ -256,7 +264,8 @@ GOALS = (
     Goal("limits", "most of a key", "", _on_both(2), at_least=False),
     Goal("limits", "rate", "", _on_both(0.9)),
     Goal("limits", "most a second", "", _on_both(200), at_least=False),
-    Goal("takeover", "kill p100", "", _on_both(10), at_least=False),
+    Goal("takeover", "freeze p100", "", _on_both(10), at_least=False),
+    Goal("takeover", "kill p100", "", _on_both(3), at_least=False),
     Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
     Goal("outage", "calls an interval", "", {"sqlite": 1}, at_least=False),
     Goal("outage", "charged", "", {"sqlite": 0}, at_least=False),

@@ -1,4 +1,4 @@
-"""arriero's Supervisors in processes of their own: how long nobody leads after the leading one was killed, or has left."""
+"""arriero's Supervisors in processes of their own: how long nobody leads after the leading one froze, was killed or has left."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ from arriero import App
 from arriero.config import load_configuration
 
 
-async def takeover(kills: int, url: str) -> dict[str, float]:
-    """Figures of the Supervisors' lease: seconds from a SIGKILL, and from a SIGTERM, until another one leads."""
+async def takeover(count: int, url: str) -> dict[str, float]:
+    """Figures of the Supervisors' lease: seconds from a SIGSTOP, a SIGKILL and a SIGTERM until another one leads."""
     app = App("takeover", store=url)
     async with app.running(roles=["scheduler"]):  # makes the store
         pass
@@ -27,13 +27,10 @@ async def takeover(kills: int, url: str) -> dict[str, float]:
             command = [sys.executable, "-m", "arriero", "supervise", "--store", url]
             return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
 
-        killed = await measure_take_overs(supervise, find_leader, kills, signal.SIGKILL)
-        left = await measure_take_overs(supervise, find_leader, kills, signal.SIGTERM)
+        losses = {"freeze": signal.SIGSTOP, "kill": signal.SIGKILL, "stop": signal.SIGTERM}
+        seconds = {kind: await measure_take_overs(supervise, find_leader, count, loss) for kind, loss in losses.items()}
     settings = load_configuration().node_settings()
-    return {
-        "kill p50": percentile(killed, 0.5),
-        "kill p100": max(killed),
-        "stop p50": percentile(left, 0.5),
-        "stop p100": max(left),
-        "bound": settings.leader_seconds + settings.supervise_seconds,
-    }
+    figures = {"bound": settings.leader_seconds + settings.supervise_seconds}
+    for kind, of_kind in seconds.items():
+        figures |= {f"{kind} p50": percentile(of_kind, 0.5), f"{kind} p100": max(of_kind)}
+    return figures

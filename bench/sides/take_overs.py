@@ -38,7 +38,7 @@ async def measure_take_overs(
         start: starts a contender in a process of its own.
         find_holder: asks who holds the lease; None: nobody does.
         count: how often the holder is lost. Each time another contender takes its place.
-        loss: SIGKILL or SIGTERM.
+        loss: SIGKILL, SIGTERM, or SIGSTOP for a death that nobody sees: as of another machine.
     Returns: seconds from each loss until the next one holds, as they came.
     """
     contenders = [start() for _ in range(CONTENDERS)]
@@ -52,6 +52,8 @@ async def measure_take_overs(
             lost.send_signal(loss)
             holder = await _wait_for_holder(find_holder, contenders, above=holder.term)
             seconds.append(time.perf_counter() - lost_at)
+            if loss is signal.SIGSTOP:
+                lost.kill()
             await asyncio.to_thread(lost.wait)
             contenders.remove(lost)
             contenders.append(start())

@@ -1,6 +1,6 @@
 """Who leads the Supervisors, what nobody's lead looks like to those who wait, and how often a former leader was refused."""
 
-from store_world import NOON, TestClock, World, step
+from store_world import LEASE, NOON, TestClock, World, step
 
 from arriero.model import Instant, later
 from arriero.processes import LeaderSurvey
@@ -56,6 +56,29 @@ async def test_the_leader_is_named_with_its_term_and_its_times(world: World, clo
     await _lead(world, first)
     await world.store.release_lease(SUPERVISOR_LEASE, first, 13, "leader")
     assert await world.store.survey_leader() is None
+
+
+async def test_a_leader_that_is_known_to_be_dead_leads_no_more_and_one_that_is_only_silent_does(
+    world: World, clock: TestClock
+) -> None:
+    first, second, other = await world.process("p1"), await world.process("p2"), await world.process("p3")
+    await _lead(world, first)
+    clock.move(LEASE)
+    assert await world.store.retire(other, by="p2", known_dead=True)
+    assert await world.store.retire(first, by="p2", known_dead=False)
+    assert not await _is_leaderless(world)
+    assert (await world.store.acquire_lease(SUPERVISOR_LEASE, second, "leader", SECONDS)).holder == first
+    clock.move(SECONDS)
+    await _lead(world, second)
+    assert await world.store.retire(second, by="p4", known_dead=True)
+    assert await _is_leaderless(world)
+    assert await _lead(world, await world.process("p4")) == 3
+    assert [event["type"] for event in await world.events(0)][-4:] == [
+        "process.retired",
+        "lease.lost",
+        "process.started",
+        "lease.granted",
+    ]
 
 
 async def test_a_write_under_a_past_term_is_counted_and_named_in_the_store_s_own_history(

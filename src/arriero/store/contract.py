@@ -244,7 +244,7 @@ class ProcessStore(Protocol):
     async def retire(self, process_no: int, *, by: str, known_dead: bool) -> bool:
         """Declare a process lost, if its lease has (still) lapsed or it is known to be dead, or by its own wish.
 
-        From then on its renewals fail and what it holds may be freed.
+        From then on its renewals fail and what it holds may be freed. One that is known to be dead leads no more.
         """
         ...
 

@@ -11,7 +11,7 @@ from ...events.store import EpochOpened, ProcessRetired
 from ...model import Instant, later
 from ...processes import ProcessRow
 from ..apps import app_renamed, process_started, read_about, refuse_collision
-from ..contract import Renewal
+from ..contract import SUPERVISOR_LEASE, Renewal
 from .batch import STORE_STREAM, Batch
 from .leases import LeaseTable, free_all_leases
 from .limits import LimitTable, declare_all_limits
@@ -116,8 +116,24 @@ def retire(rows: ProcessRows, process_no: int, by: str, known_dead: bool) -> tup
     if not lease.is_retirable(row, rows.read_clock(), known_dead=known_dead):
         return row.retired, row.instance
     rows.retire_process(process_no)
-    _note(rows, by, ProcessRetired(process_no, known_dead))
+    # Before the history is locked: whoever takes a lease locks it first, too.
+    lost = _take_lead_back(rows, process_no) if known_dead else []
+    Batch(rows, rows.read_clock()).note(STORE_STREAM, by, [ProcessRetired(process_no, known_dead), *lost])
     return True, row.instance
+
+
+def _take_lead_back(rows: ProcessRows, process_no: int) -> list[Event]:
+    """Free the Supervisors' lease of a process that is gone: the next leader need not wait until it lapses.
+
+    Not of one that is only silent: that one may still believe that it leads. Returns the event of it, if it led.
+    """
+    seen = rows.select_lease(SUPERVISOR_LEASE)
+    row = rows.lock_lease(SUPERVISOR_LEASE) if seen is not None and seen.holder == process_no else None
+    released = None if row is None else lease.release_lease(row, process_no, row.term)
+    if released is None:
+        return []
+    rows.put_lease(released)
+    return [LeaseLost(SUPERVISOR_LEASE, released.term, process_no)]
 
 
 def open_epoch(rows: ProcessRows, actor: str, reason: str) -> int:

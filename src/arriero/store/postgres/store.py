@@ -236,6 +236,7 @@ class PostgresStore(
     def _on_retired(self, instance: str) -> None:
         if self._lives is not None:
             self._lives.forget(instance)
+        self._tell_soon()  # it may have led: who waits for that asks at once
 
     async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
         await super().release_lease(name, process_no, term, actor)
