@@ -31,7 +31,7 @@ from arriero.errors import MutilatedExport, StoreError
 from arriero.loops import drop_silently
 from arriero.model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
 from arriero.runtime.node import Node, NodeSession
-from arriero.runtime.ports import ChildProcess, Look, LoopClock, Ports, ProcessClock, Timer
+from arriero.runtime.ports import Ports
 from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.memory import MemoryStore
@@ -46,6 +46,7 @@ from .limits import draw_limits
 from .loop import PROCESS, Deadlock, SimulatedLoop
 from .outages import judge_outages
 from .people import QUEUES, People
+from .ports import SimulatedPorts
 from .routes import Routes, draw_routes
 from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
@@ -83,78 +84,6 @@ class Result(msgspec.Struct, frozen=True):
     virtual_seconds: float
     trace: str
     happened: dict[str, int]  # events of convoys
-
-
-class _TaskKeeper:
-    def __init__(self, task: "asyncio.Task[None]") -> None:
-        self._task = task
-
-    def is_alive(self) -> bool:
-        return not self._task.done()
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-
-class _SimulatedClock(LoopClock):
-    """The clock of one process. ``rate``: so many of its seconds pass in one of the world's."""
-
-    def __init__(self, loop: SimulatedLoop, rate: float) -> None:
-        self._loop = loop
-        self._rate = rate
-
-    def monotonic(self) -> float:
-        return self._loop.time() * self._rate
-
-    async def sleep(self, seconds: float) -> None:
-        await super().sleep(seconds / self._rate)
-
-    async def idle(self, event: asyncio.Event, seconds: float) -> None:
-        await super().idle(event, seconds / self._rate)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return super().call_later(seconds / self._rate, callback)
-
-
-class SimulatedPorts:
-    """The doors of one simulated process."""
-
-    def __init__(
-        self, world: "World", number: int, source: random_module.Random | None = None, rate: float = 1.0
-    ) -> None:
-        self.clock: ProcessClock = _SimulatedClock(world.loop, rate)
-        self.random = random_module.Random((source or world.random).getrandbits(64))
-        self._world = world
-        self._number = number
-
-    def new_instance(self) -> str:
-        return self._world.unique(f"node-{self._number}")
-
-    def new_task_id(self) -> str:
-        return self._world.unique("task")
-
-    async def run_in_thread(
-        self, pool: str, size: int, function: Callable[[], Any], on_done: Callable[[], None]
-    ) -> Any:
-        try:
-            return function()
-        finally:
-            on_done()
-
-    runs_inline = True
-
-    async def start_child(self) -> ChildProcess:
-        raise AssertionError("no process is started where functions run inline")
-
-    def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, Any]) -> Any:
-        raise AssertionError("the steps of the simulated shop are async")
-
-    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> _TaskKeeper:
-        return _TaskKeeper(asyncio.get_running_loop().create_task(renewals()))
-
-    def watch(self, look: Look, seconds: float) -> None:
-        return
 
 
 def _build_app(routes: Routes | None) -> tuple[Routes | None, App]:
