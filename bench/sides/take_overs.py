@@ -4,7 +4,6 @@ Nothing here knows a provider of leases: it is given how a contender is started,
 """
 
 import asyncio
-import signal
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 CONTENDERS = 2  # beside the holder there is always one that waits
 LOOK_SECONDS = 0.002
 SECONDS_MAX = 120.0  # for one take-over; a hint that it hangs
+END_SECONDS = 0.5  # what a contender needs to end that was asked to
 SETTLE_SECONDS = 1.5  # after a take-over: by then the new contender waits for the lease
 SPREAD_SECONDS = (
     2.0  # a holder renews so often by default: the losses are spread evenly over the time between two renewals
@@ -30,7 +30,10 @@ class Held:
 
 
 async def measure_take_overs(
-    start: Callable[[], Contender], find_holder: Callable[[], Awaitable[Held | None]], count: int, loss: signal.Signals
+    start: Callable[[], Contender],
+    find_holder: Callable[[], Awaitable[Held | None]],
+    count: int,
+    lose: Callable[[Contender], None],
 ) -> list[float]:
     """Measure how long nobody of the contenders holds the lease after its holder is lost.
 
@@ -38,7 +41,7 @@ async def measure_take_overs(
         start: starts a contender in a process of its own.
         find_holder: asks who holds the lease; None: nobody does.
         count: how often the holder is lost. Each time another contender takes its place.
-        loss: SIGKILL, SIGTERM, or SIGSTOP for a death that nobody sees: as of another machine.
+        lose: kills a holder, asks it to end, or freezes it, for a death that nobody sees: as of another machine.
     Returns: seconds from each loss until the next one holds, as they came.
     """
     contenders = [start() for _ in range(CONTENDERS)]
@@ -48,13 +51,11 @@ async def measure_take_overs(
         for number in range(count):
             await asyncio.sleep(SETTLE_SECONDS + SPREAD_SECONDS * number / count)
             (lost,) = [one for one in contenders if one.pid == holder.pid]
+            lose(lost)
             lost_at = time.perf_counter()
-            lost.send_signal(loss)
             holder = await _wait_for_holder(find_holder, contenders, above=holder.term)
             seconds.append(time.perf_counter() - lost_at)
-            if loss is signal.SIGSTOP:
-                lost.kill()
-            await asyncio.to_thread(lost.wait)
+            await asyncio.to_thread(_end, lost)
             contenders.remove(lost)
             contenders.append(start())
         return seconds
@@ -74,3 +75,12 @@ async def _wait_for_holder(
             if held is not None and held.term > above and any(one.pid == held.pid for one in contenders):
                 return held
             await asyncio.sleep(LOOK_SECONDS)
+
+
+def _end(lost: Contender) -> None:
+    """Wait until it has ended; kill it if it is only frozen."""
+    try:
+        lost.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        lost.kill()
+        lost.wait()

@@ -41,7 +41,7 @@ async def test_each_holder_is_lost_once_and_another_contender_takes_its_place(
             held.append(pid)
         return Held(pid, len(held))
 
-    seconds = await measure_take_overs(start, find_holder, LOSSES, loss)
+    seconds = await measure_take_overs(start, find_holder, LOSSES, lambda lost: lost.send_signal(loss))
     assert len(seconds) == LOSSES
     assert min(seconds) > 0
     ended_by = signal.SIGKILL if loss is signal.SIGSTOP else loss
