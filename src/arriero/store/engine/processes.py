@@ -7,7 +7,7 @@ import msgspec
 
 from ...core import lease
 from ...events import Event
-from ...events.store import EpochOpened, ProcessRetired
+from ...events.store import EpochOpened, LeaseLost, ProcessRetired
 from ...model import Instant, later
 from ...processes import ProcessRow
 from ..apps import app_renamed, process_started, read_about, refuse_collision

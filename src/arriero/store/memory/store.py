@@ -210,7 +210,7 @@ class MemoryReading(MemoryUpkeep):
         now, lease = self.now(), self.leases.get(SUPERVISOR_LEASE)
         if lease is None or not is_held(lease, now):
             return None
-        process = self.processes.get(lease.holder or 0)
+        process = self.processes.get(lease.holder if isinstance(lease.holder, int) else 0)
         said = self._list_said(build_said_of_term(lease.name, lease.term))
         return LeaderSurvey(now, process.instance if process else "", lease.term, max(said, default=None), lease.until)
 

@@ -10,8 +10,8 @@ from ...answers import Answer, Refusal, Submitted
 from ...commands import AnyCommand, Submit
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError
-from ...model import LeaseTerm, LedgerRow, TaskRow
-from ..contract import Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
+from ...model import LeaseHolder, LeaseTerm, LedgerRow, TaskRow
+from ..contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
@@ -238,9 +238,10 @@ class PostgresStore(
             self._lives.forget(instance)
         self._tell_soon()  # it may have led: who waits for that asks at once
 
-    async def release_lease(self, name: str, process_no: int, term: int, actor: str) -> None:
-        await super().release_lease(name, process_no, term, actor)
-        self._tell_soon()  # who waits for it asks at once
+    async def release_lease(self, name: str, holder: LeaseHolder, term: int, actor: str) -> None:
+        await super().release_lease(name, holder, term, actor)
+        if name == SUPERVISOR_LEASE:  # a mutex is released on an event loop of its own, which ends with it
+            self._tell_soon()  # who waits for it asks at once
 
     # --- ledgers
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
