@@ -14,6 +14,7 @@ from arriero.events import (
     TYPES,
     EventOfBreaker,
     EventOfConvoy,
+    EventOfSchedule,
     EventOfStore,
     UnreadableEvent,
     encode_events,
@@ -31,6 +32,7 @@ CLOSED = {
     "audit/fold_breakers.py": {"fold"},
     "audit/fold_convoys.py": {"fold_turn_event"},
     "audit/fold_people.py": {"fold_people_event"},
+    "audit/fold_schedules.py": {"fold"},
     "audit/fold_steps.py": {"fold_step_event"},
     "audit/fold_task.py": {"fold_task_event"},
     "audit/fold_turns.py": {"fold_key_event", "fold_turn_of_key"},
@@ -65,7 +67,7 @@ def test_the_mark_of_an_erased_row_is_the_one_that_stores_hold() -> None:
 
 
 def test_every_event_belongs_to_one_kind_of_stream() -> None:
-    of_store = list_event_types(EventOfStore | EventOfBreaker)
+    of_store = list_event_types(EventOfStore | EventOfBreaker | EventOfSchedule)
     streams = [OF_TASK_STREAMS, list_event_types(EventOfConvoy), of_store]
     assert frozenset().union(*streams) == TYPES
     assert sum(map(len, streams)) == len(TYPES)

@@ -31,7 +31,7 @@ NOT_LOADED = (
     "urllib.parse",
 )
 # What `import arriero` costs is mostly its modules. Today's counts with a little slack: lower them with the code.
-MODULES_MAX = 113
+MODULES_MAX = 115
 STRUCTS_MAX = 190
 
 

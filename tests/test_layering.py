@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "loops",
         "processes",
         "rate_limited_log",
+        "schedules",
         "traceback_frames",
         "traces",
         "verb_rules",

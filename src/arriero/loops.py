@@ -28,6 +28,7 @@ class Loop(StrEnum):
     LEADER = "leader"  # keeps the Supervisors' lease
     RECOVERY = "recovery"  # the Supervisor's passes
     UPKEEP = "upkeep"
+    SCHEDULES = "schedules"  # submits the runs that are due
     METRICS = "metrics"  # writes what was counted of Agents' calls
     ALERTS = "alerts"
     COMMITTER = "committer"

@@ -35,6 +35,14 @@ OF_THE_STORE = {
     "agent.paused",
     "agent.resumed",
     "limits.declared",
+    "schedule.declared",
+    "schedule.decided",
+    "schedule.asked",
+    "schedule.paused",
+    "schedule.resumed",
+    "schedule.removed",
+    "schedule.troubled",
+    "schedule.mended",
 }
 OF_CONVOYS = {"I39", "I40", "I41"}  # test_fold_convoys
 OF_A_RATE = "I71"  # test_fold_redispatch
@@ -950,6 +958,59 @@ def a_task_is_assigned_by_nobody(story: Story) -> None:
 @violates("I59")
 def a_task_is_assigned_that_was_of_another_app(story: Story) -> None:
     story.event("unsaid", "task.assigned")["from"] = "travel"
+
+
+# --- schedules
+@violates("I75")
+def a_schedule_runs_an_instant_twice(story: Story) -> None:
+    decided = story.event(STORE, "schedule.decided", 1)
+    decided["runs"], decided["tasks"] = decided["runs"] * 2, decided["tasks"] * 2
+    decided["passed_over"] -= 1
+
+
+@violates("I75")
+def a_run_has_an_id_that_does_not_say_its_instant(story: Story) -> None:
+    story.event(STORE, "schedule.decided")["tasks"] = ["shop/nightly@1"]
+
+
+@violates("I76")
+def a_schedule_decides_again_about_what_it_has_decided(story: Story) -> None:
+    decided = story.event(STORE, "schedule.decided")
+    story.append(STORE, {**story.event(STORE, "schedule.declared"), "decided_until": decided["until"]})
+    story.append(STORE, {**story.event(STORE, "schedule.declared"), "revision": 99})
+
+
+@violates("I76")
+def instants_of_a_schedule_are_left_out_silently(story: Story) -> None:
+    del story.event(STORE, "schedule.decided", 1)["passed_over"]
+
+
+@violates("I76")
+def instants_of_a_schedule_are_passed_over_without_a_reason(story: Story) -> None:
+    del story.event(STORE, "schedule.decided", 1)["why"]
+
+
+@violates("I76")
+def a_schedule_passes_instants_over_because_of_a_run_although_it_runs_all(story: Story) -> None:
+    story.event(STORE, "schedule.decided", 1)["why"] = "overlap"
+
+
+@violates("I76")
+def a_decision_about_a_schedule_is_lost(story: Story) -> None:
+    story.remove(STORE, "schedule.decided")
+
+
+@violates("I76")
+def a_paused_schedule_runs(story: Story) -> None:
+    paused = story.event(STORE, "schedule.paused")
+    story.move(story.event(STORE, "schedule.decided", 2), story.commit(STORE, "schedule.paused"))
+    decided = story.event(STORE, "schedule.decided", 2)
+    assert decided["revision"] > paused["revision"]
+
+
+@violates("I59")
+def a_schedule_is_paused_by_nobody(story: Story) -> None:
+    story.event(STORE, "schedule.paused")["by"] = ""
 
 
 # --- the chain

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from core_schedules import live_through_a_schedule
 
 from arriero.answers import Answer, BreakerApplied, Claimed, Refusal, Submitted, Taken
 from arriero.audit.check import History as Fold
@@ -487,6 +488,16 @@ async def _limited(town: Town) -> None:
     await town.advance("metered", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _scheduled(town: Town) -> None:
+    """A schedule, and its runs to their ends."""
+    await live_through_a_schedule(town.store, town.wait, town.term)
+    claim = Claim(actor="p3", process_no=3, workflows=("fulfil",), limit=10, probation=True, app=APP)
+    claimed = await town.apply(claim)
+    assert isinstance(claimed, Claimed)
+    for loaded in claimed.tasks:
+        await town.advance(loaded.task.task_id, ending=Process('"ok"'))
+
+
 async def _purged(town: Town) -> None:
     """A task whose messages nobody read in time; then nothing of it is kept."""
     await town.submit("gone", reply_to="nobody")
@@ -521,6 +532,7 @@ async def _everything() -> Town:
     await _probed(town)
     await _extended(town)
     await _limited(town)
+    await _scheduled(town)
     return town
 
 

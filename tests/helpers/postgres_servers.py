@@ -18,6 +18,7 @@ _TABLES = (
     "rate",
     "breaker",
     "agent_metrics",
+    "schedule",
     "task",
     "ledger",
     "ledger_aside",

@@ -13,6 +13,7 @@ from ..events import (
     EventOfBreaker,
     EventOfConvoy,
     EventOfPeople,
+    EventOfSchedule,
     EventOfStep,
     EventOfStore,
     EventOfTask,
@@ -51,6 +52,7 @@ from .fold_convoys import fold_turn_event
 from .fold_ledger import LedgerFold
 from .fold_limits import LimitsFold
 from .fold_redispatch import RedispatchFold
+from .fold_schedules import ScheduleFold
 from .fold_steps import fold_step_event
 from .fold_stream import ConvoyStream, read_convoy_number
 from .fold_task import fold_task_event
@@ -120,6 +122,8 @@ CHECKED: dict[str, str] = {
     "I72": "under a limit of attempts at once never more are under way than it allows, for each key",
     "I73": "under a rate never more calls begin in its window than it allows, for each key",
     "I74": "a step that was taken moves to another Agent only if it is interchangeable, and so does its compensation",
+    "I75": "a schedule runs each instant once, as a task whose id is the schedule and the instant",
+    "I76": "about each instant of a schedule is decided once, in order; one is passed over only where overlap or catch-up says so",
 }
 
 
@@ -141,7 +145,7 @@ def fold_commit(task: TaskFold, at: int, events: Sequence[Event | UnreadableEven
 
 def _fold_event(task: TaskFold, event: Event | UnreadableEvent) -> bool:
     """Fold one event. False: nothing more of this commit can be folded."""
-    if isinstance(event, EventOfConvoy | EventOfStore | EventOfBreaker) or event.type not in TYPES:
+    if isinstance(event, EventOfConvoy | EventOfStore | EventOfBreaker | EventOfSchedule) or event.type not in TYPES:
         task.convict("I53", f"unknown event {event.type!r}")
         return True
     if event.type != "task.submitted" and task.state is None:
@@ -176,6 +180,7 @@ class StoreFold:
         self.epoch = FIRST
         self.ledgers = LedgerFold()
         self.breakers: dict[tuple[str, str, str], BreakerFold] = {}  # by App, Agent, target
+        self.schedules: dict[tuple[str, str], ScheduleFold] = {}  # by App, name
         self.limits = LimitsFold()
         self.purged = False  # tasks were removed, and their histories with them
         self.violations: list[Violation] = []
@@ -187,6 +192,8 @@ class StoreFold:
                 self._fold_store_event(actor, at, event)
             elif isinstance(event, EventOfBreaker):
                 self._find_breaker(event).fold(event)
+            elif isinstance(event, EventOfSchedule):
+                self._find_schedule(event).fold(event)
             elif isinstance(event, UnreadableEvent) and event.error:
                 self._convict("I53", f"{event.type} cannot be read: {event.error}")
             else:
@@ -232,6 +239,12 @@ class StoreFold:
             name = f"{event.agent}[{event.target}]" if event.target else event.agent
             self.breakers[key] = BreakerFold(name, self._convict)
         return self.breakers[key]
+
+    def _find_schedule(self, event: EventOfSchedule) -> ScheduleFold:
+        key = (event.app, event.schedule)
+        if key not in self.schedules:
+            self.schedules[key] = ScheduleFold("/".join(key), self._convict)
+        return self.schedules[key]
 
     def _open_epoch(self, epoch: int) -> None:
         if epoch <= self.epoch:

@@ -41,6 +41,7 @@ class SupervisionView(msgspec.Struct, frozen=True, kw_only=True):
     statuses_dropped: int
     convoys_mended: int
     tasks_readable: int
+    runs_submitted: int
     alerts_told: int
     alerts_failed: int
     upkeep_failed: bool
@@ -134,6 +135,8 @@ def _list_done(view: SupervisionView) -> Iterator[str]:
         yield f"{_count(view.statuses_dropped, 'status', 'statuses')} dropped that nobody acknowledged"
     if view.convoys_mended:
         yield f"{_count(view.convoys_mended, 'convoy')} mended that stood still"
+    if view.runs_submitted:
+        yield f"{_count(view.runs_submitted, 'run')} of schedules submitted"
     if view.tasks_readable:
         yield f"{_count(view.tasks_readable, 'task')} can be read again"
     if view.alerts_told:

@@ -6,6 +6,7 @@ from ..breakers import BreakerRow
 from ..model import AlertRow, Instant, TaskFailure, TaskRow
 
 BREAKER_CAUSE = "breaker"
+SCHEDULE_CAUSE = "schedule"
 
 
 def build_task_alert(task: TaskRow, failure: TaskFailure, now: Instant) -> AlertRow:
@@ -42,6 +43,27 @@ def build_breaker_alert(row: BreakerRow, now: Instant) -> AlertRow:
         reason=row.reason,
         step=row.label,
         code=row.app,
+        opened_at=now,
+        closed_at=None,
+        told=(),
+        attempts=0,
+        next_at=now,
+        error="",
+    )
+
+
+def build_schedule_alert(app: str, name: str, problem: str, now: Instant) -> AlertRow:
+    """Build the one alert of a schedule that cannot submit. It names no task; ``step`` is the schedule, ``code`` its App."""
+    return AlertRow(
+        no=0,
+        task_no=0,
+        task_id="",
+        workflow="",
+        incarnation=0,
+        cause=SCHEDULE_CAUSE,
+        reason=problem,
+        step=name,
+        code=app,
         opened_at=now,
         closed_at=None,
         told=(),

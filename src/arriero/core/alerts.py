@@ -20,7 +20,7 @@ from ..escaping import escape_text, shell_word
 from ..failure_location import format_location
 from ..model import AlertRow
 from ..traces import Trace
-from .alert_rows import BREAKER_CAUSE
+from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from .backoff import retry_delay
 
 RETRY_SECONDS = 5.0
@@ -42,7 +42,8 @@ class Alert(msgspec.Struct, frozen=True):
         cause: ``step``, ``refused``, ``limit``, ``bug``, ``replay``, ``unawaited``, ``lost``, ``in_doubt``, ``undo``
             or ``person``: the kind of the task's failure, see ``model.TaskFailure``; ``unreadable``: a row of it
             cannot be read, ``code`` names table and column; ``breaker``: an Agent gets no calls, because its service is
-            down. Then no task is named, ``step`` is the Agent with its target, and ``code`` its App.
+            down. Then no task is named, ``step`` is the Agent with its target, and ``code`` its App; ``schedule``: a
+            schedule submits nothing. Then ``step`` is the schedule, and ``code`` its App.
         reason: for people.
         step, code: of the step that failed; empty when it was none.
         at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
@@ -105,7 +106,7 @@ def _read_trace(row: AlertRow) -> Trace:
 
 def encode_alert(alert: Alert) -> bytes:
     """Encode the alert as JSON: ``type``, ``timestamp`` of the opening or closing, ``data``. Always the same bytes."""
-    of = "agent" if alert.cause == BREAKER_CAUSE else "task"
+    of = {BREAKER_CAUSE: "agent", SCHEDULE_CAUSE: "schedule"}.get(alert.cause, "task")
     kind = f"{of}.alert.{'opened' if alert.state == 'open' else 'closed'}"
     return msgspec.json.encode(_Event(kind, alert.closed_at or alert.opened_at, alert))
 
@@ -114,6 +115,8 @@ def format_alert_line(alert: Alert) -> str:
     """Format the alert for a log in one line, whatever its texts hold."""
     if alert.cause == BREAKER_CAUSE:
         return _format_breaker_line(alert)
+    if alert.cause == SCHEDULE_CAUSE:
+        return _format_schedule_line(alert)
     what = "needs a person" if alert.state == "open" else "needs nobody any more; it had waited for a person"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
@@ -132,6 +135,16 @@ def _format_breaker_line(alert: Alert) -> str:
         text = f"Agent {alert.step} gets no calls: {alert.reason} (alert {alert.id}); see: arriero agent show {agent}"
     else:
         text = f"Agent {alert.step} gets calls as always again; its breaker was open (alert {alert.id})"
+    return escape_text(text)
+
+
+def _format_schedule_line(alert: Alert) -> str:
+    """Format the alert of a schedule. Its ``step`` is the schedule, its ``code`` the App."""
+    if alert.state == "open":
+        see = f"see: arriero schedule show {shell_word(alert.step)}"
+        text = f"schedule {alert.step} of App {alert.code} submits nothing: {alert.reason} (alert {alert.id}); {see}"
+    else:
+        text = f"schedule {alert.step} of App {alert.code} submits again (alert {alert.id})"
     return escape_text(text)
 
 

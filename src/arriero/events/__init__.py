@@ -14,6 +14,7 @@ from ..model import HistoryRow
 from .base import HistoryEvent, UnreadableEvent
 from .breaker import EventOfBreaker
 from .convoy import EventOfConvoy, EventOfTurn
+from .schedule import EventOfSchedule
 from .step import EventOfStep
 from .store import Erased, EventOfStore
 from .task import EventOfPeople, EventOfTask
@@ -26,6 +27,7 @@ __all__ = [
     "EventOfBreaker",
     "EventOfConvoy",
     "EventOfPeople",
+    "EventOfSchedule",
     "EventOfStep",
     "EventOfStore",
     "EventOfTask",
@@ -39,7 +41,16 @@ __all__ = [
     "read_events_to_show",
 ]
 
-Event = EventOfTask | EventOfPeople | EventOfStep | EventOfTurn | EventOfConvoy | EventOfStore | EventOfBreaker
+Event = (
+    EventOfTask
+    | EventOfPeople
+    | EventOfStep
+    | EventOfTurn
+    | EventOfConvoy
+    | EventOfStore
+    | EventOfBreaker
+    | EventOfSchedule
+)
 
 UNREADABLE_EVENT = "unreadable"  # in place of the events of a commit; no commit holds an event of that name
 

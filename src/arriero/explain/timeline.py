@@ -15,6 +15,7 @@ from ..events import (
     EventOfBreaker,
     EventOfConvoy,
     EventOfPeople,
+    EventOfSchedule,
     EventOfStep,
     EventOfStore,
     EventOfTask,
@@ -170,7 +171,7 @@ def _describe_event(timeline: Timeline, event: Event | UnreadableEvent) -> str:
             return _describe_people_event(event)
         if isinstance(event, EventOfTurn):
             return describe_turn(event)
-        if isinstance(event, EventOfConvoy | EventOfStore | EventOfBreaker | UnreadableEvent):
+        if isinstance(event, EventOfConvoy | EventOfStore | EventOfBreaker | EventOfSchedule | UnreadableEvent):
             return _show_as_it_is(event)
         assert_never(event)
     except (KeyError, ValueError, OverflowError, msgspec.ValidationError):

@@ -35,6 +35,8 @@ CRASH_POINTS: dict[str, str] = {
     "after_lease": "A Supervisor leads, and does not know it yet.",
     "before_retire": "A process, its own or a dead one, is about to be declared lost.",
     "after_retire": "A process is declared lost, and nothing of what it held is freed.",
+    "before_fire": "Runs of schedules are decided, and none of them is submitted.",
+    "after_fire": "Runs of schedules are durable with their schedules; nobody in the process knows it yet.",
     "before_free": "What a lost process held is read, and none of it is freed.",
     "after_free": "What a lost process held is freed, at least a batch of it; nobody has taken it up.",
 }

@@ -27,6 +27,7 @@ from .failure_log import FailureLog
 from .leader import Leader
 from .membership import Membership
 from .ports import Ports
+from .schedule_runner import ScheduleRunner
 from .scheduler import Scheduler
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX, finish
@@ -162,6 +163,13 @@ class NodeSession:
             process_no=process_no,
             period=lambda: self.supervisor.period_seconds,
         )
+        self.schedules = ScheduleRunner(
+            store=self._store,
+            ports=self._ports,
+            actor=self.instance,
+            term=lambda: self.leader.term if self.leader.is_leading() else None,
+            on_submitted=self.hint,
+        )
         self._standstills.start(self.agents.find_attempt)
         try:
             self.committer.start(lambda: self._process_loop_end(Loop.COMMITTER))
@@ -173,6 +181,7 @@ class NodeSession:
         if "supervisor" in self._roles:
             self._begin(Loop.LEADER, self.leader.run())
             self._begin(Loop.RECOVERY, self.leader.recover())
+            self._begin(Loop.SCHEDULES, self.schedules.run())
             if self._upkeep is not None:
                 self._begin(Loop.UPKEEP, self._upkeep.run(self.leader.is_leading))
             if self._alerting is not None:

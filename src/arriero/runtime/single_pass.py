@@ -27,6 +27,7 @@ from .alerts import Alerting
 from .leader import Leader
 from .membership import Membership
 from .ports import Ports
+from .schedule_runner import ScheduleRunner
 from .settings import Settings
 from .supervisor import Supervisor
 from .upkeep import Upkeep
@@ -48,6 +49,7 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
         steps_failed: steps that failed, because no attempt is left or no Agent took them in time.
         tasks_undone, tasks_held: tasks whose own limit has passed, by what became of them.
         ledgers, statuses_dropped, convoys_mended, tasks_readable: done by the upkeep of the store.
+        runs_submitted: runs of schedules that were due.
         alerts_told, alerts_failed: alerts that all sinks were told of; tries that failed, which are repeated later.
         upkeep_failed: a part of the upkeep failed; the log says why.
     """
@@ -65,6 +67,7 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
     statuses_dropped: int = 0
     convoys_mended: int = 0
     tasks_readable: int = 0
+    runs_submitted: int = 0
     alerts_told: int = 0
     alerts_failed: int = 0
     upkeep_failed: bool = False
@@ -128,6 +131,7 @@ class SinglePass:
             await self._membership.start()
             await self._wait_until_lost_are_freed()
             await leader.make_pass()
+            await self._submit_runs(leader)
             upkeep_done = await self._upkeep.finish()
             await self._alerting.tell_due()
         finally:
@@ -135,6 +139,16 @@ class SinglePass:
             await asyncio.wait({keeping})
         await self._committer.stop()  # decisions that still wait for an answer
         return self._report(term, upkeep_failed=not upkeep_done)
+
+    async def _submit_runs(self, leader: Leader) -> None:
+        runner = ScheduleRunner(
+            store=self._store,
+            ports=self._ports,
+            actor=self._instance,
+            term=lambda: leader.term if leader.is_leading() else None,
+        )
+        await runner.finish()
+        self._counts["runs_submitted"] = runner.submitted
 
     def _report(self, term: int | None, *, upkeep_failed: bool) -> PassReport:
         done, done_here = self._upkeep.done, self._counts
@@ -149,6 +163,7 @@ class SinglePass:
             alerts_told=self._alerting.told,
             alerts_failed=self._alerting.failed,
             upkeep_failed=upkeep_failed,
+            runs_submitted=done_here["runs_submitted"],
             tasks_freed=done_here["tasks_freed"],
             attempts_retried=done_here["attempts_retried"],
             steps_failed=done_here["steps_failed"],

@@ -34,6 +34,7 @@ from .lease_contract import LeaseStore
 from .ledger_contract import LedgerStore
 from .limit_contract import LimitStore
 from .metrics_contract import AgentMetricsStore
+from .schedule_contract import ScheduleStore
 from .task_filter import ANY_TASK, TaskFilter
 
 SUPERVISOR_LEASE = "supervisor"
@@ -321,6 +322,7 @@ class StateStore(
     LeaseStore,
     LimitStore,
     AgentMetricsStore,
+    ScheduleStore,
     Protocol,
 ):
     """A state store."""

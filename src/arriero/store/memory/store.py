@@ -34,6 +34,7 @@ from ...model import (
     Turn,
 )
 from ...processes import LeaderSurvey
+from ...schedules import ScheduleApplied, ScheduleCommand
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
@@ -45,6 +46,7 @@ from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine, build_said_of_term
 from ..engine.reading import ReadingEngine, due_at
+from ..engine.schedules import ScheduleEngine, change_schedules
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
 from ..readable import legible
@@ -52,6 +54,7 @@ from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from .agent_metrics import MemoryAgentMetrics
 from .attempts import MemoryAttempts
 from .rows import MemoryUpkeep
+from .schedules import MemorySchedules
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
@@ -283,6 +286,7 @@ class MemoryConvoyReading(MemoryReading):
 class MemoryStore(
     MemoryAttempts,
     MemoryAgentMetrics,
+    MemorySchedules,
     MemoryConvoyReading,
     ProcessEngine["MemoryStore"],
     ReadingEngine["MemoryStore"],
@@ -292,6 +296,7 @@ class MemoryStore(
     LeaseEngine["MemoryStore"],
     LimitEngine["MemoryStore"],
     AgentMetricsEngine["MemoryStore"],
+    ScheduleEngine["MemoryStore"],
 ):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 
@@ -336,6 +341,12 @@ class MemoryStore(
         answers = self._transact(lambda: [apply_command(command, self) for command in batch])
         await self._tell_unreadable()
         return answers
+
+    async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
+        def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal]:
+            return [submit_task(command, self, None) for command in commands]
+
+        return self._transact(lambda: change_schedules(batch, self, submit_all))
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         return self.select_ledger(ledger_id) or self._transact(lambda: self._begin_ledger(ledger_id))

@@ -33,6 +33,7 @@ from ...model import (
     Turn,
 )
 from ...processes import ProcessRow
+from ...schedules import ScheduleRow
 from ..quarantine import UNREADABLE, SetApart
 from ..readable import refuse_unreadable
 
@@ -60,6 +61,7 @@ class MemoryTables:
         self.ledgers: dict[int, LedgerRow] = {}
         self.aside: dict[tuple[int, int], str] = {}
         self.breaker_rows: dict[tuple[str, str, str], BreakerRow] = {}  # by App, Agent, target
+        self.schedule_rows: dict[tuple[str, str], ScheduleRow] = {}  # by App, name
         self.count_rows: dict[tuple[str, int, int], CountsRow] = {}  # by App, process, minute
         self.epoch = FIRST
         self.nobody_frees_until = Instant(0)

@@ -11,6 +11,7 @@ from ...commands import AnyCommand, Submit
 from ...core.purging import build_tasks_purged
 from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import LeaseHolder, LeaseTerm, LedgerRow, TaskRow
+from ...schedules import ScheduleApplied, ScheduleCommand
 from ..contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, Purge, Purged, Unanswered, Unwritten
 from ..engine import ledgers
 from ..engine.agent_metrics import AgentMetricsEngine
@@ -21,12 +22,13 @@ from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
+from ..engine.schedules import ScheduleEngine
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine
 from ..process_locks import Lives, folder_of_machine
 from ..sql.reading import SqlReading
 from ..task_filter import ANY_TASK, TaskFilter
-from . import convoys, submitting
+from . import convoys, schedules, submitting
 from .batch_transaction import Applying, is_news_for_others
 from .bisect import in_halves
 from .lanes import BatchWriter, PostgresLanes
@@ -58,6 +60,7 @@ class PostgresStore(
     AgentMetricsEngine[PostgresRows],
     UpkeepEngine[PostgresRows],
     LedgerEngine[PostgresLedgerRows],
+    ScheduleEngine[PostgresRows],
 ):
     """A store at a URL. ``clock``: microseconds, for tests; else the server's."""
 
@@ -242,6 +245,26 @@ class PostgresStore(
         await super().release_lease(name, holder, term, actor)
         if name == SUPERVISOR_LEASE:  # a mutex is released on an event loop of its own, which ends with it
             self._tell_soon()  # who waits for it asks at once
+
+    async def change_schedules(
+        self, batch: Sequence[ScheduleCommand]
+    ) -> list[ScheduleApplied | Refusal | ArrieroError]:
+        work = partial(schedules.change, batch, self._context.get_test_instant)
+        for _ in range(AGAIN_MAX):
+            try:
+                answers = await self._write(work, Lane.SUBMISSIONS)
+            except submitting.Again:
+                continue
+            except StoreError as error:
+                if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                    raise
+                if len(batch) == 1:
+                    return [Busy(str(error))]
+                half = len(batch) // 2
+                return [*await self.change_schedules(batch[:half]), *await self.change_schedules(batch[half:])]
+            self._tell_soon()
+            return [*answers]
+        return [Busy(f"store {self.url}: somebody else submits the runs of these schedules") for _ in batch]
 
     # --- ledgers
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:

@@ -12,6 +12,7 @@ from ..engine.reading import due_at
 from ..rows import alert_of, status_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlReadingRows
+from ..sql.schedules import SqlScheduleRows
 from . import columns
 from .ledger_tables import PostgresLedgerRows
 from .process_tables import PostgresProcessRows
@@ -21,8 +22,13 @@ TASK_WIDTH = len(columns.TASK)
 _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 
 
-class PostgresRows(PostgresLedgerRows, PostgresProcessRows, SqlReadingRows, SqlAgentMetricsRows):
+class PostgresRows(PostgresLedgerRows, PostgresProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows):
     """See the module."""
+
+    def read_term(self, lease: str) -> int:
+        """0 also while another transaction changes it: whoever asks has to ask again."""
+        row = self.ask("select_term", {"name": lease}).fetchone()
+        return 0 if row is None else row[0]
 
     # --- tasks
     def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:

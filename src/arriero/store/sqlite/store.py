@@ -18,6 +18,7 @@ from ...commands import AnyCommand, Submit
 from ...epoch import describe_epoch_refusal
 from ...errors import ArrieroError, InvalidInput, StoreError
 from ...model import Instant, LeaseTerm, LedgerRow
+from ...schedules import ScheduleApplied, ScheduleCommand
 from ..contract import Purge, Purged, PurgedNamed
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
@@ -28,6 +29,7 @@ from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
+from ..engine.schedules import ScheduleEngine, change_schedules
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
 from ..migrate import is_current, migrate_sqlite, migrations, read_applied_number
@@ -62,6 +64,7 @@ class SqliteStore(
     AgentMetricsEngine[SqliteRows],
     UpkeepEngine[SqliteRows],
     LedgerEngine[SqliteRows],
+    ScheduleEngine[SqliteRows],
 ):
     """A store in the file at ``path``. ``clock``: microseconds, for tests; else the machine's time since boot."""
 
@@ -333,6 +336,16 @@ class SqliteStore(
         answers = await self._write(work, Lane.ENGINE)
         await self._tell_unreadable()
         return answers
+
+    async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
+        def work(rows: SqliteRows) -> list[ScheduleApplied | Refusal]:
+            def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal]:
+                rows.look_up([command.task_id for command in commands])
+                return [submit_task(command, rows, None) for command in commands]
+
+            return change_schedules(batch, rows, submit_all)
+
+        return await self._write(work, Lane.SUBMISSIONS)
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         return await self._write(lambda rows: rows.begin_ledger(ledger_id), Lane.UPKEEP)

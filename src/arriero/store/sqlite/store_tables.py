@@ -25,6 +25,7 @@ from ..readable import of_task, without_body
 from ..rows import lease_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
+from ..sql.schedules import SqlScheduleRows
 from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, step_as_is, step_of, task_as_is, task_of
 from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
 
@@ -194,6 +195,8 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         row = self.select_lease(lease)
         return 0 if row is None else row.term
 
+    read_term = term
+
 
 class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
     """The LedgerTable of ``store.engine.ledgers``, and the PurgeTable of ``store.engine.purging``."""
@@ -283,7 +286,7 @@ class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
             self._run("erase_history", {"no": no, "events": events})
 
 
-class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows, SqlAgentMetricsRows):
+class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows):
     """See the module."""
 
     def select_number(self, task_id: str) -> int | None:

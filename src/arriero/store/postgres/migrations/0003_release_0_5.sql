@@ -601,6 +601,37 @@ CREATE TABLE {schema}.agent_metrics (
     PRIMARY KEY (app, process_no, minute)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
 
+-- Schedules of all Apps.
+CREATE TABLE {schema}.schedule (
+    app text NOT NULL,
+    name text NOT NULL,             -- unique in its App
+    declaration text NOT NULL,      -- how it was declared, as JSON text
+    state text NOT NULL,            -- active, paused, ended
+    anchor bigint NOT NULL,         -- since when it is declared so; periods count from here
+    next_at bigint,                 -- the instant that is due next
+    look_at bigint,                 -- when the leader looks at it next: next_at with its jitter; null: never
+    decided_until bigint NOT NULL,  -- about every instant up to here it is decided
+    owed_until bigint,              -- instants up to here are run, however old
+    last_at bigint,                 -- the instant of the last run
+    last_task text NOT NULL,        -- the id of its task
+    last_task_no bigint NOT NULL,
+    runs bigint NOT NULL,           -- instants that were run
+    passed_over bigint NOT NULL,    -- instants that were not
+    problem text NOT NULL,          -- why nothing is submitted; empty: there is no problem
+    problem_cause text NOT NULL,    -- code, arguments; empty
+    problem_since bigint,
+    undeclared_at bigint,           -- since when the code does not declare it any more
+    paused_at bigint,
+    paused_by text NOT NULL,
+    pause_reason text NOT NULL,
+    changed_at bigint NOT NULL,     -- when it was declared so
+    revision bigint NOT NULL,       -- grows with each change
+    PRIMARY KEY (app, name)
+);
+
+-- The leader finds what is due, and what is due next, without a look at any other schedule.
+CREATE INDEX schedule_due ON {schema}.schedule (look_at, app, name) WHERE look_at IS NOT NULL;
+
 -- Who may do what. The two doors of submitters work with their owner's rights, so that a role may submit without any right on
 -- the tables; their search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
 -- It goes over all functions of the schema, so it stands last.
@@ -627,7 +658,7 @@ BEGIN
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
         EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
-                       '{schema}.rate, {schema}.agent_metrics TO %s', one.role);
+                       '{schema}.rate, {schema}.agent_metrics, {schema}.schedule TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
@@ -635,7 +666,7 @@ BEGIN
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, {schema}.rate, '
-                       '{schema}.agent_metrics TO %s', one.role);
+                       '{schema}.agent_metrics, {schema}.schedule TO %s', one.role);
     END LOOP;
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,

@@ -141,3 +141,34 @@ ALTER TABLE arriero_lease ADD COLUMN duration INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE arriero_lease ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE arriero_lease ADD COLUMN broken_by TEXT NOT NULL DEFAULT '';
 ALTER TABLE arriero_lease ADD COLUMN broken_reason TEXT NOT NULL DEFAULT '';
+
+-- Schedules of all Apps.
+CREATE TABLE arriero_schedule (
+    app TEXT NOT NULL,
+    name TEXT NOT NULL,             -- unique in its App
+    declaration TEXT NOT NULL,      -- how it was declared, as JSON text
+    state TEXT NOT NULL,            -- active, paused, ended
+    anchor INTEGER NOT NULL,        -- since when it is declared so; periods count from here
+    next_at INTEGER,                -- the instant that is due next
+    look_at INTEGER,                -- when the leader looks at it next: next_at with its jitter; null: never
+    decided_until INTEGER NOT NULL, -- about every instant up to here it is decided
+    owed_until INTEGER,             -- instants up to here are run, however old
+    last_at INTEGER,                -- the instant of the last run
+    last_task TEXT NOT NULL,        -- the id of its task
+    last_task_no INTEGER NOT NULL,
+    runs INTEGER NOT NULL,          -- instants that were run
+    passed_over INTEGER NOT NULL,   -- instants that were not
+    problem TEXT NOT NULL,          -- why nothing is submitted; empty: there is no problem
+    problem_cause TEXT NOT NULL,    -- code, arguments; empty
+    problem_since INTEGER,
+    undeclared_at INTEGER,          -- since when the code does not declare it any more
+    paused_at INTEGER,
+    paused_by TEXT NOT NULL,
+    pause_reason TEXT NOT NULL,
+    changed_at INTEGER NOT NULL,    -- when it was declared so
+    revision INTEGER NOT NULL,      -- grows with each change
+    PRIMARY KEY (app, name)
+) WITHOUT ROWID;
+
+-- The leader finds what is due, and what is due next, without a look at any other schedule.
+CREATE INDEX arriero_schedule_due ON arriero_schedule (look_at, app, name) WHERE look_at IS NOT NULL;

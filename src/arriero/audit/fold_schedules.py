@@ -1,0 +1,119 @@
+"""The fold of events about schedules, and their invariants. It computes instants of periods itself; cron lines it does not read."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+from ..events.schedule import (
+    EventOfSchedule,
+    ScheduleAsked,
+    ScheduleDecided,
+    ScheduleDeclared,
+    ScheduleMended,
+    SchedulePaused,
+    ScheduleRemoved,
+    ScheduleResumed,
+    ScheduleTroubled,
+)
+
+Convict = Callable[[str, str], None]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def format_expected_id(app: str, name: str, instant: int) -> str:
+    """Format the id that the run of an instant must have."""
+    when = (_EPOCH + timedelta(microseconds=instant)).replace(tzinfo=None)
+    return f"{app}/{name}@{when.isoformat()}Z"
+
+
+class ScheduleFold:
+    """The fold of one schedule's events."""
+
+    def __init__(self, name: str, convict: Convict) -> None:
+        self.name = name
+        self._convict = convict
+        self.revision = 0
+        self.decided_until: int | None = None  # None: it is not there
+        self.paused = False
+        self._last_run = 0
+        self._declared: ScheduleDeclared | None = None
+
+    def fold(self, event: EventOfSchedule) -> None:
+        """Fold one event."""
+        if not isinstance(event, ScheduleDeclared) and self.decided_until is None:
+            self._convict("I76", f"schedule {self.name}: {event.type} of a schedule that is not there")
+            return
+        is_with_mending = event.revision == self.revision and isinstance(event, ScheduleDecided)
+        if self.decided_until is not None and event.revision <= self.revision and not is_with_mending:
+            self._convict("I76", f"schedule {self.name}: revision {event.revision} after {self.revision}")
+        self.revision = event.revision
+        match event:
+            case ScheduleDeclared():
+                self._declare(event)
+            case ScheduleDecided():
+                self._decide(event)
+            case ScheduleResumed():
+                self._judge_person(event.by, event.reason, "resumed")
+                self.decided_until, self.paused = max(event.decided_until, self.decided_until or 0), False
+            case SchedulePaused():
+                self._judge_person(event.by, event.reason, "paused")
+                self.paused = True
+            case ScheduleRemoved():
+                self._judge_person(event.by, event.reason, "removed")
+                self.decided_until, self.paused = None, False
+            case ScheduleAsked():
+                self._judge_person(event.by, event.reason, "asked for runs")
+            case ScheduleTroubled() | ScheduleMended():
+                pass
+            case _:
+                assert_never(event)
+
+    def _declare(self, event: ScheduleDeclared) -> None:
+        if self.decided_until is not None and event.decided_until < self.decided_until:
+            self._convict(
+                "I76",
+                f"schedule {self.name}: declared anew, it decides again about instants before {self.decided_until}",
+            )
+        self._declared, self.decided_until = event, event.decided_until
+
+    def _decide(self, event: ScheduleDecided) -> None:
+        where = f"schedule {self.name}: the decision about {event.since} to {event.until}"
+        if self.paused:
+            self._convict("I76", f"{where} was made while it was paused")
+        if event.since != self.decided_until:
+            self._convict("I76", f"{where} does not follow that up to {self.decided_until}")
+        self.decided_until = max(event.until, self.decided_until or 0)
+        for instant, task in zip(event.runs, event.tasks, strict=False):
+            if instant <= self._last_run:
+                self._convict("I75", f"{where} runs {instant} after {self._last_run}")
+            self._last_run = max(self._last_run, instant)
+            if task != format_expected_id(event.app, event.schedule, instant):
+                self._convict("I75", f"{where} runs {instant} as task {task}")
+            if not event.since < instant <= event.until:
+                self._convict("I76", f"{where} runs {instant}, which it is not about")
+        if len(event.runs) != len(event.tasks):
+            self._convict("I75", f"{where} has {len(event.runs)} runs and {len(event.tasks)} tasks")
+        self._judge_passed_over(event, where)
+
+    def _judge_passed_over(self, event: ScheduleDecided, where: str) -> None:
+        declared = self._declared
+        assert declared is not None
+        if event.passed_over and event.why not in ("overlap", "catch_up"):
+            self._convict("I76", f"{where} passes over {event.passed_over} and does not say why")
+        if event.why == "overlap" and (declared.overlap != "skip" or event.runs):
+            self._convict("I76", f"{where} passes instants over because of a run, with overlap {declared.overlap!r}")
+        if event.why == "catch_up" and not event.runs and declared.catch_up is None:
+            self._convict("I76", f"{where} makes up no missed run, not even the last")
+        if declared.every:
+            due = _count(declared, event.until) - _count(declared, event.since)
+            if due != len(event.runs) + event.passed_over:
+                self._convict("I76", f"{where} is about {due} instants, not {len(event.runs)} + {event.passed_over}")
+
+    def _judge_person(self, by: str, reason: str, what: str) -> None:
+        if not by or not reason:
+            self._convict("I59", f"schedule {self.name} was {what} by {by or 'nobody'}, reason {reason!r}")
+
+
+def _count(declared: ScheduleDeclared, until: int) -> int:
+    """Count the periods that were over at an instant."""
+    return max(0, until - declared.anchor) // declared.every

@@ -1,0 +1,182 @@
+"""The instants at which a schedule is due. Cron lines are read by ``cronsim``, which does as Debian's cron at changes of time.
+
+A line whose minute or hour begins with ``*`` follows elapsed time: it skips hours that do not exist, and runs in both of the
+hours that come twice. Any other line names times of day: one that does not exist is run when the clock has jumped, and one
+that comes twice is run the first time. ``cronsim`` and ``zoneinfo`` are loaded by the first schedule, not with arriero.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from itertools import islice
+
+from ..declare.attempt import as_datetime, as_instant
+from ..errors import InvalidInput
+from ..model import MICROSECONDS, Instant
+from ..schedules import Timing
+
+EVERY_MIN = MICROSECONDS  # a leader that looks more often would do nothing else
+COUNTED_MAX = 100  # of what a cron line names in a gap: counting a year of minutes takes longer than it is worth
+CRON_LENGTH_MAX = 255
+NEVER = Instant(253_370_764_800 * MICROSECONDS)  # the year 9999, where datetimes end
+# How far to look back for the last instant of a cron line: most are found in the first window.
+_WINDOWS = tuple(round(days * 86_400) * MICROSECONDS for days in (1 / 720, 1 / 24, 1, 32, 366, 3_660))
+_ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+@lru_cache(1024)
+def load_zone(name: str) -> tzinfo:
+    """Load a time zone by its IANA name. Raises InvalidInput."""
+    from zoneinfo import ZoneInfo
+
+    if name in ("", "UTC"):
+        return UTC  # quicker than the zone of that name
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:  # what it raises depends on how the name is wrong
+        raise InvalidInput(
+            f"the time zone {name!r} is not known; give an IANA name like 'Europe/Madrid' or 'UTC'"
+        ) from error
+
+
+def check_timing(timing: Timing, after: Instant) -> None:
+    """Check that the timing can be read and that an instant of it comes. Raises InvalidInput.
+
+    Args:
+        after: now.
+    """
+    given = [name for name, value in (("cron", timing.cron), ("every", timing.every), ("at", timing.at)) if value]
+    if len(given) != 1:
+        what = " and ".join(given) if given else "nothing"
+        raise InvalidInput(f"a schedule is due by cron, every or at: give one of them, not {what}")
+    if timing.timezone and not timing.cron:
+        raise InvalidInput("timezone is given without cron; it says where a cron line's times of day are meant")
+    if timing.every and not timing.every >= EVERY_MIN:
+        raise InvalidInput(f"every is {timing.every / MICROSECONDS:g} s; it must be at least 1 second")
+    if timing.cron:
+        zone = load_zone(timing.timezone)
+        read_cron(timing.cron, zone, after)
+        if find_next(timing, after, after) is None:
+            raise InvalidInput(f"the cron line {timing.cron!r} names no day that ever comes")
+
+
+def read_cron(line: str, zone: tzinfo, after: Instant) -> Iterator[datetime]:
+    """Read a cron line: its times after an instant, in the zone. Raises InvalidInput naming what is wrong with it."""
+    from cronsim import CronSim
+
+    if len(line) > CRON_LENGTH_MAX:
+        raise InvalidInput(f"the cron line has {len(line)} characters; it must have {CRON_LENGTH_MAX} at most")
+    try:
+        return CronSim(_ALIASES.get(line.strip().lower(), line), as_local(after, zone))
+    except Exception as error:  # it also asserts
+        raise InvalidInput(
+            f"the cron line {line!r} cannot be read: {error or 'a field is wrong'}; it has five fields, minute hour"
+            " day-of-month month day-of-week, like '0 3 * * *'"
+        ) from error
+
+
+def as_local(instant: Instant, zone: tzinfo) -> datetime:
+    """An instant as a datetime in a zone."""
+    return as_datetime(instant).astimezone(zone)
+
+
+def iterate_instants(timing: Timing, anchor: Instant, after: Instant) -> Iterator[Instant]:
+    """The instants after an instant, in their order, without end unless there is one.
+
+    Args:
+        anchor: ``every`` is counted from here; the first one is due once so long after it.
+    """
+    if timing.at is not None:
+        if timing.at > after:
+            yield timing.at
+    elif timing.every:
+        count = max(0, (after - anchor) // timing.every) + 1
+        while (instant := anchor + count * timing.every) < NEVER:
+            yield Instant(instant)
+            count += 1
+    else:
+        yield from _iterate_cron(timing, after)
+
+
+def _iterate_cron(timing: Timing, after: Instant) -> Iterator[Instant]:
+    last = after
+    try:
+        for when in read_cron(timing.cron, load_zone(timing.timezone), after):
+            instant = as_instant(when)
+            if instant > last:  # of an hour that comes twice, the line may begin with the first
+                last = instant
+                yield instant
+    except (OverflowError, ValueError):  # the end of the calendar
+        return
+
+
+def find_next(timing: Timing, anchor: Instant, after: Instant) -> Instant | None:
+    """Find the first instant after an instant; None: none comes."""
+    return next(iterate_instants(timing, anchor, after), None)
+
+
+def list_between(timing: Timing, anchor: Instant, after: Instant, until: Instant, limit: int) -> list[Instant]:
+    """List the first instants in (after, until], at most so many."""
+    found: list[Instant] = []
+    for instant in islice(iterate_instants(timing, anchor, after), limit):
+        if instant > until:
+            break
+        found.append(instant)
+    return found
+
+
+def find_last(timing: Timing, anchor: Instant, after: Instant, until: Instant) -> Instant | None:
+    """Find the last instant in (after, until]; None: there is none."""
+    if until <= after:
+        return None
+    if timing.every:
+        count = (until - anchor) // timing.every
+        last = Instant(anchor + count * timing.every)
+        return last if count >= 1 and last > after else None
+    for window in _WINDOWS:
+        start = Instant(max(after, until - window))
+        last_of_window = None
+        for instant in iterate_instants(timing, anchor, start):
+            if instant > until:
+                break
+            last_of_window = instant
+        if last_of_window is not None or start == after:
+            return last_of_window
+    found = list_between(timing, anchor, after, until, COUNTED_MAX)  # it is due less often than once in ten years
+    return found[-1] if found else None
+
+
+def count_between(timing: Timing, anchor: Instant, after: Instant, until: Instant) -> int:
+    """Count the instants in (after, until]; those of a cron line up to COUNTED_MAX."""
+    if until <= after:
+        return 0
+    if timing.every:
+        return max(0, (until - anchor) // timing.every) - max(0, (after - anchor) // timing.every)
+    return len(list_between(timing, anchor, after, until, COUNTED_MAX))
+
+
+def compute_jitter(app: str, name: str, instant: Instant, jitter: int) -> int:
+    """Compute by how many microseconds in [0, jitter) a run is late on purpose: always the same for one run."""
+    if not jitter:
+        return 0
+    digest = hashlib.blake2b(f"{app}\0{name}\0{instant}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") * jitter >> 64
+
+
+def format_instant_of_run(instant: Instant) -> str:
+    """Format an instant as it stands in the id of a run: in UTC, with a fraction only where there is one."""
+    return as_datetime(instant).replace(tzinfo=None).isoformat() + "Z"
+
+
+def format_run_id(app: str, name: str, instant: Instant) -> str:
+    """Format the id of a run. It names the App, so that schedules of two Apps never meet in one id."""
+    return f"{app}/{name}@{format_instant_of_run(instant)}"

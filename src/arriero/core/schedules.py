@@ -1,0 +1,167 @@
+"""What becomes of the instants of a schedule that are due: run, passed over, or made up after a gap.
+
+An instant is decided about once: the row says up to where. So it does not matter how often, how late and by how many leaders
+a schedule is looked at. A run is a task whose id is the schedule's name and the instant, so it cannot be there twice either.
+"""
+
+import hashlib
+from itertools import islice
+
+import msgspec
+
+from ..commands import Submit
+from ..model import MICROSECONDS, Instant
+from ..policies import ConvoyPolicy, TaskPolicy, encode_policy
+from ..schedules import Overlap, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
+from .schedule_instants import (
+    compute_jitter,
+    count_between,
+    find_last,
+    find_next,
+    format_run_id,
+    iterate_instants,
+    list_between,
+)
+
+RUNS_MAX = 1_000  # of one schedule in one pass; the rest follows in the next ones
+# A leader is always a little late, and after a fail-over by some seconds: that is not what people call a missed run.
+LATE_SECONDS = 60
+ACTOR = "schedule"
+
+_decode_policy = msgspec.json.Decoder(TaskPolicy).decode
+
+
+class DueDecision(msgspec.Struct, frozen=True):
+    """What becomes of the instants in (``since``, ``until``]: ``runs`` are submitted, so many others are passed over.
+
+    ``why``: they are: ``overlap`` or ``catch_up``. ``cancels``: the open run is to be cancelled first. ``owed_until``,
+    ``next_at``, ``look_at``: of the row from now on.
+    """
+
+    since: Instant
+    until: Instant
+    runs: tuple[Instant, ...]
+    passed_over: int
+    why: str
+    cancels: bool
+    owed_until: Instant | None
+    next_at: Instant | None
+    look_at: Instant | None
+
+
+def find_look_at(
+    row: ScheduleRow, timing: Timing, jitter: int, after: Instant
+) -> tuple[Instant | None, Instant | None]:
+    """Find the first instant after one, and when the leader looks at it: the instant with its jitter."""
+    next_at = find_next(timing, row.anchor, after)
+    if next_at is None:
+        return None, None
+    return next_at, Instant(next_at + compute_jitter(row.app, row.name, next_at, jitter))
+
+
+def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int = RUNS_MAX) -> DueDecision:
+    """Decide what becomes of the instants that are due.
+
+    Args:
+        now: the store's clock.
+        is_open: whether the run that was submitted last has not ended.
+        runs_max: how many may be run in this pass.
+    Returns: a decision about no instant (``until`` equals ``since``) if none is due.
+    """
+    declared = read_declaration(row)
+    timing, anchor, since = declared.timing, row.anchor, row.decided_until
+    due_until = _find_due_until(row, declared, now)
+    if due_until is None:
+        next_at, look_at = find_look_at(row, timing, declared.jitter, since)
+        return DueDecision(since, since, (), 0, "", False, row.owed_until, next_at, look_at)
+    is_one_at_most = declared.catch_up is None or declared.overlap in (Overlap.SKIP, Overlap.CANCEL_RUNNING)
+    is_barred = is_open and declared.overlap is Overlap.SKIP
+    until, owed_until = due_until, None
+    if is_barred:
+        runs: list[Instant] = []
+    elif is_one_at_most:  # of several at once, all but the last would be passed over or cancelled at once
+        is_late = declared.catch_up is not None and due_until < _find_first_kept(declared, now)
+        runs = [] if is_late else [due_until]
+    else:
+        runs = _list_made_up(row, declared, now, due_until, runs_max)
+        if len(runs) == runs_max and runs[-1] < due_until:
+            until = runs[-1]
+            owed_until = row.owed_until if row.owed_until is not None and until < row.owed_until else due_until
+    passed_over = max(0, count_between(timing, anchor, since, until) - len(runs))
+    why = ("overlap" if is_barred else "catch_up") if passed_over else ""
+    next_at, look_at = find_look_at(row, timing, declared.jitter, until)
+    cancels = bool(runs) and is_open and declared.overlap is Overlap.CANCEL_RUNNING
+    return DueDecision(since, until, tuple(runs), passed_over, why, cancels, owed_until, next_at, look_at)
+
+
+def _find_due_until(row: ScheduleRow, declared: ScheduleDeclaration, now: Instant) -> Instant | None:
+    """Find the last instant that is due. One that waits for its jitter keeps those after it waiting: they stay in order."""
+    timing, since = declared.timing, row.decided_until
+    sure = Instant(max(since, now - declared.jitter))
+    last = find_last(timing, row.anchor, since, sure)
+    if not declared.jitter:
+        return last
+    for instant in iterate_instants(timing, row.anchor, sure):
+        if instant + compute_jitter(row.app, row.name, instant, declared.jitter) > now:
+            break
+        last = instant
+    return last
+
+
+def _find_first_kept(declared: ScheduleDeclaration, now: Instant) -> Instant:
+    """Find since when instants are made up by ``catch_up``."""
+    assert declared.catch_up is not None
+    return Instant(now - declared.jitter - max(declared.catch_up, LATE_SECONDS * MICROSECONDS))
+
+
+def _list_made_up(
+    row: ScheduleRow, declared: ScheduleDeclaration, now: Instant, until: Instant, runs_max: int
+) -> list[Instant]:
+    """List the instants that are run of those that are due: what is owed, and what is not too old."""
+    timing, since = declared.timing, row.decided_until
+    owed_until = Instant(min(until, row.owed_until or 0))
+    found = list_between(timing, row.anchor, since, owed_until, runs_max) if owed_until > since else []
+    start = Instant(max(since, owed_until, _find_first_kept(declared, now) - 1))
+    return found + list_between(timing, row.anchor, start, until, runs_max - len(found))
+
+
+def list_next(row: ScheduleRow, count: int) -> list[tuple[Instant, int]]:
+    """List the next instants of a schedule, each with its jitter in microseconds."""
+    declared = read_declaration(row)
+    found = islice(iterate_instants(declared.timing, row.anchor, row.decided_until), count)
+    return [(instant, compute_jitter(row.app, row.name, instant, declared.jitter)) for instant in found]
+
+
+def build_run(row: ScheduleRow, instant: Instant, policy: str, seed: int) -> Submit:
+    """Build the submission of one run.
+
+    Args:
+        policy: of the workflow, as the newest process says it.
+        seed: of the task's random numbers.
+    """
+    declared = read_declaration(row)
+    settled = _decode_policy(policy)
+    convoy = None
+    if declared.overlap is Overlap.QUEUE:
+        convoy = name_convoy(row.app, row.name)
+        # A run that fails for good must not bar the next ones for ever.
+        settled = msgspec.structs.replace(settled, convoy=ConvoyPolicy(head="skip"))
+    return Submit(
+        actor=ACTOR,
+        task_id=format_run_id(row.app, row.name, instant),
+        workflow=declared.workflow,
+        arguments=declared.arguments,
+        body_hash=hashlib.blake2b(declared.arguments.encode(), digest_size=16).hexdigest(),
+        policy=encode_policy(settled) if convoy is not None else policy,
+        priority=declared.priority,
+        delay=0.0,
+        complete_within=settled.complete_within,
+        seed=seed,
+        convoy=convoy,
+        app=row.app,
+    )
+
+
+def name_convoy(app: str, name: str) -> str:
+    """Name the convoy in which the runs of a schedule with ``overlap="queue"`` wait for their turn."""
+    return f"schedule {app}/{name}"

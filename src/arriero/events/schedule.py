@@ -1,0 +1,107 @@
+"""Events of the store's own history about schedules."""
+
+from ..model import Instant
+from .base import HistoryEvent
+
+
+class _OfSchedule(HistoryEvent, frozen=True):
+    """An event of one schedule. ``revision``: of its row from now on."""
+
+    schedule: str
+    app: str
+    revision: int
+
+
+class ScheduleDeclared(_OfSchedule, frozen=True, kw_only=True, tag="schedule.declared"):
+    """A schedule is due from now on as it says here. ``decided_until``: no instant before is run by it.
+
+    ``cron``, ``timezone``, ``every`` (microseconds, counted from ``anchor``) and ``at``: when it is due. ``catch_up``:
+    microseconds; None: only the last missed run is made up. ``by``, ``reason``: of a person; empty: code declares it.
+    """
+
+    workflow: str
+    decided_until: Instant
+    overlap: str
+    cron: str = ""
+    timezone: str = ""
+    every: int = 0
+    anchor: Instant = Instant(0)
+    at: Instant | None = None
+    catch_up: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class ScheduleDecided(_OfSchedule, frozen=True, kw_only=True, tag="schedule.decided"):
+    """It was decided about the instants after ``since`` up to ``until``: these are ``runs``, the others are passed over.
+
+    ``tasks``: ids of the runs. ``why``: others are passed over: ``overlap``, because the last run was open, or
+    ``catch_up``, because they were missed. ``refused``: ids that another task has. ``cancelled``: the run that was
+    cancelled for this one. ``owed_until``: instants up to here are run later, because a pass had no room for them.
+    """
+
+    since: Instant
+    until: Instant
+    runs: tuple[Instant, ...] = ()
+    tasks: tuple[str, ...] = ()
+    passed_over: int = 0
+    why: str = ""
+    refused: tuple[str, ...] = ()
+    cancelled: str = ""
+    owed_until: Instant | None = None
+
+
+class ScheduleAsked(_OfSchedule, frozen=True, kw_only=True, tag="schedule.asked"):
+    """A person asked for runs. ``tasks``: those that are new. ``backfill``: of instants in the past; else of now."""
+
+    by: str
+    reason: str
+    backfill: bool
+    tasks: tuple[str, ...] = ()
+
+
+class SchedulePaused(_OfSchedule, frozen=True, kw_only=True, tag="schedule.paused"):
+    """Nothing is run until a person resumes it."""
+
+    by: str
+    reason: str
+
+
+class ScheduleResumed(_OfSchedule, frozen=True, kw_only=True, tag="schedule.resumed"):
+    """It runs again what becomes due after ``decided_until``."""
+
+    by: str
+    reason: str
+    decided_until: Instant
+
+
+class ScheduleRemoved(_OfSchedule, frozen=True, kw_only=True, tag="schedule.removed"):
+    """The schedule is gone. Its runs stay."""
+
+    by: str
+    reason: str
+
+
+class ScheduleTroubled(_OfSchedule, frozen=True, kw_only=True, tag="schedule.troubled"):
+    """It submits nothing until this is mended. ``cause``: ``code`` or ``arguments``."""
+
+    cause: str
+    problem: str
+
+
+class ScheduleMended(_OfSchedule, frozen=True, kw_only=True, tag="schedule.mended"):
+    """It submits again."""
+
+    cause: str
+
+
+EventOfSchedule = (
+    ScheduleDeclared
+    | ScheduleDecided
+    | ScheduleAsked
+    | SchedulePaused
+    | ScheduleResumed
+    | ScheduleRemoved
+    | ScheduleTroubled
+    | ScheduleMended
+)

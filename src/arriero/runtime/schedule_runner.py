@@ -1,0 +1,232 @@
+"""Submits the runs of schedules that are due. It runs on the leader, and needs no user code.
+
+Each pass loads what is due by its index, decides, and writes a batch of decisions in one transaction with the runs. If the
+process dies before that, nothing is there; after it, all of it. Two leaders at once do no harm: the second decision is refused
+by the row's revision, and a run's id is its schedule and its instant.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from ..answers import Answer, Refusal
+from ..commands import Operate
+from ..core.lease import is_alive, read_process_about
+from ..core.schedules import DueDecision, build_run, decide_due
+from ..errors import ArrieroError
+from ..loops import Loop, LoopGuard
+from ..model import Instant, Verb, later, seconds_between
+from ..processes import ProcessRow
+from ..schedules import (
+    DueSchedule,
+    FireSchedule,
+    ProblemCause,
+    ReportScheduleProblem,
+    ScheduleApplied,
+    ScheduleRow,
+    read_declaration,
+)
+from ..store.busy_retry import apply_patiently
+from ..store.contract import StateStore
+from .crash_points import reach
+from .ports import Ports
+
+logger = logging.getLogger("arriero")
+
+BATCH = 200  # schedules in one transaction; more would keep the store's history from others for too long
+RUNS_AT_ONCE = 200  # made up by few schedules they would be as many
+LOOK_SECONDS = 1.0  # at most between looks: others may have declared a schedule that is due sooner
+NOT_LEADING_SECONDS = 0.25
+BLOCKED_SECONDS = 10.0  # until a schedule is looked at again whose code runs nowhere
+UNREADABLE_SECONDS = 60.0  # until the log tells again of a row that a newer release wrote
+
+Codes = dict[tuple[str, str], str]  # policy as JSON text, by App and workflow; empty: it is not said
+
+
+class ScheduleRunner:
+    """See the module.
+
+    Args:
+        actor: the process start.
+        term: answers under which term this process leads; None: it does not.
+        on_submitted: called after runs were submitted: a Scheduler of this process may take them.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: StateStore,
+        ports: Ports,
+        actor: str,
+        term: Callable[[], int | None],
+        on_submitted: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._ports = ports
+        self._actor = actor
+        self._term = term
+        self._on_submitted = on_submitted
+        self._never = asyncio.Event()
+        self._told_unreadable_at = float("-inf")
+        self.submitted = 0  # runs since the start
+
+    async def run(self) -> None:
+        """Run until cancelled, in the passes in which this process leads."""
+        guard = LoopGuard(
+            Loop.SCHEDULES, self._ports.clock.monotonic, unanswered="the runs of schedules could not be submitted: %s"
+        )
+        while True:
+            wait = LOOK_SECONDS
+            with guard:
+                wait = await self.tick()
+            await self._ports.clock.idle(self._never, wait)
+
+    async def tick(self) -> float:
+        """Submit what is due. Returns the seconds until the next look. Raises StoreError."""
+        while (term := self._term()) is not None:
+            due = await self._store.load_due_schedules(BATCH)
+            if due.found and not await self._fire(due.found, due.now, term):
+                return LOOK_SECONDS  # nothing could be written: the same would be found again
+            if len(due.found) < BATCH:
+                if due.found:
+                    return 0.0  # some of them may be due again by now
+                ahead = LOOK_SECONDS if due.next_at is None else seconds_between(due.now, due.next_at)
+                return min(LOOK_SECONDS, max(ahead, 0.001))
+        return NOT_LEADING_SECONDS
+
+    async def finish(self) -> None:
+        """Submit what is due until nothing of it is left. Raises StoreError."""
+        while self._term() is not None and not await self.tick():
+            pass
+
+    async def _fire(self, found: Sequence[DueSchedule], now: Instant, term: int) -> int:
+        """Decide about schedules and write it. Returns how many were written."""
+        _, processes = await self._store.known_processes()
+        codes = list_codes(processes, now)
+        commands: list[FireSchedule | ReportScheduleProblem] = []
+        for due in found:
+            try:
+                commands.append(await self._decide(due, now, term, codes))
+            except (ArrieroError, msgspec.MsgspecError, ValueError) as error:  # it must not keep the others waiting
+                self._tell_unreadable(due.row, error)
+        return sum([await self._write(some) for some in divide_by_runs(commands)])
+
+    async def _write(self, commands: Sequence[FireSchedule | ReportScheduleProblem]) -> int:
+        reach("before_fire")
+        answers = await self._store.change_schedules(commands)
+        reach("after_fire")
+        written = submitted = 0
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, ScheduleApplied):
+                written += 1
+                submitted += len(answer.submitted)
+                self._tell_refused(command.name, answer)
+            elif isinstance(answer, ArrieroError):
+                logger.info("schedule %s cannot submit just now: %s", command.name, answer)
+        if submitted:
+            self.submitted += submitted
+            self._on_submitted()
+        return written
+
+    async def _decide(
+        self, due: DueSchedule, now: Instant, term: int, codes: Codes
+    ) -> FireSchedule | ReportScheduleProblem:
+        row = due.row
+        declared = read_declaration(row)
+        policy = codes.get((row.app, declared.workflow))
+        if policy is None:
+            return ReportScheduleProblem(
+                actor=self._actor,
+                app=row.app,
+                name=row.name,
+                revision=row.revision,
+                cause=ProblemCause.CODE,
+                problem=f"no process alive of App {row.app!r} has the workflow {declared.workflow!r}",
+                look_at=later(now, BLOCKED_SECONDS),
+                term=term,
+            )
+        decision = decide_due(row, now, is_open=due.is_open)
+        cancelled = await self._cancel_last(row) if decision.cancels else ""
+        return self._build_command(row, decision, policy or declared.policy, term, cancelled)
+
+    def _build_command(
+        self, row: ScheduleRow, decision: DueDecision, policy: str, term: int, cancelled: str
+    ) -> FireSchedule:
+        draw = self._ports.random.getrandbits
+        return FireSchedule(
+            actor=self._actor,
+            app=row.app,
+            name=row.name,
+            revision=row.revision,
+            term=term,
+            since=decision.since,
+            until=decision.until,
+            runs=decision.runs,
+            submits=tuple(build_run(row, instant, policy, draw(62)) for instant in decision.runs),
+            passed_over=decision.passed_over,
+            why=decision.why,
+            owed_until=decision.owed_until,
+            next_at=decision.next_at,
+            look_at=decision.look_at,
+            cancelled=cancelled,
+        )
+
+    async def _cancel_last(self, row: ScheduleRow) -> str:
+        """Cancel the run that is open, by the verb that people have. Returns its id; empty: it had ended, or refuses that.
+
+        If this process dies before the new run is submitted, the next leader finds the old one cancelled.
+        """
+        loaded = await self._store.load(row.last_task_no)
+        if loaded is None:
+            return ""
+        command = Operate(
+            actor=self._actor,
+            verb=Verb.CANCEL,
+            task_no=loaded.task.task_no,
+            incarnation=loaded.task.incarnation,
+            by=f"schedule {row.app}/{row.name}",
+            reason="the next run is due, and overlap is cancel_running",
+            store_id=self._store.store_id,
+        )
+        answers: Sequence[Answer] = await apply_patiently(self._store, [command], self._ports.clock)
+        return "" if isinstance(answers[0], Refusal) else loaded.task.task_id
+
+    def _tell_refused(self, name: str, answer: ScheduleApplied) -> None:
+        for refused in answer.submitted:
+            if isinstance(refused, Refusal):
+                logger.warning("a run of schedule %s was not submitted: %s", name, refused.detail)
+
+    def _tell_unreadable(self, row: ScheduleRow, error: Exception) -> None:
+        now = self._ports.clock.monotonic()
+        if now >= self._told_unreadable_at + UNREADABLE_SECONDS:
+            self._told_unreadable_at = now
+            logger.warning("schedule %s of App %s cannot be read by this release: %s", row.name, row.app, error)
+
+
+def divide_by_runs(
+    commands: Sequence[FireSchedule | ReportScheduleProblem],
+) -> Iterator[list[FireSchedule | ReportScheduleProblem]]:
+    """Divide commands into transactions, so that none has many more runs than RUNS_AT_ONCE."""
+    some: list[FireSchedule | ReportScheduleProblem] = []
+    runs = 0
+    for command in commands:
+        some.append(command)
+        runs += len(command.runs) if isinstance(command, FireSchedule) else 0
+        if runs >= RUNS_AT_ONCE:
+            yield some
+            some, runs = [], 0
+    if some:
+        yield some
+
+
+def list_codes(processes: Sequence[ProcessRow], now: Instant) -> Codes:
+    """List which workflows processes alive can run, each with the policy that the newest process says."""
+    codes: Codes = {}
+    for process in sorted(processes, key=lambda one: one.process_no):
+        if is_alive(process, "scheduler", now):
+            about = read_process_about(process)
+            for workflow in about.workflows:
+                codes[about.app, workflow] = about.policies.get(workflow, "")
+    return codes

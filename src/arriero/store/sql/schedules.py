@@ -1,0 +1,59 @@
+"""Schedules that both databases find and keep by statements of the same names."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...model import TASK_OPEN, Instant
+from ...schedules import DueSchedule, ScheduleRow, ScheduleState
+from ..rows import Row
+from .rows import SqlRows
+
+_FIELDS = ScheduleRow.__struct_fields__
+_STATE = _FIELDS.index("state")
+
+
+def schedule_of(row: Row) -> ScheduleRow:
+    """A schedule; its columns are its fields."""
+    fields = dict(zip(_FIELDS, row, strict=True))
+    return ScheduleRow(**fields | {"state": ScheduleState(row[_STATE])})
+
+
+class SqlScheduleRows(SqlRows):
+    """``engine.schedules.ScheduleRows`` inside one transaction."""
+
+    def select_due_schedules(self, now: Instant, limit: int) -> list[DueSchedule]:
+        found = self.ask("select_due_schedules", {"now": now, "limit": limit}).fetchall()
+        return [DueSchedule(schedule_of(row[:-1]), row[-1] in TASK_OPEN) for row in found]
+
+    def select_next_look(self, now: Instant) -> Instant | None:
+        row = self.ask("select_next_look", {"now": now}).fetchone()
+        return None if row is None else Instant(row[0])
+
+    def lock_schedules(self, keys: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
+        asked = {"apps": [app for app, _ in keys], "names": [name for _, name in keys]}
+        return [schedule_of(row) for row in self.ask("lock_schedules", asked).fetchall()]
+
+    def add_schedule(self, row: ScheduleRow) -> bool:
+        return self.ask("add_schedule", _parameters_of(row)).rowcount == 1
+
+    def put_schedule(self, row: ScheduleRow) -> None:
+        self.ask("put_schedule", _parameters_of(row))
+
+    def remove_schedule(self, row: ScheduleRow) -> None:
+        self.ask("remove_schedule", {"app": row.app, "name": row.name})
+
+    def close_schedule_alert(self, row: ScheduleRow, at: Instant) -> None:
+        self.ask("close_schedule_alert", {"step": row.name, "code": row.app, "at": at})
+
+    def select_schedules(self, app: str | None) -> list[ScheduleRow]:
+        return [schedule_of(row) for row in self.ask("select_schedules", {"app": app}).fetchall()]
+
+    def select_schedule(self, app: str, name: str) -> ScheduleRow | None:
+        row = self.ask("select_schedule", {"app": app, "name": name}).fetchone()
+        return None if row is None else schedule_of(row)
+
+
+def _parameters_of(row: ScheduleRow) -> dict[str, Any]:
+    return msgspec.structs.asdict(row) | {"state": str(row.state)}
