@@ -61,7 +61,7 @@ def test_with_json_it_prints_one_object_of_what_it_did(call: Call, store: str, s
         "upkeep_failed": False,
         **dict.fromkeys(("processes_lost", "tasks_freed", "attempts_retried", "steps_failed"), 0),
         **dict.fromkeys(("tasks_undone", "tasks_held", "ledgers", "statuses_dropped"), 0),
-        **dict.fromkeys(("convoys_mended", "tasks_readable", "alerts_told", "alerts_failed"), 0),
+        **dict.fromkeys(("convoys_mended", "tasks_readable", "runs_submitted", "alerts_told", "alerts_failed"), 0),
     }
     assert result.exit_code == 0
 

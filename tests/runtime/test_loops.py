@@ -18,7 +18,7 @@ from arriero.client.assembly import run_node
 from arriero.config import Configuration
 from arriero.inspection.agent_metrics import CountsRow
 from arriero.loops import EVERY_SECONDS, Loop, LoopGuard, WarningThrottle
-from arriero.runtime import agent_metrics, node, upkeep
+from arriero.runtime import agent_metrics, node, schedule_runner, upkeep
 from arriero.runtime import reload as rereading
 from arriero.runtime.loop_watch import LoopWatch
 from arriero.runtime.settings import check_roles
@@ -104,6 +104,7 @@ FAULTY = (
     "load_held",
     "ended",
     "put_agent_counts",
+    "load_due_schedules",
 )
 for _method in FAULTY:
     setattr(Faulty, _method, _faulty(_method))
@@ -188,6 +189,11 @@ async def recovery(case: Case) -> None:
 async def upkeeping(case: Case) -> None:
     case.patch.setattr(upkeep, "AGAIN_SECONDS", 0.01)
     await case.goes_on("list_ledgers")
+
+
+async def schedules(case: Case) -> None:
+    case.patch.setattr(schedule_runner, "LOOK_SECONDS", 0.01)
+    await case.goes_on("load_due_schedules")
 
 
 async def metrics(case: Case) -> None:
@@ -371,6 +377,7 @@ CASES: dict[Loop, Callable[[Case], Awaitable[None]]] = {
     Loop.LEADER: leader,
     Loop.RECOVERY: recovery,
     Loop.UPKEEP: upkeeping,
+    Loop.SCHEDULES: schedules,
     Loop.ALERTS: alerts,
     Loop.METRICS: metrics,
     Loop.COMMITTER: committer,
@@ -426,7 +433,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }
-BEGUN_IN_SESSION = {Loop.POLL, Loop.LEADER, Loop.RECOVERY, Loop.UPKEEP, Loop.ALERTS, Loop.METRICS}
+BEGUN_IN_SESSION = {Loop.POLL, Loop.LEADER, Loop.RECOVERY, Loop.SCHEDULES, Loop.UPKEEP, Loop.ALERTS, Loop.METRICS}
 STARTING = ("create_task", "_create_task", "ensure_future", "run_coroutine_threadsafe", "Thread", "_spawn")
 ELSEWHERE = ("testing", "cli", "core")  # for tests; programs of one task; no event loop of ours
 

@@ -4,6 +4,7 @@ import asyncio
 import platform
 import sqlite3
 import sys
+import time
 from typing import Literal
 
 import click
@@ -12,7 +13,7 @@ import msgspec
 from .. import __version__
 from ..client.app import App
 from ..client.convoy import build_convoy_view
-from ..core.alert_rows import BREAKER_CAUSE
+from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..errors import ArrieroError
 from ..escaping import one_line
 from ..explain.agents import diagnose_breakers
@@ -22,7 +23,8 @@ from ..explain.doctor_server import diagnose_server
 from ..explain.leader import diagnose_leader
 from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
-from ..model import AlertRow
+from ..explain.schedules import diagnose_schedules
+from ..model import AlertRow, Instant
 from ..store import existing_store
 from ..store.contract import ConvoyLoaded, StateStore
 from ..store.quarantine import UNREADABLE
@@ -115,6 +117,9 @@ def _sqlite_version() -> tuple[int, int, int]:
     return first, second, third
 
 
+_OF_NO_TASK = (UNREADABLE, BREAKER_CAUSE, SCHEDULE_CAUSE)
+
+
 async def _diagnose_tasks(store: StateStore, of_app: AppDiagnosis) -> list[Finding]:
     survey = await store.survey()
     of_attempts = await store.survey_attempts()
@@ -124,14 +129,15 @@ async def _diagnose_tasks(store: StateStore, of_app: AppDiagnosis) -> list[Findi
     alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
     found = diagnose_store(
         survey,
-        oldest_alert=next((alert for alert in alerts if alert.cause not in (UNREADABLE, BREAKER_CAUSE)), None),
+        oldest_alert=next((alert for alert in alerts if alert.cause not in _OF_NO_TASK), None),
         unreadable=[alert for alert in alerts if alert.cause == UNREADABLE],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=of_app.not_undoable,
         standstills=await _find_stopped_convoys(store),
     )
     leader = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
-    return [*found, *leader, *breakers, *limits, *attempts]
+    schedules = diagnose_schedules(await store.list_schedules(), store.now(), Instant(time.time_ns() // 1_000))
+    return [*found, *leader, *breakers, *limits, *attempts, *schedules]
 
 
 async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:

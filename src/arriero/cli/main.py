@@ -27,6 +27,7 @@ from .output import discard_output
 from .purge import purge
 from .replies import replies
 from .run import run
+from .schedule import schedule
 from .store import store
 from .submit import submit
 from .supervise import supervise
@@ -125,6 +126,7 @@ for command in (
     agent,
     lease,
     lead,
+    schedule,
     ledger,
     replies,
     history,

@@ -81,7 +81,7 @@ def submit(
 ) -> None:
     """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
     loaded = load_app(app)
-    call = _build_call(loaded, name, read_option(arguments, "--arguments"))
+    call = build_call(loaded, name, read_option(arguments, "--arguments"))
     options = SubmitOptions(
         task_id=task_id,
         priority=priority,
@@ -100,7 +100,7 @@ def submit(
         sys.exit(TASK_FAILED)
 
 
-def _build_call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[Any]:
+def build_call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[Any]:
     """The typed call. Raises InvalidInput: an unknown name, or arguments its types refuse."""
     definition = find_definition(app, name)
     typed = decode_arguments(definition.signature, check_object(arguments, "--arguments"))

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .. import codec
-from ..declare.steps import Agent, Step
-from ..declare.workflows import Workflow
+from ..declare.steps import Agent, Step, StepCall
+from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import DefinitionError, InvalidInput
-from ..policies import check_type
+from ..policies import Duration, check_type
 from ..runtime.code import STEP_PREFIX, Code
 from .client import Client
 from .running import run_configured
@@ -96,6 +97,60 @@ class App(Client):
         """
         self.session.on_alert.append(function)
         return function
+
+    def schedule(
+        self,
+        name: str,
+        call: WorkflowCall[Any] | StepCall[Any],
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: Duration | None = None,
+        at: datetime | None = None,
+        overlap: Literal["skip", "queue", "all", "cancel_running"] = "skip",
+        catch_up: Duration | None = None,
+        jitter: Duration = 0,
+        priority: int = 5,
+    ) -> None:
+        """Declare that a call is submitted again and again, or once at an instant. A process that runs the App keeps it.
+
+        Each run is a task with the id ``APP/NAME@INSTANT``, so it is there once, however many processes lead.
+
+        Args:
+            name: of the schedule, unique in the App, without ``/``.
+            call: of a workflow or of one step of this App.
+            cron: a line with minute, hour, day of month, month and day of week, like ``0 3 * * *``.
+            timezone: IANA name of the zone in which the line's times of day are meant; UTC by default.
+            every: seconds or timedelta, at least one second; counted from the declaration.
+            at: a datetime with a time zone; it is due once.
+            overlap: what becomes of a run that is due while the last one is open: ``skip`` passes it over, ``queue`` lets it
+                wait for its turn, ``all`` begins it at once, ``cancel_running`` cancels the other one.
+            catch_up: seconds or timedelta; runs that nobody submitted in time are made up so far back. None: only the last
+                one is, however old; 0: none.
+            jitter: seconds or timedelta that a run may be late on purpose, the same for the same instant.
+            priority: of its tasks, as for ``submit``.
+        Raises: DefinitionError - something of it cannot be so, or the name is declared twice.
+        """
+        from ..declare.schedules import ScheduleOptions  # only who has schedules pays for loading these
+        from .schedule_declarations import check_declaration
+
+        options = ScheduleOptions(
+            cron=cron,
+            timezone=timezone,
+            every=every,
+            at=at,
+            overlap=overlap,
+            catch_up=catch_up,
+            jitter=jitter,
+            priority=priority,
+        )
+        try:
+            checked, declaration = check_declaration(self.session, name, call, options)
+        except InvalidInput as error:
+            raise DefinitionError(f"schedule {name!r}: {error}") from error
+        if checked in self.session.schedules:
+            raise DefinitionError(f"two schedules are named {checked!r}; a name stands for one")
+        self.session.schedules[checked] = declaration
 
     @property
     def store(self) -> str:

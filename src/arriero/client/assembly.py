@@ -24,6 +24,7 @@ from ..runtime.ports import Ports
 from ..runtime.single_pass import PassReport, SinglePass
 from ..runtime.upkeep import Upkeep
 from ..store.contract import StateStore
+from .schedule_declarations import declare_schedules
 from .session import Session
 
 OnAlert = Callable[[Alert], Any]
@@ -50,6 +51,8 @@ async def run_node(
     await session.open(store)
     try:
         node = _make_node(session, roles, agents, configuration)
+        if "scheduler" in roles:  # before it can lead: what is due by a new line is not run by the old one
+            await declare_schedules(session)
         await node.start()
         session.node = node
         try:

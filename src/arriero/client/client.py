@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from .agent_metrics import AppMetrics
     from .agents import AgentHandle, AgentView
     from .leader import LeaderView
+    from .schedules import Schedules
 
 R = TypeVar("R")
 
@@ -259,6 +260,13 @@ class Client:
         from .leader import load_leader
 
         return await load_leader(self.session.store)
+
+    @property
+    def schedules(self) -> "Schedules":
+        """The schedules of this App, for people: look at them, add, pause, resume, run one now, backfill, remove."""
+        from .schedules import Schedules
+
+        return Schedules(self.session, self.session.app)
 
     def replies(self, queue: str) -> Replies:
         """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..core.alerts import Alert
     from ..runtime.attempt_run import Around
     from ..runtime.node import Node
+    from ..schedules import ScheduleDeclaration
 
 
 class Session:
@@ -54,6 +55,7 @@ class Session:
         self.settings: Settings | None = None  # set by tests; else as configured
         self.around: Around | None = None
         self.on_alert: list[Callable[[Alert], Any]] = []
+        self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.node: Node | None = None  # while the App runs in this process
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
         self.users = 0

@@ -39,7 +39,7 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
         raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
     if options.convoy is not None or options.sequence is not None or options.end_of_sequence is not False:
         _check_order(options)
-    name, arguments, policy = _find_code(session, call)
+    name, arguments, policy = find_code(session, call)
     return Submit(
         actor="client",
         task_id=session.ports.new_task_id() if task_id is None else codec.check_id(task_id, "task_id"),
@@ -83,7 +83,7 @@ def _check_order(options: SubmitOptions) -> None:
     codec.check_id(options.convoy, "convoy")
 
 
-def _find_code(session: Session, call: Any) -> tuple[str, str, TaskPolicy]:
+def find_code(session: Session, call: Any) -> tuple[str, str, TaskPolicy]:
     """Find the name in a task's row, the arguments as JSON text, and the policy. Raises InvalidInput."""
     codes = session.codes
     if isinstance(call, WorkflowCall):

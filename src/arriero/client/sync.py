@@ -22,6 +22,7 @@ from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
 from .replies import Status
 from .running import run_configured
+from .schedules import Schedules
 from .submission import SubmitOptions, accept, build_submission
 from .task import Task
 from .task_view import TaskView
@@ -209,6 +210,19 @@ class SyncLease(_Mirror):
         return BackgroundReading[LeaseView](self._background, self._to.watch).each()
 
 
+class SyncSchedules(_Mirror):
+    """The schedules of an App for code without an event loop; see Schedules for each method."""
+
+    list = _build_waiting_method(Schedules.list)
+    show = _build_waiting_method(Schedules.show)
+    add = _build_waiting_method(Schedules.add)
+    pause = _build_waiting_method(Schedules.pause)
+    resume = _build_waiting_method(Schedules.resume)
+    remove = _build_waiting_method(Schedules.remove)
+    run_now = _build_waiting_method(Schedules.run_now)
+    backfill = _build_waiting_method(Schedules.backfill)
+
+
 class SyncConvoy(_Mirror):
     """A convoy's handle for code without an event loop; see Convoy for each method."""
 
@@ -301,6 +315,12 @@ class SyncApp(_Mirror):
     )
     leases = _build_waiting_method(Client.leases)
     leader = _build_waiting_method(Client.leader)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """The schedules of this App; see App.schedules."""
+        return SyncSchedules(self._background, self._to.schedules)
+
     convoy = _build_handle_method(
         Client.convoy, SyncConvoy, "A handle of the convoy of a key; nothing is asked of the store yet."
     )

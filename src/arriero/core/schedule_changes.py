@@ -17,7 +17,7 @@ from ..events.schedule import (
     ScheduleResumed,
     ScheduleTroubled,
 )
-from ..model import AlertRow, Instant
+from ..model import MICROSECONDS, AlertRow, Instant
 from ..schedules import (
     OF_CODE,
     DeclareSchedule,
@@ -110,7 +110,7 @@ def _declare(command: DeclareSchedule, row: ScheduleRow | None, now: Instant) ->
     before = read_declaration(row)
     changed = replace(row, declaration=text, undeclared_at=None, changed_at=now, revision=row.revision + 1)
     if before.timing != declared.timing:  # instants of the new one that have passed already are not made up
-        changed = replace(changed, anchor=now, decided_until=now, owed_until=None)
+        changed = replace(changed, anchor=_find_anchor(now), decided_until=now, owed_until=None)
         if row.state is ScheduleState.ENDED:
             changed = replace(changed, state=ScheduleState.ACTIVE)
     mends = bool(row.problem) and (before.workflow, before.arguments) != (declared.workflow, declared.arguments)
@@ -127,7 +127,7 @@ def _declare_new(command: DeclareSchedule, text: str, now: Instant) -> ScheduleC
         name=command.name,
         declaration=text,
         state=ScheduleState.ACTIVE,
-        anchor=now,
+        anchor=_find_anchor(now),
         next_at=None,
         look_at=None,
         decided_until=now,
@@ -135,6 +135,11 @@ def _declare_new(command: DeclareSchedule, text: str, now: Instant) -> ScheduleC
     )
     row = _look_again(row, command.declaration)
     return ScheduleChange(row, [_build_declared(row, command.declaration, command.reason)])
+
+
+def _find_anchor(now: Instant) -> Instant:
+    """Find where periods count from: a whole second, so that the instants of runs are easy to read."""
+    return Instant(now // MICROSECONDS * MICROSECONDS)
 
 
 def _look_again(row: ScheduleRow, declared: ScheduleDeclaration) -> ScheduleRow:

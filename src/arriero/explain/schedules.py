@@ -1,12 +1,14 @@
 """What schedules mean for people: when they are due next and why, what is wrong with one, sentences of their history."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import assert_never
 
 import msgspec
 
-from ..core.schedule_instants import as_local, compute_jitter, iterate_instants, load_zone
-from ..declare.attempt import as_datetime
+from ..core.schedule_instants import as_local, compute_jitter, find_next, iterate_instants, load_zone
+from ..core.schedules import ACTOR, LATE_SECONDS
+from ..declare.attempt import as_datetime, as_instant
 from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events.schedule import (
@@ -20,10 +22,12 @@ from ..events.schedule import (
     ScheduleResumed,
     ScheduleTroubled,
 )
-from ..model import MICROSECONDS, Instant
+from ..model import MICROSECONDS, Instant, TaskRow, later, seconds_between
 from ..schedules import Overlap, ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
-from .format import format_count, format_instant
+from .doctor import NAMES_TOLD_MAX, Finding
+from .format import format_count, format_count_with_verb, format_duration, format_instant
 
+CLOCK_SECONDS_MAX = 60.0  # that the store's clock and this machine's may differ by, before a person is told
 OVERLAPS = {
     Overlap.SKIP: "skip: an instant is passed over while the last run is open",
     Overlap.QUEUE: "queue: runs wait for their turn, one after the other",
@@ -68,25 +72,19 @@ def explain_change_of_time(timing: Timing, instant: Instant) -> str:
     if zone is UTC:
         return ""
     local = as_local(instant, zone)
-    before = as_local(Instant(instant - MICROSECONDS), zone)
-    jumped = (local.utcoffset() or before.utcoffset()) != before.utcoffset() and local.replace(
-        tzinfo=None
-    ) - before.replace(tzinfo=None)
-    if jumped and jumped.total_seconds() > 1 and not _follows_elapsed_time(timing.cron):
-        start = before.replace(tzinfo=None, microsecond=0)
-        missing = f"{start.hour:02}:{start.minute:02}:{start.second:02}"
-        return f"a time after {missing} does not exist on {local:%Y-%m-%d}: it runs at {local:%H:%M %Z}"
-    first, second = local.replace(fold=0), local.replace(fold=1)
-    if first.utcoffset() == second.utcoffset() or _is_in_gap(local):
-        return ""
-    which = "second" if local.fold else "first"
     if _follows_elapsed_time(timing.cron):
+        if local.replace(fold=0).utcoffset() == local.replace(fold=1).utcoffset():
+            return ""
+        which = "second" if local.fold else "first"
         return f"{local:%H:%M} comes twice on {local:%Y-%m-%d}: this is the {which}, {local:%Z}; it runs in both"
-    return f"{local:%H:%M} comes twice on {local:%Y-%m-%d}: it runs the first time, {local:%Z}"
-
-
-def _is_in_gap(local: datetime) -> bool:
-    return local.astimezone(UTC).astimezone(local.tzinfo).replace(tzinfo=None) != local.replace(tzinfo=None)
+    # What the line names if no clock ever jumped: from the last moment before this one on, read as if in UTC.
+    before = as_local(Instant(instant - 1), zone).replace(tzinfo=UTC)
+    named = find_next(Timing(cron=timing.cron), Instant(0), as_instant(before))
+    if named is not None and (wanted := as_datetime(named)).replace(tzinfo=None) != local.replace(tzinfo=None):
+        return f"{wanted:%H:%M} does not exist on {wanted:%Y-%m-%d}: it runs at {local:%H:%M %Z}"
+    if local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset():
+        return f"{local:%H:%M} comes twice on {local:%Y-%m-%d}: it runs the first time, {local:%Z}"
+    return ""
 
 
 def _follows_elapsed_time(line: str) -> bool:
@@ -141,6 +139,69 @@ def name_in_command(row: ScheduleRow) -> str:
     return f"{shell_word(row.name)} --app {shell_word(row.app)}"
 
 
+def describe_run(task: TaskRow, submitted_by: str) -> str:
+    """Describe which schedule submitted a task, and for which instant; empty: none did."""
+    named, _, instant = task.task_id.rpartition("@")
+    name = named.removeprefix(f"{task.app}/")
+    if submitted_by != ACTOR or name == named:
+        return ""
+    command = f"arriero schedule show {shell_word(name)} --app {shell_word(task.app)}"
+    return f"schedule {name} of App {task.app} submitted it, as its run of {instant}; see: {command}"
+
+
+# --- the doctor
+def diagnose_schedules(rows: Sequence[ScheduleRow], now: Instant, wall_clock: Instant) -> list[Finding]:
+    """Judge the schedules of a store.
+
+    Args:
+        now: the store's clock. ``wall_clock``: of this machine.
+    """
+    if not rows:
+        return []
+    troubled = [row for row in rows if row.problem]
+    late = [
+        row for row in rows if not row.problem and row.look_at is not None and row.look_at < later(now, -LATE_SECONDS)
+    ]
+    found = [_find_problems(troubled)] if troubled else []
+    if late:
+        first = min(late, key=lambda row: row.look_at or now)
+        says = f"{_count(late)} due and not submitted, {first.name} of App {first.app} since {format_instant(first.next_at or now)}"
+        found.append(
+            Finding("care", "schedules", says, "no Supervisor leads, or its store is slow: see the processes above")
+        )
+    if undeclared := [row for row in rows if row.undeclared_at is not None]:
+        go_on = "it goes on" if len(undeclared) == 1 else "they go on"
+        says = f"{_count(undeclared)} no longer declared by code; {go_on}: {_list_names(undeclared)}"
+        remedy = f"arriero schedule remove {name_in_command(undeclared[0])} --reason TEXT, or declare it again"
+        found.append(Finding("information", "schedules", says, remedy))
+    if abs(off := seconds_between(now, wall_clock)) > CLOCK_SECONDS_MAX:
+        which = "behind" if off > 0 else "ahead of"
+        says = f"the store's clock is {format_duration(abs(off))} {which} the clock of this machine, and schedules follow the store's"
+        remedy = "somebody set one of the two: on SQLite the store's is set anew when the machine starts; a server's is its own"
+        found.append(Finding("care", "schedules", says, remedy))
+    if not found:
+        found.append(Finding("fine", "schedules", f"{format_count(len(rows), 'schedule')}, none of them late"))
+    return found
+
+
+def _find_problems(troubled: Sequence[ScheduleRow]) -> Finding:
+    first = troubled[0]
+    others = f"; so it is with {len(troubled) - 1:,} more" if len(troubled) > 1 else ""
+    since = f" since {format_instant(first.problem_since)}" if first.problem_since is not None else ""
+    says = f"schedule {first.name} of App {first.app} submits nothing{since}: {first.problem}{others}"
+    return Finding("care", "schedules", says, f"{find_remedy(first)}; arriero schedule show {name_in_command(first)}")
+
+
+def _count(rows: Sequence[ScheduleRow]) -> str:
+    return format_count_with_verb(len(rows), "schedule")
+
+
+def _list_names(rows: Sequence[ScheduleRow]) -> str:
+    more = f" and {len(rows) - NAMES_TOLD_MAX:,} more" if len(rows) > NAMES_TOLD_MAX else ""
+    return ", ".join(row.name for row in rows[:NAMES_TOLD_MAX]) + more
+
+
+# --- events
 def describe_schedule_event(event: EventOfSchedule) -> str:
     """Describe an event of a schedule in one sentence."""
     match event:

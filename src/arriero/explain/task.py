@@ -15,6 +15,7 @@ from .convoys import TasksAhead
 from .liveness import (
     LiveProcesses,
 )
+from .schedules import describe_run
 from .task_ended import EndedTask
 from .task_situation import (
     PersonAct,
@@ -61,9 +62,11 @@ def explain(
         return Explanation(tuple(map(_cannot_be_read, faults)), tuple(past.acts), ())
     is_ended = loaded.task.state in (TaskState.ERROR, TaskState.PROCESSED, TaskState.COMPENSATED)
     situation = EndedTask if is_ended else TaskUnderWay
+    run = describe_run(loaded.task, past.submitted_by)
     return Explanation(
-        tuple(
-            situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits).list_reasons()
+        (
+            *situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits).list_reasons(),
+            *([Reason("schedule", run)] if run else []),
         ),
         tuple(past.acts),
         tuple(list_available_actions(loaded, now)),

@@ -68,9 +68,11 @@ class TaskPast:
 
     def __init__(self, history: Iterable[HistoryRow]) -> None:
         self.acts: list[PersonAct] = []
+        self.submitted_by = ""  # the actor of its first commit
         self.undo_begun_at: Instant | None = None
         self.dispatched_at: dict[int, Instant] = {}
         for row in history:
+            self.submitted_by = row.actor if row.link == 1 else self.submitted_by
             for event in read_events_to_show(row):
                 self._add(event, row.at)
 

@@ -114,6 +114,7 @@ class World:
         self._virtual = self._ports.virtual
         self._store = MemoryStore(self._store_now, store_id="test-store")
         self.app = App(app.name, agents=app.agents, workflows=app.workflows)
+        self.app.session.schedules.update(app.session.schedules)
         self.app.session.ports = self._ports
         self.app.session.settings = Settings(
             lease_seconds=FOREVER, leader_seconds=FOREVER, progress_seconds=FOREVER, hang_seconds=FOREVER
@@ -248,6 +249,11 @@ class World:
         both = [at for at in (store_next, self._virtual.next_timer()) if at is not None]
         return min(both, default=None)
 
+    def _find_next_look(self) -> float | None:
+        """The next instant, on the virtual clock, at which a schedule is due."""
+        at = self._store.select_next_look(self._store.now())
+        return None if at is None else START_SECONDS + (at - START) / 1_000_000
+
     async def _step(self, limit: float | None) -> bool:
         """One jump, at most to ``limit``; False when nothing would ever happen again."""
         for _ in range(POKES_MAX):
@@ -257,6 +263,8 @@ class World:
             if len(self._store.log) == before:
                 break  # a pass of every loop changed nothing: what is due nobody here can do
         due = self._due(after_now=True)
+        if limit is not None:  # who waits for a result must hear that the world stands still, whatever schedules say
+            due = min((at for at in (due, self._find_next_look()) if at is not None), default=None)
         if due is None and limit is None:
             return not self.app.session.waiting.is_awaited()
         target = min(at for at in (due, limit) if at is not None)

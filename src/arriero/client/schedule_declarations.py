@@ -1,0 +1,120 @@
+"""Schedules that the code of an App declares: kept in the store when a process of it starts.
+
+The process that starts last is right. It writes only what differs, marks what it does not declare any more, and tells of
+arguments that do not fit its code.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..answers import Refusal
+from ..core.schedule_instants import check_timing, list_between
+from ..declare.schedules import ScheduleOptions, build_declaration, check_schedule_name
+from ..declare.workflows import Workflow
+from ..errors import ArrieroError, InvalidInput
+from ..model import Instant
+from ..policies import encode_policy
+from ..runtime.code import Code, read_one_step
+from ..schedules import (
+    OF_CODE,
+    DeclareSchedule,
+    MarkUndeclared,
+    ProblemCause,
+    ReportScheduleProblem,
+    ScheduleCommand,
+    ScheduleDeclaration,
+    ScheduleRow,
+    encode_declaration,
+    read_declaration,
+)
+from .session import Session
+from .submission import find_code
+
+ACTOR = "client"
+BATCH = 500  # in one transaction
+TRIES_MAX = 20  # while other processes declare the same schedules
+CHECKED_FROM = Instant(1_767_225_600_000_000)  # 2026: whether a line names any day does not depend on today
+
+
+def check_declaration(
+    session: Session, name: object, call: Any, options: ScheduleOptions, **who: str
+) -> tuple[str, ScheduleDeclaration]:
+    """Check a schedule of a call of this App. Raises InvalidInput."""
+    checked = check_schedule_name(name, session.app)
+    workflow, arguments, policy = find_code(session, call)
+    declaration = build_declaration(workflow, arguments, encode_policy(policy), options, **who)
+    timing = declaration.timing
+    check_timing(timing, CHECKED_FROM)
+    if declaration.jitter and timing.at is None:
+        period = timing.every
+        if timing.cron:
+            first, second = list_between(timing, CHECKED_FROM, CHECKED_FROM, Instant(2**60), 2)
+            period = second - first
+        if declaration.jitter > period:
+            raise InvalidInput("jitter is longer than the time between two runs; choose a shorter one")
+    return checked, declaration
+
+
+async def declare_schedules(session: Session) -> None:
+    """Keep the schedules of the App's code in its store. Raises StoreError."""
+    store = session.store
+    for _ in range(TRIES_MAX):
+        rows = await store.list_schedules(session.app)
+        commands = _list_changes(session, rows)
+        if not commands:
+            return
+        is_done = True
+        for start in range(0, len(commands), BATCH):
+            answers = await store.change_schedules(commands[start : start + BATCH])
+            is_done = is_done and not any(isinstance(answer, Refusal | ArrieroError) for answer in answers)
+        if is_done:
+            return
+
+
+def _list_changes(session: Session, rows: Sequence[ScheduleRow]) -> list[ScheduleCommand]:
+    known = {row.name: row for row in rows}
+    commands: list[ScheduleCommand] = []
+    for name, declaration in session.schedules.items():
+        row = known.get(name)
+        if row is None or row.declaration != encode_declaration(declaration) or row.undeclared_at is not None:
+            commands.append(DeclareSchedule(actor=ACTOR, app=session.app, name=name, declaration=declaration))
+    for row in rows:
+        if row.name in session.schedules:
+            continue
+        if read_declaration(row).source == OF_CODE and row.undeclared_at is None:
+            commands.append(MarkUndeclared(actor=ACTOR, app=row.app, name=row.name, revision=row.revision))
+        elif (report := report_misfit(session, row)) is not None:
+            commands.append(report)
+    return commands
+
+
+def report_misfit(session: Session, row: ScheduleRow) -> ReportScheduleProblem | None:
+    """Build the command that tells whether the arguments of a schedule fit the code of this App, if that is news."""
+    declaration = read_declaration(row)
+    code = session.codes.get(declaration.workflow)
+    if code is None:
+        return None  # another process may have it; the leader sees that
+    problem = describe_misfit(code, declaration)
+    if bool(problem) == (row.problem_cause == ProblemCause.ARGUMENTS):
+        return None
+    return ReportScheduleProblem(
+        actor=ACTOR,
+        app=row.app,
+        name=row.name,
+        revision=row.revision,
+        cause=ProblemCause.ARGUMENTS,
+        problem=problem,
+        look_at=None,
+    )
+
+
+def describe_misfit(code: Code, declaration: ScheduleDeclaration) -> str:
+    """Describe how arguments do not fit the code that they are for; empty: they fit."""
+    definition, text = code.definition, declaration.arguments
+    try:
+        if not isinstance(definition, Workflow):
+            text = bytes(read_one_step(text).arguments).decode()
+        definition.signature.arguments(text)
+    except (InvalidInput, ValueError) as error:
+        return f"its arguments do not fit {declaration.workflow!r} any more: {error}"
+    return ""

@@ -1,0 +1,300 @@
+"""Schedules as an App's code declares them and as people handle them, on the virtual clock."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, VerbRefused, testing, workflow
+from arriero.client.schedule_declarations import declare_schedules
+from arriero.model import TaskState
+from arriero.store.memory import MemoryStore
+
+reports = Agent("reports")
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WHY: dict[str, str] = {"by": "ana", "reason": "the report was wrong"}
+MADRID = "Europe/Madrid"
+
+
+@reports.step(effect_free=True)
+async def write(attempt: Attempt, day: str = "today") -> str:
+    return day
+
+
+@workflow
+async def report(day: str = "today") -> str:
+    return await write(day)
+
+
+@workflow
+async def slow_report() -> str:
+    return await write("slow")
+
+
+def shop() -> App:
+    return App("shop", agents=[reports], workflows=[report, slow_report])
+
+
+# --- declaring
+async def test_a_declared_schedule_runs_its_workflow_at_each_instant() -> None:
+    app = shop()
+    app.schedule("nightly", report("all"), cron="0 3 * * *", timezone=MADRID)
+    async with testing.running(app) as world:
+        await world.clock.advance(timedelta(days=3))
+        task = await world.app.task("shop/nightly@2026-01-02T02:00:00Z").view()
+        assert (task.state, task.output) == (TaskState.PROCESSED, "all")
+        (view,) = await world.app.schedules.list()
+        assert (view.runs, view.passed_over, view.last_task) == (3, 0, "shop/nightly@2026-01-03T02:00:00Z")
+
+
+async def test_a_step_may_be_scheduled_with_its_arguments() -> None:
+    app = shop()
+    app.schedule("once", write("a day"), at=NOON)
+    async with testing.running(app) as world:
+        await world.clock.advance(timedelta(days=1))
+        assert (await world.app.task("shop/once@2026-01-01T12:00:00Z").view()).output == "a day"
+        view = await world.app.schedules.show("once")
+        assert (view.state, view.next_runs) == ("ended", ())
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "give one of them, not nothing"),
+    ({"cron": "61 * * * *"}, "Bad minute"),
+    ({"cron": "0 3 * * *", "timezone": "Europe/Madird"}, "the time zone 'Europe/Madird' is not known"),
+    ({"cron": 3}, "cron is 3; it must be a text"),
+    ({"cron": "0 3 * * *", "every": 60}, "not cron and every"),
+    ({"every": 60, "timezone": MADRID}, "timezone is given without cron"),
+    ({"every": 0}, "every is 0 s; it must be at least 1 second"),
+    ({"every": timedelta(milliseconds=500)}, "every is 0.5 s"),
+    ({"every": -5}, "every is -5 seconds"),
+    ({"every": float("nan")}, "every is nan seconds"),
+    ({"every": "hourly"}, "every is 'hourly'; give seconds or a timedelta"),
+    ({"every": True}, "every is True"),
+    ({"at": datetime(2026, 1, 1, 12)}, "at is 2026-01-01T12:00:00, without a time zone"),
+    ({"at": "tomorrow"}, "at is 'tomorrow'; it must be a datetime with a time zone"),
+    ({"every": 60, "overlap": "never"}, "overlap is 'never'; it must be one of skip, queue, all, cancel_running"),
+    ({"every": 60, "catch_up": -1}, "catch_up is -1 seconds"),
+    ({"every": 60, "jitter": 61}, "jitter is longer than the time between two runs"),
+    ({"cron": "* * * * *", "jitter": 61}, "jitter is longer than the time between two runs"),
+    ({"every": 60, "priority": 10}, "priority is 10"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), WRONG)
+def test_what_cannot_be_declared_is_refused_with_the_schedule_and_the_reason(
+    options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        shop().schedule("nightly", report(), **options)
+    assert str(refused.value).startswith("schedule 'nightly': ")
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 300, "bell\a", 7])
+def test_a_name_that_cannot_be_part_of_a_task_id_is_refused(name: Any) -> None:
+    with pytest.raises(DefinitionError, match="name of a schedule"):
+        shop().schedule(name, report(), every=60)
+
+
+def test_a_name_is_declared_once() -> None:
+    app = shop()
+    app.schedule("nightly", report(), every=60)
+    with pytest.raises(DefinitionError, match="two schedules are named 'nightly'"):
+        app.schedule("nightly", report(), every=90)
+
+
+def test_only_calls_of_the_app_may_be_scheduled() -> None:
+    @workflow
+    async def foreign() -> None: ...
+
+    with pytest.raises(DefinitionError, match="workflow 'foreign' is not in App shop"):
+        shop().schedule("nightly", foreign(), every=60)
+    with pytest.raises(DefinitionError, match="submit takes the call"):
+        shop().schedule("nightly", report, every=60)  # type: ignore[arg-type]
+
+
+class Start:
+    """Starts of processes of an App, one after the other, on one store."""
+
+    def __init__(self) -> None:
+        self.at = 1_767_225_600_000_000
+        self.store = MemoryStore(lambda: self.at)  # type: ignore[arg-type, return-value]
+
+    async def __call__(self, declare: Callable[[App], None] = lambda app: None) -> App:
+        app = shop()
+        declare(app)
+        await app.session.open(self.store)
+        await declare_schedules(app.session)
+        return app
+
+
+async def test_a_process_that_starts_writes_only_what_it_declares_otherwise() -> None:
+    start = Start()
+
+    def declare(app: App) -> None:
+        app.schedule("a", report(), every=60)
+        app.schedule("b", report(), cron="0 3 * * *")
+
+    await start(declare)
+    rows, links = await start.store.list_schedules(), len(start.store.log)
+    await start(declare)
+    assert (await start.store.list_schedules(), len(start.store.log)) == (rows, links)
+
+
+def declare_both(app: App) -> None:
+    for name in "ab":
+        app.schedule(name, report(), every=60)
+
+
+async def test_the_newest_process_says_how_a_schedule_is_and_what_it_does_not_declare_goes_on_and_says_so() -> None:
+    start = Start()
+    await start(declare_both)
+    app = await start(lambda app: app.schedule("a", report("all"), every=60))
+    a, b = await app.schedules.list()
+    assert bytes(a.arguments) == b'{"day":"all"}'
+    assert (a.undeclared_since, b.undeclared_since is None) == (None, False)
+    assert b.next_runs != ()
+    await start(lambda app: app.schedule("b", report(), every=60))
+    assert (await app.schedules.show("b")).undeclared_since is None
+
+
+async def test_a_schedule_of_a_person_is_left_alone_by_processes_that_do_not_declare_it() -> None:
+    start = Start()
+    app = await start()
+    await app.schedules.add("mine", report(), every=60, **WHY)
+    await start()
+    view = await app.schedules.show("mine")
+    assert (view.undeclared_since, view.declared_by, view.declared_in_code) == (None, "ana", False)
+
+
+async def test_arguments_that_do_not_fit_the_code_any_more_stop_a_schedule_until_they_fit_again() -> None:
+    start = Start()
+    app = await start()
+    await app.schedules.add("mine", report("all"), every=60, **WHY)
+
+    @workflow(name="report")
+    async def other(week: int) -> None: ...
+
+    changed = App("shop", agents=[reports], workflows=[other])
+    await changed.session.open(start.store)
+    for _ in range(3):
+        await declare_schedules(changed.session)
+    (alert,) = await start.store.alerts()
+    assert "its arguments do not fit 'report' any more" in alert.reason
+    with pytest.raises(VerbRefused, match="submits nothing"):
+        await changed.schedules.run_now("mine", **WHY)
+    await start()
+    assert await start.store.alerts() == []
+    assert (await app.schedules.show("mine")).problem == ""
+
+
+# --- people
+async def test_a_pause_holds_over_a_new_start_and_what_was_due_meanwhile_is_not_run() -> None:
+    app = shop()
+    app.schedule("hourly", report(), every=timedelta(hours=1))
+    async with testing.running(app) as world:
+        schedules = world.app.schedules
+        await world.clock.advance(timedelta(hours=2, minutes=1))
+        assert (await schedules.pause("hourly", **WHY)).pause_reason == WHY["reason"]
+        await declare_schedules(world.app.session)
+        await world.clock.advance(timedelta(hours=5))
+        view = await schedules.resume("hourly", **WHY)
+        await world.clock.advance(timedelta(hours=1))
+        assert (await schedules.show("hourly")).runs == 3
+        assert view.next_runs[0].at == NOON.replace(hour=8)
+
+
+async def test_a_run_of_now_is_submitted_whatever_overlap_says_and_also_while_it_is_paused() -> None:
+    app = shop()
+    app.schedule("nightly", report("all"), cron="0 3 * * *")
+    async with testing.running(app) as world:
+        await world.app.schedules.pause("nightly", **WHY)
+        asked = await world.app.schedules.run_now("nightly", **WHY)
+        assert asked.outcome == "submitted"
+        assert await world.app.task(asked.task_id).result() == "all"
+
+
+async def test_a_backfill_submits_what_is_not_there_and_tells_what_is() -> None:
+    app = shop()
+    app.schedule("daily", report(), cron="0 0 * * *")
+    async with testing.running(app) as world:
+        await world.clock.advance(timedelta(days=2))
+        first, last = datetime(2025, 12, 30, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
+        planned = await world.app.schedules.backfill("daily", first, last, dry_run=True, **WHY)
+        assert [run.outcome for run in planned] == ["planned"] * 3 + ["there"] * 2
+        done = await world.app.schedules.backfill("daily", first, last, **WHY)
+        assert [run.outcome for run in done] == ["submitted"] * 3 + ["there"] * 2
+        again = await world.app.schedules.backfill("daily", first, last, **WHY)
+        assert [run.outcome for run in again] == ["there"] * 5
+        assert (await world.app.schedules.show("daily")).runs == 5
+
+
+async def test_a_backfill_of_too_much_or_of_the_future_is_refused_before_anything_is_submitted() -> None:
+    app = shop()
+    app.schedule("often", report(), cron="* * * * *")
+    async with testing.running(app) as world:
+        now = world.clock.now()
+        backfill = world.app.schedules.backfill
+        with pytest.raises(InvalidInput, match="more than 1,000 runs"):
+            await backfill("often", now - timedelta(days=2), now, **WHY)
+        with pytest.raises(InvalidInput, match="in the future"):
+            await backfill("often", now, now + timedelta(hours=1), **WHY)
+        with pytest.raises(InvalidInput, match="before start"):
+            await backfill("often", now, now - timedelta(hours=1), **WHY)
+        with pytest.raises(InvalidInput, match="without a time zone"):
+            await backfill("often", datetime(2025, 1, 1), now, **WHY)
+        assert await backfill("often", now + timedelta(seconds=-30), now - timedelta(seconds=20), **WHY) == ()
+        assert (await world.app.schedules.show("often")).runs == 0
+
+
+async def test_unknown_names_and_verbs_without_a_reason_are_refused() -> None:
+    app = shop()
+    async with testing.running(app) as world:
+        schedules = world.app.schedules
+        for verb in (schedules.pause, schedules.resume, schedules.remove, schedules.run_now):
+            with pytest.raises(InvalidInput, match="there is no schedule 'nothing' of App 'shop'"):
+                await verb("nothing", **WHY)
+        with pytest.raises(InvalidInput, match="there is no schedule"):
+            await schedules.show("nothing")
+        with pytest.raises(InvalidInput, match="reason is ''"):
+            await schedules.pause("nothing", by="ana", reason="")
+        with pytest.raises(InvalidInput, match="which has passed"):
+            await schedules.add("past", report(), at=datetime(2020, 1, 1, tzinfo=UTC), **WHY)
+
+
+async def test_a_schedule_that_is_paused_cannot_be_paused() -> None:
+    app = shop()
+    app.schedule("nightly", report(), every=60)
+    async with testing.running(app) as world:
+        await world.app.schedules.pause("nightly", **WHY)
+        with pytest.raises(VerbRefused, match="is paused already, by ana"):
+            await world.app.schedules.pause("nightly", **WHY)
+
+
+async def test_a_person_adds_and_removes_a_schedule() -> None:
+    async with testing.running(shop()) as world:
+        schedules = world.app.schedules
+        await schedules.add("mine", report(), every=60, **WHY)
+        with pytest.raises(InvalidInput, match="exists with another declaration; remove it first"):
+            await schedules.add("mine", report(), every=61, **WHY)
+        assert (await schedules.remove("mine", **WHY)).name == "mine"
+        assert await schedules.list() == ()
+
+
+# --- without an event loop
+def test_the_sync_front_has_the_same_methods(tmp_path: Path) -> None:
+    app = App("shop", agents=[reports], workflows=[report], store=f"sqlite:///{tmp_path / 'store.db'}")
+    app.schedule("nightly", report(), cron="0 3 * * *")
+    with app.sync.running() as front:
+        (view,) = front.schedules.list()
+        assert (view.name, view.state) == ("nightly", "active")
+        assert front.schedules.run_now("nightly", **WHY).outcome == "submitted"
+        front.schedules.pause("nightly", **WHY)
+        front.schedules.resume("nightly", **WHY)
+        front.schedules.add("mine", report(), every=3_600, **WHY)
+        front.schedules.remove("mine", **WHY)
+        assert front.schedules.show("nightly").runs == 1
+        past = datetime(2025, 1, 1, tzinfo=UTC)
+        assert len(front.schedules.backfill("nightly", past, past + timedelta(days=1), **WHY)) == 1

@@ -1,0 +1,325 @@
+"""The leader's pass over schedules: what it submits, what keeps it from submitting, and who dies or comes second meanwhile."""
+
+import asyncio
+import random
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+from core_schedules import POLICY
+from store_world import NOON, TestClock
+
+from arriero.answers import Refusal
+from arriero.core.schedules import build_run
+from arriero.declare.attempt import as_instant
+from arriero.errors import StoreError
+from arriero.model import MICROSECONDS, Instant, TaskState, later
+from arriero.policies import Supervision, TaskPolicy
+from arriero.processes import ProcessAbout
+from arriero.runtime import schedule_runner
+from arriero.runtime.schedule_runner import BLOCKED_SECONDS, LOOK_SECONDS, ScheduleRunner
+from arriero.schedules import (
+    DeclareSchedule,
+    OperateSchedule,
+    Overlap,
+    ScheduleCommand,
+    ScheduleDeclaration,
+    ScheduleRow,
+    ScheduleVerb,
+    Timing,
+)
+from arriero.store.contract import SUPERVISOR_LEASE
+from arriero.store.memory import MemoryStore
+
+HOUR = 3_600
+
+
+class Ports:
+    """A clock on which nothing lasts."""
+
+    def __init__(self) -> None:
+        self.clock: Any = self
+        self.random = random.Random(1)
+
+    def monotonic(self) -> float:
+        return 100.0
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+class Office:
+    """A store with a leader, and a process of the App that has the code."""
+
+    def __init__(self) -> None:
+        self.clock = TestClock()
+        self.store = MemoryStore(self.clock)
+        self.term = 0
+
+    async def open(self, *, has_code: bool = True) -> None:
+        number = await self.store.register("leader", 10.0**9)
+        self.term = (await self.store.acquire_lease(SUPERVISOR_LEASE, number, "leader", 10.0**9)).term
+        if has_code:
+            await self.start_process()
+
+    async def start_process(self, name: str = "worker", **changes: Any) -> int:
+        fields: dict[str, Any] = {"app": "shop", "roles": ("scheduler",), "workflows": ("report",)}
+        about = msgspec.json.encode(ProcessAbout(**(fields | changes))).decode()
+        return await self.store.register(name, 10.0**9, about)
+
+    def runner(self, term: int | None = None) -> ScheduleRunner:
+        known = self.term if term is None else term
+        return ScheduleRunner(store=self.store, ports=Ports(), actor="leader", term=lambda: known)  # type: ignore[arg-type]
+
+    async def declare(self, name: str = "nightly", **changes: Any) -> None:
+        fields: dict[str, Any] = {"workflow": "report", "arguments": "{}", "policy": POLICY}
+        declaration = ScheduleDeclaration(**({"timing": Timing(every=HOUR * MICROSECONDS)} | fields | changes))
+        await self.change(DeclareSchedule(actor="p", app="shop", name=name, declaration=declaration))
+
+    async def change(self, command: ScheduleCommand) -> None:
+        (answer,) = await self.store.change_schedules([command])
+        assert not isinstance(answer, Refusal)
+
+    async def find(self, name: str = "nightly") -> ScheduleRow:
+        row = await self.store.find_schedule("shop", name)
+        assert row is not None
+        return row
+
+    def hours(self) -> list[float]:
+        """Of each run, how long after noon its instant is."""
+        anchor = NOON // MICROSECONDS * MICROSECONDS
+        return [(self._instant_of(task.task_id) - anchor) / HOUR / MICROSECONDS for task in self.store.tasks.values()]
+
+    @staticmethod
+    def _instant_of(task_id: str) -> int:
+        return as_instant(datetime.fromisoformat(task_id.rpartition("@")[2].replace("Z", "+00:00")))
+
+    def end_runs(self) -> None:
+        for number, task in list(self.store.tasks.items()):
+            self.store.tasks[number] = msgspec.structs.replace(task, state=TaskState.PROCESSED)
+
+
+@pytest.fixture
+async def office() -> Office:
+    made = Office()
+    await made.open()
+    return made
+
+
+async def test_it_submits_what_is_due_and_asks_to_be_woken_at_the_next_instant(office: Office) -> None:
+    await office.declare(timing=Timing(every=HOUR * MICROSECONDS))
+    assert await office.runner().tick() == LOOK_SECONDS
+    office.clock.move(HOUR - 0.25)
+    assert await office.runner().tick() == 0.25
+    office.clock.move(0.25)
+    assert await office.runner().tick() == 0.0
+    assert office.hours() == [1]
+
+
+async def test_it_does_nothing_without_the_lease(office: Office) -> None:
+    await office.declare()
+    office.clock.move(HOUR)
+    runner = ScheduleRunner(store=office.store, ports=Ports(), actor="leader", term=lambda: None)  # type: ignore[arg-type]
+    assert await runner.tick() > 0
+    assert office.hours() == []
+
+
+async def test_two_leaders_that_look_at_once_submit_each_run_once(office: Office) -> None:
+    for number in range(20):
+        await office.declare(f"s{number}", overlap=Overlap.ALL)
+    for _ in range(5):
+        office.clock.move(HOUR)
+        await asyncio.gather(*(office.runner().tick() for _ in range(3)))
+    ids = [task.task_id for task in office.store.tasks.values()]
+    assert (len(ids), len(set(ids))) == (100, 100)
+
+
+async def test_a_leader_whose_lease_went_to_another_one_submits_nothing(office: Office) -> None:
+    await office.declare()
+    office.clock.move(HOUR)
+    assert await office.runner(term=office.term - 1).tick() == LOOK_SECONDS
+    assert office.hours() == []
+
+
+class Dying(MemoryStore):
+    """A store whose process dies before or after a write of schedules."""
+
+    dies = ""
+
+    async def change_schedules(self, batch: Any) -> Any:
+        if self.dies == "before":
+            raise StoreError("it died")
+        answers = await super().change_schedules(batch)
+        if self.dies == "after":
+            raise StoreError("it died")
+        return answers
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+async def test_a_leader_that_dies_in_the_middle_of_a_pass_loses_and_doubles_nothing(dies: str) -> None:
+    office = Office()
+    office.store = Dying(office.clock)
+    await office.open()
+    for number in range(5):
+        await office.declare(f"s{number}")
+    office.clock.move(HOUR)
+    office.store.dies = dies
+    with pytest.raises(StoreError):
+        await office.runner().tick()
+    assert office.hours() == ([] if dies == "before" else [1] * 5)
+    office.store.dies = ""
+    await office.runner().tick()
+    assert office.hours() == [1] * 5
+
+
+async def test_while_no_process_has_the_code_a_due_run_waits_under_one_alert() -> None:
+    office = Office()
+    await office.open(has_code=False)
+    await office.declare()
+    office.clock.move(HOUR)
+    for _ in range(60):
+        await office.runner().tick()
+        office.clock.move(BLOCKED_SECONDS)
+    (alert,) = await office.store.alerts()
+    assert alert.reason == "no process alive of App 'shop' has the workflow 'report'"
+    assert office.hours() == []
+    await office.start_process()
+    await office.runner().tick()
+    assert office.hours() == [1]
+    assert await office.store.alerts() == []
+    assert (await office.find()).problem == ""
+
+
+async def test_a_process_of_another_app_or_without_scheduler_does_not_count_as_having_the_code() -> None:
+    office = Office()
+    await office.open(has_code=False)
+    await office.start_process("other", app="travel")
+    await office.start_process("agents", roles=("agents",))
+    await office.declare()
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    assert office.hours() == []
+
+
+async def test_runs_carry_the_policy_of_the_newest_process(office: Office) -> None:
+    newer = msgspec.json.encode(TaskPolicy(77.0, Supervision())).decode()
+    await office.start_process("newer", policies={"report": newer})
+    await office.declare()
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    (task,) = office.store.tasks.values()
+    assert (task.policy, task.complete_by) == (newer, later(office.clock(), 77))
+
+
+async def test_skip_passes_over_while_a_run_is_open_and_goes_on_when_it_has_ended(office: Office) -> None:
+    await office.declare(overlap=Overlap.SKIP)
+    for _ in range(3):
+        office.clock.move(HOUR)
+        await office.runner().tick()
+    assert office.hours() == [1]
+    assert (await office.find()).passed_over == 2
+    office.end_runs()
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    assert office.hours() == [1, 4]
+
+
+async def test_cancel_running_cancels_the_open_run_and_submits_the_new_one(office: Office) -> None:
+    await office.declare(overlap=Overlap.CANCEL_RUNNING)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    first, second = office.store.tasks.values()
+    assert (first.state, second.state) == (TaskState.COMPENSATING, TaskState.PENDING)
+    assert office.hours() == [1, 2]
+
+
+async def test_a_leader_that_dies_between_the_cancellation_and_the_new_run_leaves_that_to_the_next() -> None:
+    office = Office()
+    office.store = Dying(office.clock)
+    await office.open()
+    await office.declare(overlap=Overlap.CANCEL_RUNNING)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    office.clock.move(HOUR)
+    office.store.dies = "before"
+    with pytest.raises(StoreError):
+        await office.runner().tick()
+    office.store.dies = ""
+    await office.runner().tick()
+    assert office.hours() == [1, 2]
+
+
+async def test_a_year_without_a_leader_brings_one_run_and_with_catch_up_as_many_as_were_asked_for(
+    office: Office,
+) -> None:
+    await office.declare("last", timing=Timing(every=MICROSECONDS))
+    await office.declare("some", overlap=Overlap.ALL, catch_up=48 * HOUR * MICROSECONDS)
+    office.clock.move(365 * 24 * HOUR + 60)
+    await office.runner().finish()
+    names = [task.task_id.partition("@")[0] for task in office.store.tasks.values()]
+    assert (names.count("shop/last"), names.count("shop/some")) == (1, 48)
+
+
+async def test_a_schedule_with_very_many_missed_runs_makes_all_of_them_up_pass_by_pass(office: Office) -> None:
+    await office.declare(timing=Timing(every=MICROSECONDS), overlap=Overlap.ALL, catch_up=HOUR * MICROSECONDS)
+    office.clock.move(2_500)
+    await office.runner().finish()
+    assert len(office.store.tasks) == 2_500
+
+
+async def test_more_schedules_than_fit_one_transaction_are_all_submitted_in_one_pass(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_runner, "BATCH", 7)
+    for number in range(30):
+        await office.declare(f"s{number:02}")
+    office.clock.move(HOUR)
+    await office.runner().finish()
+    assert len(office.store.tasks) == 30
+
+
+async def test_a_row_that_this_release_cannot_read_keeps_no_other_schedule_waiting(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    await office.declare("later")
+    await office.declare("sooner")
+    row = await office.find("later")
+    broken = msgspec.structs.replace(row, declaration='{"workflow":"report","timing":{"moon":"full"}}')
+    office.store.schedule_rows["shop", "later"] = broken
+    office.clock.move(HOUR)
+    runner = office.runner()
+    for _ in range(5):
+        assert await runner.tick() in (0.0, LOOK_SECONDS)
+    assert len(office.store.tasks) == 1
+    assert sum("cannot be read by this release" in message for message in caplog.messages) == 1
+
+
+async def test_an_id_that_another_task_has_is_told_once_and_does_not_stop_the_schedule(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    await office.declare()
+    office.clock.move(HOUR)
+    (due,) = (await office.store.load_due_schedules(1)).found
+    taken = msgspec.structs.replace(build_run(due.row, due.row.next_at or Instant(0), POLICY, 1), workflow="other")
+    await office.store.submit([taken])
+    await office.runner().tick()
+    assert (await office.find()).next_at == later(Instant(NOON // MICROSECONDS * MICROSECONDS), 2 * HOUR)
+    assert [message for message in caplog.messages if "was not submitted" in message] != []
+
+
+async def test_a_pause_while_the_leader_decides_wins(office: Office) -> None:
+    await office.declare()
+    office.clock.move(HOUR)
+    paused = OperateSchedule(actor="cli", verb=ScheduleVerb.PAUSE, app="shop", name="nightly", by="ana", reason="why")
+
+    class Pausing(ScheduleRunner):
+        async def _write(self, commands: Any) -> int:
+            await office.change(paused)
+            return await super()._write(commands)
+
+    runner = Pausing(store=office.store, ports=Ports(), actor="leader", term=lambda: office.term)  # type: ignore[arg-type]
+    await runner.tick()
+    assert office.hours() == []
