@@ -25,8 +25,9 @@ KILLS = 10
 # Each point at its first reaching and, where one run reaches it that often, at the third and the seventh.
 ONCE = ("before_register", "after_register", "before_renew", "after_renew", "before_lease", "after_lease")
 OF_SUBMITTER = ("before_submit_commit", "after_submit_commit")
+OF_SCHEDULES = ("before_fire", "after_fire")  # test_schedule_kills
 OF_DEAD = ("before_retire", "after_retire", "before_free", "after_free")
-CASES = [(name, n) for name in CRASH_POINTS if name not in (*ONCE, *OF_SUBMITTER) for n in (1, 3, 7)]
+CASES = [(name, n) for name in CRASH_POINTS if name not in (*ONCE, *OF_SUBMITTER, *OF_SCHEDULES) for n in (1, 3, 7)]
 CASES += [(name, 1) for name in ONCE]
 
 
