@@ -15,7 +15,7 @@ from arriero.store.sqlite.tables import query
     [
         ("select_due_schedules", {"now": 1, "limit": 200}),
         ("select_next_look", {"now": 1}),
-        ("lock_schedules", {"apps": '["a"]', "names": '["b"]'}),
+        ("lock_schedules", {"app": "a", "name": "b"}),
     ],
 )
 async def test_a_pass_reads_no_schedule_that_is_not_due(

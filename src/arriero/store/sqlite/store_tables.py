@@ -16,6 +16,7 @@ from ...epoch import FIRST, compute_first_number
 from ...errors import UnreadableRow
 from ...model import AlertRow, ConvoyRow, Instant, LeaseRow, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
 from ...processes import ProcessRow
+from ...schedules import ScheduleRow
 from ..contract import SUPERVISOR_LEASE, Due, Purge
 from ..engine.ledgers import refuse_reserved
 from ..engine.processes import Renewals
@@ -25,7 +26,7 @@ from ..readable import of_task, without_body
 from ..rows import lease_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
-from ..sql.schedules import SqlScheduleRows
+from ..sql.schedules import SqlScheduleRows, schedule_of
 from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, step_as_is, step_of, task_as_is, task_of
 from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
 
@@ -288,6 +289,10 @@ class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
 
 class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows):
     """See the module."""
+
+    def lock_schedules(self, keys: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
+        found = (self._run("lock_schedules", {"app": app, "name": name}).fetchone() for app, name in sorted(keys))
+        return [schedule_of(row) for row in found if row is not None]
 
     def select_number(self, task_id: str) -> int | None:
         task = self.task_by_id(task_id)

@@ -11,14 +11,12 @@ SELECT s.app, s.name, s.declaration, s.state, s.anchor, s.next_at, s.look_at, s.
 -- select_next_look: when the leader is to look at a schedule next, of those that are not due. Zero rows: never.
 SELECT look_at FROM arriero_schedule WHERE look_at > :now ORDER BY look_at LIMIT 1
 
--- lock_schedules: those that are there of some schedules. Whoever asks has the write lock.
--- Params: apps, names (JSON arrays of one length).
-SELECT s.app, s.name, s.declaration, s.state, s.anchor, s.next_at, s.look_at, s.decided_until, s.owed_until,
-       s.last_at, s.last_task, s.last_task_no, s.runs, s.passed_over, s.problem, s.problem_cause, s.problem_since,
-       s.undeclared_at, s.paused_at, s.paused_by, s.pause_reason, s.changed_at, s.revision
-  FROM json_each(:apps) AS a JOIN json_each(:names) AS n ON n.key = a.key
-  JOIN arriero_schedule AS s ON s.app = a.value AND s.name = n.value
- ORDER BY s.app, s.name
+-- lock_schedules: one schedule. Whoever asks has the write lock. Zero rows: there is none of the name.
+SELECT app, name, declaration, state, anchor, next_at, look_at, decided_until, owed_until, last_at, last_task,
+       last_task_no, runs, passed_over, problem, problem_cause, problem_since, undeclared_at, paused_at, paused_by,
+       pause_reason, changed_at, revision
+  FROM arriero_schedule
+ WHERE app = :app AND name = :name
 
 -- add_schedule: a new schedule. Zero rows: there is one of the name.
 INSERT INTO arriero_schedule (
