@@ -45,9 +45,11 @@ _PASSED_ON = (
     "let_go",
     "look_at_forgotten",
     "drop_statuses",
+    "known_processes",
+    "change_schedules",
 )
 
-_COMMITS = ("apply", "submit")
+_COMMITS = ("apply", "submit", "change_schedules")
 AWAY_SECONDS_MAX = 1.5  # several polls of a process
 SLOW_SECONDS = (0.3, 3.0)  # of a commit or its answer: shorter and longer than the deadlines of the world's steps
 
@@ -159,6 +161,12 @@ class SimulatedStore:
         self._network.remember_reports(batch)
         self._network.judge_late(batch, answer)
         return answer
+
+    async def load_due_schedules(self, limit: int) -> Any:
+        """Where there are no schedules nothing is drawn, so that such a world is as it was before there were any."""
+        if not self._network.store.schedule_rows:
+            return await self._network.store.load_due_schedules(limit)
+        return await self._call("load_due_schedules", limit)
 
     def _is_away(self) -> bool:
         """Whether the store refuses this process just now: once it does, it goes on for a while."""

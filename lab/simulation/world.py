@@ -30,6 +30,7 @@ from arriero.declare.providers import group_agents
 from arriero.errors import MutilatedExport, StoreError
 from arriero.loops import drop_silently
 from arriero.model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
+from arriero.processes import ProcessAbout
 from arriero.runtime.node import Node, NodeSession
 from arriero.runtime.ports import Ports
 from arriero.runtime.settings import Settings, check_roles
@@ -50,6 +51,7 @@ from .ports import SimulatedPorts
 from .routes import Routes, draw_routes
 from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
+from .timetables import draw_timetables
 
 NODES = 3
 KEYS_SHARE = 0.5  # of the seeds that have convoys
@@ -84,6 +86,12 @@ class Result(msgspec.Struct, frozen=True):
     virtual_seconds: float
     trace: str
     happened: dict[str, int]  # events of convoys
+
+
+def _add_roles(about: str) -> str:
+    """What a process says of itself, with its roles: runs of schedules wait for a Scheduler that has their code."""
+    said = msgspec.json.decode(about, type=ProcessAbout)
+    return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(check_roles(None))))).decode()
 
 
 def _build_app(routes: Routes | None) -> tuple[Routes | None, App]:
@@ -153,9 +161,11 @@ class World:
         if has_damage:
             self.faults.damage = 1.0
         self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
+        self.timetables = draw_timetables(
+            self, seed, may_have=people and faults is None, has_keys=has_keys, calls=WORKFLOWS[:3]
+        )
         self._limits = draw_limits(self.app.agents, seed, may_be_limited=people and faults is None)
-        self._tasks = tasks // 2 if has_keys else tasks
-        self._has_people = people
+        self._tasks, self._has_people = tasks // 2 if has_keys else tasks, people
         self._names: Counter[str] = Counter()
         self._processes = 0
         self.acknowledged: set[str] = set()
@@ -259,6 +269,8 @@ class World:
         ports = SimulatedPorts(self, number, rate=rate)
         app = self._app_of_node(number)
         about = self._limits.describe(app, tuple(self.app.session.codes))
+        if self.timetables is not None:
+            about = _add_roles(about)
         node = Node(
             lambda: NodeSession(
                 self.app.agents,
@@ -424,10 +436,14 @@ class World:
         if self.keys is not None:
             clients += [task for produced in self.keys.producers() for task in self._spawn(produced, 0)]
             clients += self._spawn(self.keys.operate(FAULT_SECONDS), 0)
+        if self.timetables is not None:
+            clients += self._spawn(self.timetables.live(FAULT_SECONDS), 0)
         if self.damage is not None:
             clients += self._spawn(self.damage.strike(FAULT_SECONDS), 0)
         await self.strike_nodes()
         await asyncio.gather(*clients)
+        if self.timetables is not None:
+            await self.timetables.end()
         self.faults.active = False
         await people.free_agents()
         await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
@@ -549,6 +565,8 @@ class World:
         self.violations += self.people.check()
         if self.keys is not None:
             self.violations += self.keys.check()
+        if self.timetables is not None:
+            self.violations += self.timetables.check(exported)
 
     def _record_violations(self, rows: list[HistoryRow]) -> list[Violation]:
         """Late answers that counted; edits and late answers of which table and history say different things."""

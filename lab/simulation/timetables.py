@@ -1,0 +1,127 @@
+"""Schedules in a world: leaders die in the middle of a pass over them, and two may lead at once; each instant is decided once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from arriero.audit.check import Violation
+from arriero.client.submission import SubmitOptions, build_submission
+from arriero.events import read_events
+from arriero.events.schedule import ScheduleDecided
+from arriero.model import MICROSECONDS, HistoryRow
+from arriero.schedules import (
+    DeclareSchedule,
+    OperateSchedule,
+    Overlap,
+    ScheduleCommand,
+    ScheduleDeclaration,
+    ScheduleVerb,
+    Timing,
+)
+
+if TYPE_CHECKING:
+    from .world import World
+
+SHARE = 0.25  # of the seeds with people
+NAMES = ("first", "second", "third")
+PERIODS = (1, 2, 3)  # seconds
+RUNS_FROM = 10_000  # the numbers of runs begin here, so that none is a client's
+
+
+class Timetables:
+    """The schedules of one world.
+
+    Args:
+        random: a source of its own.
+        overlaps: that may be drawn.
+    """
+
+    def __init__(
+        self, world: "World", random: Random, calls: tuple[Callable[..., Any], ...], *, has_keys: bool
+    ) -> None:
+        self._world = world
+        self._random = random
+        self._calls = calls
+        # The keys of a world are judged by how its own producers used them.
+        self._overlaps = [word for word in Overlap if not (has_keys and word is Overlap.QUEUE)]
+
+    async def live(self, seconds: float) -> None:
+        """Declare the schedules, and now and then pause, resume or declare one otherwise."""
+        random, store = self._random, self._world.store
+        for name in NAMES:
+            await self._change(self._declare(name))
+        while self._world.loop.time() < seconds:
+            await asyncio.sleep(random.uniform(2, 8))
+            name = random.choice(NAMES)
+            row = await store.find_schedule(self._world.app.name, name)
+            assert row is not None
+            drawn = random.random()
+            if row.paused_at is not None:
+                await self._change(self._operate(ScheduleVerb.RESUME, name))
+            elif drawn < 0.3:
+                await self._change(self._operate(ScheduleVerb.PAUSE, name))
+            elif drawn < 0.6:
+                await self._change(self._declare(name))
+
+    async def end(self) -> None:
+        """Let nothing be due any more, so that the world can come to its end."""
+        for row in await self._world.store.list_schedules():
+            if row.paused_at is None:
+                await self._change(self._operate(ScheduleVerb.PAUSE, row.name))
+
+    async def _change(self, command: ScheduleCommand) -> None:
+        await self._world.store.change_schedules([command])
+
+    def _operate(self, verb: ScheduleVerb, name: str) -> OperateSchedule:
+        return OperateSchedule(actor="world", verb=verb, app=self._world.app.name, name=name, by="ana", reason="drawn")
+
+    def _declare(self, name: str) -> DeclareSchedule:
+        random = self._random
+        call = random.choice(self._calls)(RUNS_FROM + random.randrange(1_000), False)
+        submission = build_submission(self._world.app.session, call, SubmitOptions(task_id="any"))
+        declaration = ScheduleDeclaration(
+            workflow=submission.workflow,
+            arguments=submission.arguments,
+            policy=submission.policy,
+            timing=Timing(every=random.choice(PERIODS) * MICROSECONDS),
+            overlap=random.choice(self._overlaps),
+            catch_up=random.choice((None, 0, 20 * MICROSECONDS)),
+            jitter=random.choice((0, MICROSECONDS // 2)),
+            priority=random.randrange(10),
+        )
+        return DeclareSchedule(actor="world", app=self._world.app.name, name=name, declaration=declaration)
+
+    def check(self, rows: list[HistoryRow]) -> list[Violation]:
+        """Each run that the history tells of is a task, once; and what the row counts is what was decided."""
+        runs: Counter[str] = Counter()
+        ids: Counter[str] = Counter()
+        for row in rows:
+            if row.task_no == 0:
+                for event in read_events(row.events):
+                    if isinstance(event, ScheduleDecided):
+                        runs[event.schedule] += len(event.runs) + event.passed_over
+                        ids.update(event.tasks)
+        store = self._world.store
+        found = [Violation("I75", task_id, f"submitted {count} times") for task_id, count in ids.items() if count > 1]
+        gone = ids.keys() - store.numbers.keys() - self._world.people.purged
+        found += [
+            Violation("I75", task_id, "the history tells of this run, and there is no task") for task_id in sorted(gone)
+        ]
+        found += [
+            Violation("I76", name, f"its row counts {row.runs} + {row.passed_over}, its history {runs[name]}")
+            for (_, name), row in store.schedule_rows.items()
+            if row.runs + row.passed_over != runs[name]
+        ]
+        return found
+
+
+def draw_timetables(
+    world: "World", seed: int, *, may_have: bool, has_keys: bool, calls: tuple[Callable[..., Any], ...]
+) -> Timetables | None:
+    """Draw whether a world has schedules. A source of its own leaves the other worlds as they were."""
+    random = Random(f"timetables-{seed}")
+    if random.random() >= SHARE or not may_have:
+        return None
+    return Timetables(world, random, calls, has_keys=has_keys)
