@@ -172,6 +172,13 @@ WORKS = (
         tasks=20,  # losses of each kind
         runs=1,  # it takes minutes, and its figures are those of all losses
     ),
+    Work(
+        "schedules",
+        "schedules that are due in one moment, submitted by a leader alone; an idle pass beside all and beside 10 of them",
+        {"submitted in": "s", "idle": "ms", "idle beside few": "ms", "ratio": ""},
+        min,
+        tasks=10_000,
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -267,6 +274,8 @@ GOALS = (
     Goal("takeover", "freeze p100", "", _on_both(10), at_least=False),
     Goal("takeover", "kill p100", "", _on_both(3), at_least=False),
     Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
+    Goal("schedules", "submitted in", "", _on_both(10), at_least=False),
+    Goal("schedules", "ratio", "", _on_both(1.5), at_least=False),
     Goal("outage", "calls an interval", "", {"sqlite": 1}, at_least=False),
     Goal("outage", "charged", "", {"sqlite": 0}, at_least=False),
     Goal("outage", "full flow", "", {"sqlite": 31}, at_least=False),  # the ramp of 30 s, and the look after it

@@ -11,6 +11,7 @@ from arriero_limits import limits
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
 from arriero_takeover import takeover
+from arriero_schedules import schedules
 from common import (
     HTTP_SECONDS,
     PAYLOAD,
@@ -114,7 +115,13 @@ WORKS = {
     "sleeping": sleeping,
 }
 WITH_URL = {"w1x2": w1x2, "w9": w9}
-WITH_OWN_STORES = {"w7": w7, "breaker_cost": breaker_cost, "limits": limits, "takeover": takeover}
+WITH_OWN_STORES = {
+    "w7": w7,
+    "breaker_cost": breaker_cost,
+    "limits": limits,
+    "takeover": takeover,
+    "schedules": schedules,
+}
 
 if __name__ == "__main__":
     main()
