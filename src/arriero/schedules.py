@@ -199,7 +199,8 @@ class FireSchedule(Command, frozen=True, gc=False, kw_only=True):
 class ReportScheduleProblem(Command, frozen=True, gc=False, kw_only=True):
     """Somebody found that a schedule cannot submit, or that it can again (``problem`` is empty). Guard: the row's revision.
 
-    ``term``: of the leader; None: a process that has the code found it. ``look_at``: when the leader looks again.
+    ``term``: of the leader; None: a process that has the code found it. ``look_at``: when the leader looks again; with it a
+    schedule that has no such problem is only looked at later.
     """
 
     app: str

@@ -211,7 +211,10 @@ def test_the_doctor_names_what_is_wrong_with_a_schedule(press: Call, shop: Path)
     assert "arriero schedule remove nightly --app press" in press("schedule", "show", "nightly").output
 
 
-def test_one_pass_of_supervision_submits_what_is_due(press: Call) -> None:
+def test_a_pass_of_supervision_tells_of_what_is_due_and_runs_nowhere(
+    press: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arriero.core.schedules.GRACE_SECONDS", 0)
     press("schedule", "add", "press:app", "often", "report", "--every", "1", *WHY)
     before = json_lines(press("schedule", "show", "often", "--json").stdout)[0]["schedule"]
     assert before["runs"] == 0

@@ -11,7 +11,7 @@ from core_schedules import POLICY
 from store_world import NOON, TestClock
 
 from arriero.answers import Refusal
-from arriero.core.schedules import build_run
+from arriero.core.schedules import GRACE_SECONDS, build_run
 from arriero.declare.attempt import as_instant
 from arriero.errors import StoreError
 from arriero.model import MICROSECONDS, Instant, TaskState, later
@@ -189,6 +189,22 @@ async def test_while_no_process_has_the_code_a_due_run_waits_under_one_alert() -
     assert office.hours() == [1]
     assert await office.store.alerts() == []
     assert (await office.find()).problem == ""
+
+
+async def test_a_process_that_restarts_when_a_run_is_due_brings_no_alert() -> None:
+    office = Office()
+    await office.open(has_code=False)
+    await office.declare()
+    office.clock.move(HOUR)
+    for _ in range(GRACE_SECONDS // 10):
+        await office.runner().tick()
+        office.clock.move(9.9)
+    assert await office.store.alerts() == []
+    await office.start_process()
+    office.clock.move(BLOCKED_SECONDS)
+    await office.runner().tick()
+    assert office.hours() == [1]
+    assert await office.store.alerts() == []
 
 
 async def test_a_process_of_another_app_or_without_scheduler_does_not_count_as_having_the_code() -> None:

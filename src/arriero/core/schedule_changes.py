@@ -289,9 +289,11 @@ def _fire(
 def _report_problem(command: ReportScheduleProblem, row: ScheduleRow, now: Instant) -> ScheduleChange:
     """A problem is told once: another alert is opened only after this one was closed."""
     who = (row.name, row.app, row.revision + 1)
-    if not command.problem:
-        if row.problem_cause != command.cause:
+    if not command.problem and row.problem_cause != command.cause:
+        if command.look_at is None:
             return ScheduleChange(row, [])
+        return ScheduleChange(replace(row, look_at=command.look_at, revision=row.revision + 1), [], marks=True)
+    if not command.problem:
         mended = replace(row, problem="", problem_cause="", problem_since=None, revision=row.revision + 1)
         mended = _look_again(mended, read_declaration(row))
         return ScheduleChange(mended, [ScheduleMended(*who, cause=str(command.cause))], closes=True)

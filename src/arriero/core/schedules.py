@@ -5,12 +5,11 @@ a schedule is looked at. A run is a task whose id is the schedule's name and the
 """
 
 import hashlib
-from itertools import islice
 
 import msgspec
 
 from ..commands import Submit
-from ..model import MICROSECONDS, Instant
+from ..model import MICROSECONDS, Instant, later
 from ..policies import ConvoyPolicy, TaskPolicy, encode_policy
 from ..schedules import Overlap, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
 from .schedule_instants import (
@@ -27,6 +26,7 @@ RUNS_MAX = 1_000  # of one schedule in one pass; the rest follows in the next on
 # A leader is always a little late, and after a fail-over by some seconds: that is not what people call a missed run.
 LATE_SECONDS = 60
 ACTOR = "schedule"
+GRACE_SECONDS = 30  # that a due run waits for its code before people are told: a process restarts within it
 
 _decode_policy = msgspec.json.Decoder(TaskPolicy).decode
 
@@ -125,11 +125,12 @@ def _list_made_up(
     return found + list_between(timing, row.anchor, start, until, runs_max - len(found))
 
 
-def list_next(row: ScheduleRow, count: int) -> list[tuple[Instant, int]]:
-    """List the next instants of a schedule, each with its jitter in microseconds."""
-    declared = read_declaration(row)
-    found = islice(iterate_instants(declared.timing, row.anchor, row.decided_until), count)
-    return [(instant, compute_jitter(row.app, row.name, instant, declared.jitter)) for instant in found]
+def describe_missing_code(row: ScheduleRow, now: Instant) -> str:
+    """Describe why a run that is due cannot be submitted: nobody alive has its code. Empty: it may be there again soon."""
+    if now < later(row.next_at or now, GRACE_SECONDS):
+        return ""
+    workflow = read_declaration(row).workflow
+    return f"no process alive of App {row.app!r} has the workflow {workflow!r}"
 
 
 def build_run(row: ScheduleRow, instant: Instant, policy: str, seed: int) -> Submit:

@@ -14,7 +14,7 @@ import msgspec
 from ..answers import Answer, Refusal
 from ..commands import Operate
 from ..core.lease import is_alive, read_process_about
-from ..core.schedules import DueDecision, build_run, decide_due
+from ..core.schedules import DueDecision, build_run, decide_due, describe_missing_code
 from ..errors import ArrieroError
 from ..loops import Loop, LoopGuard
 from ..model import Instant, Verb, later, seconds_between
@@ -143,7 +143,7 @@ class ScheduleRunner:
                 name=row.name,
                 revision=row.revision,
                 cause=ProblemCause.CODE,
-                problem=f"no process alive of App {row.app!r} has the workflow {declared.workflow!r}",
+                problem=row.problem or describe_missing_code(row, now),
                 look_at=later(now, BLOCKED_SECONDS),
                 term=term,
             )

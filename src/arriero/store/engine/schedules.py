@@ -68,13 +68,13 @@ def change_schedules(
     batch: Sequence[ScheduleCommand], rows: ScheduleRows, submit_all: SubmitAll
 ) -> list[ScheduleApplied | Refusal]:
     """See ``ScheduleStore.change_schedules``. Rows of schedules are locked before those of tasks, the store's history last."""
-    work = _Changing(batch, rows)
+    work = _ChangeBatch(batch, rows)
     submits = work.list_submits()
     said = list(submit_all(submits)) if submits else []
     return work.write(said)
 
 
-class _Changing:
+class _ChangeBatch:
     """One batch: judged under lock, then submitted, then written."""
 
     def __init__(self, batch: Sequence[ScheduleCommand], rows: ScheduleRows) -> None:

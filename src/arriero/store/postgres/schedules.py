@@ -11,7 +11,7 @@ from . import submitting
 from .store_tables import PostgresRows
 
 
-def change(
+def change_batch(
     batch: Sequence[ScheduleCommand], get_test_instant: Callable[[], Instant | None], rows: PostgresRows
 ) -> list[ScheduleApplied | Refusal]:
     """See ``ScheduleStore.change_schedules``. Raises submitting.Again."""

@@ -249,7 +249,7 @@ class PostgresStore(
     async def change_schedules(
         self, batch: Sequence[ScheduleCommand]
     ) -> list[ScheduleApplied | Refusal | ArrieroError]:
-        work = partial(schedules.change, batch, self._context.get_test_instant)
+        work = partial(schedules.change_batch, batch, self._context.get_test_instant)
         for _ in range(AGAIN_MAX):
             try:
                 answers = await self._write(work, Lane.SUBMISSIONS)
