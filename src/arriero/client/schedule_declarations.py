@@ -85,7 +85,7 @@ def _list_changes(session: Session, rows: Sequence[ScheduleRow]) -> list[Schedul
             commands.append(MarkUndeclared(actor=ACTOR, app=row.app, name=row.name, revision=row.revision))
         elif (report := report_misfit(session, row)) is not None:
             commands.append(report)
-    return commands
+    return sorted(commands, key=lambda command: command.name)  # rows are made in one order by all who start at once
 
 
 def report_misfit(session: Session, row: ScheduleRow) -> ReportScheduleProblem | None:
