@@ -36,6 +36,8 @@ from arriero import (
     VerbRefused,
     workflow,
 )
+from arriero.client.schedules import Schedules
+from arriero.client.sync import SyncSchedules
 
 NEXT_INTERRUPT_SECONDS = 20.0  # longer than a busy machine needs to handle the first
 
@@ -328,9 +330,9 @@ def test_the_front_forwards_every_public_method_there_is_with_its_parameters() -
     def parameters(method: Any) -> dict[str, str]:
         return {name: str(parameter) for name, parameter in inspect.signature(method).parameters.items()}
 
-    for front, of in ((SyncTask, Task), (SyncTasks, Tasks), (SyncApp, App)):
+    for front, of in ((SyncTask, Task), (SyncTasks, Tasks), (SyncSchedules, Schedules), (SyncApp, App)):
         names = {name for name, value in vars(of).items() if callable(value) and not name.startswith("_")}
-        for name in names - {"on_alert", "submit_ledger"}:
+        for name in names - {"on_alert", "schedule", "submit_ledger"}:
             more = {"timeout"} if name == "replies" else set()
             wanted, found = parameters(getattr(of, name)), parameters(getattr(front, name))
             assert {key: text for key, text in found.items() if key not in more} == wanted, name
