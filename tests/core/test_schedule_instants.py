@@ -140,6 +140,24 @@ def test_the_last_instant_is_found_at_once_however_long_the_gap_is() -> None:
     assert count_between(Timing(every=MICROSECONDS), NOON, NOON, year) == 366 * 86_400
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("* * * 5 *", "2026-05-31T23:59+02:00"),
+        ("0 0 29 2 *", "2024-02-29T00:00+01:00"),
+        ("59 23 24 11 *", "2025-11-24T23:59+01:00"),
+        ("0 13 24 11 *", "2026-11-24T13:00+01:00"),
+    ],
+)
+def test_the_last_instant_of_a_line_that_is_seldom_due_is_found_too(line: str, expected: str) -> None:
+    assert find_last(cron(line), Instant(0), at("2020-01-01T00:00Z"), NOON) == at(expected)
+
+
+def test_before_the_first_instant_there_is_no_last_one() -> None:
+    assert find_last(cron("0 3 * * *"), Instant(0), NOON, Instant(NOON + HOUR)) is None
+    assert find_last(cron("0 3 * * *"), Instant(0), NOON, NOON) is None
+
+
 @given(starts, st.integers(1, 24 * HOUR))
 def test_jitter_is_the_same_for_one_run_and_less_than_was_asked_for(instant: Instant, jitter: int) -> None:
     found = compute_jitter("shop", "report", instant, jitter)

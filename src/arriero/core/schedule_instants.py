@@ -20,8 +20,6 @@ EVERY_MIN = MICROSECONDS  # a leader that looks more often would do nothing else
 COUNTED_MAX = 100  # of what a cron line names in a gap: counting a year of minutes takes longer than it is worth
 CRON_LENGTH_MAX = 255
 NEVER = Instant(253_370_764_800 * MICROSECONDS)  # the year 9999, where datetimes end
-# How far to look back for the last instant of a cron line: most are found in the first window.
-_WINDOWS = tuple(round(days * 86_400) * MICROSECONDS for days in (1 / 720, 1 / 24, 1, 32, 366, 3_660))
 _ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -142,17 +140,17 @@ def find_last(timing: Timing, anchor: Instant, after: Instant, until: Instant) -
         count = (until - anchor) // timing.every
         last = Instant(anchor + count * timing.every)
         return last if count >= 1 and last > after else None
-    for window in _WINDOWS:
-        start = Instant(max(after, until - window))
-        last_of_window = None
-        for instant in iterate_instants(timing, anchor, start):
-            if instant > until:
-                break
-            last_of_window = instant
-        if last_of_window is not None or start == after:
-            return last_of_window
-    found = list_between(timing, anchor, after, until, COUNTED_MAX)  # it is due less often than once in ten years
-    return found[-1] if found else None
+    low, high = find_next(timing, anchor, after), until
+    if low is None or low > until:
+        return None
+    while high - low >= MICROSECONDS:  # instants of a cron line are whole seconds; after ``high`` there is none
+        middle = Instant((low + high) // 2)
+        following = find_next(timing, anchor, middle)
+        if following is None or following > until:
+            high = middle
+        else:
+            low = following
+    return low
 
 
 def count_between(timing: Timing, anchor: Instant, after: Instant, until: Instant) -> int:
