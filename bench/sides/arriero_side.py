@@ -10,8 +10,8 @@ from arriero_fairness import flood
 from arriero_limits import limits
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
-from arriero_takeover import takeover
 from arriero_schedules import schedules
+from arriero_takeover import takeover
 from common import (
     HTTP_SECONDS,
     PAYLOAD,
