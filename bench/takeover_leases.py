@@ -5,7 +5,6 @@ at random, and the time until the other one leads is measured by the machine's m
 if the holder had renewed just before its death, and one pause between two looks of the one who waits.
 """
 
-import importlib
 import os
 import random
 import statistics
@@ -78,17 +77,16 @@ def measure_takeovers(url: str, name: str, duration: float, turns: int, chance: 
 
 @contextmanager
 def start_provider(provider: str) -> Iterator[str]:
-    """Start a server of the provider, as the tests do. Gives the URL for leases on it."""
-    if provider in ("azure", "nats"):
-        sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
-        harness = importlib.import_module(f"lease_{provider}")
-        if provider == "azure":
-            os.environ["AZURE_STORAGE_KEY"] = harness.KEY  # the contenders inherit it
-        server = harness.start_azurite() if provider == "azure" else harness.start_nats()
-        yield server.url("leases")
-    else:
+    """Start a server of the provider. Gives the URL for leases on it."""
+    if provider == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
             yield f"sqlite:///{folder}/leases.db"
+        return
+    sys.path.insert(0, str(ROOT))
+    from lab.lease_servers import start_lease_server
+
+    with start_lease_server(provider) as url:
+        yield url
 
 
 def print_figures(provider: str, duration: float, seconds: list[float]) -> None:
@@ -101,7 +99,9 @@ def print_figures(provider: str, duration: float, seconds: list[float]) -> None:
 
 
 @click.command(help=__doc__)
-@click.option("--provider", type=click.Choice(["azure", "nats", "sqlite"]), help="start its server")
+@click.option(
+    "--provider", type=click.Choice(["azure", "etcd", "nats", "sqlite", "zookeeper"]), help="start its server"
+)
 @click.option("--url", help="or use leases at this URL, as of open_lease")
 @click.option("--turns", default=10, show_default=True, type=click.IntRange(min=1), help="kills")
 @click.option("--duration", type=float, help="of the lease, seconds  [default: 15]")

@@ -33,9 +33,10 @@ class Contender:
 
     def lead(self, leadership: Leadership) -> None:
         """Gather parts while this process leads, until all are in the sum. It runs in a thread, and cannot be cancelled."""
-        tell(f"leads {leadership.term}")
         connection = table.connect(self._path)
         try:
+            table.begin_term(connection, leadership)
+            tell(f"leads {leadership.term}")
             while leadership.is_held() and not table.is_done(connection):
                 parts = table.read_parts(connection)
                 self._stand_still()

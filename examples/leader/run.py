@@ -31,7 +31,8 @@ sys.path.insert(0, str(ROOT))
 from arriero.core.leadership import build_settings  # noqa: E402
 from examples.leader import table  # noqa: E402  # found from the repository's root
 from examples.leader.contender import PAUSE  # noqa: E402
-from examples.leader.servers import SECONDS, Unavailable, start_provider  # noqa: E402
+from examples.leader.servers import SECONDS, start_provider  # noqa: E402
+from lab.lease_servers import Unavailable  # noqa: E402
 
 CONTENDERS = 3
 STUCK_SECONDS = 180.0  # after which a wait counts as stuck

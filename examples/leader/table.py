@@ -48,6 +48,17 @@ async def add_part(path: Path) -> bool:
     return True
 
 
+def begin_term(connection: sqlite3.Connection, leadership: Leadership) -> None:
+    """Keep the term, before the first read under it.
+
+    Else a leader of an earlier term, whose term is the largest that was seen, could still write what this one has read
+    already. Raises LeadershipLost - the term is past.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        _guard(connection, leadership)
+
+
 def read_parts(connection: sqlite3.Connection) -> list[tuple[int, int]]:
     """Parts that are not in the sum yet."""
     return connection.execute(f"SELECT number, value FROM part WHERE NOT is_gathered LIMIT {BATCH}").fetchall()

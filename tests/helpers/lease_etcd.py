@@ -1,8 +1,7 @@
 """etcd for tests: one server in each worker, and a prefix of its own for each test."""
 
-import shutil
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -10,42 +9,12 @@ from typing import Any
 
 import httpx2
 import msgspec
-from lease_providers import PROVIDERS, LeaseProvider, Unavailable
-from lease_servers import ServerProcess
+from lease_providers import PROVIDERS, LeaseProvider
 
 from arriero.leases import Lease
 from arriero.leases.etcd import EtcdLease
-from arriero.testing.postgres.scratch import free_port
-
-
-def start_etcd() -> ServerProcess:
-    """Start a server. Raises Unavailable."""
-    if shutil.which("etcd") is None:
-        raise Unavailable("etcd is not installed; it comes with Debian's package etcd-server")
-    peers = f"http://127.0.0.1:{free_port()}"
-
-    def build_command(port: int, folder: Path) -> Sequence[str]:
-        url = f"http://127.0.0.1:{port}"
-        options = {
-            "data-dir": folder / "data",
-            "listen-client-urls": url,
-            "advertise-client-urls": url,
-            "listen-peer-urls": peers,
-            "initial-advertise-peer-urls": peers,
-            "initial-cluster": f"default={peers}",
-            "heartbeat-interval": 50,
-            "election-timeout": 250,
-        }
-        return ["etcd", "--unsafe-no-fsync", *(f"--{name}={value}" for name, value in options.items())]
-
-    return ServerProcess(build_command, _is_ready)
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        return httpx2.get(f"http://127.0.0.1:{port}/health", trust_env=False).json() == {"health": "true"}
-    except httpx2.HTTPError:
-        return False
+from lab.lease_servers.etcd import start_etcd
+from lab.lease_servers.process import ServerProcess
 
 
 @cache

@@ -19,10 +19,6 @@ from arriero.store.postgres.store import PostgresStore
 from arriero.store.sqlite.store import SqliteStore
 
 
-class Unavailable(Exception):
-    """The server of the provider cannot be had on this machine."""
-
-
 class LeaseProvider(ABC):
     """A provider under test.
 

@@ -1,60 +1,21 @@
 """ZooKeeper for tests: one server in each worker, and a path of its own for each test."""
 
 import asyncio
-import shutil
-import socket
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
 
 from kazoo.client import KazooClient
-from lease_providers import PROVIDERS, LeaseProvider, Unavailable
-from lease_servers import ServerProcess
+from lease_providers import PROVIDERS, LeaseProvider
 
 from arriero.leases import Lease
 from arriero.leases.zookeeper import ZooKeeperLease
+from lab.lease_servers.process import ServerProcess
+from lab.lease_servers.zookeeper import ask_server, start_zookeeper
 
-CLASSES = Path("/usr/share/java/zookeeper.jar")  # names the other jars that it needs
-JAVA = ("-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
 SUPER_SECRET = 0xB3415C00  # with which ZooKeeper makes the password of a session out of its id
-
-
-def start_zookeeper(**settings: object) -> ServerProcess:
-    """Start a server. ``settings`` go into its configuration. Raises Unavailable."""
-    if not CLASSES.exists() or shutil.which("java") is None:
-        raise Unavailable(
-            "ZooKeeper is not installed; it comes with Debian's packages zookeeper and default-jre-headless"
-        )
-
-    def build_command(port: int, folder: Path) -> Sequence[str]:
-        all_settings = {
-            "dataDir": folder / "data",
-            "clientPort": port,
-            "clientPortAddress": "127.0.0.1",
-            "tickTime": 500,
-            "maxSessionTimeout": 60_000,
-            "admin.enableServer": "false",
-            "maxClientCnxns": 0,
-            "4lw.commands.whitelist": "*",
-            **settings,
-        }
-        (folder / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in all_settings.items()))
-        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return ["java", *JAVA, "-cp", str(CLASSES), main, str(folder / "zoo.cfg")]
-
-    return ServerProcess(build_command, lambda port: ask_server(port, "srvr").startswith("Zookeeper version"))
-
-
-def ask_server(port: int, command: str) -> str:
-    """The server's answer to one of its commands of four letters; empty: it does not answer."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(command.encode())
-            return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
-    except OSError:
-        return ""
 
 
 @cache

@@ -8,9 +8,10 @@ import lease_etcd  # noqa: F401 - adds to PROVIDERS
 import lease_nats  # noqa: F401  # the same
 import lease_zookeeper  # noqa: F401 - the same
 import pytest
-from lease_providers import PROVIDERS, LeaseProvider, Unavailable
+from lease_providers import PROVIDERS, LeaseProvider
 
 from arriero.leases import Lease, LeaseConnection
+from lab.lease_servers import Unavailable
 
 
 @pytest.fixture(params=sorted(PROVIDERS))

@@ -5,16 +5,18 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from lease_contenders import contending
-from lease_etcd import EtcdProvider, shared_etcd, start_etcd
-from lease_providers import Unavailable
+from lease_etcd import EtcdProvider, shared_etcd
 from lease_relays import lossy_relay
-from lease_servers import ServerProcess
-from lease_zookeeper import ZooKeeperProvider, shared_zookeeper, start_zookeeper
+from lease_zookeeper import ZooKeeperProvider, shared_zookeeper
 
 from arriero import LeaseUnavailable
 from arriero.leases import DistributedMutex, Leadership, Lease, LeaseConnection, LeaseGrant
 from arriero.leases.etcd import EtcdLease
 from arriero.leases.zookeeper import ZooKeeperLease
+from lab.lease_servers import Unavailable
+from lab.lease_servers.etcd import start_etcd
+from lab.lease_servers.process import ServerProcess
+from lab.lease_servers.zookeeper import start_zookeeper
 
 SECONDS_MAX = 60.0  # that a change may take to be seen; a wait, not a measure
 DURATION = 2.0  # of leases whose end is waited for

@@ -14,15 +14,16 @@ import pytest
 from azure.core.exceptions import ResourceModifiedError, ServiceRequestError, ServiceResponseError
 from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 from azure.storage.blob.aio import BlobClient, BlobLeaseClient
-from lease_azure import ACCOUNT, KEY, AzureProvider, Azurite, start_azurite
+from lease_azure import AzureProvider
 from lease_campaign import Campaign
-from lease_providers import Unavailable
 from mutex_scenarios import let_two_contend, lose_and_return, running, wait_for_server
 from raw_server import RawServer, raw_server
 
 from arriero import InvalidInput, LeaseRefused, LeaseUnavailable
 from arriero.leases import DistributedMutex, Leadership, LeaseConnection, azure, open_lease
 from arriero.leases.azure import AzureBlobLease
+from lab.lease_servers import Unavailable
+from lab.lease_servers.azurite import ACCOUNT, KEY, Azurite, start_azurite
 
 WRONG_KEY = "d3Jvbmcta2V5LXdyb25nLWtleQ=="
 DURATION = 15.0

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from lease_campaign import Campaign
-from lease_nats import NatsProvider, NatsServer, start_nats
-from lease_providers import Unavailable
+from lease_nats import NatsProvider
 from mutex_scenarios import let_two_contend, lose_and_return, running, wait_for_server
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -23,6 +22,8 @@ from arriero import InvalidInput, LeaseRefused, LeaseUnavailable
 from arriero.leases import DistributedMutex, Leadership, LeaseConnection, nats_stream, open_lease
 from arriero.leases.nats import NatsLease
 from arriero.leases.nats_stream import check_bucket, parse_bucket_url, read_credentials
+from lab.lease_servers import Unavailable
+from lab.lease_servers.nats import NatsServer, start_nats
 
 DURATION = 2.0
 

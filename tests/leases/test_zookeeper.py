@@ -7,13 +7,14 @@ from contextlib import AsyncExitStack, suppress
 
 import pytest
 from lease_contenders import contending
-from lease_providers import Unavailable
-from lease_servers import ServerProcess
-from lease_zookeeper import ZooKeeperProvider, shared_zookeeper, start_zookeeper
+from lease_zookeeper import ZooKeeperProvider, shared_zookeeper
 
 from arriero import InvalidInput, LeaseRefused, LeaseUnavailable
 from arriero.leases import LeaseConnection, LeaseSignal, open_lease
 from arriero.leases.zookeeper import ZooKeeperLease
+from lab.lease_servers import Unavailable
+from lab.lease_servers.process import ServerProcess
+from lab.lease_servers.zookeeper import start_zookeeper
 
 DURATION = 20.0
 SECONDS_MAX = 60.0  # that a change may take to be seen; a wait, not a measure
