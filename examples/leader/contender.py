@@ -28,8 +28,17 @@ class Contender:
 
     async def work(self) -> None:
         """Compute parts, whoever leads."""
-        while await table.add_part(self._path):  # noqa: ASYNC110  # it is work, and no wait for something
+        while await table.add_part(self._path):
             await asyncio.sleep(WORK_SECONDS)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Write nothing while the leader stands still: a process that froze in a transaction would bar all who write a file."""
+        pause = self._path.with_name(PAUSE)
+        if pause.exists():
+            tell("rests")
+            while pause.exists():  # noqa: ASYNC110  # another process removes it
+                await asyncio.sleep(WORK_SECONDS)
 
     def lead(self, leadership: Leadership) -> None:
         """Gather parts while this process leads, until all are in the sum. It runs in a thread, and cannot be cancelled."""

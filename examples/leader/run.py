@@ -121,7 +121,11 @@ class Run:
         """Freeze the leader between its read and its write, until another one leads; then let it write."""
         pause, zombie, before = self._path.with_name(PAUSE), self._leader, self._term
         pause.touch()
-        self._wait_for("read", zombie)
+        waited = {"read", "rests"}
+        for line in self._read_lines():
+            waited -= {line.text} if line.contender is zombie else set()
+            if not waited:
+                break
         began = time.monotonic()
         zombie.process.send_signal(signal.SIGSTOP)
         pause.unlink()
