@@ -1,13 +1,14 @@
 """Leases in etcd: its own leases, its leader, endpoints and URLs. What every provider does is in the contract suite."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 import pytest
-from lease_etcd import EtcdProvider, shared_etcd
+from lease_etcd import EtcdProvider, shared_etcd, start_etcd
 from lease_providers import Unavailable
 
 from arriero import InvalidInput, LeaseRefused, LeaseUnavailable
@@ -132,11 +133,10 @@ async def test_a_duration_is_rounded_up_to_whole_seconds(provider: EtcdProvider)
 
 
 async def test_the_next_endpoint_is_asked_when_one_refuses_or_is_silent(provider: EtcdProvider) -> None:
-    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    endpoints = ["http://127.0.0.1:1", f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}", provider.url]
-    async with EtcdLease(endpoints, "nightly", prefix=provider.prefix).connected() as connection:
-        assert await connection.acquire("ana", DURATION) is not None
-    silent.close()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and answers nothing
+        endpoints = ["http://127.0.0.1:1", f"http://127.0.0.1:{silent.getsockname()[1]}", provider.url]
+        async with EtcdLease(endpoints, "nightly", prefix=provider.prefix).connected() as connection:
+            assert await connection.acquire("ana", DURATION) is not None
 
 
 def test_a_server_that_is_no_gateway_of_etcd_is_refused() -> None:
@@ -168,3 +168,30 @@ def test_a_url_names_endpoints_and_prefix() -> None:
     lease = open_lease("etcd+http://one", "nightly")
     assert isinstance(lease, EtcdLease)
     assert lease.prefix == "/arriero/leases"
+
+
+async def test_a_login_is_refused_or_renewed_and_no_text_holds_a_password() -> None:
+    try:
+        server = start_etcd()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    provider = EtcdProvider(server)
+    provider.ask("auth/user/add", {"name": "root", "password": "secret-1"})
+    provider.ask("auth/role/add", {"name": "root"})
+    provider.ask("auth/user/grant", {"user": "root", "role": "root"})
+    provider.ask("auth/enable", {})
+
+    def build_lease(password: str) -> EtcdLease:
+        return EtcdLease(provider.url, "nightly", prefix=provider.prefix, user="root", password=password)
+
+    for wrong in (build_lease("secret-2"), provider.lease("nightly")):
+        with pytest.raises(LeaseRefused) as refused:
+            await wrong.inspect()
+        assert "secret" not in f"{refused.value} {wrong!r}"
+    async with build_lease("secret-1").connected() as connection:
+        grant = await connection.acquire("ana", DURATION)
+        assert grant is not None
+        server.kill()
+        assert server.start(), server.read_log()  # it knows no token any more
+        assert await connection.renew(grant, DURATION)
+    server.remove()
