@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from core_schedules import fire_command
 from store_world import NOON, TASK_POLICY, World
@@ -192,6 +193,26 @@ async def test_one_refused_schedule_of_a_batch_does_not_keep_the_others(world: W
     answers = await world.store.change_schedules([fire_command(row, world.clock(), term) for row in rows])
     assert [type(answer).__name__ for answer in answers] == ["ScheduleApplied", "Refusal", "ScheduleApplied"]
     assert [name.partition("@")[0] for name in await ids(world)] == ["shop/a", "shop/c"]
+
+
+async def test_the_same_decision_twice_in_one_batch_is_refused_once_and_mixes_up_no_answers(world: World) -> None:
+    a, b = await declared(world, "a"), await declared(world, "b")
+    term = await leading(world)
+    world.clock.move(3_600)
+    late = later(world.clock(), 1)
+    second = fire_command(a, late, term)
+    stale = msgspec.structs.replace(
+        second, submits=tuple(msgspec.structs.replace(run, task_id="never") for run in second.submits)
+    )
+    answers = await world.store.change_schedules(
+        [fire_command(a, world.clock(), term), stale, fire_command(b, world.clock(), term)]
+    )
+    assert [type(answer).__name__ for answer in answers] == ["ScheduleApplied", "Refusal", "ScheduleApplied"]
+    assert [name.partition("@")[0] for name in await ids(world)] == ["shop/a", "shop/b"]
+    found = await world.store.list_schedules()
+    assert [row.last_task.partition("@")[0] for row in found] == ["shop/a", "shop/b"]
+    numbers = {task.task_id: task.task_no for task in await world.store.list_tasks()}
+    assert [row.last_task_no for row in found] == [numbers[row.last_task] for row in found]
 
 
 async def test_schedules_of_two_apps_with_one_name_have_runs_of_their_own(world: World) -> None:

@@ -86,26 +86,36 @@ class _ChangeBatch:
         self._term = rows.read_term(SUPERVISOR_LEASE) if any(map(_needs_term, batch)) else 0
 
     def list_submits(self) -> list[Submit]:
-        """List the submissions of the commands that are not refused."""
+        """List the submissions of the commands that will not be refused, in order.
+
+        No answer to a submission decides about a guard, so what is judged here is judged the same when it is written.
+        """
         found: list[Submit] = []
+        known = dict(self._known)
         for command in self._batch:
-            if isinstance(command, FireSchedule | RunSchedule) and not isinstance(self._decide(command, ()), Refusal):
-                found += command.submits
+            key = (command.app, command.name)
+            change = self._decide(command, known.get(key), ())
+            if isinstance(change, Refusal):
+                continue
+            found += _submits_of(command)
+            if change.row is None:
+                known.pop(key, None)
+            else:
+                known[key] = change.row
         return found
 
-    def _decide(self, command: ScheduleCommand, answers: Sequence[Submitted | Refusal]) -> ScheduleChange | Refusal:
-        row = self._known.get((command.app, command.name))
+    def _decide(
+        self, command: ScheduleCommand, row: ScheduleRow | None, answers: Sequence[Submitted | Refusal]
+    ) -> ScheduleChange | Refusal:
         return change_schedule(command, row, self._now, self._term, answers)
 
     def write(self, said: list[Submitted | Refusal]) -> list[ScheduleApplied | Refusal]:
-        """Write what the commands change. ``said``: answers to their submissions."""
+        """Write what the commands change. ``said``: answers to the submissions of those that are not refused."""
         events: dict[str, list[Event]] = {}  # by actor
         applied: list[ScheduleApplied | Refusal] = []
         for command in self._batch:
-            count = 0
-            if isinstance(command, FireSchedule | RunSchedule) and said:
-                count = len(command.submits)
-            change = self._decide(command, said[:count])
+            count = len(_submits_of(command))
+            change = self._decide(command, self._known.get((command.app, command.name)), said[:count])
             if isinstance(change, Refusal):
                 applied.append(change)
                 continue
@@ -142,6 +152,10 @@ class _ChangeBatch:
         if change.opens is not None:
             self._rows.add_alert(change.opens)
         return ScheduleApplied(change.row, tuple(answers), is_new=before is None)
+
+
+def _submits_of(command: ScheduleCommand) -> Sequence[Submit]:
+    return command.submits if isinstance(command, FireSchedule | RunSchedule) else ()
 
 
 def _needs_term(command: ScheduleCommand) -> bool:
