@@ -163,13 +163,6 @@ class NodeSession:
             process_no=process_no,
             period=lambda: self.supervisor.period_seconds,
         )
-        self.schedules = ScheduleRunner(
-            store=self._store,
-            ports=self._ports,
-            actor=self.instance,
-            term=lambda: self.leader.term if self.leader.is_leading() else None,
-            on_submitted=self.hint,
-        )
         self._standstills.start(self.agents.find_attempt)
         try:
             self.committer.start(lambda: self._process_loop_end(Loop.COMMITTER))
@@ -181,7 +174,7 @@ class NodeSession:
         if "supervisor" in self._roles:
             self._begin(Loop.LEADER, self.leader.run())
             self._begin(Loop.RECOVERY, self.leader.recover())
-            self._begin(Loop.SCHEDULES, self.schedules.run())
+            self._begin(Loop.SCHEDULES, self._make_schedule_runner().run())
             if self._upkeep is not None:
                 self._begin(Loop.UPKEEP, self._upkeep.run(self.leader.is_leading))
             if self._alerting is not None:
@@ -189,6 +182,15 @@ class NodeSession:
         if self._agents_given:
             self._begin(Loop.METRICS, self.agents.metrics.run())
         self._begin(Loop.POLL, self._poll())
+
+    def _make_schedule_runner(self) -> ScheduleRunner:
+        return ScheduleRunner(
+            store=self._store,
+            ports=self._ports,
+            actor=self.instance,
+            term=lambda: self.leader.term if self.leader.is_leading() else None,
+            on_submitted=self.hint,
+        )
 
     # --- loops
     def list_loop_liveness(self) -> dict[Loop, bool]:
