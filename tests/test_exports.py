@@ -27,6 +27,9 @@ NOT_LOADED = (
     "arriero.store.sqlite",
     "arriero.store.postgres",
     "arriero.store.memory",
+    "arriero.schedules",
+    "cronsim",
+    "zoneinfo",
     "pathlib",
     "urllib.parse",
 )
