@@ -227,4 +227,5 @@ def test_a_pass_of_supervision_tells_of_what_is_due_and_runs_nowhere(
     assert "no process alive of App 'press' has the workflow 'report'" in shown["problem"]
     assert "CARE" in press("doctor").output
     shown_text = press("schedule", "show", "often").output
+    assert "(due, and not submitted yet)" in shown_text
     assert "mend it: run its App (arriero run MODULE:APP), or remove the schedule" in " ".join(shown_text.split())

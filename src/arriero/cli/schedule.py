@@ -16,6 +16,7 @@ from ..client.schedules import (
     choose_app_of_schedule,
 )
 from ..client.verb_commands import check_signature
+from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
 from ..events import read_events_to_show
 from ..events.schedule import EventOfSchedule
@@ -130,20 +131,24 @@ def _find_trouble(view: ScheduleView) -> str:
 def show_schedule(name: str, app: str | None, store: str | None, as_json: bool) -> None:
     """Show a schedule of each App that has one of the name: what it submits, its next five instants with what is unusual
     about each, its last run, what becomes of runs that overlap or were missed, and what was decided lately."""
-    for row, shown in asyncio.run(_load_shown(name, app, store)):
+    found, now = asyncio.run(_load_shown(name, app, store))
+    for row, shown in found:
         if as_json:
             print_json(shown)
         else:
-            _print_schedule(row, shown)
+            _print_schedule(row, shown, now)
 
 
-async def _load_shown(name: str, app: str | None, store: str | None) -> list[tuple[ScheduleRow, ShownSchedule]]:
+async def _load_shown(
+    name: str, app: str | None, store: str | None
+) -> tuple[list[tuple[ScheduleRow, ShownSchedule]], datetime]:
     async with open_store_to_read(store) as opened:
         rows = [row for row in await opened.list_schedules(app) if row.name == name]
         if not rows:
             choose_app_of_schedule(rows, name, app)
         told = [row async for row in opened.history(STORE_STREAM)]
-        return [(row, ShownSchedule(build_schedule_view(row), _list_events(told, row))) for row in rows]
+        found = [(row, ShownSchedule(build_schedule_view(row), _list_events(told, row))) for row in rows]
+        return found, as_datetime(opened.now())
 
 
 def _list_events(rows: list[HistoryRow], of: ScheduleRow) -> tuple[str, ...]:
@@ -156,7 +161,7 @@ def _list_events(rows: list[HistoryRow], of: ScheduleRow) -> tuple[str, ...]:
     return tuple(found[-EVENTS_SHOWN_MAX:])
 
 
-def _print_schedule(row: ScheduleRow, shown: ShownSchedule) -> None:
+def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> None:
     view, declared = shown.schedule, read_declaration(row)
     lines = {
         "schedule": f"{view.name} of App {view.app}",
@@ -176,8 +181,9 @@ def _print_schedule(row: ScheduleRow, shown: ShownSchedule) -> None:
             print_text(value, first=f"{name + ':':14}", hanging=14)
     click.echo("next runs:" if view.next_runs else "next runs:    none")
     for one in view.next_runs:
-        why = f"  ({one.why})" if one.why else ""
-        click.echo(f"  {one.at:%a %Y-%m-%d %H:%M:%S %Z}  {format_time(one.runs_at)}{why}")
+        reasons = [one.why, "due, and not submitted yet" if one.runs_at <= now else ""]
+        why = "; ".join(filter(None, reasons))
+        click.echo(f"  {one.at:%a %Y-%m-%d %H:%M:%S %Z}  {format_time(one.runs_at)}{f'  ({why})' if why else ''}")
     if shown.history:
         click.echo("\nwhat happened:")
         for line in shown.history:
