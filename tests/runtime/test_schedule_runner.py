@@ -29,7 +29,7 @@ from arriero.schedules import (
     ScheduleVerb,
     Timing,
 )
-from arriero.store.contract import SUPERVISOR_LEASE
+from arriero.store.contract import SUPERVISOR_LEASE, Busy
 from arriero.store.memory import MemoryStore
 
 HOUR = 3_600
@@ -250,6 +250,36 @@ async def test_cancel_running_cancels_the_open_run_and_submits_the_new_one(offic
     first, second = office.store.tasks.values()
     assert (first.state, second.state) == (TaskState.COMPENSATING, TaskState.PENDING)
     assert office.hours() == [1, 2]
+
+
+class Locked(MemoryStore):
+    """A store in which another transaction has every task open, as long as it is told so."""
+
+    is_locked = False
+
+    async def apply(self, batch: Any) -> Any:
+        if self.is_locked:
+            raise Busy("another transaction has the task open")
+        return await super().apply(batch)
+
+
+async def test_a_run_that_cannot_be_cancelled_now_keeps_only_its_own_schedule_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    office = Office()
+    office.store = locked = Locked(office.clock)
+    await office.open()
+    await office.declare("cancels", overlap=Overlap.CANCEL_RUNNING)
+    await office.declare("other", overlap=Overlap.ALL)
+    for _ in range(2):
+        office.clock.move(HOUR)
+        await office.runner().tick()
+        locked.is_locked = True
+    assert sorted(office.hours()) == [1, 1, 2]
+    assert not any("cannot be read" in message for message in caplog.messages)
+    locked.is_locked = False
+    await office.runner().tick()
+    assert sorted(office.hours()) == [1, 1, 2, 2]
 
 
 async def test_a_leader_that_dies_between_the_cancellation_and_the_new_run_leaves_that_to_the_next() -> None:

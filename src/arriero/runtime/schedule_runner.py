@@ -15,7 +15,7 @@ from ..answers import Answer, Refusal
 from ..commands import Operate
 from ..core.lease import is_alive, read_process_about
 from ..core.schedules import DueDecision, build_run, decide_due, describe_missing_code
-from ..errors import ArrieroError
+from ..errors import ArrieroError, InvalidInput, StoreError
 from ..loops import Loop, LoopGuard
 from ..model import Instant, Verb, later, seconds_between
 from ..processes import ProcessRow
@@ -109,7 +109,9 @@ class ScheduleRunner:
         for due in found:
             try:
                 commands.append(await self._decide(due, now, term, codes))
-            except (ArrieroError, msgspec.MsgspecError, ValueError) as error:  # it must not keep the others waiting
+            except StoreError as error:  # its last run could not be cancelled
+                logger.info("schedule %s cannot submit just now: %s", due.row.name, error)
+            except (InvalidInput, msgspec.MsgspecError, ValueError) as error:  # it must not keep the others waiting
                 self._tell_unreadable(due.row, error)
         return sum([await self._write(some) for some in divide_by_runs(commands)])
 
