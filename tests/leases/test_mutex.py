@@ -368,7 +368,7 @@ async def test_a_session_that_the_provider_ended_ends_the_term_at_once(
     lease.signals.put_nowait(LeaseSignal.LOST)
     await machine.settle()
     assert work.cancelled == [1]
-    assert "the provider ended the session" in work.last.why_lost
+    assert "its session ended" in work.last.why_lost
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -24,6 +24,7 @@ from ..core.leadership import (
 from ..errors import ArrieroError, LeaseUnavailable
 from ..rate_limited_log import RateLimitedLog
 from ..runtime.ports import ProcessClock
+from ..runtime.shutdown import finish
 from .contract import Lease, LeaseConnection, LeaseGrant, LeaseSignal
 
 logger = logging.getLogger("arriero")
@@ -225,7 +226,7 @@ class LeaseKeeper:
         except (ArrieroError, TimeoutError) as error:
             logger.warning("lease %s could not be given back, it lapses by itself: %s", self.lease.name, error)
         finally:
-            await connection.close()
+            await finish(connection.close())
 
     def _compute_lapse(self) -> float:
         """When the lease lapses at the latest, on the process's clock, as far as its holder knows."""

@@ -10,7 +10,7 @@ END_TEXTS = {
     LeadershipEnd.REFUSED: "the provider refused the renewal: the lease lapsed, was broken, or is another's",
     LeadershipEnd.UNRENEWED: "no renewal was answered in time",
     LeadershipEnd.HUNG: "the work gave no proof of progress within progress_within",
-    LeadershipEnd.DISCONNECTED: "the provider ended the session",
+    LeadershipEnd.DISCONNECTED: "the provider says that the lease is gone: its session ended, or it was broken",
 }
 
 
