@@ -28,6 +28,9 @@ LEADER = (
 )
 
 
+REGISTERED = "SELECT instance FROM {process} WHERE NOT retired"
+
+
 @dataclass(frozen=True)
 class ElectionReport:
     """How the election went.
@@ -64,6 +67,7 @@ class ElectionCourse:
         self.kills = 0
         self._gaps: list[float] = []
         self._lost_at: float | None = None
+        self._are_all_there = False
         self._led: tuple[str, int] = ("", 0)  # by whom, and under which term
         self._changes = 0
         self._has_told_of_the_wait = False
@@ -88,6 +92,8 @@ class ElectionCourse:
         """The process that leads; None: it was killed, and nobody has followed."""
         with self._place.reading() as connection:
             found = connection.execute(LEADER.format(**self._place.tables)).fetchall()
+            registered = [row[0] for row in connection.execute(REGISTERED.format(**self._place.tables)).fetchall()]
+        self._are_all_there = all(any(map(one.is_named, registered)) for one in self._supervisors)
         for instance, term in found:
             leader = next((one for one in self._supervisors if one.is_named(instance)), None)
             if leader is not None:
@@ -115,11 +121,12 @@ class ElectionCourse:
         self._lost_at = time.monotonic()
         self.kills += 1
         leader.start()
+        self._are_all_there = False
 
     @property
     def is_settled(self) -> bool:
-        """Whether the leader was killed as often as planned, and somebody leads."""
-        return self.kills == LEADER_KILLS and self._lost_at is None
+        """Whether the leader was killed as often as planned, somebody leads, and all have begun: who begins cannot be asked to end."""
+        return self.kills == LEADER_KILLS and self._lost_at is None and self._are_all_there
 
     def note_all_ended(self) -> None:
         """Tell people once why the demonstration goes on, though every order has ended."""
