@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 import pytest
-from lease_etcd import EtcdProvider, shared_etcd, start_etcd
-from lease_providers import Unavailable
+from lease_etcd import EtcdProvider, shared_etcd
 
 from arriero import InvalidInput, LeaseRefused, LeaseUnavailable
 from arriero.leases import LeaseSignal, open_lease
 from arriero.leases.etcd import EtcdConnection, EtcdLease
 from arriero.leases.etcd_gateway import EtcdGateway, EtcdLifetime, EtcdStreamed, read_answer
+from lab.lease_servers import Unavailable
+from lab.lease_servers.etcd import start_etcd
 
 DURATION = 20.0
 SECONDS_MAX = 60.0  # that a change may take to be seen; a wait, not a measure
