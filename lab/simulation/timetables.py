@@ -24,7 +24,7 @@ from arriero.schedules import (
 if TYPE_CHECKING:
     from .world import World
 
-SHARE = 0.25  # of the seeds with people
+SHARE = 0.35  # of the seeds with people and without damage
 NAMES = ("first", "second", "third")
 PERIODS = (1, 2, 3)  # seconds
 RUNS_FROM = 10_000  # the numbers of runs begin here, so that none is a client's

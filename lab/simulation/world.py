@@ -162,7 +162,12 @@ class World:
             self.faults.damage = 1.0
         self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
         self.timetables = draw_timetables(
-            self, seed, may_have=people and faults is None, has_keys=has_keys, calls=WORKFLOWS[:3]
+            self,
+            seed,
+            # Their runs fill the Agents, so requests wait, and a damaged one whose task was put down meets nobody.
+            may_have=people and faults is None and not has_damage,
+            has_keys=has_keys,
+            calls=WORKFLOWS[:3],
         )
         self._limits = draw_limits(self.app.agents, seed, may_be_limited=people and faults is None)
         self._tasks, self._has_people = tasks // 2 if has_keys else tasks, people
