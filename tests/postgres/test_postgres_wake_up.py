@@ -11,6 +11,7 @@ from postgres_servers import database, emptied
 from store_world import submission
 
 from arriero import Agent, App, Attempt, workflow
+from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres import listening
 from arriero.store.postgres.listening import Listener
 from arriero.store.postgres.store import PostgresStore
@@ -80,8 +81,8 @@ async def test_a_lease_given_back_wakes_the_others_also_when_its_process_ends_at
     for ear in (one, other):
         await ear.store.open()
         await ear.listening()
-    lease = await one.store.acquire_lease("l", await one.store.register("p1", 60.0), "p1", 60.0)
-    await one.store.release_lease("l", lease.holder or 0, lease.term, "p1")
+    lease = await one.store.acquire_lease(SUPERVISOR_LEASE, await one.store.register("p1", 60.0), "p1", 60.0)
+    await one.store.release_lease(SUPERVISOR_LEASE, lease.holder or 0, lease.term, "p1")
     await one.store.close()
     await asyncio.wait_for(other.woken.wait(), WITHIN_SECONDS)
 
