@@ -13,7 +13,7 @@ from ..client.provider_views import ProviderView
 from ..client.verb_commands import check_signature
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_word
-from ..events import read_events_to_show
+from ..events import Event, UnreadableEvent
 from ..events.breaker import EventOfBreaker
 from ..explain.agents import describe_breaker_event
 from ..explain.format import format_count
@@ -22,11 +22,9 @@ from ..model import HistoryRow
 from .agent_metrics import print_calls
 from .near_misses import NearMissGroup
 from .options import format_refusal, json_option, signature_options, store_option
-from .output import format_time, print_json, print_table, print_text, to_datetime, truncate
+from .output import format_time, print_json, print_table, print_text, truncate
+from .store_events import format_last_events, load_store_stream
 from .stores import open_operator, open_store_to_read
-
-STORE_STREAM = 0  # of the history: what concerns no task
-EVENTS_SHOWN_MAX = 10  # the last ones
 
 
 class AgentVerbOutcome(msgspec.Struct, frozen=True):
@@ -105,19 +103,18 @@ async def _load_shown(name: str, app: str | None, store: str | None) -> list[Sho
         if not views:
             where = "" if app is None else f" of App {app!r}"
             raise InvalidInput(f"there is no Agent {name!r}{where} in the store {opened.url}; see `arriero agent list`")
-        rows = [row async for row in opened.history(STORE_STREAM)]
+        rows = await load_store_stream(opened)
         return [ShownAgent(view, _list_events(rows, view)) for view in views]
 
 
 def _list_events(rows: list[HistoryRow], view: AgentView) -> tuple[str, ...]:
-    found = [
-        f"{format_time(to_datetime(row.at))} {describe_breaker_event(event)}"
-        for row in rows
-        for event in read_events_to_show(row)
-        if isinstance(event, EventOfBreaker)
-        and (event.agent, event.app, event.target) == (view.agent, view.app, view.target)
-    ]
-    return tuple(found[-EVENTS_SHOWN_MAX:])
+    def describe(event: Event | UnreadableEvent, actor: str) -> str | None:
+        if not isinstance(event, EventOfBreaker):
+            return None
+        is_meant = (event.agent, event.app, event.target) == (view.agent, view.app, view.target)
+        return describe_breaker_event(event) if is_meant else None
+
+    return format_last_events(rows, describe)
 
 
 def _print_agent(shown: ShownAgent, store: str | None) -> None:

@@ -1,7 +1,6 @@
 """``arriero lease``: who leads, since when, and a person's break."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Literal
 
 import click
@@ -11,21 +10,18 @@ from ..client.mutexes import load_lease_views
 from ..client.verb_commands import check_signature
 from ..errors import InvalidInput
 from ..escaping import shell_word
-from ..events import read_events_to_show
+from ..events import Event, UnreadableEvent
 from ..events.store import LeaseBroken, LeaseGranted, LeaseLost
 from ..explain.format import format_duration
 from ..explain.leases import describe_lease_event
 from ..leases import Lease, LeaseView, open_lease
 from ..leases.store import build_lease_view, check_name
-from ..model import HistoryRow
 from ..store.contract import SUPERVISOR_LEASE, StateStore
 from .near_misses import NearMissGroup
 from .options import F, json_option, signature_options, store_option
-from .output import format_time, print_json, print_table, print_text, to_datetime
+from .output import format_time, print_json, print_table, print_text
+from .store_events import format_last_events, load_store_stream
 from .stores import load_store_configuration, open_operator, open_store_to_read, refuse_memory_store
-
-STORE_STREAM = 0  # of the history: what concerns no task
-EVENTS_SHOWN_MAX = 10  # the last ones
 
 
 class ShownLease(msgspec.Struct, frozen=True):
@@ -151,14 +147,12 @@ def _refuse_unknown(view: LeaseView, url: str) -> LeaseView:
 
 
 async def _list_events(store: StateStore, name: str) -> tuple[str, ...]:
-    found = [line async for row in store.history(STORE_STREAM) async for line in _describe(row, name)]
-    return tuple(found[-EVENTS_SHOWN_MAX:])
+    def describe(event: Event | UnreadableEvent, actor: str) -> str | None:
+        if not isinstance(event, LeaseGranted | LeaseLost | LeaseBroken) or event.lease != name:
+            return None
+        return describe_lease_event(event, actor)
 
-
-async def _describe(row: HistoryRow, name: str) -> AsyncIterator[str]:
-    for event in read_events_to_show(row):
-        if isinstance(event, LeaseGranted | LeaseLost | LeaseBroken) and event.lease == name:
-            yield f"{format_time(to_datetime(row.at))} {describe_lease_event(event, row.actor)}"
+    return format_last_events(await load_store_stream(store), describe)
 
 
 @lease.command("break", short_help="Take a lease away from its holder.")

@@ -18,7 +18,7 @@ from ..client.schedules import (
 from ..client.verb_commands import check_signature
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
-from ..events import read_events_to_show
+from ..events import Event, UnreadableEvent
 from ..events.schedule import EventOfSchedule
 from ..explain.format import format_count
 from ..explain.schedules import (
@@ -34,14 +34,13 @@ from ..schedules import Overlap, ScheduleRow, read_declaration
 from .loading import load_app
 from .near_misses import NearMissGroup
 from .options import format_refusal, json_option, parse_duration, signature_options, store_option
-from .output import format_time, print_json, print_table, print_text, to_datetime, truncate
+from .output import format_time, print_json, print_table, print_text, truncate
 from .payloads import read_option
 from .prompts import print_nobody_runs
+from .store_events import format_last_events, load_store_stream
 from .stores import open_client, open_operator, open_store_to_read
 from .submit import build_call
 
-STORE_STREAM = 0  # of the history: what concerns no task
-EVENTS_SHOWN_MAX = 10  # the last ones
 REFUSED = 1
 Act = Callable[[Schedules], Awaitable[Any]]
 
@@ -146,19 +145,18 @@ async def _load_shown(
         rows = [row for row in await opened.list_schedules(app) if row.name == name]
         if not rows:
             choose_app_of_schedule(rows, name, app)
-        told = [row async for row in opened.history(STORE_STREAM)]
+        told = await load_store_stream(opened)
         found = [(row, ShownSchedule(build_schedule_view(row), _list_events(told, row))) for row in rows]
         return found, as_datetime(opened.now())
 
 
 def _list_events(rows: list[HistoryRow], of: ScheduleRow) -> tuple[str, ...]:
-    found = [
-        f"{format_time(to_datetime(row.at))} {describe_schedule_event(event)}"
-        for row in rows
-        for event in read_events_to_show(row)
-        if isinstance(event, EventOfSchedule) and (event.schedule, event.app) == (of.name, of.app)
-    ]
-    return tuple(found[-EVENTS_SHOWN_MAX:])
+    def describe(event: Event | UnreadableEvent, actor: str) -> str | None:
+        if not isinstance(event, EventOfSchedule) or (event.schedule, event.app) != (of.name, of.app):
+            return None
+        return describe_schedule_event(event)
+
+    return format_last_events(rows, describe)
 
 
 def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> None:
