@@ -40,7 +40,7 @@ class LeaderSurvey(msgspec.Struct, frozen=True):
 
     Args:
         process: the name of the process; empty: its row is gone.
-        since: when its term began, as the history tells; None: it does not.
+        since: when its term began; None: an older release began it, which did not keep that.
         until: when its lease lapses, unless it renews.
     """
 

@@ -475,7 +475,7 @@ class StateStore(
         ...
 
     async def survey_leader(self) -> LeaderSurvey | None:
-        """The Supervisor that leads now; None: none does. It may read the store's own history back to the last election."""
+        """The Supervisor that leads now; None: none does."""
         ...
 
     async def count_refused_terms(self) -> tuple[int, Instant | None]:

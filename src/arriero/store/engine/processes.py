@@ -21,11 +21,6 @@ from .transactions import Lane, Transactions
 SAID_OF_REFUSED_TERMS = '"type":"leader.refused"'
 
 
-def build_said_of_term(lease: str, term: int) -> str:
-    """Return what the history says as a term begins. A later term may begin with the same digits; this one's is the last."""
-    return f'"type":"lease.granted","lease":"{lease}","term":{term}'
-
-
 class Renewals(msgspec.Struct, frozen=True):
     """Rows that a renewal reads.
 

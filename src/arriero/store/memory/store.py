@@ -44,7 +44,7 @@ from ..engine.convoys import find_missing
 from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
-from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine, build_said_of_term
+from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine
 from ..engine.reading import ReadingEngine, due_at
 from ..engine.schedules import ScheduleEngine, change_schedules
 from ..engine.transactions import Lane
@@ -214,8 +214,7 @@ class MemoryReading(MemoryUpkeep):
         if lease is None or not is_held(lease, now):
             return None
         process = self.processes.get(lease.holder if isinstance(lease.holder, int) else 0)
-        said = self._list_said(build_said_of_term(lease.name, lease.term))
-        return LeaderSurvey(now, process.instance if process else "", lease.term, max(said, default=None), lease.until)
+        return LeaderSurvey(now, process.instance if process else "", lease.term, lease.since or None, lease.until)
 
     async def count_refused_terms(self) -> tuple[int, Instant | None]:
         said = self._list_said(SAID_OF_REFUSED_TERMS)

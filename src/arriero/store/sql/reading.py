@@ -10,7 +10,7 @@ from ...model import AlertRow, EditRow, Instant, LateAnswerRow, LedgerRow, Ledge
 from ...processes import LeaderSurvey
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
 from ..contract import SUPERVISOR_LEASE, Due, QueueSurvey, Survey
-from ..engine.processes import SAID_OF_REFUSED_TERMS, build_said_of_term
+from ..engine.processes import SAID_OF_REFUSED_TERMS
 from ..engine.transactions import Lane, Transactions, UnreadableRows
 from ..rows import Row, alert_of, edit_of, late_answer_of, ledger_of, process_of, status_of
 from .rows import StatementAnswer
@@ -84,9 +84,8 @@ def survey_leader(rows: StatementRows) -> LeaderSurvey | None:
     row = rows.ask("select_leader", {"name": SUPERVISOR_LEASE, "now": now}).fetchone()
     if row is None:
         return None
-    term, until, process = row
-    since = rows.ask("select_last_said", {"said": build_said_of_term(SUPERVISOR_LEASE, term)}).fetchone()
-    return LeaderSurvey(now, process or "", term, None if since is None else since[0], until)
+    term, until, since, process = row
+    return LeaderSurvey(now, process or "", term, since or None, until)
 
 
 def count_refused_terms(rows: StatementRows) -> tuple[int, Instant | None]:

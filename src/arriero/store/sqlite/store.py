@@ -317,7 +317,7 @@ class SqliteStore(
     def _id_for_starts(self, batch: Sequence[Submit], rows: SqliteRows, speaks_in: int | None) -> str | None:
         """The store's id if tasks may begin in this commit; what that asks of the file is read before all writing."""
         starts = [command.start for command in batch if command.start is not None]
-        if not starts or speaks_in is None or describe_epoch_refusal(speaks_in, rows.epoch()):
+        if not starts or speaks_in is None or describe_epoch_refusal(speaks_in, rows.read_epoch()):
             return None
         for start in starts:
             rows.process_is_retired(start.process_no)
@@ -327,7 +327,7 @@ class SqliteStore(
         speaks_in = self._speaks_in  # as of now: what a process asked before it was declared lost stays its own
 
         def work(rows: SqliteRows) -> list[Answer | ArrieroError]:
-            if speaks_in is not None and (refused := describe_epoch_refusal(speaks_in, rows.epoch())):
+            if speaks_in is not None and (refused := describe_epoch_refusal(speaks_in, rows.read_epoch())):
                 return [Refusal("old_epoch", refused) for _ in batch]
             if turns := list_ending_turns(batch):
                 rows.look_ahead(turns)

@@ -142,7 +142,7 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         asked = {"instance": instance, "lease_until": lease_until, "about": about}
         number = self._run("insert_process", asked).lastrowid
         assert number is not None
-        return number, self.epoch()
+        return number, self.read_epoch()
 
     def select_renewals(self, process_no: int) -> Renewals:
         last = self.meta("renewed_at")
@@ -160,16 +160,13 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         return self._run("renew_process", asked).rowcount == 1
 
     def read_epoch(self) -> int:
-        return self.epoch()
-
-    def epoch(self) -> int:
         """The store's life: the first, or that since it was restored last."""
         if self._known.epoch is None:
             self._known.epoch = int(self.meta("epoch") or FIRST)
         return self._known.epoch
 
     def open_epoch(self) -> int:
-        epoch = self.epoch() + 1
+        epoch = self.read_epoch() + 1
         first = compute_first_number(epoch)
         self.put_meta("epoch", epoch)
         self._known.epoch = epoch

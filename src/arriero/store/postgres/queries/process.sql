@@ -102,14 +102,10 @@ SELECT set_config('idle_in_transaction_session_timeout',
    AND setting.name = 'idle_in_transaction_session_timeout'
    FOR KEY SHARE OF lease
 
--- select_leader: term and end of a lease that somebody holds, and the name of the process; null if its row is gone.
-SELECT lease.term, lease.until, process.instance
+-- select_leader: term, end and beginning of a lease that somebody holds, and the name of the process; null if its row is gone.
+SELECT lease.term, lease.until, lease.since, process.instance
   FROM {schema}.lease AS lease LEFT JOIN {schema}.process AS process ON process.process_no = lease.holder
  WHERE lease.name = %(name)s AND lease.holder IS NOT NULL AND lease.until > %(now)s
-
--- select_last_said: when the store's own history said something last. It is read back to there.
--- Params: said (as events have it).
-SELECT at FROM {schema}.history WHERE task_no = 0 AND strpos(events, %(said)s) > 0 ORDER BY link DESC LIMIT 1
 
 -- count_said: how often the store's own history says something, and when it did last. All of it is read.
 -- Params: said (as events have it).

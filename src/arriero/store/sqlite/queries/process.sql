@@ -49,14 +49,10 @@ VALUES (:name, :term, :holder, :until, :owner, :duration, :since, :broken_by, :b
        owner = excluded.owner, duration = excluded.duration, since = excluded.since, broken_by = excluded.broken_by,
        broken_reason = excluded.broken_reason
 
--- select_leader: term and end of a lease that somebody holds, and the name of the process; null if its row is gone.
-SELECT lease.term, lease.until, process.instance
+-- select_leader: term, end and beginning of a lease that somebody holds, and the name of the process; null if its row is gone.
+SELECT lease.term, lease.until, lease.since, process.instance
   FROM arriero_lease AS lease LEFT JOIN arriero_process AS process ON process.process_no = lease.holder
  WHERE lease.name = :name AND lease.holder IS NOT NULL AND lease.until > :now
-
--- select_last_said: when the store's own history said something last. It is read back to there.
--- Params: said (as events have it).
-SELECT at FROM arriero_history WHERE task_no = 0 AND instr(events, :said) > 0 ORDER BY link DESC LIMIT 1
 
 -- count_said: how often the store's own history says something, and when it did last. All of it is read.
 -- Params: said (as events have it).
