@@ -5,24 +5,12 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from arriero.runtime.ports import ChildProcess, Look, LoopClock, ProcessClock, Timer
+from arriero.runtime.ports import ChildProcess, Look, LoopClock, ProcessClock, TaskKeeper, Timer
 
 from .loop import SimulatedLoop
 
 if TYPE_CHECKING:
     from .world import World
-
-
-class _TaskKeeper:
-    def __init__(self, task: "asyncio.Task[None]") -> None:
-        self._task = task
-
-    def is_alive(self) -> bool:
-        return not self._task.done()
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
 
 
 class _SimulatedClock(LoopClock):
@@ -76,8 +64,8 @@ class SimulatedPorts:
     def wait_in_thread(self, loop: asyncio.AbstractEventLoop, asked: Coroutine[Any, Any, Any]) -> Any:
         raise AssertionError("the steps of the simulated shop are async")
 
-    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> _TaskKeeper:
-        return _TaskKeeper(asyncio.get_running_loop().create_task(renewals()))
+    def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> TaskKeeper:
+        return TaskKeeper(asyncio.get_running_loop().create_task(renewals()))
 
     def watch(self, look: Look, seconds: float) -> None:
         return

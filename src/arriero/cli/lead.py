@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -91,7 +90,9 @@ class _Leading:
     async def run(self, stop: StopSignal, wait: float | None, *, restart: bool) -> int:
         """Returns the exit code."""
         self._readiness.tell_waiting(self._mutex.name)
-        running = asyncio.create_task(self._run_again() if restart else self._mutex.run_once(self._work))
+        running = asyncio.create_task(
+            self._mutex.run(self._work_and_wait) if restart else self._mutex.run_once(self._work)
+        )
         others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._readiness.feed_watchdog())]
         try:
             if wait is not None and not await self._is_elected_within(wait, running):
@@ -118,13 +119,10 @@ class _Leading:
             elected.cancel()
         return self._elected.is_set() or running.done()
 
-    async def _run_again(self) -> None:
-        while True:
-            await self._mutex.run_once(self._work)
-            self._readiness.tell_waiting(self._mutex.name)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(2 * self._mutex.settings.poll_every):  # others get a turn
-                    await asyncio.Event().wait()
+    async def _work_and_wait(self, leadership: Leadership) -> None:
+        """The work, after which this contends again."""
+        await self._work(leadership)
+        self._readiness.tell_waiting(leadership.name)
 
     async def _work(self, leadership: Leadership) -> int:
         began = self._clock.monotonic()

@@ -11,7 +11,7 @@ guarded writes: whoever keeps the largest term that it has seen can refuse the w
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
 
@@ -145,12 +145,9 @@ class Lease(ABC):
     async def connect(self) -> LeaseConnection:
         """Open a connection for the running event loop. Raises LeaseUnavailable, LeaseRefused."""
 
-    def connected(self) -> AbstractAsyncContextManager[LeaseConnection]:
-        """A connection for one block."""
-        return self._open_and_close()
-
     @asynccontextmanager
-    async def _open_and_close(self) -> AsyncIterator[LeaseConnection]:
+    async def connected(self) -> AsyncIterator[LeaseConnection]:
+        """A connection for one block."""
         connection = await self.connect()
         try:
             yield connection

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 from ..core.leadership import LeadershipEnd, build_settings
 from ..errors import DefinitionError, InvalidInput, LeadershipLost
 from ..policies import Duration, seconds
-from ..runtime.ports import Keeper, Ports, SystemPorts
+from ..runtime.ports import Keeper, Ports, SystemPorts, TaskKeeper
 from ..runtime.shutdown import finish
 from .contract import Lease
 from .keeper import LeaseKeeper, cancel_all
@@ -245,22 +245,7 @@ class _Term:
             self._loop.call_soon_threadsafe(event.set)
 
 
-class _InlineKeeping:
-    """The keeper on the loop of the work, where no time passes outside of it."""
-
-    def __init__(self, task: "asyncio.Task[None]") -> None:
-        self._task = task
-
-    def is_alive(self) -> bool:
-        return not self._task.done()
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-
-
 def _start_keeping(keeper: LeaseKeeper, ports: Ports) -> Keeper:
     if ports.runs_inline:
-        return _InlineKeeping(asyncio.get_running_loop().create_task(keeper.run()))
+        return TaskKeeper(asyncio.get_running_loop().create_task(keeper.run()))
     return ports.keep(keeper.run)

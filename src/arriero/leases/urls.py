@@ -32,9 +32,11 @@ def open_lease(url: str, name: str) -> Lease:
     if scheme in ("sqlite", "postgresql", "postgres"):
         return open_store_lease(url, name)
     if scheme == "azure":
-        return open_azure_lease(url, name)
+        azure: Lease = load_provider(scheme).AzureBlobLease(url, name)
+        return azure
     if scheme == "nats":
-        return open_nats_lease(url, name)
+        nats: Lease = load_provider(scheme).NatsLease(url, name)
+        return nats
     if scheme in ("zookeeper", "etcd"):
         variables = (f"ARRIERO_{scheme.upper()}_{part}" for part in ("USER", "PASSWORD"))
         lease: Lease = load_provider(scheme).open_lease_at(url, name, *(os.environ.get(one, "") for one in variables))
@@ -59,21 +61,3 @@ def open_store_lease(url: str, name: str) -> StoreLease:
 
     open_store(url)  # refuses a URL that is none
     return StoreLease(lambda: open_store(url), name, is_shared=False)
-
-
-def open_azure_lease(url: str, name: str) -> Lease:
-    """Make a lease on Azure Blob. Raises InvalidInput."""
-    try:
-        from .azure import AzureBlobLease  # it loads an optional dependency
-    except ImportError as error:
-        raise InvalidInput(str(error)) from error
-    return AzureBlobLease(url, name)
-
-
-def open_nats_lease(url: str, name: str) -> Lease:
-    """Make a lease on NATS. Raises InvalidInput."""
-    try:
-        from .nats import NatsLease  # it loads an optional dependency
-    except ImportError as error:
-        raise InvalidInput(str(error)) from error
-    return NatsLease(url, name)

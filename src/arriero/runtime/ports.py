@@ -173,6 +173,20 @@ class ThreadKeeper:
         await asyncio.to_thread(self._thread.join)
 
 
+class TaskKeeper:
+    """Renewals as a task on the loop of the work, where no time passes outside of it."""
+
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self._task = task
+
+    def is_alive(self) -> bool:
+        return not self._task.done()
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
 class ThreadWatch:
     """Watches, in a thread, the event loop on which it is made."""
 
