@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("leases",),
     ("config", "config_trust", "config_values"),
     ("client", "http", "idempotency"),
+    ("server",),
     ("__init__", "__main__", "cli", "testing"),
 )
 # Nothing of these may be imported by those below: who imports them is a user's program, not a part of arriero.

@@ -1,0 +1,74 @@
+"""One authenticated request, as the functions of the routes see it."""
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from fastapi import Depends
+from starlette.requests import Request
+
+from ..client.client import Client
+from ..client.session import Session
+from .problems import INVALID_JSON, NOT_OPEN, Problem
+
+T = TypeVar("T")
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who sends a request.
+
+    Args:
+        name: signs each act in the history: the token's name, or what the proxy says. Never what the request says.
+        scopes: what the caller may do.
+    """
+
+    name: str
+    scopes: frozenset[str]
+
+
+class HttpCall:
+    """One request that has passed the gate.
+
+    Args:
+        client: the App of this server.
+        caller: who sends it.
+        body: its bytes, within the limit.
+        request: for headers and the state of the connection.
+    """
+
+    def __init__(self, client: Client, caller: Caller, body: bytes, request: Request) -> None:
+        self._client = client
+        self.caller = caller
+        self.body = body
+        self.request = request
+
+    @property
+    def client(self) -> Client:
+        """The App, open. Raises Problem - it is not open."""
+        if not self._client.session.is_open:
+            raise Problem(NOT_OPEN, f"App {self._client.session.app} is not open in this process")
+        return self._client
+
+    @property
+    def session(self) -> Session:
+        """The Session of the App, open. Raises Problem - it is not open."""
+        return self.client.session
+
+    def read(self, kind: type[T]) -> T:
+        """Read the body as a Struct; unknown members are refused. Raises Problem - no JSON, or another shape."""
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Problem(INVALID_JSON, f"the body: {error}") from error
+
+
+def _get_call(request: Request) -> HttpCall:
+    call: HttpCall = request.scope["arriero.call"]
+    return call
+
+
+Call = Annotated[HttpCall, Depends(_get_call)]
+
+
+def encode_answer(value: Any) -> bytes:
+    """Encode what a route answers."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,165 @@
+"""Refusals over HTTP as problem documents (RFC 9457), each with a stable type that the reference lists."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from ..errors import (
+    ArrieroError,
+    InvalidInput,
+    OutcomeUnknown,
+    SchemaOutdated,
+    StoreError,
+    UnknownTask,
+    UnreadableRow,
+    VerbRefused,
+)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:arriero:problem:"
+
+
+class ProblemType(msgspec.Struct, frozen=True):
+    """One kind of refusal.
+
+    Args:
+        code: stable; programs branch on it. The document's ``type`` is ``urn:arriero:problem:CODE``.
+        status: of HTTP.
+        title: the same in each document of this type.
+        remedy: what the caller can do; for the reference.
+    """
+
+    code: str
+    status: int
+    title: str
+    remedy: str
+
+    @property
+    def uri(self) -> str:
+        """The document's ``type``."""
+        return TYPE_PREFIX + self.code
+
+
+class Problem(Exception):
+    """A refusal on its way to the caller. ``detail`` is for people; ``more`` are further members of the document."""
+
+    def __init__(self, kind: ProblemType, detail: str, *, headers: Mapping[str, str] = {}, **more: Any) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = headers
+        self.more = more
+
+
+PROBLEM_TYPES: dict[str, ProblemType] = {}
+
+
+def declare_problem(code: str, status: int, title: str, remedy: str) -> ProblemType:
+    """Declare a kind of refusal; it is listed in the reference. A code is declared once."""
+    if code in PROBLEM_TYPES:
+        raise ValueError(f"problem {code} is declared twice")
+    kind = PROBLEM_TYPES[code] = ProblemType(code, status, title, remedy)
+    return kind
+
+
+UNAUTHENTICATED = declare_problem(
+    "unauthenticated",
+    401,
+    "No valid token",
+    "Send `Authorization: Bearer TOKEN`; `arriero token create` makes one.",
+)
+FORBIDDEN = declare_problem(
+    "forbidden",
+    403,
+    "The token lacks a scope",
+    "Use a token that has the scope named in `scope`, or create one with `arriero token create --scope`.",
+)
+NOT_FOUND = declare_problem("not-found", 404, "No such path", "See /v1/openapi.json for the paths that exist.")
+METHOD_NOT_ALLOWED = declare_problem(
+    "method-not-allowed", 405, "The path does not take this method", "Use a method of the header Allow."
+)
+INVALID_REQUEST = declare_problem(
+    "invalid-request",
+    422,
+    "The request cannot be accepted",
+    "Correct what `detail` names. Nothing was changed.",
+)
+INVALID_JSON = declare_problem(
+    "invalid-json", 400, "The body is no JSON of the documented shape", "Correct the body; `detail` names the place."
+)
+UNSUPPORTED_MEDIA = declare_problem(
+    "unsupported-media-type", 415, "The body is not JSON", "Send `Content-Type: application/json`."
+)
+TOO_LARGE = declare_problem("too-large", 413, "The body is too large", "Send less than `limit` bytes.")
+TASK_UNKNOWN = declare_problem("task-unknown", 404, "No such task", "Look at the id, and at the store of the server.")
+VERB_REFUSED = declare_problem(
+    "verb-refused",
+    409,
+    "The verb does not fit the task as it stands",
+    "Read the task again; `allowed` lists the verbs that fit. Nothing was changed.",
+)
+UNREADABLE = declare_problem(
+    "unreadable-row",
+    409,
+    "A row cannot be read by this release",
+    "Use the release that wrote it, or correct the column that `detail` names.",
+)
+OUTCOME_UNKNOWN = declare_problem(
+    "outcome-unknown",
+    503,
+    "The answer of the store was lost",
+    "Send the same request with the same Idempotency-Key again: the same task answers.",
+)
+STORE_UNAVAILABLE = declare_problem(
+    "store-unavailable", 503, "The store does not answer", "Send the request again after `Retry-After` seconds."
+)
+NOT_OPEN = declare_problem(
+    "not-open", 503, "The App is not open", "Open it in the lifespan: `async with app.running():` around the server."
+)
+INTERNAL = declare_problem(
+    "internal", 500, "The server failed", "Look for `incident` in the log of the server, and report it."
+)
+
+_BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first that fits
+    (UnknownTask, TASK_UNKNOWN),
+    (VerbRefused, VERB_REFUSED),
+    (UnreadableRow, UNREADABLE),
+    (InvalidInput, INVALID_REQUEST),
+    (OutcomeUnknown, OUTCOME_UNKNOWN),
+    (SchemaOutdated, STORE_UNAVAILABLE),
+    (StoreError, STORE_UNAVAILABLE),
+)
+
+
+def build_problem(error: ArrieroError) -> Problem | None:
+    """Build the problem of an error that a caller may see; None: it is a bug of ours."""
+    for kind, problem in _BY_ERROR:
+        if isinstance(error, kind):
+            more: dict[str, Any] = {}
+            if isinstance(error, VerbRefused):
+                more = {"state": error.state, "allowed": list(error.allowed)}
+            headers = {"Retry-After": "1"} if problem.status == 503 else {}
+            return Problem(problem, str(error), headers=headers, **more)
+    return None
+
+
+def build_document(problem: Problem) -> dict[str, Any]:
+    """Build the document of a problem."""
+    kind = problem.kind
+    return {
+        "type": kind.uri,
+        "title": kind.title,
+        "status": kind.status,
+        "detail": problem.detail,
+        "code": kind.code,
+        **problem.more,
+    }
+
+
+def build_problem_response(problem: Problem) -> Response:
+    """Build the answer that carries a problem."""
+    body = json.dumps(build_document(problem), ensure_ascii=False)
+    return Response(body.encode(), problem.kind.status, media_type=MEDIA_TYPE, headers=dict(problem.headers))

@@ -1,0 +1,31 @@
+"""The body of a request, read up to a limit: what is larger is refused before it is in memory."""
+
+from starlette.requests import Request
+
+from .problems import INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
+
+JSON = "application/json"
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read the body. Raises Problem - it is larger than ``limit`` bytes, or not declared as JSON."""
+    declared = request.headers.get("content-length")
+    if declared is not None and (not declared.isdecimal() or int(declared) > limit):
+        if not declared.isdecimal():
+            raise Problem(INVALID_REQUEST, "the header Content-Length is no number")
+        raise _refuse_size(limit)
+    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media != JSON:
+        raise Problem(UNSUPPORTED_MEDIA, f"the body is declared as {media or 'nothing'}; send {JSON}")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _refuse_size(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _refuse_size(limit: int) -> Problem:
+    return Problem(TOO_LARGE, f"the body is larger than {limit:,} bytes", limit=limit)

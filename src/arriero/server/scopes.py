@@ -1,0 +1,58 @@
+"""Scopes of a token, and what each route needs. Deny is the default: a route without a need is refused at start-up."""
+
+from enum import StrEnum
+
+import msgspec
+
+AGENT_PREFIX = "agent:"
+ANY_AGENT = f"{AGENT_PREFIX}*"
+
+
+class Scope(StrEnum):
+    """What the holder of a token may do. Beside these there is ``agent:NAME`` for each Agent, and ``agent:*``.
+
+    No scope implies another one, but for ``admin``, which implies all.
+    """
+
+    SUBMIT = "submit"
+    READ = "read"
+    READ_PAYLOADS = "read-payloads"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """What a caller must hold for a route.
+
+    Args:
+        scope: this one; None: see the others.
+        agent: ``agent:NAME``, where NAME is the path's ``{agent}``.
+        public: why nobody has to say who they are; empty: they have to.
+    A need of nothing is a valid token with any scope.
+    """
+
+    scope: Scope | None = None
+    agent: bool = False
+    public: str = ""
+
+
+ANY_TOKEN = Needs()
+AGENT = Needs(agent=True)
+
+
+def describe_missing_scope(needs: Needs, held: frozenset[str], agent: str = "") -> str:
+    """Return the name of the scope that a caller lacks for a route; empty: the caller may pass.
+
+    Args:
+        needs: of the route. A public route lacks nothing.
+        held: scopes of the caller.
+        agent: the name in the path, for a route of one Agent.
+    """
+    if needs.public or Scope.ADMIN in held:
+        return ""
+    if needs.agent:
+        wanted = AGENT_PREFIX + agent
+        return "" if wanted in held or ANY_AGENT in held else wanted
+    if needs.scope is None or needs.scope in held:
+        return ""
+    return str(needs.scope)
