@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from .client.acting import Acted
 from .client.app import App
-from .client.convoy import Convoy, ConvoyView
+from .client.convoy import Convoy, ConvoyOutcome, ConvoyView
 from .client.external_transaction import connect, transaction
 from .client.ledger import Entry, Ledger
 from .client.replies import Status
@@ -97,6 +97,7 @@ __all__ = [
     "CompensationDecorator",
     "Concurrent",
     "Convoy",
+    "ConvoyOutcome",
     "ConvoyPolicy",
     "ConvoyView",
     "DefinitionError",

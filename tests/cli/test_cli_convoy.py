@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from cli_calls import Call, json_lines
 
-from arriero import TaskFailed
+from arriero import ConvoyOutcome, TaskFailed
+from arriero.cli.convoy import show_outcome
+from arriero.client.convoy import build_convoy_view
+from arriero.model import ConvoyRow, Instant, TailRow
+from arriero.store.contract import ConvoyLoaded
 
 WHY = ("--by", "ana", "--reason", "asked by telephone")
 
@@ -208,6 +212,16 @@ def test_a_key_gets_a_policy_of_its_own_and_gives_parts_of_it_back(keyed: Call) 
         "convoy 'done' has the policy head park (its own); else that of the workflow of each task"
     )
     assert told(keyed, "set", "customer-7", "--head", "skip").endswith("; it goes on with task order-12")
+
+
+def test_a_verb_tells_the_task_that_it_let_go_also_if_that_has_ended_since() -> None:
+    convoy = ConvoyRow(convoy_no=1, key="lane 4", ordering="sequence")
+    since = build_convoy_view(
+        ConvoyLoaded(convoy, TailRow(convoy_no=1, key="lane 4", ordering="sequence"), 0, 0), Instant(0)
+    )
+    shown = show_outcome(since, ConvoyOutcome("open", "lane-3"))
+    assert (shown.state, shown.open_task, shown.waiting_for) == ("open", "lane-3", "task lane-3, whose turn it is")
+    assert show_outcome(since, ConvoyOutcome("idle", None)) is since
 
 
 def test_a_verb_prints_what_the_convoy_is_now_as_json(keyed: Call) -> None:

@@ -13,6 +13,7 @@ from arriero import (
     App,
     Attempt,
     Convoy,
+    ConvoyOutcome,
     ConvoyPolicy,
     ConvoyView,
     InvalidInput,
@@ -261,7 +262,7 @@ async def stopped_key(app: App, desk: Desk) -> None:
 async def test_a_skip_sets_the_task_in_error_aside_and_the_key_goes_on(desk: Desk, opened: Callable[[], Any]) -> None:
     async with opened() as app:
         handle = await stopped(app, desk, "b")
-        await handle.skip(**WHO)
+        assert await handle.skip(**WHO) == ConvoyOutcome("open", "o-2")
         await within(app.task("o-2").result())
         view = await handle.view()
         assert (view.set_aside, view.set_aside_tasks) == (1, (("o-1", "declined"),))

@@ -6,9 +6,20 @@ from typing import Any, Literal
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from .. import codec
-from ..client.convoy import NAMED, NAMED_MAX, SHOWN, WORDS, Convoy, ConvoyView, build_convoy_view, list_convoy_views
+from ..client.convoy import (
+    NAMED,
+    NAMED_MAX,
+    SHOWN,
+    WORDS,
+    Convoy,
+    ConvoyOutcome,
+    ConvoyView,
+    build_convoy_view,
+    list_convoy_views,
+)
 from ..client.verb_commands import check_signature
 from ..errors import InvalidInput, VerbRefused
 from ..explain.convoys import format_convoy_command, format_ranges
@@ -316,8 +327,17 @@ async def _execute_between_views(request: ConvoyVerbRequest, send: Send) -> tupl
         handle = app.convoy(request.key)
         before = await handle.view()
         try:
-            await send(handle, {"by": request.by, "reason": request.reason})
+            outcome: ConvoyOutcome = await send(handle, {"by": request.by, "reason": request.reason})
         except VerbRefused as refused:
             text = format_refusal(refused).replace(ConvoyVerb.MOVE_TO_HEAD, "move-to-head")  # as it is typed
             raise InvalidInput(text) from refused
-        return before, await handle.view(), await app.session.describe_missing_scheduler()
+        after = show_outcome(await handle.view(), outcome)
+        return before, after, await app.session.describe_missing_scheduler()
+
+
+def show_outcome(view: ConvoyView, outcome: ConvoyOutcome) -> ConvoyView:
+    """The convoy as the verb left it: a Scheduler may have ended the task that it let go before the view was read."""
+    if (view.state, view.open_task) == (outcome.state, outcome.open_task):
+        return view
+    waiting_for = f"task {outcome.open_task}, whose turn it is" if outcome.state == "open" else view.waiting_for
+    return replace(view, state=outcome.state, open_task=outcome.open_task, waiting_for=waiting_for)

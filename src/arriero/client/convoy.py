@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from .. import codec
-from ..answers import Refusal
+from ..answers import ConvoyApplied, Refusal
 from ..commands import OperateConvoy
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, VerbRefused
@@ -66,6 +66,18 @@ class ConvoyView(msgspec.Struct, frozen=True):
     own_policy: dict[str, str | float]
     gap_until: datetime | None
     value: Json
+
+
+class ConvoyOutcome(msgspec.Struct, frozen=True):
+    """A convoy as a verb left it, in the verb's own transaction. It may have gone on since.
+
+    Args:
+        state: as of ConvoyView.
+        open_task: id of the task whose turn it is; None: no task has it.
+    """
+
+    state: str
+    open_task: str | None
 
 
 def build_convoy_view(loaded: ConvoyLoaded, now: Instant) -> ConvoyView:
@@ -170,12 +182,13 @@ class Convoy:
         head: Word | msgspec.UnsetType | None = msgspec.UNSET,
         gap: Word | msgspec.UnsetType | None = msgspec.UNSET,
         gap_within: Duration | msgspec.UnsetType | None = msgspec.UNSET,
-    ) -> None:
+    ) -> ConvoyOutcome:
         """Give the key a policy of its own, also for what it waits for now.
 
         Args:
             by, reason: who asks, and why; kept in the history.
             head, gap, gap_within: as of ConvoyPolicy. Those not given stay as they are; None: the workflow's holds again.
+        Returns: the convoy as the verb left it.
         Raises: VerbRefused - the state does not allow it, or somebody else came first; InvalidInput; StoreError.
         """
         given: dict[str, Any] = {}
@@ -190,39 +203,43 @@ class Convoy:
             raise InvalidInput("set what? Give at least one of head, gap and gap_within")
         loaded = await self._load()
         policy = ConvoyOverrides(**{**_list_own_policy(loaded.convoy), **given})
-        await self._operate(ConvoyVerb.SET, loaded, by, reason, policy=policy)
+        return await self._operate(ConvoyVerb.SET, loaded, by, reason, policy=policy)
 
-    async def release(self, *, by: str, reason: str) -> None:
-        """Let a parked key go on; if its head is in error it still waits for that. Raises: as ``set``."""
-        await self._operate(ConvoyVerb.RELEASE, await self._load(), by, reason)
+    async def release(self, *, by: str, reason: str) -> ConvoyOutcome:
+        """Let a parked key go on; if its head is in error it still waits for that. Returns and raises: as ``set``."""
+        return await self._operate(ConvoyVerb.RELEASE, await self._load(), by, reason)
 
-    async def skip(self, *, by: str, reason: str, seen: str | int | None = None) -> None:
+    async def skip(self, *, by: str, reason: str, seen: str | int | None = None) -> ConvoyOutcome:
         """Set the task in error aside, or what is missing, and go on.
 
         Args:
             seen: the id of the task in error, or the first missing number, as the person saw it: another is not skipped.
+        Returns: as ``set``.
         Raises: as ``set``; VerbRefused also when the key stands still on something else by now.
         """
         loaded = await self._load()
         if seen is not None and str(seen) not in (what := _list_obstacles(loaded)):
             said = f"convoy {self.key!r} stands still on {' or '.join(what) or 'nothing'}, not on {str(seen)!r}"
             raise VerbRefused(f"{said}: look at it again", verb=ConvoyVerb.SKIP, state=loaded.convoy.shown, allowed=())
-        await self._operate(ConvoyVerb.SKIP, loaded, by, reason)
+        return await self._operate(ConvoyVerb.SKIP, loaded, by, reason)
 
-    async def park(self, *, by: str, reason: str) -> None:
-        """Begin nothing more until it is released; a task that is under way goes to its end. Raises: as ``set``."""
-        await self._operate(ConvoyVerb.PARK, await self._load(), by, reason)
+    async def park(self, *, by: str, reason: str) -> ConvoyOutcome:
+        """Begin nothing more until it is released; a task that is under way goes to its end. Returns and raises: as ``set``."""
+        return await self._operate(ConvoyVerb.PARK, await self._load(), by, reason)
 
-    async def move_to_head(self, task_id: str, *, by: str, reason: str) -> None:
+    async def move_to_head(self, task_id: str, *, by: str, reason: str) -> ConvoyOutcome:
         """Let a task that waits come before all others that wait; not in a convoy ordered by sequence.
 
+        Returns: as ``set``.
         Raises: as ``set``; UnknownTask.
         """
         verb_commands.check_signature(by, reason)
         found = await load_task(self._session, codec.check_id(task_id, "task_id"))
-        await self._operate(ConvoyVerb.MOVE_TO_HEAD, await self._load(), by, reason, task_no=found.task.task_no)
+        return await self._operate(ConvoyVerb.MOVE_TO_HEAD, await self._load(), by, reason, task_no=found.task.task_no)
 
-    async def _operate(self, verb: ConvoyVerb, loaded: ConvoyLoaded, by: str, reason: str, **what: Any) -> None:
+    async def _operate(
+        self, verb: ConvoyVerb, loaded: ConvoyLoaded, by: str, reason: str, **what: Any
+    ) -> ConvoyOutcome:
         """Send a verb. Only a skip is bound to the head or gap that the caller saw, because it names no target itself."""
         who, why = verb_commands.check_signature(by, reason)
         command = OperateConvoy(
@@ -237,6 +254,19 @@ class Convoy:
         (answer,) = await self._session.operate([command])
         if isinstance(answer, Refusal):
             raise VerbRefused(answer.detail, verb=verb, state=answer.state, allowed=answer.allowed)
+        assert isinstance(answer, ConvoyApplied)
+        convoy = legible(answer.convoy)
+        return ConvoyOutcome(convoy.shown, await self._find_id(convoy.open_task, loaded))
+
+    async def _find_id(self, task_no: int | None, loaded: ConvoyLoaded) -> str | None:
+        """Return the id of a task by its number; None if there is none, or it is purged by now."""
+        if task_no is None:
+            return None
+        for task in loaded.members:
+            if task.task_no == task_no:
+                return task.task_id
+        found = await self._session.store.load(task_no)
+        return None if found is None else found.task.task_id
 
     def __repr__(self) -> str:
         return f"<convoy {self.key}>"
