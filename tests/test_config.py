@@ -14,6 +14,7 @@ import pytest
 from arriero import InvalidInput
 from arriero.config import CONFLICTS, SETTINGS, Configuration, format_setting, load_configuration, unknown_variables
 from arriero.config_values import COUNT_MAX, SECRET_MASKED, mask_value
+from arriero.model import Verb
 from arriero.runtime.crash_points import VARIABLE as CRASH_VARIABLE
 from arriero.runtime.settings import ROLES, Settings
 
@@ -32,6 +33,7 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "tasks_max": ("7", "7", 7),
     "batch_max": ("9", "9", 9),
     "lost_processes_max": ("5", "5", 5),
+    **{f"approvals_{verb}": ("2", "2", 2) for verb in Verb},
     "alerts_log": ("false", "false", False),
     "alerts_command": ('["notify", "--urgent"]', '["notify", "--urgent"]', ("notify", "--urgent")),
     "alerts_webhook_url": (f'"{URL}"', URL, URL),
@@ -87,6 +89,7 @@ def test_every_setting_is_declared_with_all_that_is_needed_to_document_it() -> N
             "batch_max": "rows",
             "redispatch_per_second_max": "attempts",
             "lost_processes_max": "processes",
+            **{f"approvals_{verb}": "persons" for verb in Verb},
         }
         is_duration = re.search(r"_seconds(_max)?$", setting.name) is not None
         assert setting.about.unit == ("seconds" if is_duration else counts.get(setting.name, ""))

@@ -20,6 +20,7 @@ from .declare.steps import Agent, AsyncStep, CompensationDecorator, Step, StepCa
 from .declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, workflow
 from .errors import (
     AppCollision,
+    ApprovalNeeded,
     ArrieroError,
     AttemptOver,
     DefinitionError,
@@ -89,6 +90,7 @@ __all__ = [
     "Alert",
     "App",
     "AppCollision",
+    "ApprovalNeeded",
     "ArrieroError",
     "AsyncStep",
     "Attempt",

@@ -5,11 +5,13 @@ import msgspec
 from .breakers import BreakerRow
 from .model import ConvoyRow, Instant, Loaded, StepRow, TaskRow
 
+APPROVAL_NEEDED = "approval_needed"
+
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """The guard did not hold: someone else came first. ``verdict`` says what became of a report.
 
-    Of a verb: ``not_allowed`` or ``came_first``, with the task's ``state`` and the verbs ``allowed`` there.
+    Of a verb: ``not_allowed``, ``came_first`` or ``approval_needed``, with the task's ``state`` and the verbs ``allowed`` there.
     """
 
     verdict: str

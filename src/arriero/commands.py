@@ -374,6 +374,8 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
         arguments: of ``resubmit``: all of them, edited, as JSON text.
         result: of ``answer``, as JSON text; None with ``did_not_happen``.
         within: of ``extend``: seconds from now.
+        persons: how many must ask for the same, each in a command of its own; with fewer it is kept as an approval.
+        approved_since: approvals count from this instant on.
     """
 
     verb: Verb
@@ -387,6 +389,8 @@ class Operate(Command, frozen=True, gc=False, kw_only=True):
     result: str | None = None
     did_not_happen: bool = False
     within: float = 0.0
+    persons: int = 1
+    approved_since: Instant = Instant(0)
 
 
 class AssignApp(Command, frozen=True, gc=False, kw_only=True):

@@ -16,6 +16,7 @@ from .config_values import (
     COUNT,
     FLAG,
     LOSSES,
+    PERSONS,
     PROGRAM,
     ROLE_NAMES,
     SECONDS,
@@ -28,6 +29,7 @@ from .config_values import (
     mask_value,
 )
 from .errors import InvalidInput
+from .model import Verb
 from .runtime import crash_points
 from .runtime.settings import ROLES, Settings
 
@@ -60,6 +62,11 @@ class SettingInfo(msgspec.Struct, frozen=True):
 
 def _seconds(table: str, text: str) -> SettingInfo:
     return SettingInfo(SECONDS, text, table, "seconds")
+
+
+def _persons(verb: Verb) -> SettingInfo:
+    text = f"How many persons must ask for {verb} of a task before it is carried out."
+    return SettingInfo(PERSONS, text, "approvals", "persons")
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +131,17 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         float, _seconds("purge", "A task that ended more recently is not purged: its id would be accepted as new.")
     ] = 7 * DAY
 
+    approvals_resubmit: Annotated[int, _persons(Verb.RESUBMIT)] = 1
+    approvals_compensate: Annotated[int, _persons(Verb.COMPENSATE)] = 1
+    approvals_cancel: Annotated[int, _persons(Verb.CANCEL)] = 1
+    approvals_extend: Annotated[int, _persons(Verb.EXTEND)] = 1
+    approvals_answer: Annotated[int, _persons(Verb.ANSWER)] = 1
+    approvals_pause: Annotated[int, _persons(Verb.PAUSE)] = 1
+    approvals_resume: Annotated[int, _persons(Verb.RESUME)] = 1
+    approvals_keep_seconds: Annotated[
+        float, _seconds("approvals", "An approval counts for so long; any verb carried out on the task ends it.")
+    ] = DAY
+
     alerts_log: Annotated[bool, SettingInfo(FLAG, "Write alerts to the log.", "alerts")] = True
     alerts_command: Annotated[
         tuple[str, ...],
@@ -146,6 +164,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     def origin(self, name: str) -> str:
         """Return where the setting of this name (``alerts_log``) came from: a place, a file, a variable or a flag."""
         return self.origins.get(name, DEFAULT)
+
+    def count_persons(self, verb: Verb) -> int:
+        """Return how many persons must ask for a verb of a task."""
+        return int(getattr(self, f"approvals_{verb}"))
 
     def node_settings(self) -> Settings:
         """Return the settings of a node."""

@@ -16,6 +16,7 @@ from .runtime.settings import ROLES, check_roles
 from .store.masking import mask_url, mask_webhook
 
 COUNT_MAX = 1_000_000  # more than any process holds, and than one transaction should touch
+PERSONS_MAX = 10  # who must ask for one verb
 TEXT_SHOWN_MAX = 200
 SECRET_MASKED = "whsec_..."
 LOCAL_NAME = "localhost"
@@ -79,6 +80,12 @@ def _count(value: object) -> int:
 
 def _losses(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not PROBATION_FROM < value <= COUNT_MAX:
+        raise UnfitValue
+    return value
+
+
+def _persons(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PERSONS_MAX:
         raise UnfitValue
     return value
 
@@ -205,6 +212,7 @@ LOSSES = ValueKind(
     _losses,
     int,
 )
+PERSONS = ValueKind(f"a whole number from 1 to {PERSONS_MAX}", _persons, int)
 FLAG = ValueKind("true or false", _flag, _flag_of)
 STORE = ValueKind(
     "the URL of a state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE",

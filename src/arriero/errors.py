@@ -11,6 +11,7 @@ ArrieroError
 │   ├── UnknownTask        no task has this id
 │   ├── UnreadableRow      a row that this release cannot read
 │   └── VerbRefused        a person's verb that the task does not allow as it stands
+│       └── ApprovalNeeded another person must ask for the same
 ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
 ├── StoreError             the store could not answer
 │   ├── SchemaOutdated     the schema is older or newer than this release
@@ -117,6 +118,10 @@ class VerbRefused(InvalidInput):
         self.verb = verb
         self.state = state
         self.allowed: tuple[str, ...] = tuple(allowed)
+
+
+class ApprovalNeeded(VerbRefused):
+    """Other persons must ask for the same verb before it is carried out. The approval of who asked is kept."""
 
 
 class ForbiddenInWorkflow(ArrieroError):

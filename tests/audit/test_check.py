@@ -960,6 +960,17 @@ def a_task_is_assigned_that_was_of_another_app(story: Story) -> None:
     story.event("unsaid", "task.assigned")["from"] = "travel"
 
 
+@violates("I77")
+def a_verb_names_an_approver_who_did_not_approve(story: Story) -> None:
+    story.event("held", "operator.action")["approved_by"] = ["eve"]
+
+
+@violates("I77")
+def a_verb_counts_its_own_person_as_an_approver(story: Story) -> None:
+    act = story.event("held", "operator.action")
+    act["approved_by"] = [act["by"]]
+
+
 # --- schedules
 @violates("I75")
 def a_schedule_runs_an_instant_twice(story: Story) -> None:

@@ -70,6 +70,17 @@ EVENTS: dict[str, tuple[Event, str]] = {
         {"app": "shop", "from": "", "by": "ana", "reason": "ours", "fence": 9, "not_before": AT},
         "ana gives it to App 'shop', nothing said whose it was: ours",
     ),
+    "operator.approval": (
+        {
+            "verb": "compensate",
+            "by": "ana",
+            "reason": "the customer insists",
+            "incarnation": 1,
+            "asked": "d9f9be65e9d3d931",
+            "persons": 2,
+        },
+        'ana approves compensate, which needs 2 persons: "the customer insists"',
+    ),
     "operator.action": (
         {
             "verb": "resubmit",

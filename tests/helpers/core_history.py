@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from core_schedules import live_through_a_schedule
 
-from arriero.answers import Answer, BreakerApplied, Claimed, Refusal, Submitted, Taken
+from arriero.answers import APPROVAL_NEEDED, Answer, BreakerApplied, Claimed, Refusal, Submitted, Taken
 from arriero.audit.check import History as Fold
 from arriero.audit.check import find_differences
 from arriero.breakers import AgentVerb
@@ -246,9 +246,19 @@ class Town:
         return NextUndo(self.step_no(task_id, ordinal), True, COMPLETE_WITHIN)
 
     async def operate(self, task_id: str, verb: Verb, **what: Any) -> None:
+        await self.apply(self._verb(task_id, verb, **what))
+
+    async def approve(self, task_id: str, verb: Verb, by: str) -> None:
+        """The first of two persons asks."""
+        self.wait(0.001)
+        (answer,) = await self.store.apply([self._verb(task_id, verb, by=by, persons=2)])
+        assert isinstance(answer, Refusal)
+        assert answer.verdict == APPROVAL_NEEDED
+
+    def _verb(self, task_id: str, verb: Verb, **what: Any) -> Operate:
         task = self.task(task_id)
         fields: dict[str, Any] = {"by": "ana", "reason": "because", "store_id": "town", "incarnation": task.incarnation}
-        await self.apply(Operate(actor="operator", verb=verb, task_no=task.task_no, **(fields | what)))
+        return Operate(actor="operator", verb=verb, task_no=task.task_no, **(fields | what))
 
     async def lead(self, process_no: int) -> None:
         self.wait(0.001)
@@ -308,7 +318,8 @@ async def _held_and_mended(town: Town) -> None:
     again = request("charge", reopens=town.step_no("held", 2))
     await town.advance("held", opened=(again,), ending=Keep())
     await town.advance("held", (2, Succeeded("2")), ending=Process('"ok"'))
-    await town.operate("held", Verb.COMPENSATE)
+    await town.approve("held", Verb.COMPENSATE, "bo")
+    await town.operate("held", Verb.COMPENSATE, persons=2)
     await town.claim("held")
     await town.advance("held", ending=town.undo_of("held", 2))
     await town.advance("held", (3, GaveUp(REFUSED, False)), ending=Hold(_undo_failed()))

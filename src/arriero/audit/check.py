@@ -124,6 +124,7 @@ CHECKED: dict[str, str] = {
     "I74": "a step that was taken moves to another Agent only if it is interchangeable, and so does its compensation",
     "I75": "a schedule runs each instant once, as a task whose id is the schedule and the instant",
     "I76": "about each instant of a schedule is decided once, in order; one is passed over only where overlap or catch-up says so",
+    "I77": "a verb that says who approved it was approved by each of them, for the same, since the verb before it",
 }
 
 

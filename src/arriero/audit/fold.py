@@ -86,6 +86,7 @@ class TaskFold:
         self.failure_count = 0
         self.lost_count = 0
         self.open_alerts = 0
+        self.approvals: list[tuple[str, str]] = []  # since the last verb: verb and person
         self.undo_began = False
         self.plan: list[int] | None = None
         self.steps: dict[int, StepFold] = {}

@@ -7,7 +7,15 @@ from msgspec import UNSET
 
 from ..events import Event, UnreadableEvent
 from ..events.step import StepAnswered, StepEdited, StepReopened, StepSetBack
-from ..events.task import AlertClosed, AlertOpened, EventOfPeople, OperatorAction, StatusPublished, TaskAssigned
+from ..events.task import (
+    AlertClosed,
+    AlertOpened,
+    EventOfPeople,
+    OperatorAction,
+    OperatorApproval,
+    StatusPublished,
+    TaskAssigned,
+)
 from ..model import StepState, TaskState, Turn, Verb
 from ..verb_rules import VERB_RULES
 from .fold import ENDED, STEP_IS_OPEN, StepFold, TaskFold
@@ -27,6 +35,8 @@ def fold_people_event(task: TaskFold, event: EventOfPeople) -> None:
     match event:
         case OperatorAction():
             _operate(task, event)
+        case OperatorApproval():
+            _approve(task, event)
         case TaskAssigned():
             assign_app(task, event)
         case StatusPublished():
@@ -39,11 +49,32 @@ def fold_people_event(task: TaskFold, event: EventOfPeople) -> None:
             assert_never(event)
 
 
+def _approve(task: TaskFold, event: OperatorApproval) -> None:
+    if not event.by:
+        task.convict("I59", f"{event.verb} was approved by nobody")
+    if event.incarnation != task.incarnation:
+        task.convict("I77", f"{event.verb} was approved for incarnation {event.incarnation}, it is {task.incarnation}")
+    if event.persons < 2:
+        task.convict("I77", f"{event.verb} was kept as an approval, where {event.persons} person is enough")
+    task.approvals.append((event.verb, event.by))
+
+
+def _judge_approvers(task: TaskFold, event: OperatorAction) -> None:
+    names = (*event.approved_by, event.by)
+    if len(set(names)) < len(names):
+        task.convict("I77", f"{event.verb} counts a person twice: {', '.join(names)}")
+    for name in event.approved_by:
+        if (event.verb, name) not in task.approvals:
+            task.convict("I77", f"{event.verb} is recorded as approved by {name}, who did not approve it")
+    task.approvals.clear()
+
+
 def _operate(task: TaskFold, event: OperatorAction) -> None:
     """Fold a person's verb; only a verb leaves an end, and then it opens the next incarnation."""
     verb = Verb(event.verb)
     if not event.by:
         task.convict("I59", f"{verb} by nobody")
+    _judge_approvers(task, event)
     if event.before != task.state:
         task.convict("I59", f"{verb} is recorded from {event.before}, the task was {task.state}")
     if task.state is not None and (verb, task.state) not in VERB_RULES:

@@ -86,9 +86,10 @@ async def open_operator(app: App | None, store: str | None) -> AsyncIterator[App
     ``app``: None: an App without code, which is enough to act on tasks.
     Raises: InvalidInput, StoreError.
     """
-    url = load_store_configuration(store).store if app is None else app.session.configure(store=store).store
+    configuration = load_store_configuration(store) if app is None else app.session.configure(store=store)
     app = App("operator") if app is None else app
-    async with _open_app(app, existing_store(refuse_memory_store(url))):
+    app.session.configuration = configuration
+    async with _open_app(app, existing_store(refuse_memory_store(configuration.store))):
         yield app
 
 

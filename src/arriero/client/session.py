@@ -5,13 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ..answers import Answer, Refusal, Submitted
 from ..commands import AssignApp, Operate, OperateAgent, OperateConvoy, Submit
 from ..core.deduplication import answer_known_id
 from ..core.lease import is_alive, read_process_about
 from ..declare.steps import Agent
 from ..errors import InvalidInput, OutcomeUnknown, StoreError
-from ..model import NOT_SAID, Loaded, TailRow
+from ..model import NOT_SAID, Loaded, TailRow, later
 from ..runtime import crash_points
 from ..runtime.admission_queue import refuse_later
 from ..runtime.code import Code
@@ -32,6 +34,8 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..runtime.attempt_run import Around
     from ..runtime.node import Node
     from ..schedules import ScheduleDeclaration
+
+OperatorCommand = Operate | AssignApp | OperateConvoy | OperateAgent
 
 
 class Session:
@@ -69,13 +73,15 @@ class Session:
         self._store: StateStore | None = None
         self._views: TaskViews | None = None
         self._acknowledger: Acknowledger | None = None
+        self.configuration: Configuration | None = None  # as they were read last
 
     # --- opening and closing
     def configure(self, **flags: Any) -> "Configuration":
         """The settings of the App. ``flags``: those given by a caller. Raises InvalidInput."""
         from ..config import load_configuration  # only an App that is opened pays for loading it
 
-        return load_configuration(app_store=self.given_store, flags=flags)
+        self.configuration = load_configuration(app_store=self.given_store, flags=flags)
+        return self.configuration
 
     @property
     def is_open(self) -> bool:
@@ -191,11 +197,24 @@ class Session:
                 raise
             return answer_known_id(found.task, command, lambda: found.arguments, _find_named_tail(found, command))
 
-    async def operate(self, commands: Sequence[Operate | AssignApp | OperateConvoy | OperateAgent]) -> Sequence[Answer]:
+    async def operate(self, commands: Sequence[OperatorCommand]) -> Sequence[Answer]:
         """Carry out verbs, each whole or refused, in one transaction."""
+        commands = [self._require_persons(command) for command in commands]
         answers = await apply_patiently(self.store, commands, self.ports.clock) if commands else []
         self.hint()
         return answers
+
+    def _require_persons(self, command: OperatorCommand) -> OperatorCommand:
+        """Say in a task's verb how many persons must ask for it, by the settings."""
+        if not isinstance(command, Operate):
+            return command
+        if self.configuration is None:
+            self.configuration = self.configure()
+        persons = self.configuration.count_persons(command.verb)
+        if persons == 1:
+            return command
+        since = later(self.store.now(), -self.configuration.approvals_keep_seconds)
+        return replace(command, persons=persons, approved_since=since)
 
     def hint(self) -> None:
         """Let the Scheduler of this process, if there is one, claim tasks now."""

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from .. import codec
-from ..answers import Refusal
+from ..answers import APPROVAL_NEEDED, Refusal
 from ..commands import Operate
 from ..core.verb_preview import find_verb_refusal
 from ..core.verbs import list_steps_to_redo, may_edit_all
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
-from ..errors import InvalidInput, UnreadableRow, VerbRefused
+from ..errors import ApprovalNeeded, InvalidInput, UnreadableRow, VerbRefused
 from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
 from ..policies import Duration, check_seconds
 from ..runtime.code import STEP_PREFIX, Code, OneStep, read_one_step
@@ -67,7 +67,8 @@ def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
 
 def raise_refused(verb: Verb, task_id: str, refusal: Refusal) -> None:
     """Raise the store's refusal as VerbRefused."""
-    raise VerbRefused(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
+    kind = ApprovalNeeded if refusal.verdict == APPROVAL_NEEDED else VerbRefused
+    raise kind(refusal.detail, task_id=task_id, verb=verb, state=refusal.state, allowed=refusal.allowed)
 
 
 def check_limit(within: Duration) -> float:

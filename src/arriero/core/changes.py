@@ -9,7 +9,7 @@ from ..answers import Dispatch, Refusal
 from ..breakers import BreakerRow
 from ..events import Event
 from ..limits import AgentLimitsRow
-from ..model import AlertRow, ConvoyRow, EditRow, LateAnswerRow, StatusRow, StepRow, TailRow, TaskRow
+from ..model import AlertRow, ConvoyRow, EditRow, Instant, LateAnswerRow, StatusRow, StepRow, TailRow, TaskRow
 
 
 class BreakerRows(Protocol):
@@ -47,6 +47,10 @@ class Rows(BreakerRows, LimitRows, Protocol):
 
     def arguments(self, task_no: int) -> str:
         """The arguments of what a task runs, as they stand."""
+        ...
+
+    def people_commits(self, task_no: int, since: Instant) -> Sequence[str]:
+        """The events of a task's commits from an instant on that tell of people's verbs, the newest first."""
         ...
 
     def process_is_retired(self, process_no: int) -> bool: ...

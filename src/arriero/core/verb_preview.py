@@ -30,6 +30,9 @@ class _LoadedRows:
     def arguments(self, task_no: int) -> str:
         return self._loaded.arguments
 
+    def people_commits(self, task_no: int, since: Instant) -> tuple[str, ...]:
+        return ()
+
     def breakers(self, agent: str) -> tuple[BreakerRow, ...]:
         return ()
 

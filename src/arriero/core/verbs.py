@@ -79,8 +79,26 @@ def operate(command: Operate, rows: Rows, now: Instant) -> Change | Refused:
     if task.ledger_no is not None:
         said = f"task {task.task_id!r} came with a ledger that is just letting its tasks go: ask again in a moment"
         return Refused(_build_refusal("came_first", said, task, rows))
+    if command.persons > 1:
+        return _operate_with_approvals(command, task, rows, now)
+    return _carry_out(command, task, rows, now)
+
+
+def _operate_with_approvals(command: Operate, task: TaskRow, rows: Rows, now: Instant) -> Change | Refused:
+    from .approvals import list_approvers, refuse_lonely_verb  # only who asks for it pays for loading it
+
+    approvers = list_approvers(command, rows)
+    change = _carry_out(command, task, rows, now, approvers)
+    if isinstance(change, Refused):
+        return change
+    return refuse_lonely_verb(command, task.task_id, task.state, approvers) or change
+
+
+def _carry_out(
+    command: Operate, task: TaskRow, rows: Rows, now: Instant, approvers: tuple[str, ...] = ()
+) -> Change | Refused:
     try:
-        return _Operation(command, task, rows, now).carry_out()
+        return _Operation(command, task, rows, now, approvers).carry_out()
     except _VerbRefused as refused:
         return Refused(_build_refusal("not_allowed", str(refused), task, rows))
 
@@ -92,8 +110,11 @@ def _build_refusal(verdict: str, detail: str, task: TaskRow, rows: Rows) -> Refu
 class _Operation:
     """One verb on one task."""
 
-    def __init__(self, command: Operate, task: TaskRow, rows: Rows, now: Instant) -> None:
+    def __init__(
+        self, command: Operate, task: TaskRow, rows: Rows, now: Instant, approvers: tuple[str, ...] = ()
+    ) -> None:
         self.command = command
+        self.approvers = approvers
         self.before = task
         self.life = life_of(task, rows.steps_of(task.task_no))
         self.writer = Writer(task, rows, now, None)
@@ -120,6 +141,7 @@ class _Operation:
             incarnation=task.incarnation,
             fence=task.fence + 1,
             not_before=task.not_before,
+            approved_by=self.approvers,
         )
         writer.events.append(event)
         writer.set(

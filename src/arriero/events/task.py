@@ -81,6 +81,7 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
         anew: a compensated task runs again from its beginning.
         arguments, replaces: hashes of the new arguments of the task's workflow, and of those before.
         paused: of ``pause`` and ``resume`` how it is now.
+        approved_by: who else asked for it, where one person is not enough.
     """
 
     verb: str
@@ -96,6 +97,23 @@ class OperatorAction(HistoryEvent, frozen=True, kw_only=True, tag="operator.acti
     incarnation: int
     fence: int
     not_before: Instant | None
+    approved_by: tuple[str, ...] = ()
+
+
+class OperatorApproval(HistoryEvent, frozen=True, tag="operator.approval"):
+    """A person approved a verb that others must ask for as well; nothing else was changed.
+
+    Args:
+        asked: hash of what the verb carries beside its name: another answer is another thing to approve.
+        persons: how many must ask for it.
+    """
+
+    verb: str
+    by: str
+    reason: str
+    incarnation: int
+    asked: Hash
+    persons: int
 
 
 class TaskAssigned(HistoryEvent, frozen=True, tag="task.assigned", rename={"from_app": "from"}):
@@ -130,4 +148,4 @@ class AlertClosed(HistoryEvent, frozen=True, tag="alert.closed"):
 EventOfTask = (
     TaskSubmitted | TaskClaimed | TaskReleased | TaskExpired | TaskLost | TaskTerminal | UndoBegun | UndoPlanned
 )
-EventOfPeople = OperatorAction | TaskAssigned | StatusPublished | AlertOpened | AlertClosed
+EventOfPeople = OperatorAction | OperatorApproval | TaskAssigned | StatusPublished | AlertOpened | AlertClosed

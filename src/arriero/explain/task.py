@@ -6,12 +6,14 @@ import msgspec
 
 from ..breakers import BreakerRow
 from ..errors import UnreadableRow
+from ..escaping import shell_argument
 from ..limits import LimitsInUse
 from ..model import AlertRow, HistoryRow, Instant, Loaded, TaskState
 from ..processes import ProcessRow
 from ..store.readable import Fault, legible_task
 from .available_actions import AvailableAction, list_available_actions
 from .convoys import TasksAhead
+from .format import format_instant
 from .liveness import (
     LiveProcesses,
 )
@@ -19,6 +21,7 @@ from .schedules import describe_run
 from .task_ended import EndedTask
 from .task_situation import (
     PersonAct,
+    PersonApproval,
     Reason,
     TaskPast,
 )
@@ -66,10 +69,19 @@ def explain(
     return Explanation(
         (
             *situation(loaded, now, LiveProcesses(processes, now), past, alert, ahead, breakers, limits).list_reasons(),
+            *(Reason("approval", _describe_approval(loaded.task.task_id, one)) for one in past.approvals),
             *([Reason("schedule", run)] if run else []),
         ),
         tuple(past.acts),
         tuple(list_available_actions(loaded, now)),
+    )
+
+
+def _describe_approval(task_id: str, approval: PersonApproval) -> str:
+    command = f"arriero task {approval.verb} {shell_argument(task_id)} --by NAME --reason TEXT"
+    return (
+        f"{approval.verb} needs {approval.persons} persons, and nothing is done before; {approval.by} approved it at"
+        f' {format_instant(approval.at)}: "{approval.reason}"; another one asks for the same, `{command}`'
     )
 
 

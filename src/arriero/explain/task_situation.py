@@ -8,7 +8,7 @@ from ..breakers import BreakerRow
 from ..core.supervision import find_pivot, read_step_policy
 from ..events import Event, UnreadableEvent, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
-from ..events.task import OperatorAction, UndoBegun
+from ..events.task import OperatorAction, OperatorApproval, UndoBegun
 from ..failure_location import format_labelled_location
 from ..limits import LimitsInUse
 from ..model import (
@@ -63,11 +63,22 @@ class PersonAct(msgspec.Struct, frozen=True):
     after: str
 
 
+class PersonApproval(msgspec.Struct, frozen=True):
+    """An approval of a verb that needs more persons than have asked for it so far."""
+
+    at: Instant
+    verb: str
+    by: str
+    reason: str
+    persons: int
+
+
 class TaskPast:
     """The facts that the history adds to the rows: actions of people, and the times at which things began."""
 
     def __init__(self, history: Iterable[HistoryRow]) -> None:
         self.acts: list[PersonAct] = []
+        self.approvals: list[PersonApproval] = []  # since the last verb
         self.submitted_by = ""  # the actor of its first commit
         self.undo_begun_at: Instant | None = None
         self.dispatched_at: dict[int, Instant] = {}
@@ -78,7 +89,12 @@ class TaskPast:
 
     def _add(self, event: Event | UnreadableEvent, at: Instant) -> None:
         match event:
+            case OperatorApproval():
+                approval = PersonApproval(at, event.verb, event.by, event.reason, event.persons)
+                if not any((known.verb, known.by) == (event.verb, event.by) for known in self.approvals):
+                    self.approvals.append(approval)
             case OperatorAction():
+                self.approvals.clear()
                 self.acts.append(PersonAct(at, event.verb, event.by, event.reason, event.before, event.after))
             case UnreadableEvent(type="operator.action"):
                 words = [str(event.fields.get(name, "")) for name in ("verb", "by", "reason", "before", "after")]

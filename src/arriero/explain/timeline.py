@@ -52,6 +52,7 @@ from ..events.task import (
     AlertClosed,
     AlertOpened,
     OperatorAction,
+    OperatorApproval,
     StatusPublished,
     TaskAssigned,
     TaskClaimed,
@@ -271,6 +272,8 @@ def _describe_people_event(event: EventOfPeople) -> str:
     match event:
         case OperatorAction():
             return _describe_verb(event)
+        case OperatorApproval():
+            return _describe_approval(event)
         case TaskAssigned():
             return _describe_assignment(event)
         case StatusPublished(kind=kind, number=number, queue=queue):
@@ -302,7 +305,12 @@ def _describe_verb(event: OperatorAction) -> str:
     anew = ", to run again from the beginning" if event.anew else ""
     edited = "" if event.arguments is UNSET else ", with edited arguments of its workflow"
     why = f'"{event.reason}"'
-    return f"{event.by} {_VERBS.get(verb, verb)}{anew}{edited}{changed}: {why}{until}"
+    approved = f", approved by {' and '.join(event.approved_by)}" if event.approved_by else ""
+    return f"{event.by} {_VERBS.get(verb, verb)}{anew}{edited}{changed}{approved}: {why}{until}"
+
+
+def _describe_approval(event: OperatorApproval) -> str:
+    return f'{event.by} approves {event.verb}, which needs {event.persons} persons: "{event.reason}"'
 
 
 def _describe_edit(timeline: Timeline, event: StepEdited) -> str:

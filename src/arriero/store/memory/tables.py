@@ -151,6 +151,10 @@ class MemoryTasks(MemoryTables):
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return tuple(sorted(self.steps[task_no].values(), key=lambda s: s.ordinal))
 
+    def people_commits(self, task_no: int, since: Instant) -> list[str]:
+        found = [row for row in reversed(self.log) if row.task_no == task_no and row.at >= since]
+        return [text for row in found if '"operator.' in (text := bytes(row.events).decode())]
+
     def breakers(self, agent: str) -> list[BreakerRow]:
         found = sorted(key for key in self.breaker_rows if key[1] == agent)
         return [row for key in found if is_remembered(row := self.breaker_rows[key], self.now())]

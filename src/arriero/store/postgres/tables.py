@@ -276,6 +276,11 @@ class PostgresTaskRows(PostgresWrittenRows):
         self._refuse_unreadable(task_no)
         return tuple(self._of(task_no))
 
+    def people_commits(self, task_no: int, since: Instant) -> list[str]:
+        ours = [row["events"] for row in reversed(self._history) if row["task_no"] == task_no]
+        written = self.ask("select_people_commits", {"task_no": task_no, "since": since}).fetchall()
+        return [*ours, *(events for (events,) in written)]
+
     def _keep_unknown(self, found: PendingAnswer) -> None:
         """Keep rows as read, unless this transaction has a newer version that is not written yet."""
         for row in found.fetchall():

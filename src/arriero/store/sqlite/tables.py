@@ -304,6 +304,9 @@ class SqliteTaskRows(SqliteWrittenRows):
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return tuple(map(step_of, self._run("select_steps", step_range(task_no))))
 
+    def people_commits(self, task_no: int, since: Instant) -> list[str]:
+        return [events for (events,) in self._run("select_people_commits", {"task_no": task_no, "since": since})]
+
     def open_steps(self, task_no: int) -> list[StepRow]:
         return [step_of(row) for row in self._run("select_open_steps", step_range(task_no)).fetchall()]
 

@@ -16,5 +16,10 @@ SELECT no, history.task_no, coalesce(task_id, convoy.key, ''), history.link, at,
  ORDER BY history.link
  LIMIT %(limit)s
 
+-- select_people_commits: events of a task's commits from an instant on that tell of people's verbs, the newest first.
+SELECT events FROM {schema}.history
+ WHERE task_no = %(task_no)s AND at >= %(since)s AND position('"operator.' IN events) > 0
+ ORDER BY link DESC
+
 -- select_history_last: the last commits, newest first.
 SELECT task_no, at, events FROM {schema}.history ORDER BY no DESC LIMIT %(limit)s

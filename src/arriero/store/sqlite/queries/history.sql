@@ -16,6 +16,11 @@ SELECT no, history.task_no, coalesce(task_id, convoy.key, ''), history.link, at,
  ORDER BY history.link
  LIMIT :limit
 
+-- select_people_commits: events of a task's commits from an instant on that tell of people's verbs, the newest first.
+SELECT events FROM arriero_history
+ WHERE task_no = :task_no AND at >= :since AND instr(events, '"operator.') > 0
+ ORDER BY link DESC
+
 -- select_history_end: the last number of the history; 0 when it is empty.
 SELECT coalesce(max(no), 0) FROM arriero_history
 

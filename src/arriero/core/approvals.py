@@ -1,0 +1,59 @@
+"""Verbs that more than one person must ask for: who has approved, and what is still missing.
+
+The first persons change nothing but the task's history, which keeps their approval. The last one carries the verb out. Any
+verb that is carried out on the task ends all approvals before it.
+"""
+
+import msgspec
+
+from ..answers import APPROVAL_NEEDED, Refusal
+from ..commands import Operate
+from ..events import read_events
+from ..events.task import OperatorAction, OperatorApproval
+from ..history_chain import payload_hash
+from .changes import Refused, Rows
+
+
+def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
+    """List who else has approved what a command asks for, since the last verb on the task; each person once."""
+    if command.persons <= 1:
+        return ()
+    wanted = hash_asked(command)
+    found: list[str] = []
+    for text in rows.people_commits(command.task_no, command.approved_since):
+        for event in reversed(read_events(text)):
+            if isinstance(event, OperatorAction):
+                return tuple(reversed(found))
+            if not isinstance(event, OperatorApproval) or event.by == command.by or event.by in found:
+                continue
+            if (event.verb, event.incarnation, event.asked) == (command.verb, command.incarnation, wanted):
+                found.append(event.by)
+    return tuple(reversed(found))
+
+
+def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tuple[str, ...]) -> Refused | None:
+    """Refuse a verb for which persons are missing, and keep the approval of who asks; None: there are enough."""
+    names = (*approvers, command.by)
+    if len(names) >= command.persons:
+        return None
+    event = OperatorApproval(
+        verb=command.verb,
+        by=command.by,
+        reason=command.reason,
+        incarnation=command.incarnation,
+        asked=hash_asked(command),
+        persons=command.persons,
+    )
+    left = command.persons - len(names)
+    more = "another person" if left == 1 else f"{left} other persons"
+    said = (
+        f"task {task_id!r}: {command.verb} needs {command.persons} persons; approved by {' and '.join(names)}, nothing was"
+        f" done yet: {more} must ask for the same"
+    )
+    return Refused(Refusal(APPROVAL_NEEDED, said, state), command.task_no, (event,))
+
+
+def hash_asked(command: Operate) -> str | None:
+    """Hash what a verb carries beside its name and its persons."""
+    asked = (command.step, command.arguments, command.result, command.did_not_happen, command.within)
+    return payload_hash(msgspec.json.encode(asked).decode())

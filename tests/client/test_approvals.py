@@ -1,0 +1,58 @@
+"""Verbs that need a second person, by the settings: from Python, for one task and for many."""
+
+import pytest
+from shop_world import WHO, Shop, opened
+
+from arriero import ApprovalNeeded, InvalidInput, VerbRefused
+
+BO = {"by": "bo", "reason": "he agrees"}
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setenv("ARRIERO_APPROVALS_CANCEL", "2")
+    return Shop()
+
+
+async def test_a_verb_waits_for_a_second_person_and_says_so(shop: Shop) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.order("good", 1), delay=60)
+        with pytest.raises(ApprovalNeeded, match="cancel needs 2 persons; approved by ana") as needed:
+            await task.cancel(**WHO)
+        assert isinstance(needed.value, VerbRefused)
+        assert (needed.value.task_id, needed.value.verb) == (task.id, "cancel")
+        assert (await task.view()).state == "pending"
+        await task.cancel(**BO)
+        assert (await task.view()).state in ("compensating", "compensated")
+
+
+async def test_a_verb_without_a_setting_needs_one_person(shop: Shop) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.order("good", 1), delay=60)
+        await task.pause(**WHO)
+        assert (await task.view()).paused
+
+
+async def test_each_of_many_tasks_waits_for_a_second_person(shop: Shop) -> None:
+    async with opened(shop) as world:
+        for number in range(3):
+            await world.app.submit(shop.order(f"o{number}", 1), task_id=f"o-{number}", delay=60)
+        pending = world.app.tasks(state="pending")
+        trial = await pending.cancel(**WHO, dry_run=True)
+        assert (len(trial.done), trial.refused) == (3, ())
+        first = await pending.cancel(**WHO)
+        assert (first.done, len(first.refused)) == ((), 3)
+        assert all("needs 2 persons" in reason for _, reason in first.refused)
+        assert len((await pending.cancel(**BO)).done) == 3
+
+
+async def test_a_number_of_persons_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in ("0", "11", "two"):
+        monkeypatch.setenv("ARRIERO_APPROVALS_CANCEL", given)
+        shop = Shop()
+        async with opened(shop) as world:
+            task = await world.app.submit(shop.order("good", 1), delay=60)
+            with pytest.raises(
+                InvalidInput, match="ARRIERO_APPROVALS_CANCEL is .*; it must be a whole number from 1 to 10"
+            ):
+                await task.cancel(**WHO)
