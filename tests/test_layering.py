@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "processes",
         "rate_limited_log",
         "schedules",
+        "tokens",
         "traceback_frames",
         "traces",
         "verb_rules",

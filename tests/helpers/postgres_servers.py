@@ -19,6 +19,7 @@ _TABLES = (
     "breaker",
     "agent_metrics",
     "schedule",
+    "token",
     "task",
     "ledger",
     "ledger_aside",

@@ -39,6 +39,8 @@ from ..events.store import (
     ProcessStarted,
     StatusesDropped,
     TasksPurged,
+    TokenCreated,
+    TokenRevoked,
 )
 from ..events.task import TaskExpired, TaskSubmitted
 from ..history_chain import START, fits_link, payload_hash
@@ -56,6 +58,7 @@ from .fold_schedules import ScheduleFold
 from .fold_steps import fold_step_event
 from .fold_stream import ConvoyStream, read_convoy_number
 from .fold_task import fold_task_event
+from .fold_tokens import TokenFold
 
 __all__ = [
     "CHECKED",
@@ -183,6 +186,7 @@ class StoreFold:
         self.breakers: dict[tuple[str, str, str], BreakerFold] = {}  # by App, Agent, target
         self.schedules: dict[tuple[str, str], ScheduleFold] = {}  # by App, name
         self.limits = LimitsFold()
+        self.tokens = TokenFold(self._convict)
         self.purged = False  # tasks were removed, and their histories with them
         self.violations: list[Violation] = []
 
@@ -229,6 +233,8 @@ class StoreFold:
                 self.ledgers.open(event)
             case LedgerDiscarded():
                 self.ledgers.discard(event)
+            case TokenCreated() | TokenRevoked():
+                self.tokens.fold(actor, event)
             case ProcessRetired() | AppRenamed() | StatusesDropped() | ConvoysPurged() | LedgerPurged() | Erased():
                 pass
             case _:

@@ -32,6 +32,7 @@ from .store import store
 from .submit import submit
 from .supervise import supervise
 from .task import task
+from .token import token
 
 BAD_INPUT = 2
 PATH_OPTIONS = ("--store", "--keep")
@@ -129,6 +130,7 @@ for command in (
     schedule,
     ledger,
     replies,
+    token,
     history,
     export,
     check,

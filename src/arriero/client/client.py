@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from .agents import AgentHandle, AgentView
     from .leader import LeaderView
     from .schedules import Schedules
+    from .tokens import Tokens
 
 R = TypeVar("R")
 
@@ -267,6 +268,13 @@ class Client:
         from .schedules import Schedules
 
         return Schedules(self.session, self.session.app)
+
+    @property
+    def tokens(self) -> "Tokens":
+        """The tokens of the HTTP API, which all Apps of the store share: create, list, revoke."""
+        from .tokens import Tokens
+
+        return Tokens(self.session)
 
     def replies(self, queue: str) -> Replies:
         """The messages of a reply queue, for ``async for``; taking the next acknowledges the one before.

@@ -27,6 +27,7 @@ from .submission import SubmitOptions, accept, build_submission
 from .task import Task
 from .task_view import TaskView
 from .tasks import Tasks
+from .tokens import Tokens
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -210,6 +211,14 @@ class SyncLease(_Mirror):
         return BackgroundReading[LeaseView](self._background, self._to.watch).each()
 
 
+class SyncTokens(_Mirror):
+    """The tokens of the HTTP API for code without an event loop; see Tokens for each method."""
+
+    create = _build_waiting_method(Tokens.create)
+    list = _build_waiting_method(Tokens.list)
+    revoke = _build_waiting_method(Tokens.revoke)
+
+
 class SyncSchedules(_Mirror):
     """The schedules of an App for code without an event loop; see Schedules for each method."""
 
@@ -320,6 +329,11 @@ class SyncApp(_Mirror):
     def schedules(self) -> SyncSchedules:
         """The schedules of this App; see App.schedules."""
         return SyncSchedules(self._background, self._to.schedules)
+
+    @property
+    def tokens(self) -> SyncTokens:
+        """The tokens of the HTTP API; see App.tokens."""
+        return SyncTokens(self._background, self._to.tokens)
 
     convoy = _build_handle_method(
         Client.convoy, SyncConvoy, "A handle of the convoy of a key; nothing is asked of the store yet."

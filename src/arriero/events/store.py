@@ -2,6 +2,7 @@
 
 from msgspec import Raw
 
+from ..model import Instant
 from .base import HistoryEvent
 
 
@@ -126,6 +127,23 @@ class StatusesDropped(HistoryEvent, frozen=True, tag="statuses.dropped"):
     count: int
 
 
+class TokenCreated(HistoryEvent, frozen=True, tag="token.created"):
+    """There is a new token of the HTTP API. ``expires_at``: None: never."""
+
+    token: str
+    name: str
+    scopes: tuple[str, ...]
+    expires_at: Instant | None
+
+
+class TokenRevoked(HistoryEvent, frozen=True, tag="token.revoked"):
+    """A token is refused from now on."""
+
+    token: str
+    name: str
+    reason: str
+
+
 class Erased(HistoryEvent, frozen=True, tag="erased"):
     """Stands in place of the events of a row that were removed; a ``LedgerPurged`` names the row."""
 
@@ -146,5 +164,7 @@ EventOfStore = (
     | TasksPurged
     | ConvoysPurged
     | StatusesDropped
+    | TokenCreated
+    | TokenRevoked
     | Erased
 )

@@ -1,24 +1,10 @@
 """Scopes of a token, and what each route needs. Deny is the default: a route without a need is refused at start-up."""
 
-from enum import StrEnum
-
 import msgspec
 
-AGENT_PREFIX = "agent:"
-ANY_AGENT = f"{AGENT_PREFIX}*"
+from ..tokens import AGENT_PREFIX, ANY_AGENT, Scope
 
-
-class Scope(StrEnum):
-    """What the holder of a token may do. Beside these there is ``agent:NAME`` for each Agent, and ``agent:*``.
-
-    No scope implies another one, but for ``admin``, which implies all.
-    """
-
-    SUBMIT = "submit"
-    READ = "read"
-    READ_PAYLOADS = "read-payloads"
-    OPERATE = "operate"
-    ADMIN = "admin"
+__all__ = ["AGENT", "AGENT_PREFIX", "ANY_AGENT", "ANY_TOKEN", "Needs", "Scope", "describe_missing_scope"]
 
 
 class Needs(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ from .limit_contract import LimitStore
 from .metrics_contract import AgentMetricsStore
 from .schedule_contract import ScheduleStore
 from .task_filter import ANY_TASK, TaskFilter
+from .token_contract import TokenStore
 
 SUPERVISOR_LEASE = "supervisor"
 
@@ -323,6 +324,7 @@ class StateStore(
     LimitStore,
     AgentMetricsStore,
     ScheduleStore,
+    TokenStore,
     Protocol,
 ):
     """A state store."""

@@ -47,6 +47,7 @@ from ..engine.limits import LimitEngine
 from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine
 from ..engine.reading import ReadingEngine, due_at
 from ..engine.schedules import ScheduleEngine, change_schedules
+from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
 from ..readable import legible
@@ -55,6 +56,7 @@ from .agent_metrics import MemoryAgentMetrics
 from .attempts import MemoryAttempts
 from .rows import MemoryUpkeep
 from .schedules import MemorySchedules
+from .tokens import MemoryTokens
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
@@ -286,6 +288,7 @@ class MemoryStore(
     MemoryAttempts,
     MemoryAgentMetrics,
     MemorySchedules,
+    MemoryTokens,
     MemoryConvoyReading,
     ProcessEngine["MemoryStore"],
     ReadingEngine["MemoryStore"],
@@ -296,6 +299,7 @@ class MemoryStore(
     LimitEngine["MemoryStore"],
     AgentMetricsEngine["MemoryStore"],
     ScheduleEngine["MemoryStore"],
+    TokenEngine["MemoryStore"],
 ):
     """All state of one simulated or test world. ``clock``: microseconds. ``store_id``: for reproducible keys."""
 

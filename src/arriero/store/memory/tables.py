@@ -34,6 +34,7 @@ from ...model import (
 )
 from ...processes import ProcessRow
 from ...schedules import ScheduleRow
+from ...tokens import TokenRow
 from ..quarantine import UNREADABLE, SetApart
 from ..readable import refuse_unreadable
 
@@ -63,6 +64,7 @@ class MemoryTables:
         self.breaker_rows: dict[tuple[str, str, str], BreakerRow] = {}  # by App, Agent, target
         self.schedule_rows: dict[tuple[str, str], ScheduleRow] = {}  # by App, name
         self.count_rows: dict[tuple[str, int, int], CountsRow] = {}  # by App, process, minute
+        self.token_rows: dict[str, TokenRow] = {}  # by id
         self.epoch = FIRST
         self.nobody_frees_until = Instant(0)
         self.last_renewed_at: Instant | None = None

@@ -23,6 +23,7 @@ from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
 from ..engine.schedules import ScheduleEngine
+from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine
 from ..process_locks import Lives, folder_of_machine
@@ -61,6 +62,7 @@ class PostgresStore(
     UpkeepEngine[PostgresRows],
     LedgerEngine[PostgresLedgerRows],
     ScheduleEngine[PostgresRows],
+    TokenEngine[PostgresRows],
 ):
     """A store at a URL. ``clock``: microseconds, for tests; else the server's."""
 

@@ -13,6 +13,7 @@ from ..rows import alert_of, status_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlReadingRows
 from ..sql.schedules import SqlScheduleRows
+from ..sql.tokens import SqlTokenRows
 from . import columns
 from .ledger_tables import PostgresLedgerRows
 from .process_tables import PostgresProcessRows
@@ -22,7 +23,9 @@ TASK_WIDTH = len(columns.TASK)
 _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 
 
-class PostgresRows(PostgresLedgerRows, PostgresProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows):
+class PostgresRows(
+    PostgresLedgerRows, PostgresProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows, SqlTokenRows
+):
     """See the module."""
 
     def read_term(self, lease: str) -> int:

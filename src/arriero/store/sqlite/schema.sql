@@ -394,6 +394,21 @@ CREATE TABLE arriero_schedule (
 -- The leader finds what is due, and what is due next, without a look at any other schedule.
 CREATE INDEX arriero_schedule_due ON arriero_schedule (look_at, app, name) WHERE look_at IS NOT NULL;
 
+-- Tokens of the HTTP API. The secret in a token is kept nowhere.
+CREATE TABLE arriero_token (
+    token_id TEXT PRIMARY KEY NOT NULL,
+    name TEXT NOT NULL,             -- signs what its holder does
+    digest TEXT NOT NULL,           -- SHA-256 of the secret, hexadecimal
+    scopes TEXT NOT NULL,           -- JSON array of texts
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    expires_at INTEGER,                -- null: never
+    last_used_at INTEGER,              -- within a minute
+    revoked_at INTEGER,
+    revoked_by TEXT NOT NULL,
+    revoked_reason TEXT NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE arriero_migration (
     number INTEGER PRIMARY KEY,
     name TEXT NOT NULL,

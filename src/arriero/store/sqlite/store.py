@@ -30,6 +30,7 @@ from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
 from ..engine.schedules import ScheduleEngine, change_schedules
+from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
 from ..migrate import is_current, migrate_sqlite, migrations, read_applied_number
@@ -65,6 +66,7 @@ class SqliteStore(
     UpkeepEngine[SqliteRows],
     LedgerEngine[SqliteRows],
     ScheduleEngine[SqliteRows],
+    TokenEngine[SqliteRows],
 ):
     """A store in the file at ``path``. ``clock``: microseconds, for tests; else the machine's time since boot."""
 

@@ -27,6 +27,7 @@ from ..rows import lease_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
 from ..sql.schedules import SqlScheduleRows, schedule_of
+from ..sql.tokens import SqlTokenRows
 from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, step_as_is, step_of, task_as_is, task_of
 from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
 
@@ -284,7 +285,9 @@ class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
             self._run("erase_history", {"no": no, "events": events})
 
 
-class SqliteRows(SqliteLedgerRows, SqliteProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows):
+class SqliteRows(
+    SqliteLedgerRows, SqliteProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows, SqlTokenRows
+):
     """See the module."""
 
     def lock_schedules(self, keys: Sequence[tuple[str, str]]) -> list[ScheduleRow]:

@@ -632,6 +632,21 @@ CREATE TABLE {schema}.schedule (
 -- The leader finds what is due, and what is due next, without a look at any other schedule.
 CREATE INDEX schedule_due ON {schema}.schedule (look_at, app, name) WHERE look_at IS NOT NULL;
 
+-- Tokens of the HTTP API. The secret in a token is kept nowhere.
+CREATE TABLE {schema}.token (
+    token_id text PRIMARY KEY,
+    name text NOT NULL,             -- signs what its holder does
+    digest text NOT NULL,           -- SHA-256 of the secret, hexadecimal
+    scopes text NOT NULL,           -- JSON array of texts
+    created_at bigint NOT NULL,
+    created_by text NOT NULL,
+    expires_at bigint,                -- null: never
+    last_used_at bigint,              -- within a minute
+    revoked_at bigint,
+    revoked_by text NOT NULL,
+    revoked_reason text NOT NULL
+);
+
 -- Who may do what. The two doors of submitters work with their owner's rights, so that a role may submit without any right on
 -- the tables; their search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
 -- It goes over all functions of the schema, so it stands last.
@@ -658,7 +673,7 @@ BEGIN
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
         EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
-                       '{schema}.rate, {schema}.agent_metrics, {schema}.schedule TO %s', one.role);
+                       '{schema}.rate, {schema}.agent_metrics, {schema}.schedule, {schema}.token TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given
@@ -666,7 +681,7 @@ BEGIN
                   AND given.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT SELECT ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, {schema}.rate, '
-                       '{schema}.agent_metrics, {schema}.schedule TO %s', one.role);
+                       '{schema}.agent_metrics, {schema}.schedule, {schema}.token TO %s', one.role);
     END LOOP;
     FOR one IN SELECT p.oid::regprocedure AS called, may.submit AS role
                  FROM pg_catalog.pg_proc AS p,

@@ -1,0 +1,117 @@
+"""``arriero token``: who may use the HTTP API."""
+
+import asyncio
+
+import click
+import msgspec
+
+from ..client.app import App
+from ..client.tokens import CreatedToken, TokenView
+from ..escaping import one_line
+from ..tokens import ANY_AGENT, Scope
+from .near_misses import NearMissGroup
+from .options import json_option, parse_duration, signature_options, store_option
+from .output import format_time, print_json, print_table, print_text
+from .prompts import find_login_name
+from .stores import load_store_configuration, open_client, open_operator
+
+SCOPES = f"{', '.join(Scope)}, agent:NAME or {ANY_AGENT}"
+
+
+class TokenShown(msgspec.Struct, frozen=True):
+    """The output of ``token create --json``. ``token``: what its holder sends; it is shown once."""
+
+    token: str
+    about: TokenView
+
+
+@click.group(cls=NearMissGroup, invoke_without_command=True)
+@click.pass_context
+def token(context: click.Context) -> None:
+    """Manage the tokens of the HTTP API: who may do what, and until when."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@token.command("create", short_help="Create a token. Its secret is shown once.")
+@click.argument("name", metavar="NAME")
+@click.option("--scope", "scopes", metavar="SCOPE", multiple=True, required=True, help=f"{SCOPES}; may be repeated.")
+@click.option("--expires-in", metavar="DURATION", type=parse_duration, help="Like 90d, 12h; never by default.")
+@click.option("--by", metavar="NAME", help="Who creates it; your login name by default.")
+@store_option
+@json_option
+def create_token(
+    name: str, scopes: tuple[str, ...], expires_in: float | None, by: str | None, store: str | None, as_json: bool
+) -> None:
+    """Create a token under a NAME, which signs in the history what its holder does.
+
+    The token alone goes to standard output, so that it can be piped into a secret store. It is kept nowhere: who loses it
+    creates another one.
+    """
+    created = asyncio.run(_create(name, scopes, expires_in, by or find_login_name(), store))
+    about = created.about
+    if as_json:
+        print_json(TokenShown(created.token, about))
+        return
+    click.echo(created.token)
+    until = "never expires" if about.expires_at is None else f"expires at {format_time(about.expires_at)}"
+    said = f"token {about.id} of {about.name} may {', '.join(about.scopes)} and {until}; it is not shown again"
+    click.echo(f"arriero: {one_line(said)}", err=True)
+
+
+async def _create(
+    name: str, scopes: tuple[str, ...], expires_in: float | None, by: str, store: str | None
+) -> CreatedToken:
+    wanted = [scope.strip() for given in scopes for scope in given.split(",")]
+    operator, url = App("operator"), load_store_configuration(store).store
+    async with open_client(operator, url):  # on a store that may not be there yet
+        return await operator.tokens.create(name, scopes=wanted, by=by, expires_in=expires_in)
+
+
+@token.command("list", short_help="List all tokens, without their secrets.")
+@store_option
+@json_option
+def list_tokens(store: str | None, as_json: bool) -> None:
+    """List the tokens of the store, also those that are revoked or have expired."""
+    views = asyncio.run(_list(store))
+    if as_json:
+        for view in views:
+            print_json(view)
+        return
+    print_table(
+        ("id", "name", "state", "scopes", "created", "by", "expires", "last used", "revoked by"),
+        [_format_cells(view) for view in views],
+    )
+
+
+async def _list(store: str | None) -> list[TokenView]:
+    async with open_operator(None, store) as operator:
+        return await operator.tokens.list()
+
+
+def _format_cells(view: TokenView) -> tuple[str, ...]:
+    created, expires, used = map(format_time, (view.created_at, view.expires_at, view.last_used_at))
+    revoked = f"{view.revoked_by}: {view.revoked_reason}" if view.revoked_by else ""
+    return (view.id, view.name, view.state, " ".join(view.scopes), created, view.created_by, expires, used, revoked)
+
+
+@token.command("revoke", short_help="Refuse a token from now on.")
+@click.argument("token_id", metavar="ID")
+@signature_options("the store's history, and with the token")
+@store_option
+@json_option
+def revoke_token(token_id: str, by: str, reason: str, store: str | None, as_json: bool) -> None:
+    """Refuse a token from now on; servers do so within a second. The ID is in `arriero token list` and in the token."""
+    view = asyncio.run(_revoke(token_id, by, reason, store))
+    if as_json:
+        print_json(view)
+        return
+    if (view.revoked_by, view.revoked_reason) != (by, reason):
+        print_text(f'token {view.id} of {view.name} was revoked before, by {view.revoked_by}: "{view.revoked_reason}"')
+        return
+    print_text(f"token {view.id} of {view.name} is revoked; servers refuse it within a second")
+
+
+async def _revoke(token_id: str, by: str, reason: str, store: str | None) -> TokenView:
+    async with open_operator(None, store) as operator:
+        return await operator.tokens.revoke(token_id, by=by, reason=reason)

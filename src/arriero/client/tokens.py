@@ -1,0 +1,155 @@
+"""Tokens of the HTTP API, for people and programs that manage them."""
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from ..codec import check_id
+from ..core.tokens import (
+    ID_BYTES,
+    SECRET_BYTES,
+    TokenParts,
+    build_parts,
+    check_scopes,
+    compute_digest,
+    find_state,
+    format_token,
+)
+from ..declare.attempt import as_datetime
+from ..errors import InvalidInput
+from ..model import Instant
+from ..policies import Duration, check_seconds
+from ..store.contract import StateStore
+from ..tokens import NewToken, TokenRow
+from .session import Session
+from .verb_commands import check_signature
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it stands. The secret in it is kept nowhere.
+
+    Attributes:
+        id: the part of the token by which it is named to people.
+        name: signs what its holder does.
+        state: ``valid``, ``expired`` or ``revoked``.
+        expires_at: None: never.
+        last_used_at: within a minute; None: it was never used.
+    """
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    state: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str
+    revoked_reason: str
+
+
+class CreatedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A new token. ``token``: what its holder sends; it is shown here and never again."""
+
+    token: str
+    about: TokenView
+
+    def __repr__(self) -> str:  # a secret is in no log, nor in a traceback
+        return f"<new token {self.about.id}>"
+
+
+def build_token_view(row: TokenRow, now: Instant) -> TokenView:
+    """Build the view of a token as of an instant."""
+    return TokenView(
+        id=row.token_id,
+        name=row.name,
+        scopes=row.scopes,
+        state=str(find_state(row, now)),
+        created_at=as_datetime(row.created_at),
+        created_by=row.created_by,
+        expires_at=_convert(row.expires_at),
+        last_used_at=_convert(row.last_used_at),
+        revoked_at=_convert(row.revoked_at),
+        revoked_by=row.revoked_by,
+        revoked_reason=row.revoked_reason,
+    )
+
+
+def _convert(instant: Instant | None) -> datetime | None:
+    return None if instant is None else as_datetime(instant)
+
+
+def draw_token() -> TokenParts:
+    """Draw a new token. Its bytes come from the system: no seed of a test may ever repeat a secret."""
+    return build_parts(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
+
+
+async def keep_token(
+    store: StateStore, parts: TokenParts, *, name: str, scopes: tuple[str, ...], by: str, expires_in: float | None
+) -> CreatedToken:
+    """Keep a token that was drawn; repeated it changes nothing. Raises StoreError."""
+    row = await store.add_token(
+        NewToken(
+            token_id=parts.token_id,
+            name=name,
+            digest=compute_digest(parts.secret),
+            scopes=scopes,
+            created_by=by,
+            expires_in=expires_in,
+        )
+    )
+    return CreatedToken(token=format_token(parts), about=build_token_view(row, store.now()))
+
+
+class Tokens:
+    """The tokens of the HTTP API. ``App.tokens`` makes it; nothing is asked of the store by that."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def create(
+        self, name: str, *, scopes: Iterable[str], by: str, expires_in: Duration | None = None
+    ) -> CreatedToken:
+        """Create a token. Only this answer holds its secret.
+
+        Args:
+            name: signs each act of its holder in the history. It need not be unique: a token is replaced by a second one of
+                the same name.
+            scopes: some of submit, read, read-payloads, operate, admin, ``agent:NAME``, ``agent:*``.
+            by: who creates it.
+            expires_in: seconds or timedelta; None: never.
+        Raises: InvalidInput - no fit name, scope or duration, or nobody signs; StoreError.
+        """
+        check_id(name, "name of a token")
+        if not name.strip():
+            raise InvalidInput("the name of a token is blank; it signs what its holder does")
+        wanted = check_scopes(scopes)
+        check_signature(by, "creates a token")
+        seconds = None if expires_in is None else check_seconds(expires_in, "expires_in")
+        if seconds is not None and seconds <= 0:
+            raise InvalidInput(f"expires_in is {seconds:g} s; a token that has expired is of no use")
+        return await keep_token(self._session.store, draw_token(), name=name, scopes=wanted, by=by, expires_in=seconds)
+
+    async def list(self) -> list[TokenView]:
+        """All tokens by the time of their creation, also those that are refused by now. Raises InvalidInput, StoreError."""
+        store = self._session.store
+        rows = await store.list_tokens()
+        now = store.now()
+        return [build_token_view(row, now) for row in rows]
+
+    async def revoke(self, token_id: str, *, by: str, reason: str) -> TokenView:
+        """Revoke a token: each server refuses it within a second. One that is revoked stays as it is.
+
+        Raises: InvalidInput - there is none of this id, or nobody signs; StoreError.
+        """
+        by, reason = check_signature(by, reason)
+        store = self._session.store
+        row = await store.revoke_token(check_id(token_id, "id of a token"), by, reason)
+        if row is None:
+            raise InvalidInput(
+                f"no token has the id {token_id!r} in the store {store.url}; `arriero token list` shows all"
+            )
+        return build_token_view(row, store.now())

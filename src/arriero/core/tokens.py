@@ -1,0 +1,145 @@
+"""Tokens of the HTTP API: how one is written, and whether it may pass."""
+
+import hashlib
+import hmac
+import re
+import zlib
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
+
+from ..codec import check_id
+from ..errors import InvalidInput
+from ..model import Instant, later
+from ..tokens import AGENT_PREFIX, NewToken, Scope, TokenRow
+
+PREFIX = "arriero"  # by which scanners of secrets recognise a token
+ID_BYTES = 8  # 64 bits: two tokens never meet
+SECRET_BYTES = 32  # as strong as the hash that is kept of it
+LAST_USE_SECONDS = 60.0  # between writes of the last use: a request must not cost a write
+TOKEN_LENGTH_MAX = 100  # of any text that is looked at closely; a token has 80 characters
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SECRET_LENGTH = 43  # digits that hold 256 bits
+_CHECK_LENGTH = 6  # digits that hold the 32 bits of a checksum
+# A checksum ends it, so that a scanner knows a token from a text that looks like one, and a typing error costs no query.
+_match_token = re.compile(rf"{PREFIX}_([0-9a-f]{{16}})_([0-9A-Za-z]{{43}})([0-9A-Za-z]{{6}})", re.ASCII).fullmatch
+
+
+class TokenParts(msgspec.Struct, frozen=True):
+    """What a caller has sent: the id of a token, and the secret."""
+
+    token_id: str
+    secret: str
+
+    def __repr__(self) -> str:  # a secret is in no log, nor in a traceback
+        return f"<token {self.token_id}>"
+
+
+class TokenVerdict(StrEnum):
+    """Whether a token may pass."""
+
+    VALID = "valid"
+    UNKNOWN = "unknown"  # also one with another secret: a caller is not told which ids there are
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+def build_parts(id_bytes: bytes, secret_bytes: bytes) -> TokenParts:
+    """Build a new token from random bytes, ``ID_BYTES`` and ``SECRET_BYTES`` of them."""
+    assert (len(id_bytes), len(secret_bytes)) == (ID_BYTES, SECRET_BYTES)
+    return TokenParts(id_bytes.hex(), _write_number(int.from_bytes(secret_bytes), _SECRET_LENGTH))
+
+
+def format_token(parts: TokenParts) -> str:
+    """Write a token as its holder keeps it: ``arriero_ID_SECRET``."""
+    return f"{PREFIX}_{parts.token_id}_{parts.secret}{_compute_check(parts)}"
+
+
+def parse_token(text: str) -> TokenParts | None:
+    """Read a token; None: no token is written so."""
+    if len(text) > TOKEN_LENGTH_MAX or (found := _match_token(text)) is None:
+        return None
+    token_id, secret, check = found.groups()
+    parts = TokenParts(token_id, secret)
+    return parts if _compute_check(parts) == check else None
+
+
+def _compute_check(parts: TokenParts) -> str:
+    return _write_number(zlib.crc32(f"{parts.token_id}_{parts.secret}".encode()), _CHECK_LENGTH)
+
+
+def _write_number(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits))
+
+
+def compute_digest(secret: str) -> str:
+    """Compute what is kept of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def judge_token(row: TokenRow | None, secret: str, now: Instant) -> TokenVerdict:
+    """Judge whether a token may pass.
+
+    Args:
+        row: under the id that was sent; None: there is none.
+        secret: that was sent. It is compared in constant time, and first: only its holder is told what became of a token.
+        now: the store's clock.
+    """
+    if row is None or not hmac.compare_digest(row.digest, compute_digest(secret)):
+        return TokenVerdict.UNKNOWN
+    return find_state(row, now)
+
+
+def find_state(row: TokenRow, now: Instant) -> TokenVerdict:
+    """Find whether a token is valid, whoever holds it."""
+    if row.revoked_at is not None:
+        return TokenVerdict.REVOKED
+    if row.expires_at is not None and row.expires_at <= now:
+        return TokenVerdict.EXPIRED
+    return TokenVerdict.VALID
+
+
+def is_use_due(last_used_at: Instant | None, now: Instant) -> bool:
+    """Return True if a use is to be written now: the last one that was written is a minute old."""
+    return last_used_at is None or later(last_used_at, LAST_USE_SECONDS) <= now
+
+
+def build_row(token: NewToken, now: Instant) -> TokenRow:
+    """Build the row of a token that is kept now."""
+    return TokenRow(
+        token_id=token.token_id,
+        name=token.name,
+        digest=token.digest,
+        scopes=token.scopes,
+        created_at=now,
+        created_by=token.created_by,
+        expires_at=None if token.expires_in is None else later(now, token.expires_in),
+    )
+
+
+def revoke_token(row: TokenRow, now: Instant, by: str, reason: str) -> TokenRow | None:
+    """Revoke a token. None: it is revoked already, and stays so under the first reason."""
+    if row.revoked_at is not None:
+        return None
+    return replace(row, revoked_at=now, revoked_by=by, revoked_reason=reason)
+
+
+def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
+    """Check the scopes of a new token; sorted, each once. Raises InvalidInput - none, or one that is not known."""
+    if isinstance(scopes, str):
+        raise InvalidInput(f"scopes is {scopes!r}; give a list, like ['read']")
+    found = sorted({str(scope) for scope in scopes})
+    known = f"scopes are {', '.join(Scope)}, {AGENT_PREFIX}NAME and {AGENT_PREFIX}*"
+    if not found:
+        raise InvalidInput(f"a token without a scope may do nothing; {known}")
+    for scope in found:
+        if scope not in tuple(Scope) and not (scope.startswith(AGENT_PREFIX) and len(scope) > len(AGENT_PREFIX)):
+            raise InvalidInput(f"scope {scope!r} is not known; {known}")
+        check_id(scope, "scope")
+    return tuple(found)

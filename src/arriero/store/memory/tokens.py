@@ -1,0 +1,28 @@
+"""Tokens in the memory store."""
+
+from collections.abc import Sequence
+
+from ...tokens import TokenRow
+from .rows import MemoryUpkeep
+
+
+class MemoryTokens(MemoryUpkeep):
+    """See ``engine.tokens.TokenRows``."""
+
+    def add_token_row(self, row: TokenRow) -> bool:
+        if row.token_id in self.token_rows:
+            return False
+        self.put_token(row)
+        return True
+
+    def lock_token(self, token_id: str) -> TokenRow | None:
+        return self.token_rows.get(token_id)
+
+    def put_token(self, row: TokenRow) -> None:
+        self._put(self.token_rows, row.token_id, row)
+
+    def select_tokens(self, token_ids: Sequence[str]) -> list[TokenRow]:
+        return [self.token_rows[token_id] for token_id in token_ids if token_id in self.token_rows]
+
+    def select_all_tokens(self) -> list[TokenRow]:
+        return sorted(self.token_rows.values(), key=lambda row: (row.created_at, row.token_id))

@@ -1,0 +1,40 @@
+"""Tokens that both databases find and keep by statements of the same names."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...tokens import TokenRow
+from ..rows import Row
+from .rows import SqlRows
+
+_FIELDS = TokenRow.__struct_fields__
+_read_scopes = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def token_of(row: Row) -> TokenRow:
+    """A token; its columns are its fields."""
+    fields = dict(zip(_FIELDS, row, strict=True))
+    return TokenRow(**fields | {"scopes": _read_scopes(fields["scopes"])})
+
+
+class SqlTokenRows(SqlRows):
+    """``engine.tokens.TokenRows`` inside one transaction."""
+
+    def add_token_row(self, row: TokenRow) -> bool:
+        scopes = msgspec.json.encode(row.scopes).decode()
+        return self.ask("add_token", {**msgspec.structs.asdict(row), "scopes": scopes}).rowcount == 1
+
+    def lock_token(self, token_id: str) -> TokenRow | None:
+        row = self.ask("lock_token", {"token_id": token_id}).fetchone()
+        return None if row is None else token_of(row)
+
+    def put_token(self, row: TokenRow) -> None:
+        names = ("token_id", "last_used_at", "revoked_at", "revoked_by", "revoked_reason")
+        self.ask("put_token", {name: getattr(row, name) for name in names})
+
+    def select_tokens(self, token_ids: Sequence[str]) -> list[TokenRow]:
+        return [token_of(row) for row in self.ask("select_tokens", {"token_ids": list(token_ids)}).fetchall()]
+
+    def select_all_tokens(self) -> list[TokenRow]:
+        return [token_of(row) for row in self.ask("select_all_tokens").fetchall()]

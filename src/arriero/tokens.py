@@ -1,0 +1,60 @@
+"""Tokens of the HTTP API as they are kept, and the scopes that they may have."""
+
+from enum import StrEnum
+
+import msgspec
+
+from .model import Instant
+
+AGENT_PREFIX = "agent:"
+ANY_AGENT = f"{AGENT_PREFIX}*"
+
+
+class Scope(StrEnum):
+    """What the holder of a token may do. Beside these there is ``agent:NAME`` for each Agent, and ``agent:*``.
+
+    No scope implies another one, but for ``admin``, which implies all.
+    """
+
+    SUBMIT = "submit"
+    READ = "read"
+    READ_PAYLOADS = "read-payloads"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A token. The secret in it is kept nowhere; ``digest`` is what its holder's secret must hash to.
+
+    Args:
+        token_id: stands in the token, and names it to people.
+        name: signs each act of its holder in the history. Several tokens may have one name.
+        digest: SHA-256 of the secret, hexadecimal. The secret is 256 random bits, so nothing slower is needed.
+        scopes: what the holder may do, sorted.
+        expires_at: from then on it is refused; None: it never expires.
+        last_used_at: within a minute; None: it was never used.
+        revoked_at: from then on it is refused; None: it is not revoked.
+    """
+
+    token_id: str
+    name: str
+    digest: str
+    scopes: tuple[str, ...]
+    created_at: Instant
+    created_by: str
+    expires_at: Instant | None = None
+    last_used_at: Instant | None = None
+    revoked_at: Instant | None = None
+    revoked_by: str = ""
+    revoked_reason: str = ""
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token to be kept. ``expires_in``: seconds from when it is kept; None: never. The others are those of TokenRow."""
+
+    token_id: str
+    name: str
+    digest: str
+    scopes: tuple[str, ...]
+    created_by: str
+    expires_in: float | None = None

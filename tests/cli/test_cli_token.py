@@ -1,0 +1,55 @@
+"""`arriero token`: who may use the HTTP API."""
+
+import re
+from pathlib import Path
+
+import pytest
+from cli_calls import Call, json_lines
+
+pytestmark = pytest.mark.usefixtures("shop")
+TOKEN = re.compile(r"arriero_([0-9a-f]{16})_[0-9A-Za-z]{49}\n")
+
+
+def test_a_token_alone_goes_to_standard_output_and_is_kept_nowhere(call: Call) -> None:
+    made = call("token", "create", "ci", "--scope", "read,submit", "--scope", "agent:bank", "--by", "ana")
+    found = TOKEN.fullmatch(made.stdout)
+    assert found is not None
+    assert f"token {found[1]} of ci may agent:bank, read, submit and never expires" in made.stderr
+    secret = made.stdout.strip().rpartition("_")[2]
+    assert secret not in made.stderr
+    listed = call("token", "list", "--json").stdout + call("token", "list").stdout + call("history").stdout
+    assert secret not in listed
+    assert not [file for file in Path.cwd().glob("arriero.db*") if secret.encode() in file.read_bytes()]
+
+
+def test_a_token_that_is_revoked_stays_in_the_list_with_the_reason(call: Call) -> None:
+    call("token", "create", "ci", "--scope", "read", "--expires-in", "90d", "--by", "ana")
+    (view,) = json_lines(call("token", "list", "--json").stdout)
+    assert (view["name"], view["state"], view["scopes"]) == ("ci", "valid", ["read"])
+    assert view["expires_at"] is not None
+    said = call("token", "revoke", view["id"], "--by", "bob", "--reason", "laptop lost")
+    assert "is revoked" in said.stdout
+    (after,) = json_lines(call("token", "list", "--json").stdout)
+    assert (after["state"], after["revoked_by"], after["revoked_reason"]) == ("revoked", "bob", "laptop lost")
+    again = call("token", "revoke", view["id"], "--by", "eve", "--reason", "again")
+    assert 'was revoked before, by bob: "laptop lost"' in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("create", "ci", "--scope", "reed"), "scope 'reed' is not known; scopes are submit, read"),
+        (("create", "ci"), "Missing option '--scope'"),
+        (("create", " ", "--scope", "read"), "blank"),
+        (("create", "a\nb", "--scope", "read"), "control characters are refused"),
+        (("create", "ci", "--scope", "read", "--expires-in", "0"), "has expired is of no use"),
+        (("create", "ci", "--scope", "read", "--expires-in", "soon"), "is no duration"),
+        (("revoke", "0011", "--reason", "lost"), "no token has the id '0011'"),
+    ],
+)
+def test_what_cannot_be_a_token_is_refused_in_one_line(call: Call, arguments: tuple[str, ...], said: str) -> None:
+    call("token", "create", "there", "--scope", "read", "--by", "ana")
+    refused = call("token", *arguments)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
