@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "processes",
         "rate_limited_log",
         "schedules",
+        "strict_json",
         "tokens",
         "traceback_frames",
         "traces",

@@ -51,7 +51,7 @@ async def test_every_route_refuses_a_caller_without_a_token() -> None:
             operation = route.operation  # type: ignore[attr-defined]
             if operation.needs.public:
                 continue
-            path = operation.path.replace("{task_id}", "t-1")
+            path = operation.path.replace("{task_id}", "t-1").replace("{token_id}", "0011")
             answer = await world.http.request(operation.method, path, headers={"Authorization": ""})
             assert answer.status_code == 401, operation.path
             assert answer.headers["content-type"] == "application/problem+json"

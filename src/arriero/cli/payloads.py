@@ -1,27 +1,14 @@
 """JSON that people type: refused when it is doubtful, and read as the types that the code declares."""
 
 import dataclasses
-import json
 import sys
 from typing import Any
 
 import msgspec
 
-from ..codec import refuse_deep
 from ..declare.signature import Signature
 from ..errors import InvalidInput
-
-
-class _DuplicateKey(Exception):
-    """A key stands twice in one object."""
-
-
-def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _DuplicateKey(next(name for name in names if names.count(name) > 1))
-    return found
+from ..strict_json import refuse_doubtful_json
 
 
 def read_option(given: str, option: str) -> str:
@@ -41,16 +28,8 @@ def check_json(text: str, option: str) -> Any:
 
     Raises: InvalidInput - it is no JSON, is nested too deep, or a key stands twice in one object.
     """
-    try:
-        refuse_deep(text.encode(), option)
-        value = msgspec.json.decode(text)
-        # Only this reader tells doubled keys; what numbers and texts mean was settled above.
-        json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_int=str, parse_float=str)
-    except _DuplicateKey as error:
-        raise InvalidInput(f"{option} has the key {error.args[0]!r} twice; leave one of them out") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{option} is no JSON: {error}") from error
-    return value
+    refuse_doubtful_json(text.encode("utf-8", "surrogatepass"), option)  # a lone surrogate is refused there
+    return msgspec.json.decode(text)
 
 
 def check_object(text: str, option: str) -> str:

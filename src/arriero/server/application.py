@@ -6,8 +6,10 @@ import uuid
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from ..client.client import Client
 from ..errors import ArrieroError
@@ -22,28 +24,58 @@ from .problems import (
     build_problem,
     build_problem_response,
 )
+from .readiness import ServerReadiness
+from .request_rules import RequestRules
 from .routes import GROUPS
-from .routing import Door, add_operations, refuse_ungated_routes
+from .routing import Door, DoorLimits, add_operations, refuse_ungated_routes
+from .shield import Shield
+from .stopping import Stopping
 
 logger = logging.getLogger("arriero.server")
 
-BODY_BYTES_MAX = 2 * 1024 * 1024  # the largest payload is 1 MB; JSON may escape it
+
+class ApiServer(FastAPI):
+    """The application, with its shield around everything, and the way to its end."""
+
+    door: Door
+    shield: Shield
+    stopping: Stopping
+    readiness: ServerReadiness
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.shield.serve(super().__call__, scope, receive, send)
 
 
-def build_application(client: Client, authenticator: Authenticator, *, body_max: int = BODY_BYTES_MAX) -> FastAPI:
+def build_application(
+    client: Client,
+    authenticator: Authenticator,
+    *,
+    limits: DoorLimits = DoorLimits(),
+    rules: RequestRules = RequestRules(),
+) -> ApiServer:
     """Build the application that serves an App over HTTP.
 
     Args:
         client: the App. It must be open while requests come in.
         authenticator: says who sends a request.
-        body_max: bytes of a body at most.
+        limits: what one caller may send.
+        rules: what a request must fulfil before anything of it is done.
     Raises: DefinitionError - a route has no gate.
     """
-    server = FastAPI(title="arriero", openapi_url=None, docs_url=None, redoc_url=None)
-    door = Door(client, authenticator, body_max)
+    server = ApiServer(title="arriero", openapi_url=None, docs_url=None, redoc_url=None)
+    door = server.door = Door(client, authenticator, limits)
+    server.shield, server.stopping = Shield(rules, door.monotonic), door.stopping
+    server.readiness = ServerReadiness(client, door.stopping)
     for group in GROUPS:
         add_operations(server, door, group)
     refuse_ungated_routes(server.routes)
+    if rules.origins:
+        server.add_middleware(
+            CORSMiddleware,
+            allow_origins=sorted(rules.origins),
+            allow_methods=["*"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
+        )
     server.add_middleware(EncodedPaths)
     server.add_exception_handler(Problem, _answer_problem)
     server.add_exception_handler(ArrieroError, _answer_error)

@@ -1,10 +1,14 @@
-"""Who sends a request. What decides is behind ``Authenticator``: tokens of the store, or a proxy's header."""
+"""Who sends a request. What decides is behind ``Authenticator``: tokens of the store, a proxy's header, or a user's function."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from starlette.requests import Request
 
 from .calls import Caller
+from .gate_problems import refuse_credential
+
+Authenticate = Callable[[Request], Awaitable[Caller | None]]
 
 
 class Authenticator(Protocol):
@@ -13,3 +17,30 @@ class Authenticator(Protocol):
     async def authenticate(self, request: Request) -> Caller:
         """The caller. Raises Problem (unauthenticated) - no valid credential."""
         ...
+
+
+def read_bearer(values: Sequence[str]) -> str:
+    """Read the credential out of all headers Authorization of a request. Raises Problem (unauthenticated)."""
+    if not values:
+        raise refuse_credential("no token was sent; send the header Authorization: Bearer TOKEN", given=False)
+    if len(values) > 1:  # servers and proxies differ about which one counts
+        raise refuse_credential("the header Authorization was sent twice")
+    scheme, _, credential = values[0].partition(" ")
+    if scheme.lower() != "bearer" or not (credential := credential.strip()):
+        raise refuse_credential("the header Authorization must be: Bearer TOKEN")
+    return credential
+
+
+class FunctionAuthenticator:
+    """Asks a function of the user's own."""
+
+    def __init__(self, authenticate: Authenticate) -> None:
+        self._authenticate = authenticate
+
+    async def authenticate(self, request: Request) -> Caller:
+        caller = await self._authenticate(request)
+        if caller is None:
+            raise refuse_credential("no valid credential was sent", given="authorization" in request.headers)
+        if not caller.name.strip():
+            raise refuse_credential("the caller has no name, by which acts could be signed")
+        return caller

@@ -8,7 +8,10 @@ from starlette.requests import Request
 
 from ..client.client import Client
 from ..client.session import Session
+from ..errors import InvalidInput
+from ..strict_json import refuse_doubtful_json
 from .problems import INVALID_JSON, NOT_OPEN, Problem
+from .stopping import Stopping
 
 T = TypeVar("T")
 
@@ -19,10 +22,12 @@ class Caller(msgspec.Struct, frozen=True):
     Args:
         name: signs each act in the history: the token's name, or what the proxy says. Never what the request says.
         scopes: what the caller may do.
+        credential: what requests are counted by, like the id of a token; empty: the name.
     """
 
     name: str
     scopes: frozenset[str]
+    credential: str = ""
 
 
 class HttpCall:
@@ -33,13 +38,15 @@ class HttpCall:
         caller: who sends it.
         body: its bytes, within the limit.
         request: for headers and the state of the connection.
+        stopping: whether the server is about to end; a route that waits for news waits for it too.
     """
 
-    def __init__(self, client: Client, caller: Caller, body: bytes, request: Request) -> None:
+    def __init__(self, client: Client, caller: Caller, body: bytes, request: Request, stopping: Stopping) -> None:
         self._client = client
         self.caller = caller
         self.body = body
         self.request = request
+        self.stopping = stopping
 
     @property
     def client(self) -> Client:
@@ -54,7 +61,11 @@ class HttpCall:
         return self.client.session
 
     def read(self, kind: type[T]) -> T:
-        """Read the body as a Struct; unknown members are refused. Raises Problem - no JSON, or another shape."""
+        """Read the body as a Struct. Raises Problem - no JSON, doubtful JSON (``strict_json``), or another shape."""
+        try:
+            refuse_doubtful_json(self.body, "the body")
+        except InvalidInput as error:
+            raise Problem(INVALID_JSON, str(error)) from error
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,14 +1,17 @@
 """The body of a request, read up to a limit: what is larger is refused before it is in memory."""
 
+import asyncio
+
 from starlette.requests import Request
 
+from .gate_problems import BODY_TOO_SLOW
 from .problems import INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
 
 JSON = "application/json"
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read the body. Raises Problem - it is larger than ``limit`` bytes, or not declared as JSON."""
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """Read the body. Raises Problem - it is larger than ``limit`` bytes, not declared as JSON, or not there after ``seconds``."""
     declared = request.headers.get("content-length")
     if declared is not None and (not declared.isdecimal() or int(declared) > limit):
         if not declared.isdecimal():
@@ -17,6 +20,17 @@ async def read_body(request: Request, limit: int) -> bytes:
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media != JSON:
         raise Problem(UNSUPPORTED_MEDIA, f"the body is declared as {media or 'nothing'}; send {JSON}")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read_parts(request, limit)
+    except TimeoutError:
+        # The rest of it would be read as the next request.
+        raise Problem(
+            BODY_TOO_SLOW, f"the body was not complete after {seconds:g} s", headers={"Connection": "close"}
+        ) from None
+
+
+async def _read_parts(request: Request, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

@@ -19,9 +19,14 @@ from ..client.client import Client
 from ..errors import DefinitionError
 from .authentication import Authenticator
 from .calls import Caller, HttpCall, encode_answer
-from .problems import FORBIDDEN, Problem, ProblemType
+from .paths import read_id
+from .problems import FORBIDDEN, NOT_OPEN, Problem, ProblemType
+from .rate_limits import RateLimits, RatePolicy
 from .request_body import read_body
 from .scopes import Needs, describe_missing_scope
+from .stopping import Stopping
+
+CONFIRM_SECONDS = 1.0  # a revocation is promised to work within it
 
 Function = Callable[..., Awaitable[Any]]
 
@@ -114,33 +119,82 @@ class GatedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def pass_gate(request: Request) -> Response:
+            begun_at = self.door.monotonic()
             request.scope["arriero.call"] = await self.door.admit(self.operation, request)
-            return await handle(request)
+            if self.operation.method != "GET":  # it may change something, so it is never cut short
+                return await handle(request)
+            response = await self.door.stopping.run_until_begun(handle(request))
+            await self.door.confirm(self.operation, request, self.door.monotonic() - begun_at)
+            return response
 
         return pass_gate
 
 
-class Door:
-    """Admits requests: says who the caller is, compares the scopes, reads the body up to its limit."""
+class DoorLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one caller may send.
 
-    def __init__(self, client: Client, authenticator: Authenticator, body_max: int) -> None:
+    Args:
+        body_max: bytes of a body, unless its operation says another number.
+        body_seconds: after which a body must have arrived.
+        rate: requests of one caller.
+        agent_rate: requests of one caller for an Agent (``Needs.agent``). They have a bucket of their own, because a refused
+            heartbeat would cost an attempt.
+    """
+
+    body_max: int = 2 * 1024 * 1024  # the largest payload is 1 MB; JSON may escape it
+    body_seconds: float = 30.0
+    rate: RatePolicy = RatePolicy(100, 500)
+    agent_rate: RatePolicy = RatePolicy(1_000, 5_000)
+
+
+class Door:
+    """Admits requests: says who the caller is, counts, compares the scopes, reads the body up to its limits."""
+
+    def __init__(self, client: Client, authenticator: Authenticator, limits: DoorLimits) -> None:
         self._client = client
         self._authenticator = authenticator
-        self._body_max = body_max
+        self._limits = limits
+        self._rate = RateLimits(limits.rate, self.monotonic)
+        self._agent_rate = RateLimits(limits.agent_rate, self.monotonic)
+        self.stopping = Stopping()
+
+    def monotonic(self) -> float:
+        """Seconds on this process's clock."""
+        return self._client.session.ports.clock.monotonic()
 
     async def admit(self, operation: Operation, request: Request) -> HttpCall:
-        """Build the call of a request. Raises Problem - no valid credential, a scope that is missing, a body that is too large."""
+        """Build the call of a request.
+
+        Raises: Problem - no valid credential, too many requests, a scope that is missing, a body that is too large or too slow.
+        """
         caller = await self._identify(operation.needs, request)
-        missing = describe_missing_scope(operation.needs, caller.scopes, request.path_params.get("agent", ""))
-        if missing:
-            raise Problem(FORBIDDEN, f"the token {caller.name} lacks the scope {missing}", scope=missing)
-        body_max = self._body_max if operation.body_max is None else operation.body_max
-        body = b"" if operation.body is None else await read_body(request, body_max)
-        return HttpCall(self._client, caller, body, request)
+        if not operation.needs.public:
+            rate = self._agent_rate if operation.needs.agent else self._rate
+            rate.admit(caller.credential or caller.name)
+        self._refuse_missing_scope(operation, caller, request)
+        body_max = self._limits.body_max if operation.body_max is None else operation.body_max
+        body = b"" if operation.body is None else await read_body(request, body_max, self._limits.body_seconds)
+        return HttpCall(self._client, caller, body, request, self.stopping)
+
+    def _refuse_missing_scope(self, operation: Operation, caller: Caller, request: Request) -> None:
+        agent = read_id(request.path_params.get("agent", ""))
+        if missing := describe_missing_scope(operation.needs, caller.scopes, agent):
+            raise Problem(FORBIDDEN, f"{caller.name} lacks the scope {missing}", scope=missing)
+
+    async def confirm(self, operation: Operation, request: Request, seconds: float) -> None:
+        """Admit the caller of a request that took long once more, so that nothing is told to a token that was revoked meanwhile.
+
+        Raises: Problem - the credential is no longer valid.
+        """
+        if seconds >= CONFIRM_SECONDS:
+            caller = await self._identify(operation.needs, request)
+            self._refuse_missing_scope(operation, caller, request)
 
     async def _identify(self, needs: Needs, request: Request) -> Caller:
         if needs.public:
             return Caller("", frozenset())
+        if not self._client.session.is_open:  # there are no tokens to ask for
+            raise Problem(NOT_OPEN, f"App {self._client.session.app} is not open in this process")
         return await self._authenticator.authenticate(request)
 
 

@@ -1,0 +1,49 @@
+"""Refusals of the gate and of what stands before it."""
+
+from .problems import UNAUTHENTICATED, Problem, declare_problem
+
+MISDIRECTED = declare_problem(
+    "misdirected",
+    421,
+    "The server is not known by this name",
+    "Add the name of the header Host to the setting http.hosts.",
+)
+CROSS_ORIGIN = declare_problem(
+    "cross-origin",
+    403,
+    "A page of another origin may change nothing",
+    "Add the origin to the setting http.origins, if the page is yours.",
+)
+TOO_MANY_REQUESTS = declare_problem(
+    "too-many-requests", 429, "Too many requests", "Send the request again after `Retry-After` seconds."
+)
+URI_TOO_LONG = declare_problem("uri-too-long", 414, "The path or the query is too long", "Send a shorter one.")
+HEADERS_TOO_LARGE = declare_problem(
+    "headers-too-large", 431, "The headers are too large", "Send fewer or shorter headers."
+)
+BODY_TOO_SLOW = declare_problem(
+    "body-too-slow", 408, "The body did not arrive in time", "Send the request again; nothing was changed."
+)
+STOPPING = declare_problem(
+    "stopping",
+    503,
+    "The server is about to end",
+    "Send the request again after `Retry-After` seconds: to another server.",
+)
+REALM = 'Bearer realm="arriero"'
+
+
+def refuse_credential(detail: str, *, given: bool = True) -> Problem:
+    """Build the refusal of a credential (RFC 6750). ``given``: False: there was none."""
+    challenge = f'{REALM}, error="invalid_token"' if given else REALM
+    return Problem(UNAUTHENTICATED, detail, headers={"WWW-Authenticate": challenge})
+
+
+def refuse_for_now(detail: str, seconds: float) -> Problem:
+    """Build the refusal of one request too many. ``seconds``: after which it may be sent again."""
+    return Problem(TOO_MANY_REQUESTS, detail, headers={"Retry-After": str(max(1, round(seconds + 0.5)))})
+
+
+def refuse_while_stopping() -> Problem:
+    """Build the refusal of what a server that ends does not begin, or does not wait for any longer."""
+    return Problem(STOPPING, "the server is about to end; nothing was changed", headers={"Retry-After": "1"})

@@ -1,0 +1,122 @@
+"""Tokens of the store as credentials, remembered for half a second.
+
+A revocation therefore works within half a second and the time of one query. What is remembered are rows that there are:
+somebody who sends tokens that were never made fills nothing. All of them that come at once are looked up by one query, and the
+next one waits a little, so they cost a bounded number of queries.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+from starlette.requests import Request
+
+from ..client.session import Session
+from ..core.tokens import LAST_USE_SECONDS, TokenVerdict, is_use_due, judge_token, parse_token
+from ..errors import StoreError
+from ..tokens import TokenRow
+from .authentication import read_bearer
+from .calls import Caller
+from .gate_problems import refuse_credential, refuse_for_now
+
+REMEMBERED_SECONDS = 0.5  # half of what is promised for a revocation: the other half is for the query
+REMEMBERED_MAX = 10_000
+LOOKUPS_MAX = 500  # ids in one query
+PAUSE_SECONDS = 0.05  # after a query that named ids which are not there: at most twenty such queries in a second
+
+
+class RememberedToken(msgspec.Struct, frozen=True):
+    """A row, and the monotonic second before which it was read."""
+
+    row: TokenRow
+    at: float
+
+
+class TokenLookups:
+    """Finds rows by their ids, those of all requests that wait in one query."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: dict[str, asyncio.Future[TokenRow | None]] = {}
+        self._running: asyncio.Task[None] | None = None
+
+    async def find(self, token_id: str) -> TokenRow | None:
+        """Find a row. Raises StoreError; Problem (too-many-requests) - too many others wait."""
+        if token_id not in self._waiting:
+            if len(self._waiting) >= LOOKUPS_MAX:
+                raise refuse_for_now("too many tokens that are not known here are sent", 1.0)
+            self._waiting[token_id] = asyncio.get_running_loop().create_future()
+        found = self._waiting[token_id]
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().create_task(self._run())
+        return await asyncio.shield(found)  # others may wait for it too
+
+    async def _run(self) -> None:
+        while self._waiting:
+            asked, self._waiting = self._waiting, {}
+            try:
+                rows = {row.token_id: row for row in await self._session.store.find_tokens(list(asked))}
+            except BaseException as error:
+                for found in asked.values():
+                    found.set_exception(
+                        error if isinstance(error, Exception) else StoreError("the lookup was cancelled")
+                    )
+                    _ = found.exception()  # whoever asked may be gone
+                if not isinstance(error, Exception):
+                    raise
+                continue
+            for token_id, found in asked.items():
+                found.set_result(rows.get(token_id))
+            if len(rows) < len(asked):
+                await self._session.ports.clock.sleep(PAUSE_SECONDS)
+
+
+class TokenAuthenticator:
+    """Admits the holders of valid tokens of the App's store."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lookups = TokenLookups(session)
+        self._remembered: dict[str, RememberedToken] = {}
+        self._noted_at: dict[str, float] = {}  # when a use was last written from here, by id
+
+    @property
+    def _monotonic(self) -> Callable[[], float]:
+        return self._session.ports.clock.monotonic
+
+    async def authenticate(self, request: Request) -> Caller:
+        parts = parse_token(read_bearer(request.headers.getlist("authorization")))
+        if parts is None:
+            raise refuse_credential("the token is not written as a token of arriero")
+        row = await self._find(parts.token_id)
+        verdict = judge_token(row, parts.secret, self._session.store.now())
+        if row is None or verdict is not TokenVerdict.VALID:
+            raise refuse_credential(f"the token is {verdict}")
+        await self._note_use(row)
+        return Caller(row.name, frozenset(row.scopes), row.token_id)
+
+    async def _find(self, token_id: str) -> TokenRow | None:
+        now = self._monotonic()
+        known = self._remembered.get(token_id)
+        if known is not None and now - known.at < REMEMBERED_SECONDS:
+            return known.row
+        row = await self._lookups.find(token_id)
+        if row is None:
+            self._remembered.pop(token_id, None)
+            return None
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[token_id] = RememberedToken(row, now)
+        return row
+
+    async def _note_use(self, row: TokenRow) -> None:
+        """Write the use at most once a minute. A store that cannot write it refuses nobody for that."""
+        now = self._monotonic()
+        if now - self._noted_at.get(row.token_id, -LAST_USE_SECONDS) < LAST_USE_SECONDS:
+            return
+        self._noted_at[row.token_id] = now
+        at = self._session.store.now()
+        if is_use_due(row.last_used_at, at):
+            with suppress(StoreError):
+                await self._session.store.note_token_used(row.token_id, at)
