@@ -6,8 +6,14 @@ ArrieroError
 │   ├── AppCollision       two Apps on one store cannot tell their older tasks apart
 │   ├── IdempotencyKeyBarred  nothing may land under this key any more
 │   ├── IdempotencyKeyReused  another request has this key
+│   ├── ConvoyRefused      the convoy has ended, or is ordered otherwise
+│   ├── InvalidArguments   the types of a workflow or step refuse them
 │   ├── MutilatedExport    an exported history was cut or changed
 │   ├── NotYetBuilt        a later release brings it
+│   ├── TaskExists         another operation is known under this id
+│   │   └── SequenceUsed   another operation has this number in the convoy
+│   ├── UnknownDefinition  the App has no workflow or step of this name
+│   ├── UnknownName        the store has no convoy, ledger, schedule, Agent or lease of this name
 │   ├── UnknownTask        no task has this id
 │   ├── UnreadableRow      a row that this release cannot read
 │   └── VerbRefused        a person's verb that the task does not allow as it stands
@@ -77,6 +83,30 @@ class IdempotencyKeyReused(InvalidInput):
 
 class NotYetBuilt(InvalidInput):
     """This release cannot do that yet."""
+
+
+class InvalidArguments(InvalidInput):
+    """The types that a workflow or step declares refuse its arguments."""
+
+
+class TaskExists(InvalidInput):
+    """Another operation is known under this task_id: its workflow, body or convoy differs."""
+
+
+class SequenceUsed(TaskExists):
+    """Another operation has this number in the sequence of its convoy."""
+
+
+class ConvoyRefused(InvalidInput):
+    """The convoy takes no such task: it has ended, or it is ordered otherwise."""
+
+
+class UnknownDefinition(InvalidInput):
+    """The App has no workflow or step of this name."""
+
+
+class UnknownName(InvalidInput):
+    """The store has nothing of this kind under this name."""
 
 
 class UnknownTask(InvalidInput):

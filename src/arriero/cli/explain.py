@@ -8,25 +8,24 @@ from datetime import datetime
 import click
 import msgspec
 
-from ..client.task_view import load_tasks_ahead
+from ..client.payload_record import ShownRecord
+from ..client.row_shapes import build_output
+from ..client.task_explanation import load_explanation
 from ..declare.attempt import as_datetime
 from ..escaping import one_line, shell_word
 from ..explain.available_actions import AvailableAction
 from ..explain.format import format_instant_and_age, format_relative
-from ..explain.task import Explanation, explain
+from ..explain.task import Explanation
 from ..explain.task_situation import PersonAct
-from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
-from ..store.contract import StateStore
+from ..model import Instant, Loaded, StepKind
 from ..store.masking import holds_password
-from ..store.readable import legible_task
 from ..traces import Trace
 from .options import json_option, store_option
-from .output import build_output, print_json, print_text, print_trace, truncate
-from .payload_record import ShownRecord, print_record, read_record
+from .output import print_json, print_text, print_trace, truncate
+from .payload_record import print_record
 from .stores import load_store_configuration, open_store_to_read
 from .task import find_task
 
-ALERTS_PAGE = 1_000
 RESULTS_SHOWN_MAX = 10  # the last ones
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
 STORE_VARIABLE = "ARRIERO_STORE"
@@ -108,27 +107,7 @@ def explain_task(task_id: str, store: str | None, as_json: bool) -> None:
 
 async def _explain(task_id: str, given: str | None) -> tuple[Loaded, Explanation, Instant, ShownRecord]:
     async with open_store_to_read(given) as store:
-        loaded = await find_task(task_id, store)
-        task_no = loaded.task.task_no
-        rows = [row async for row in store.history(task_no)]
-        alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.ERROR else None
-        now, processes = await store.known_processes()
-        ahead, breakers = await load_tasks_ahead(loaded, store), await store.list_breakers()
-        limits = await store.list_limits()
-        explanation = explain(
-            loaded, now, processes, history=rows, alert=alert, ahead=ahead, breakers=breakers, limits=limits
-        )
-        return legible_task(loaded)[0], explanation, now, await read_record(loaded, store, rows)
-
-
-async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
-    after = 0
-    while page := await store.alerts(open_only=True, after=after, limit=ALERTS_PAGE):
-        for alert in page:
-            if alert.task_no == task_no:
-                return alert
-        after = page[-1].no
-    return None
+        return await load_explanation(store, await find_task(task_id, store))
 
 
 class VerbCommandFormatter:

@@ -15,6 +15,7 @@ import msgspec
 
 from ..client.app import App
 from ..client.ledger import BATCH, Entry, Ledger, LedgerSubmission
+from ..client.row_shapes import build_output, to_datetime
 from ..client.verb_commands import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput
 from ..escaping import one_line
@@ -23,7 +24,7 @@ from ..store.contract import StateStore
 from .loading import format_error_location, import_module, load_app
 from .near_misses import NearMissGroup
 from .options import json_option, signature_options, store_option, yes_option
-from .output import Progress, build_output, format_time, print_json, print_table, print_text, to_datetime
+from .output import Progress, format_time, print_json, print_table, print_text
 from .prompts import confirm, is_terminal, print_note
 from .stores import open_client, open_store_to_read
 

@@ -5,6 +5,7 @@ import asyncio
 import click
 import msgspec
 
+from ..client.task_shapes import ListedTask, build_listed_task, name_apps
 from ..client.task_view import read_times
 from ..explain.elapsed import may_have_waited
 from ..explain.format import format_duration
@@ -16,7 +17,6 @@ from ..store.task_filter import TaskFilter
 from .filters import TaskSelection, filter_options
 from .options import json_option, store_option
 from .output import format_time, format_time_between, print_json, print_table, truncate
-from .shapes import ListedTask, build_listed_task, name_apps
 from .stores import open_store_to_read
 
 NUMBER_MAX = 2**63 - 1

@@ -8,10 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ..client.app import App
-from ..declare.steps import Step
-from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
-from ..runtime.code import STEP_PREFIX
 
 
 def load_app(target: str) -> App:
@@ -58,16 +55,3 @@ def format_error_location(error: BaseException) -> str:
 
 def _list_apps(module: ModuleType) -> str:
     return ", ".join(sorted(name for name, value in vars(module).items() if isinstance(value, App))) or "none"
-
-
-def find_definition(app: App, name: str) -> Workflow[Any, Any] | Step[Any, Any]:
-    """The workflow of that name, else the step; ``step:NAME`` is always the step. Raises InvalidInput."""
-    workflows = {workflow.name: workflow for workflow in app.workflows}
-    steps = {step.name: step for agent in app.agents for step in agent.steps.values()}
-    definition = workflows.get(name) or steps.get(name.removeprefix(STEP_PREFIX))
-    if definition is None:
-        raise InvalidInput(
-            f"App {app.name} has no workflow or step {name!r}; workflows: {', '.join(sorted(workflows)) or 'none'}; "
-            f"steps: {', '.join(sorted(steps)) or 'none'}"
-        )
-    return definition

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..errors import DefinitionError, VerbRefused
+from ..errors import DefinitionError, InvalidInput, VerbRefused
 from ..policies import seconds
 from .prompts import find_login_name
 
@@ -95,6 +96,18 @@ def signature_options(history: str) -> Option:
 
 def _default_to_login_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
     return find_login_name() if value is None else value
+
+
+def read_option(given: str, option: str) -> str:
+    """The value of an option; ``-`` stands for all of standard input. Raises InvalidInput: that cannot be read."""
+    if given != "-":
+        return given
+    if sys.stdin is None:
+        raise InvalidInput(f"{option} - reads standard input, which is closed")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{option} is no JSON: byte {error.start} of standard input is not UTF-8") from error
 
 
 # --- verbs

@@ -1,15 +1,14 @@
 """Output of commands: a line for each thing, tables on a terminal, JSON lines for programs, progress for people."""
 
-import functools
 import logging
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -25,7 +24,6 @@ from . import layout
 PROGRESS_AFTER_SECONDS = 1.0
 TEXT_SHOWN_MAX = 300
 PROGRESS_EVERY_SECONDS = 0.2
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 def discard_output() -> None:
@@ -33,11 +31,6 @@ def discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-def to_datetime(instant: Instant | None) -> datetime | None:
-    """An instant for JSON."""
-    return None if instant is None else as_datetime(instant)
 
 
 def format_time(when: datetime | None) -> str:
@@ -75,33 +68,6 @@ def open_data_output() -> BinaryIO:
 def print_json(value: Any) -> None:
     """A value as one line of JSON."""
     click.echo(json_line(value))
-
-
-def build_output(output_type: type[S], row: object, **computed: Any) -> S:
-    """Build a value that ``--json`` prints from a row.
-
-    Fields that are not ``computed`` are copied from the row's attributes of the same name: instants as datetimes,
-    payloads as raw JSON, words as plain texts.
-    """
-    for name, convert in _list_converters(output_type).items():
-        if name not in computed and hasattr(row, name):
-            value = getattr(row, name)
-            computed[name] = value if value is None or convert is None else convert(value)
-    return output_type(**computed)
-
-
-@functools.cache
-def _list_converters(output_type: type[msgspec.Struct]) -> dict[str, Callable[[Any], Any] | None]:
-    """By the fields of a type, what makes their values from those of a row; None: they are the same."""
-    return {field.name: _find_converter(field.type) for field in msgspec.structs.fields(output_type)}
-
-
-def _find_converter(declared: Any) -> Callable[[Any], Any] | None:
-    if declared in (datetime, datetime | None):
-        return as_datetime
-    if declared in (msgspec.Raw, msgspec.Raw | None):
-        return lambda text: msgspec.Raw(text.encode())
-    return str if declared is str else None
 
 
 def json_line(value: Any) -> str:

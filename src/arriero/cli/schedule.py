@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 import msgspec
 
+from ..client.named_calls import build_call
 from ..client.schedules import (
     AskedRun,
     Schedules,
@@ -33,13 +34,11 @@ from ..model import HistoryRow
 from ..schedules import Overlap, ScheduleRow, read_declaration
 from .loading import load_app
 from .near_misses import NearMissGroup
-from .options import format_refusal, json_option, parse_duration, signature_options, store_option
+from .options import format_refusal, json_option, parse_duration, read_option, signature_options, store_option
 from .output import format_time, print_json, print_table, print_text, truncate
-from .payloads import read_option
 from .prompts import print_nobody_runs
 from .store_events import format_last_events, load_store_stream
 from .stores import open_client, open_operator, open_store_to_read
-from .submit import build_call
 
 REFUSED = 1
 Act = Callable[[Schedules], Awaitable[Any]]
@@ -268,7 +267,7 @@ def add_schedule(
     """Add a schedule: a workflow or step of an App is submitted by a cron line, at a period, or once."""
     check_signature(by, reason)
     loaded = load_app(app)
-    call = build_call(loaded, called, read_option(arguments, "--arguments"))
+    call = build_call(loaded.session, called, read_option(arguments, "--arguments"), "--arguments")
 
     async def add() -> ScheduleView:
         async with open_client(loaded, store):

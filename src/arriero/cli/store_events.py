@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
+from ..client.row_shapes import to_datetime
 from ..events import Event, UnreadableEvent, read_events_to_show
 from ..model import HistoryRow
 from ..store.contract import StateStore
-from .output import format_time, to_datetime
+from .output import format_time
 
 STORE_STREAM = 0  # of the history: what concerns no task
 EVENTS_SHOWN_MAX = 10  # the last ones

@@ -10,16 +10,16 @@ import msgspec
 
 from ..client.acting import load_task
 from ..client.app import App
+from ..client.named_calls import build_call
 from ..client.submission import SubmitOptions
 from ..client.task import Task
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed
 from ..escaping import one_line
-from .loading import find_definition, load_app
-from .options import json_option, store_option
+from .loading import load_app
+from .options import json_option, read_option, store_option
 from .output import print_json
-from .payloads import check_object, decode_arguments, read_option
 from .prompts import print_nobody_runs
 from .stores import open_client
 
@@ -81,7 +81,7 @@ def submit(
 ) -> None:
     """Start a task. When this returns, the task is durable, whether or not anything runs it now."""
     loaded = load_app(app)
-    call = build_call(loaded, name, read_option(arguments, "--arguments"))
+    call = build_call(loaded.session, name, read_option(arguments, "--arguments"), "--arguments")
     options = SubmitOptions(
         task_id=task_id,
         priority=priority,
@@ -98,14 +98,6 @@ def submit(
         _print_submitted(submission)
     if wait and submission.output is msgspec.UNSET:
         sys.exit(TASK_FAILED)
-
-
-def build_call(app: App, name: str, arguments: str) -> WorkflowCall[Any] | StepCall[Any]:
-    """The typed call. Raises InvalidInput: an unknown name, or arguments its types refuse."""
-    definition = find_definition(app, name)
-    typed = decode_arguments(definition.signature, check_object(arguments, "--arguments"))
-    call: WorkflowCall[Any] | StepCall[Any] = definition(**typed)
-    return call
 
 
 async def _submit(

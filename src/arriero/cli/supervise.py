@@ -9,13 +9,14 @@ import click
 import msgspec
 
 from ..client.app import App
+from ..client.row_shapes import to_datetime
 from ..config import Configuration
 from ..errors import StoreError
 from ..escaping import one_line
 from ..runtime.leader import PASS_SECONDS_MAX
 from ..runtime.single_pass import PassReport
 from .options import json_option, store_option
-from .output import format_time, print_json, to_datetime
+from .output import format_time, print_json
 from .run import StopSignal, log_to_standard_error, run_until_signal
 from .stores import load_store_configuration, open_operator, refuse_memory_store
 

@@ -7,6 +7,8 @@ import click
 import msgspec
 
 from .. import codec
+from ..client.payload_record import read_record
+from ..client.task_shapes import Payload, ShownStep, ShownTask, TaskContext, build_shown_task
 from ..client.task_view import load_tasks_ahead, read_holders, read_times
 from ..core.supervision import decode_task_policy
 from ..errors import UnknownTask
@@ -21,8 +23,7 @@ from .listing import list_tasks
 from .near_misses import NearMissGroup
 from .options import json_option, store_option
 from .output import format_time, print_json, print_table, print_text, print_trace, truncate
-from .payload_record import print_record, read_record
-from .shapes import ShownStep, ShownTask, TaskContext, build_shown_task
+from .payload_record import print_record
 from .stores import open_store_to_read
 from .task_verbs import VERBS
 
@@ -49,7 +50,7 @@ def show_task(task_id: str, store: str | None, as_json: bool) -> None:
         print_json(one)
     else:
         _print_task(one, legible_task(loaded)[0])
-        print_record(one.record)
+        print_record(beside.record)
 
 
 async def _load_shown(task_id: str, store: str | None) -> tuple[Loaded, TaskContext, TasksAhead | None]:
@@ -145,8 +146,8 @@ def _may_be_asked_for(step: ShownStep) -> bool:
     return step.kind != "timer" and step.taken and (step.in_doubt or step.state in ("running", "failed"))
 
 
-def _decode_payload(payload: msgspec.Raw | None) -> str:
-    return "" if payload is None else bytes(payload).decode()
+def _decode_payload(payload: Payload) -> str:
+    return bytes(payload).decode() if isinstance(payload, msgspec.Raw) else ""
 
 
 def _format_convoy(loaded: Loaded) -> str:

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from ..client.app import App
+from ..client.json_payloads import check_json, check_object, decode_arguments, decode_result
 from ..client.verb_commands import (
     build_answer,
     build_edit,
@@ -20,8 +21,16 @@ from ..model import Loaded, StepKind, Verb
 from ..runtime.code import STEP_PREFIX
 from ..verb_rules import VERB_RULES
 from .filters import filter_options
-from .options import Option, declare_verb, json_option, parse_duration, signature_options, store_option, yes_option
-from .payloads import check_json, check_object, decode_arguments, decode_result, read_option
+from .options import (
+    Option,
+    declare_verb,
+    json_option,
+    parse_duration,
+    read_option,
+    signature_options,
+    store_option,
+    yes_option,
+)
 from .stores import load_app_with_types
 from .verb_execution import TaskVerbRequest, execute_verb
 

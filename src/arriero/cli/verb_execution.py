@@ -10,6 +10,7 @@ import msgspec
 
 from ..client.acting import Acted, What, load_task, load_task_to_act, operate_task, operate_tasks
 from ..client.app import App
+from ..client.task_shapes import StandingTask, build_standing_task
 from ..client.task_view import load_tasks_ahead
 from ..client.verb_commands import build_command, check_signature, raise_refused
 from ..core.verb_preview import find_verb_refusal
@@ -22,7 +23,6 @@ from .filters import TaskSelection
 from .options import format_refusal
 from .output import Progress, print_json, print_text
 from .prompts import NOT_DONE, confirm, count_tasks, print_nobody_runs, print_note
-from .shapes import StandingTask, build_standing_task
 from .stores import open_operator
 
 

@@ -19,7 +19,7 @@ from ..core.agent_metrics import (
 )
 from ..core.lease import read_process_about
 from ..declare.attempt import as_datetime
-from ..errors import InvalidInput
+from ..errors import UnknownName
 from ..inspection.agent_metrics import AgentLoad, AgentMeasurements
 from ..model import Instant, seconds_between
 from ..processes import ProcessRow
@@ -119,7 +119,7 @@ async def load_metrics(store: StateStore, known: Iterable[AppAndAgent] = (), age
     Args:
         known: others that have metrics, too, by App and name.
         agent: only Agents of this name; None: all.
-    Raises: InvalidInput - there is no Agent of the name; StoreError.
+    Raises: UnknownName - there is no Agent of the name; StoreError.
     """
     now, processes = await store.known_processes()
     breakers = await store.list_breakers()
@@ -129,7 +129,7 @@ async def load_metrics(store: StateStore, known: Iterable[AppAndAgent] = (), age
     counts = await sum_up_counts(measured, agent)
     chosen = [key for key in keys | counts.keys() if agent in (None, key[1])]
     if agent is not None and not chosen:
-        raise InvalidInput(f"there is no Agent {agent!r}; see `arriero agent list`")
+        raise UnknownName(f"there is no Agent {agent!r}; see `arriero agent list`")
     build = MetricsBuilder(measured, counts, breakers).build
     ordered = sorted(chosen, key=lambda key: (key[1], key[0]))
     return AppMetrics(at=as_datetime(measured.now), agents=tuple(build(*key) for key in ordered))

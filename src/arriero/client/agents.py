@@ -11,7 +11,7 @@ from ..breakers import AgentVerb, BreakerRow, BreakerState
 from ..commands import OperateAgent
 from ..core.breaker import compute_next_look
 from ..declare.attempt import as_datetime
-from ..errors import InvalidInput, VerbRefused
+from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..inspection.agent_metrics import AgentLoad
 from ..limits import LimitsInUse
 from ..model import Instant
@@ -230,7 +230,7 @@ def choose_app(views: Sequence[AgentView], agent: str, app: str | None) -> str:
         return app
     if not apps or app is not None:
         where = "" if app is None else f" in App {app!r}"
-        raise InvalidInput(f"there is no Agent {agent!r}{where}; see `arriero agent list`")
+        raise UnknownName(f"there is no Agent {agent!r}{where}; see `arriero agent list`")
     if len(apps) > 1:
         raise InvalidInput(
             f"several Apps have an Agent {agent!r}: name one with --app, of {', '.join(map(repr, apps))}"

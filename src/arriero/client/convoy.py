@@ -10,7 +10,7 @@ from .. import codec
 from ..answers import ConvoyApplied, Refusal
 from ..commands import OperateConvoy
 from ..declare.attempt import as_datetime
-from ..errors import InvalidInput, VerbRefused
+from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..explain.convoys import describe_convoy_wait, effective_policy, gap_deadline, standing_since
 from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Json, Ordering, TaskFailure, TaskRow
 from ..policies import ConvoyPolicy, Duration, check_seconds
@@ -158,7 +158,7 @@ class Convoy:
         store = self._session.store
         loaded = await store.find_convoy(self.key, limit)
         if loaded is None:
-            raise InvalidInput(f"no convoy {self.key!r} in the store {store.url}: no task was submitted to it")
+            raise UnknownName(f"no convoy {self.key!r} in the store {store.url}: no task was submitted to it")
         return loaded
 
     async def view(self, *, limit: int = NAMED) -> ConvoyView:

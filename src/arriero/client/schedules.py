@@ -11,7 +11,7 @@ from ..core.schedule_instants import iterate_instants
 from ..core.schedules import build_run
 from ..declare.attempt import as_datetime
 from ..declare.schedules import ScheduleOptions, check_instant
-from ..errors import ArrieroError, InvalidInput, VerbRefused
+from ..errors import ArrieroError, InvalidInput, UnknownName, VerbRefused
 from ..explain.schedules import NextRun, list_next_runs
 from ..model import Instant
 from ..policies import Duration
@@ -265,7 +265,7 @@ class Schedules:
     async def _find(self, name: str) -> ScheduleRow:
         row = await self._session.store.find_schedule(self._app, name)
         if row is None:
-            raise InvalidInput(f"there is no schedule {name!r} of App {self._app!r}; see `arriero schedule list`")
+            raise UnknownName(f"there is no schedule {name!r} of App {self._app!r}; see `arriero schedule list`")
         return row
 
     async def _operate(self, verb: ScheduleVerb, name: str, by: str, reason: str) -> ScheduleView:
@@ -358,7 +358,7 @@ def choose_app_of_schedule(rows: Sequence[ScheduleRow], name: str, app: str | No
         return app
     if not apps or app is not None:
         where = "" if app is None else f" of App {app!r}"
-        raise InvalidInput(f"there is no schedule {name!r}{where}; see `arriero schedule list`")
+        raise UnknownName(f"there is no schedule {name!r}{where}; see `arriero schedule list`")
     if len(apps) > 1:
         raise InvalidInput(
             f"several Apps have a schedule {name!r}: name one with --app, of {', '.join(map(repr, apps))}"

@@ -9,10 +9,11 @@ from .. import codec
 from ..answers import Refusal, Submitted
 from ..commands import Submit
 from ..core.call_policy import resolve_call_policy
+from ..core.deduplication import SEQUENCE_USED
 from ..declare.step_options import DEFAULT_SUPERVISION
 from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
-from ..errors import InvalidInput
+from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists
 from ..policies import Duration, TaskPolicy, check_seconds, encode_policy
 from ..runtime.code import STEP_PREFIX, OneStep
 from .session import Session
@@ -60,10 +61,12 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
 
 
 def accept(answer: Submitted | Refusal) -> Submitted:
-    """Return the answer to a submission. Raises InvalidInput if it is a refusal."""
+    """Return the answer to a submission. Raises TaskExists, SequenceUsed, ConvoyRefused - it is a refusal."""
     if isinstance(answer, Refusal):
-        same_id = "; use another task_id, or look at it with `arriero task show`"
-        raise InvalidInput(answer.detail + ("" if answer.verdict == "no_place" else same_id))
+        if answer.verdict == "no_place":
+            raise ConvoyRefused(answer.detail)
+        same_id = f"{answer.detail}; use another task_id, or look at it with `arriero task show`"
+        raise (SequenceUsed if answer.verdict == SEQUENCE_USED else TaskExists)(same_id)
     return answer
 
 

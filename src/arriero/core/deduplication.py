@@ -14,6 +14,8 @@ from ..model import TailRow, TaskRow
 from .apps import is_another_app
 from .bodies import is_same_body
 
+SEQUENCE_USED = "sequence_used"  # the verdict on a sequence that another operation has
+
 Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark"]
 
 
@@ -82,4 +84,4 @@ def build_id_conflict(task_id: str, differs: str) -> Refusal:
 def build_sequence_conflict(task_id: str, command: Submit) -> Refusal:
     """Build the refusal of a submission whose sequence belongs to another operation."""
     used = f"sequence {command.sequence} of convoy {command.convoy!r} is task {task_id!r}"
-    return Refusal("conflict", f"{used}, which is another operation")
+    return Refusal(SEQUENCE_USED, f"{used}, which is another operation")

@@ -1,10 +1,9 @@
-"""Tasks and steps as ``--json`` prints them; what is printed for people is made from the same values."""
+"""Tasks and steps as the command line and the HTTP API show them; what is printed for people is made from the same values."""
 
 from datetime import datetime
 
 import msgspec
 
-from ..client.task_view import describe_release_wait, waiting_for
 from ..core.supervision import read_step_policy
 from ..core.undo import list_open_compensations
 from ..explain.convoys import TasksAhead
@@ -12,8 +11,11 @@ from ..explain.elapsed import TaskTimes
 from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
 from ..store.readable import faults_of, faults_told, legible, legible_task
-from .output import build_output, to_datetime
 from .payload_record import ShownRecord
+from .row_shapes import build_output, to_datetime
+from .task_view import describe_release_wait, waiting_for
+
+Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those who may not read payloads
 
 _read_task_failure = msgspec.json.Decoder(TaskFailure).decode
 _read_step_failure = msgspec.json.Decoder(StepFailure).decode
@@ -116,10 +118,10 @@ class ShownStep(msgspec.Struct, frozen=True):
     policy: ShownPolicy | None
     failure: StepFailure | None
     past: bool
-    arguments: msgspec.Raw | None
-    asked: msgspec.Raw | None
-    result: msgspec.Raw | None
-    checkpoint: msgspec.Raw | None
+    arguments: Payload
+    asked: Payload
+    result: Payload
+    checkpoint: Payload
     opened_at: datetime
     not_before: datetime | None
     complete_by: datetime | None
@@ -152,8 +154,8 @@ class ShownTask(msgspec.Struct, frozen=True):
     open_compensations: tuple[str, ...]
     nothing_to_undo: tuple[str, ...]
     policy: msgspec.Raw
-    arguments: msgspec.Raw
-    output: msgspec.Raw | None
+    arguments: Payload
+    output: Payload
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -170,7 +172,7 @@ class ShownTask(msgspec.Struct, frozen=True):
     took_seconds: float | None = None
     waited_seconds: float = 0.0
     held_by: str | None = None
-    record: ShownRecord = ShownRecord()
+    record: ShownRecord | msgspec.UnsetType = ShownRecord()
     app: str = ""
 
 
@@ -298,4 +300,27 @@ def _build_policy(step: StepRow) -> ShownPolicy:
         supervision.then,
         supervision.complete_within_factor,
         policy.extend_max,
+    )
+
+
+def withhold_payloads(task: ShownTask) -> ShownTask:
+    """Leave out what only those may see who may read payloads: arguments, results, outputs, checkpoints, details of failures."""
+    return msgspec.structs.replace(
+        task,
+        arguments=msgspec.UNSET,
+        output=msgspec.UNSET,
+        record=msgspec.UNSET,
+        steps=tuple(map(_withhold_payloads_of_step, task.steps)),
+    )
+
+
+def _withhold_payloads_of_step(step: ShownStep) -> ShownStep:
+    failure = step.failure
+    return msgspec.structs.replace(
+        step,
+        arguments=msgspec.UNSET,
+        asked=msgspec.UNSET,
+        result=msgspec.UNSET,
+        checkpoint=msgspec.UNSET,
+        failure=None if failure is None else msgspec.structs.replace(failure, details=None),
     )

@@ -1,7 +1,6 @@
-"""JSON that people type: refused when it is doubtful, and read as the types that the code declares."""
+"""JSON that people and programs give: refused when it is doubtful, and read as the types that the code declares."""
 
 import dataclasses
-import sys
 from typing import Any
 
 import msgspec
@@ -9,18 +8,6 @@ import msgspec
 from ..declare.signature import Signature
 from ..errors import InvalidInput
 from ..strict_json import refuse_doubtful_json
-
-
-def read_option(given: str, option: str) -> str:
-    """The value of an option; ``-`` stands for all of standard input. Raises InvalidInput: that cannot be read."""
-    if given != "-":
-        return given
-    if sys.stdin is None:
-        raise InvalidInput(f"{option} - reads standard input, which is closed")
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{option} is no JSON: byte {error.start} of standard input is not UTF-8") from error
 
 
 def check_json(text: str, option: str) -> Any:

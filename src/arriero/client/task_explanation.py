@@ -1,0 +1,38 @@
+"""Loads what the explanation of a task needs: its history, its alert, the processes, Agents and limits of its store."""
+
+from ..explain.task import Explanation, explain
+from ..model import AlertRow, Instant, Loaded, TaskState
+from ..store.contract import StateStore
+from ..store.readable import legible_task
+from .payload_record import ShownRecord, read_record
+from .task_view import load_tasks_ahead
+
+ALERTS_PAGE = 1_000
+
+
+async def load_explanation(store: StateStore, loaded: Loaded) -> tuple[Loaded, Explanation, Instant, ShownRecord]:
+    """Explain a task as it was read.
+
+    Returns: the task as far as it can be read, why it is where it is, the store's clock, and what is kept of its payloads.
+    Raises: StoreError.
+    """
+    task_no = loaded.task.task_no
+    rows = [row async for row in store.history(task_no)]
+    alert = await _find_alert(task_no, store) if loaded.task.state is TaskState.ERROR else None
+    now, processes = await store.known_processes()
+    ahead, breakers = await load_tasks_ahead(loaded, store), await store.list_breakers()
+    limits = await store.list_limits()
+    explanation = explain(
+        loaded, now, processes, history=rows, alert=alert, ahead=ahead, breakers=breakers, limits=limits
+    )
+    return legible_task(loaded)[0], explanation, now, await read_record(loaded, store, rows)
+
+
+async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
+    after = 0
+    while page := await store.alerts(open_only=True, after=after, limit=ALERTS_PAGE):
+        for alert in page:
+            if alert.task_no == task_no:
+                return alert
+        after = page[-1].no
+    return None
