@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ..declare.signature import Signature
-from ..errors import InvalidInput
+from ..errors import InvalidArguments
 from ..strict_json import refuse_doubtful_json
 
 
@@ -21,8 +21,14 @@ def check_json(text: str, option: str) -> Any:
 
 def check_object(text: str, option: str) -> str:
     """The text of a JSON object without doubled keys. Raises InvalidInput."""
-    if not isinstance(check_json(text, option), dict):
-        raise InvalidInput(f"{option} must be a JSON object, by parameter name, like '{{\"amount\": 5}}'")
+    check_json(text, option)
+    return require_object(text, option)
+
+
+def require_object(text: str, option: str) -> str:
+    """The text of JSON, which must be an object. Raises InvalidArguments."""
+    if not text.lstrip(" \t\r\n").startswith("{"):
+        raise InvalidArguments(f"{option} must be a JSON object, by parameter name, like '{{\"amount\": 5}}'")
     return text
 
 

@@ -11,6 +11,7 @@ from ..client.session import Session
 from ..errors import InvalidInput
 from ..strict_json import refuse_doubtful_json
 from .problems import INVALID_JSON, NOT_OPEN, Problem
+from .scopes import may_read_payloads
 from .stopping import Stopping
 
 T = TypeVar("T")
@@ -59,6 +60,11 @@ class HttpCall:
     def session(self) -> Session:
         """The Session of the App, open. Raises Problem - it is not open."""
         return self.client.session
+
+    @property
+    def may_read_payloads(self) -> bool:
+        """Whether the caller gets arguments, results and outputs."""
+        return may_read_payloads(self.caller.scopes)
 
     def read(self, kind: type[T]) -> T:
         """Read the body as a Struct. Raises Problem - no JSON, doubtful JSON (``strict_json``), or another shape."""

@@ -9,10 +9,16 @@ from starlette.responses import Response
 
 from ..errors import (
     ArrieroError,
+    ConvoyRefused,
+    InvalidArguments,
     InvalidInput,
     OutcomeUnknown,
     SchemaOutdated,
+    SequenceUsed,
     StoreError,
+    TaskExists,
+    UnknownDefinition,
+    UnknownName,
     UnknownTask,
     UnreadableRow,
     VerbRefused,
@@ -41,6 +47,30 @@ class ProblemType(msgspec.Struct, frozen=True):
     def uri(self) -> str:
         """The document's ``type``."""
         return TYPE_PREFIX + self.code
+
+
+class ProblemDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A refusal, as its document says it (RFC 9457).
+
+    Args:
+        type: ``urn:arriero:problem:`` and the code.
+        title: the same in each document of this type.
+        detail: for people: what was refused, and why.
+        code: for programs; stable.
+        state, allowed: of a verb that was refused: the task's state, and the verbs that it allows.
+        scope: that the token lacks. limit: bytes that a body may have. incident: names the failure in the server's log.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    state: str = ""
+    allowed: tuple[str, ...] = ()
+    scope: str = ""
+    limit: int | None = None
+    incident: str = ""
 
 
 class Problem(Exception):
@@ -95,6 +125,48 @@ UNSUPPORTED_MEDIA = declare_problem(
 )
 TOO_LARGE = declare_problem("too-large", 413, "The body is too large", "Send less than `limit` bytes.")
 TASK_UNKNOWN = declare_problem("task-unknown", 404, "No such task", "Look at the id, and at the store of the server.")
+TASK_EXISTS = declare_problem(
+    "task-exists",
+    409,
+    "Another operation is known under this id",
+    "Use another id for another operation; the same operation must be sent with the same workflow, arguments and convoy.",
+)
+SEQUENCE_USED = declare_problem(
+    "sequence-used",
+    409,
+    "Another operation has this number in the convoy",
+    "Number each operation of a producer once; the same operation must be sent with the same arguments.",
+)
+CONVOY_REFUSES = declare_problem(
+    "convoy-refuses",
+    409,
+    "The convoy takes no such task",
+    "The convoy has ended, or is ordered otherwise; `detail` says which. Use another key, or number its tasks as before.",
+)
+UNKNOWN_WORKFLOW = declare_problem(
+    "unknown-workflow",
+    422,
+    "The App has no such workflow or step",
+    "Use one of the names in `detail`, or ask a server of the App that has it.",
+)
+INVALID_ARGUMENTS = declare_problem(
+    "invalid-arguments",
+    422,
+    "The arguments do not fit",
+    "Correct what `detail` names; the types are those that the workflow or step declares.",
+)
+IDEMPOTENCY_KEY_INVALID = declare_problem(
+    "idempotency-key-invalid",
+    422,
+    "The Idempotency-Key does not fit",
+    "Send the id once, in the header or in the body; one that is not ASCII goes into the body.",
+)
+UNKNOWN_NAME = declare_problem(
+    "unknown-name",
+    404,
+    "The store has nothing of this name",
+    "List the resource to see the names that exist.",
+)
 VERB_REFUSED = declare_problem(
     "verb-refused",
     409,
@@ -125,6 +197,12 @@ INTERNAL = declare_problem(
 
 _BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first that fits
     (UnknownTask, TASK_UNKNOWN),
+    (SequenceUsed, SEQUENCE_USED),
+    (TaskExists, TASK_EXISTS),
+    (ConvoyRefused, CONVOY_REFUSES),
+    (UnknownDefinition, UNKNOWN_WORKFLOW),
+    (InvalidArguments, INVALID_ARGUMENTS),
+    (UnknownName, UNKNOWN_NAME),
     (VerbRefused, VERB_REFUSED),
     (UnreadableRow, UNREADABLE),
     (InvalidInput, INVALID_REQUEST),
@@ -157,6 +235,11 @@ def build_document(problem: Problem) -> dict[str, Any]:
         "code": kind.code,
         **problem.more,
     }
+
+
+def build_problem_document(problem: Problem) -> ProblemDocument:
+    """Build the document of a problem that is a part of an answer."""
+    return msgspec.convert(build_document(problem), ProblemDocument)
 
 
 def build_problem_response(problem: Problem) -> Response:

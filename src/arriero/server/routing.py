@@ -44,6 +44,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         body_max: bytes of the body at most; None: the server's limit.
         answer: the type of the body of the answer; None: it has none, or is no JSON.
         status: of the answer.
+        more_statuses: others that the same answer may have, each with when; they go into the document.
         problems: refusals that this operation can give, beside those of every operation.
         examples: of the body, by name, as plain JSON values.
         answer_example: of the answer, as plain JSON values.
@@ -58,6 +59,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body_max: int | None = None
     answer: Any = None
     status: int = 200
+    more_statuses: Mapping[int, str] = {}
     problems: tuple[ProblemType, ...] = ()
     examples: Mapping[str, Any] = {}
     answer_example: Any = None
@@ -81,6 +83,7 @@ class RouteGroup:
         body_max: int | None = None,
         answer: Any = None,
         status: int = 200,
+        more_statuses: Mapping[int, str] = {},
         problems: Sequence[ProblemType] = (),
         examples: Mapping[str, Any] = {},
         answer_example: Any = None,
@@ -99,6 +102,7 @@ class RouteGroup:
                     body_max=body_max,
                     answer=answer,
                     status=status,
+                    more_statuses=more_statuses,
                     problems=tuple(problems),
                     examples=examples,
                     answer_example=answer_example,

@@ -22,6 +22,11 @@ class Needs(msgspec.Struct, frozen=True):
     public: str = ""
 
 
+def may_read_payloads(held: frozenset[str]) -> bool:
+    """Return True if a caller with these scopes gets arguments, results and outputs."""
+    return Scope.READ_PAYLOADS in held or Scope.ADMIN in held
+
+
 ANY_TOKEN = Needs()
 AGENT = Needs(agent=True)
 

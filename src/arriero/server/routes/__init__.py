@@ -2,7 +2,8 @@
 
 from ..routing import RouteGroup
 from .health import health
+from .submissions import submissions
 from .tasks import tasks
 from .tokens import tokens
 
-GROUPS: tuple[RouteGroup, ...] = (health, tasks, tokens)
+GROUPS: tuple[RouteGroup, ...] = (health, submissions, tasks, tokens)

@@ -1,0 +1,272 @@
+"""Submitting: one task with its own answer, or many in one request, each with its own verdict."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from ...answers import Submitted
+from ...client.json_payloads import require_object
+from ...client.named_calls import build_typed_call, find_named_definition
+from ...client.row_shapes import to_datetime
+from ...client.session import Session
+from ...client.submission import SubmitOptions, accept, build_submission
+from ...commands import Submit
+from ...errors import ArrieroError
+from ...model import TaskFailure
+from ...store.contract import Ended
+from ..calls import Call, encode_answer
+from ..parameters import IdempotencyKey, Prefer
+from ..paths import write_id
+from ..preferences import Preferences, read_preferences
+from ..problems import (
+    CONVOY_REFUSES,
+    IDEMPOTENCY_KEY_INVALID,
+    INVALID_ARGUMENTS,
+    INVALID_REQUEST,
+    OUTCOME_UNKNOWN,
+    SEQUENCE_USED,
+    TASK_EXISTS,
+    UNKNOWN_WORKFLOW,
+    Problem,
+    ProblemDocument,
+    build_problem,
+    build_problem_document,
+)
+from ..routing import RouteGroup
+from ..scopes import Needs, Scope
+
+submissions = RouteGroup("submissions")
+
+BATCH_MAX = 400  # submissions that one process has on their way to the store at once
+_read_failure = msgspec.json.Decoder(TaskFailure).decode
+
+REFUSALS = (TASK_EXISTS, SEQUENCE_USED, CONVOY_REFUSES, UNKNOWN_WORKFLOW, INVALID_ARGUMENTS, OUTCOME_UNKNOWN)
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task to start.
+
+    Args:
+        workflow: name of a workflow, or of a step for a task of one step; ``step:NAME`` is always the step.
+        arguments: by parameter name.
+        id: the task's business id; the same id again is the same task. Without one the server makes one.
+        convoy: its convoy: tasks of one key are handled one after the other.
+        sequence: the producer's own number in the convoy: 1, 2, ...
+        end_of_sequence: nothing comes after it in its convoy.
+        priority: 0 to 9; 9 goes first.
+        delay: seconds before it may start.
+        reply_to: a reply queue that is told what becomes of it.
+    """
+
+    workflow: str
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    id: str | None = None
+    convoy: str | None = None
+    sequence: int | None = None
+    end_of_sequence: bool = False
+    priority: int = 5
+    delay: float = 0.0
+    reply_to: str | None = None
+
+
+class SubmissionBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tasks to start, 1 to 400. Each is accepted or refused by itself; those of one convoy keep their order."""
+
+    tasks: list[Submission]
+
+
+class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a task ended. ``output``: of a processed one; ``reason``, ``step`` and ``code``: of the others.
+
+    ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then there is no output.
+    """
+
+    state: str
+    ended_at: datetime | None = None
+    output: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    reason: str = ""
+    step: str = ""
+    code: str = ""
+    open_compensations: tuple[str, ...] = ()
+    payloads: str = "included"
+
+
+class SubmissionAnswer(msgspec.Struct, frozen=True):
+    """A task that is durable.
+
+    ``created``: False if it was there before. ``end``: how it ended, if the request waited for that and it has ended.
+    """
+
+    id: str
+    workflow: str
+    created: bool
+    end: EndAnswer | msgspec.UnsetType = msgspec.UNSET
+
+
+class SubmissionVerdict(msgspec.Struct, frozen=True):
+    """What became of one submission of a batch: the task, or why it was refused."""
+
+    task: SubmissionAnswer | None = None
+    problem: ProblemDocument | None = None
+
+
+class BatchAnswer(msgspec.Struct, frozen=True):
+    """What became of each submission, in their order. ``refused``: how many have a problem."""
+
+    results: tuple[SubmissionVerdict, ...]
+    refused: int
+
+
+EXAMPLE = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp", "amount": 2}}, "id": "order-1001"}
+
+
+@submissions.operation(
+    "POST",
+    "/v1/tasks",
+    Needs(Scope.SUBMIT),
+    summary="Start a task. When this answers, the task is durable.",
+    body=Submission,
+    answer=SubmissionAnswer,
+    status=201,
+    more_statuses={
+        200: "The task was there before.",
+        202: "The task is durable; its end was not waited for, or did not come in time.",
+    },
+    problems=(*REFUSALS, IDEMPOTENCY_KEY_INVALID),
+    examples={"order": EXAMPLE, "in a convoy": {**EXAMPLE, "convoy": "customer-7", "priority": 7}},
+    answer_example={"id": "order-1001", "workflow": "fulfil", "created": True},
+)
+async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer: Prefer = None) -> Response:
+    wanted = call.read(Submission)
+    preferences = read_preferences(prefer)
+    session = call.session
+    command = build_command(session, wanted, choose_id(wanted.id, idempotency_key))
+    # A trace context (the headers traceparent and tracestate of call.request) goes into the command here.
+    answer = accept(await session.submit(command))
+    task = build_answer(command, answer)
+    ended = None if preferences.wait is None else await wait_until_ended(session, answer.task_no, preferences.wait)
+    if ended is not None:
+        task = msgspec.structs.replace(task, end=build_end(ended, may_read=call.may_read_payloads))
+    is_late = ended is None and preferences.is_asked
+    status = 202 if is_late else 201 if answer.created else 200
+    return _respond(task, status, preferences)
+
+
+def _respond(task: SubmissionAnswer, status: int, preferences: Preferences) -> Response:
+    headers = {"Location": f"/v1/tasks/{write_id(task.id)}"}
+    if applied := preferences.format_applied():
+        headers["Preference-Applied"] = applied
+    return Response(encode_answer(task), status, headers, "application/json")
+
+
+@submissions.operation(
+    "POST",
+    "/v1/tasks:submit",
+    Needs(Scope.SUBMIT),
+    summary="Start up to 400 tasks in one request, each accepted or refused by itself.",
+    body=SubmissionBatch,
+    answer=BatchAnswer,
+    examples={"two": {"tasks": [EXAMPLE, {"workflow": "fulfil", "id": "order-1002"}]}},
+    answer_example={
+        "results": [
+            {"task": {"id": "order-1001", "workflow": "fulfil", "created": True}, "problem": None},
+            {
+                "task": None,
+                "problem": {
+                    "type": "urn:arriero:problem:invalid-arguments",
+                    "title": "The arguments do not fit",
+                    "status": 422,
+                    "detail": "workflow fulfil: missing order",
+                    "code": "invalid-arguments",
+                },
+            },
+        ],
+        "refused": 1,
+    },
+)
+async def submit_tasks(call: Call) -> BatchAnswer:
+    wanted = call.read(SubmissionBatch).tasks
+    if not 1 <= len(wanted) <= BATCH_MAX:
+        raise Problem(INVALID_REQUEST, f"the body has {len(wanted)} tasks; it may have 1 to {BATCH_MAX}")
+    session = call.session
+    verdicts = await asyncio.gather(*(_submit_one(session, one) for one in wanted))
+    return BatchAnswer(tuple(verdicts), sum(verdict.problem is not None for verdict in verdicts))
+
+
+async def _submit_one(session: Session, wanted: Submission) -> SubmissionVerdict:
+    try:
+        command = build_command(session, wanted, wanted.id)
+        return SubmissionVerdict(build_answer(command, accept(await session.submit(command))))
+    except ArrieroError as error:
+        problem = build_problem(error)
+        if problem is None:
+            raise
+        return SubmissionVerdict(problem=build_problem_document(problem))
+
+
+def choose_id(in_body: str | None, key: str | None) -> str | None:
+    """Choose the task's id from the body and the header. Raises Problem - they differ, or the header is no id."""
+    if key is None:
+        return in_body
+    if len(key) >= 2 and key[0] == key[-1] == '"':  # as the header's draft standard writes it
+        key = key[1:-1]
+    if not key.isascii():
+        raise Problem(
+            IDEMPOTENCY_KEY_INVALID, "the header Idempotency-Key is not ASCII; give such an id in the body, as `id`"
+        )
+    if in_body is not None and in_body != key:
+        raise Problem(
+            IDEMPOTENCY_KEY_INVALID,
+            f"the header Idempotency-Key is {key!r}, and the body's id is {in_body!r}; give one of them, or the same twice",
+        )
+    return key
+
+
+def build_command(session: Session, wanted: Submission, task_id: str | None) -> Submit:
+    """Build the command that starts a task. Raises InvalidInput."""
+    arguments = "{}" if isinstance(wanted.arguments, msgspec.UnsetType) else bytes(wanted.arguments).decode()
+    call = build_typed_call(find_named_definition(session, wanted.workflow), require_object(arguments, "arguments"))
+    options = SubmitOptions(
+        task_id=task_id,
+        convoy=wanted.convoy,
+        sequence=wanted.sequence,
+        end_of_sequence=wanted.end_of_sequence,
+        priority=wanted.priority,
+        delay=wanted.delay,
+        reply_to=wanted.reply_to,
+    )
+    return build_submission(session, call, options)
+
+
+def build_answer(command: Submit, answer: Submitted) -> SubmissionAnswer:
+    """Build what is said of a task that is durable."""
+    return SubmissionAnswer(answer.task_id or command.task_id, command.workflow, answer.created)
+
+
+async def wait_until_ended(session: Session, task_no: int, seconds: float) -> Ended | None:
+    """Wait for the end of a task; None: it has not come in time."""
+    try:
+        return await session.waiting.wait_until_ended(task_no, seconds)
+    except TimeoutError:
+        return None
+
+
+def build_end(ended: Ended, *, may_read: bool) -> EndAnswer:
+    """Build how a task ended. ``may_read``: whether the caller gets its output."""
+    task = ended.task
+    failure = None if task.failure is None else _read_failure(task.failure)
+    details: dict[str, Any] = {}
+    if failure is not None:
+        details = {"reason": failure.reason, "step": failure.step, "code": failure.code}
+    if may_read and task.output is not None:
+        details["output"] = msgspec.Raw(task.output.encode())
+    return EndAnswer(
+        state=str(task.state),
+        ended_at=to_datetime(task.ended_at),
+        open_compensations=ended.open_compensations,
+        payloads="included" if may_read else "withheld",
+        **details,
+    )
