@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import click
@@ -10,16 +10,15 @@ import msgspec
 
 from ..client.payload_record import ShownRecord
 from ..client.row_shapes import build_output
-from ..client.task_explanation import load_explanation
+from ..client.task_explanation import ShownAct, ShownReason, ShownResult, list_results, load_explanation
 from ..declare.attempt import as_datetime
 from ..escaping import one_line, shell_word
 from ..explain.available_actions import AvailableAction
 from ..explain.format import format_instant_and_age, format_relative
 from ..explain.task import Explanation
 from ..explain.task_situation import PersonAct
-from ..model import Instant, Loaded, StepKind
+from ..model import Instant, Loaded
 from ..store.masking import holds_password
-from ..traces import Trace
 from .options import json_option, store_option
 from .output import print_json, print_text, print_trace, truncate
 from .payload_record import print_record
@@ -30,37 +29,6 @@ RESULTS_SHOWN_MAX = 10  # the last ones
 ACTS_SHOWN_MAX = 5  # the last ones; `arriero history` tells them all
 STORE_VARIABLE = "ARRIERO_STORE"
 NEEDS_TYPES = ("--arguments", "--result")  # checked against the types of an App
-
-
-class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is so."""
-
-    kind: str
-    says: str
-    step: str = ""
-    since: datetime | None = None
-    until: datetime | None = None
-    idempotency_key: str = ""
-    trace: Trace = ()
-
-
-class ShownResult(msgspec.Struct, frozen=True):
-    """The recorded result of a step; ``ordinal``: its number in the task."""
-
-    ordinal: int
-    step: str
-    result: msgspec.Raw
-
-
-class ShownAct(msgspec.Struct, frozen=True):
-    """An action of a person."""
-
-    at: datetime
-    verb: str
-    by: str
-    reason: str
-    before: str
-    after: str
 
 
 class ShownAction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,15 +125,9 @@ def _build_shown_explanation(
         people=tuple(build_output(ShownAct, act) for act in explanation.acts),
         verbs=tuple(_build_shown_action(move, typed) for move in explanation.actions),
         note=typed.note(),
-        results=tuple(_list_results(loaded)),
+        results=tuple(list_results(loaded)),
         record=record,
     )
-
-
-def _list_results(loaded: Loaded) -> Iterator[ShownResult]:
-    for step in loaded.life:
-        if step.kind is StepKind.STEP and step.result is not None and step.result != "null":
-            yield ShownResult(step.ordinal, step.label, msgspec.Raw(step.result.encode()))
 
 
 def _build_shown_action(action: AvailableAction, formatter: VerbCommandFormatter) -> ShownAction:
@@ -205,7 +167,7 @@ def _print_explanation(
 
 
 def _print_results(loaded: Loaded) -> None:
-    results = list(_list_results(loaded))
+    results = list(list_results(loaded))
     if not results and loaded.task.output is None:
         return
     click.echo("\nwhat is recorded:")

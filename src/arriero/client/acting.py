@@ -1,7 +1,7 @@
 """Sends what a person asks for: one verb for one task, or for each task that a filter names."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -96,8 +96,32 @@ async def operate_tasks(
         is_meant: returns False for a task of the filter that is to be passed over, uncounted.
     Raises: InvalidInput - the filter names everything there is, or nobody signs; StoreError.
     """
+    refuse_all_tasks(verb, which)
+    rows = list_rows(session.store, which)
+    return await operate_rows(
+        session, verb, rows, by, reason, dry_run=dry_run, progress=progress, what=what, is_meant=is_meant
+    )
+
+
+def refuse_all_tasks(verb: Verb, which: TaskFilter) -> None:
+    """Refuse a verb on everything there is. Raises InvalidInput."""
     if which == ANY_TASK:
         raise InvalidInput(f"{verb} of all tasks there are: name at least one thing they have in common, like state=")
+
+
+async def operate_rows(
+    session: Session,
+    verb: Verb,
+    rows: AsyncIterable[TaskRow],
+    by: str,
+    reason: str,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    what: What | None = None,
+    is_meant: Callable[[TaskRow], bool] = lambda row: True,
+) -> Acted:
+    """Carry out a verb on each of these tasks that allows it. Arguments and errors are those of ``operate_tasks``."""
     verb_commands.check_signature(by, reason)
     store = session.store
     done: list[str] = []
@@ -115,7 +139,7 @@ async def operate_tasks(
         if progress is not None:
             progress(len(done) + len(refused))
 
-    async for row in list_rows(store, which):
+    async for row in rows:
         if not is_meant(row):
             continue
         if isinstance(row.state, TaskState) and (why := explain_left_out(verb, row)):

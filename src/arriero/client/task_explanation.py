@@ -1,13 +1,50 @@
 """Loads what the explanation of a task needs: its history, its alert, the processes, Agents and limits of its store."""
 
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
 from ..explain.task import Explanation, explain
-from ..model import AlertRow, Instant, Loaded, TaskState
+from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
 from ..store.contract import StateStore
 from ..store.readable import legible_task
+from ..traces import Trace
 from .payload_record import ShownRecord, read_record
 from .task_view import load_tasks_ahead
 
 ALERTS_PAGE = 1_000
+
+
+class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that is so."""
+
+    kind: str
+    says: str
+    step: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    idempotency_key: str = ""
+    trace: Trace = ()
+
+
+class ShownResult(msgspec.Struct, frozen=True):
+    """The recorded result of a step; ``ordinal``: its number in the task."""
+
+    ordinal: int
+    step: str
+    result: msgspec.Raw
+
+
+class ShownAct(msgspec.Struct, frozen=True):
+    """An action of a person."""
+
+    at: datetime
+    verb: str
+    by: str
+    reason: str
+    before: str
+    after: str
 
 
 async def load_explanation(store: StateStore, loaded: Loaded) -> tuple[Loaded, Explanation, Instant, ShownRecord]:
@@ -36,3 +73,10 @@ async def _find_alert(task_no: int, store: StateStore) -> AlertRow | None:
                 return alert
         after = page[-1].no
     return None
+
+
+def list_results(loaded: Loaded) -> Iterator[ShownResult]:
+    """The results of a task's steps, as far as they say something."""
+    for step in loaded.life:
+        if step.kind is StepKind.STEP and step.result is not None and step.result != "null":
+            yield ShownResult(step.ordinal, step.label, msgspec.Raw(step.result.encode()))

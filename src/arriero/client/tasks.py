@@ -55,10 +55,10 @@ class Tasks:
 
     async def count(self) -> int:
         """Count the tasks."""
-        return sum([1 async for _ in list_rows(self._session.store, self._filter())])
+        return sum([1 async for _ in list_rows(self._session.store, self.build_filter())])
 
     async def __aiter__(self) -> AsyncIterator[TaskView]:
-        async for row in list_rows(self._session.store, self._filter()):
+        async for row in list_rows(self._session.store, self.build_filter()):
             loaded = await self._session.store.load(row.task_no)
             if loaded is not None:
                 yield await self._session.views.view(loaded)
@@ -73,12 +73,12 @@ class Tasks:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= NEWEST_MAX:
             raise InvalidInput(f"limit is {limit!r}; it must be a whole number from 1 to {NEWEST_MAX:,}")
         store = self._session.store
-        rows = await store.list_tasks(self._filter(), newest_first=True, limit=limit)
+        rows = await store.list_tasks(self.build_filter(), newest_first=True, limit=limit)
         found = [await store.load(row.task_no) for row in rows]
         return [await self._session.views.view(loaded) for loaded in found if loaded is not None]
 
-    def _filter(self) -> TaskFilter:
-        """The filter for the store, by its clock."""
+    def build_filter(self) -> TaskFilter:
+        """Build the filter for the store, by its clock, from what was asked for; for doors that read page by page."""
         which, now = self._which, self._session.store.now()
         if self._older_than is not None:
             which = msgspec.structs.replace(which, submitted_before=later(now, -self._older_than))
@@ -138,5 +138,5 @@ class Tasks:
         self, verb: Verb, by: str, reason: str, dry_run: bool, progress: Progress | None, what: What | None = None
     ) -> Acted:
         return await operate_tasks(
-            self._session, verb, self._filter(), by, reason, dry_run=dry_run, progress=progress, what=what
+            self._session, verb, self.build_filter(), by, reason, dry_run=dry_run, progress=progress, what=what
         )

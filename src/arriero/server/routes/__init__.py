@@ -3,7 +3,8 @@
 from ..routing import RouteGroup
 from .health import health
 from .submissions import submissions
+from .task_verbs import task_verbs
 from .tasks import tasks
 from .tokens import tokens
 
-GROUPS: tuple[RouteGroup, ...] = (health, submissions, tasks, tokens)
+GROUPS: tuple[RouteGroup, ...] = (health, submissions, tasks, task_verbs, tokens)

@@ -1,39 +1,366 @@
-"""Tasks: submit, look, and the verbs of people."""
+"""Tasks: how each stands, why, what happened to it, and how it ended."""
 
-from typing import Annotated
+from contextlib import aclosing
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import Path
-from pydantic import AfterValidator
+from fastapi import Depends, Query
+from starlette.responses import Response
 
-from ..calls import Call
-from ..paths import read_id
+from ...client.acting import load_task
+from ...client.payload_record import read_record
+from ...client.row_shapes import build_output
+from ...client.task_explanation import ShownAct, ShownReason, ShownResult, list_results, load_explanation
+from ...client.task_shapes import (
+    ListedTask,
+    ShownTask,
+    TaskContext,
+    build_listed_task,
+    build_shown_task,
+    withhold_payloads,
+)
+from ...client.task_view import load_tasks_ahead, read_holders, read_times
+from ...codec import check_id
+from ...declare.attempt import as_datetime
+from ...events import decode_event_fields
+from ...explain.available_actions import AvailableAction
+from ...explain.timeline import IncarnationStart, Timeline
+from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
+from ...store.contract import Ended
+from ..calls import Call, HttpCall, encode_answer
+from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..parameters import LIMIT, Cursor, Limit, TaskId
+from ..paths import write_id
+from ..preferences import WAIT_SECONDS_MAX
 from ..problems import TASK_UNKNOWN
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
+from ..selections import TaskSelector, build_selector, select_tasks
+from ..task_pages import Order, TaskRange, load_page, write_position
+from .submissions import EndAnswer, build_end, wait_until_ended
 
 tasks = RouteGroup("tasks")
 
-TaskId = Annotated[str, Path(description="The task's business id, percent-encoded."), AfterValidator(read_id)]
+Payloads = Literal["included", "withheld"]
 
 
-class TaskAnswer(msgspec.Struct, frozen=True):
-    """A task as it stands."""
+class TaskAnswer(ShownTask, frozen=True):
+    """A task as it stands, with its steps, as ``arriero task show --json`` prints it.
+
+    ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then arguments, results, output, checkpoints, details
+    of failures and the record are left out.
+    """
+
+    payloads: Payloads = "included"
+
+
+class TaskPageAnswer(msgspec.Struct, frozen=True):
+    """A page of tasks. ``next``: the cursor of the next page; None: this was the last one. A page may be empty before that."""
+
+    tasks: tuple[ListedTask, ...]
+    next: str | None
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """What one commit did to a task.
+
+    Args:
+        link: its number in the task's history: 1, 2, ...
+        at: by the store's clock.
+        actor: who wrote it.
+        incarnation: of the task.
+        says: each event in plain words.
+        events: the events with all their fields; payloads are told by their hash.
+    """
+
+    link: int
+    at: datetime
+    actor: str
+    incarnation: int
+    says: tuple[str, ...]
+    events: tuple[dict[str, Any], ...]
+
+
+class HistoryAnswer(msgspec.Struct, frozen=True):
+    """A page of a task's history, the oldest first. ``next``: the cursor of the next page; None: this was the last one."""
+
+    entries: tuple[HistoryEntry, ...]
+    next: str | None
+    payloads: Payloads
+
+
+class ActionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A verb: what it would do to the task now, and the members of its body that are needed; or why it would be refused."""
+
+    verb: str
+    does: str
+    path: str = ""
+    step: str = ""
+    needs: tuple[str, ...] = ()
+    refused: str = ""
+
+
+class ExplanationAnswer(msgspec.Struct, frozen=True):
+    """Why a task is where it is, the most telling reason first; what people did; which verbs would move it."""
 
     id: str
     workflow: str
     state: str
+    incarnation: int
+    now: datetime
+    reasons: tuple[ShownReason, ...]
+    people: tuple[ShownAct, ...]
+    verbs: tuple[ActionAnswer, ...]
+    payloads: Payloads
+    results: tuple[ShownResult, ...] | msgspec.UnsetType = msgspec.UNSET
+    output: msgspec.Raw | msgspec.UnsetType | None = msgspec.UNSET
 
 
+def name_payloads(call: HttpCall) -> Payloads:
+    """Say whether the answer has payloads."""
+    return "included" if call.may_read_payloads else "withheld"
+
+
+LISTED_EXAMPLE = {
+    "no": 1,
+    "id": "order-1001",
+    "workflow": "fulfil",
+    "state": "error",
+    "priority": 5,
+    "failure_count": 1,
+    "lost_count": 0,
+    "reason": "charge: declined",
+    "submitted_at": "2026-11-20T14:15:17.5Z",
+    "started_at": "2026-11-20T14:15:17.6Z",
+    "ended_at": "2026-11-20T14:15:18Z",
+    "incarnation": 1,
+    "paused": False,
+    "retry": None,
+    "app": "shop",
+}
+TASK_EXAMPLE = {
+    "no": 1,
+    "id": "order-1001",
+    "workflow": "fulfil",
+    "state": "processed",
+    "priority": 5,
+    "incarnation": 1,
+    "failure_count": 0,
+    "lost_count": 0,
+    "waiting_for": "",
+    "reason": "",
+    "failure": None,
+    "open_compensations": [],
+    "nothing_to_undo": [],
+    "policy": {},
+    "submitted_at": "2026-11-20T14:15:17.5Z",
+    "started_at": "2026-11-20T14:15:17.6Z",
+    "ended_at": "2026-11-20T14:15:18Z",
+    "not_before": None,
+    "complete_by": None,
+    "paused_at": None,
+    "reply_to": None,
+    "steps": [],
+    "app": "shop",
+    "payloads": "withheld",
+}
+
+
+# --- one task
 @tasks.operation(
     "GET",
     "/v1/tasks/{task_id}",
     Needs(Scope.READ),
-    summary="A task as it stands.",
+    summary="A task as it stands, with its steps.",
     answer=TaskAnswer,
     problems=(TASK_UNKNOWN,),
-    answer_example={"id": "order-1001", "workflow": "fulfil", "state": "processed"},
+    answer_example=TASK_EXAMPLE,
 )
 async def show_task(call: Call, task_id: TaskId) -> TaskAnswer:
-    view = await call.client.task(task_id).view()
-    return TaskAnswer(view.id, view.workflow, view.state)
+    loaded = await _find(call, task_id)
+    store = call.session.store
+    times = await read_times(store, loaded.task.task_no)
+    context = TaskContext(times, await read_holders(loaded, store), store.now(), await read_record(loaded, store))
+    shown = build_shown_task(loaded, context, await load_tasks_ahead(loaded, store))
+    if not call.may_read_payloads:
+        shown = withhold_payloads(shown)
+    return TaskAnswer(**msgspec.structs.asdict(shown), payloads=name_payloads(call))
+
+
+async def _find(call: HttpCall, task_id: str) -> Loaded:
+    return await load_task(call.session, check_id(task_id, "task_id"))
+
+
+@tasks.operation(
+    "GET",
+    "/v1/tasks/{task_id}/history",
+    Needs(Scope.READ),
+    summary="What happened to a task, commit by commit.",
+    answer=HistoryAnswer,
+    problems=(TASK_UNKNOWN, CURSOR_INVALID),
+    answer_example={
+        "entries": [
+            {
+                "link": 1,
+                "at": "2026-11-20T14:15:17.5Z",
+                "actor": "client",
+                "incarnation": 1,
+                "says": ["submitted"],
+                "events": [{"type": "task.submitted", "workflow": "fulfil"}],
+            }
+        ],
+        "next": None,
+        "payloads": "included",
+    },
+)
+async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor: Cursor = None) -> HistoryAnswer:
+    task = (await _find(call, task_id)).task
+    store = call.session.store
+    listing = ["history", task.task_no]
+    after = 0 if cursor is None else read_cursor(cursor, store.store_id, listing, int)
+    timeline = Timeline()
+    entries: list[HistoryEntry] = []
+    async with aclosing(store.history(task.task_no)) as rows:  # type: ignore[type-var]  # each store's is a generator
+        async for row in rows:
+            entry = _build_entry(timeline, row, may_read=call.may_read_payloads)
+            if row.link <= after:
+                continue
+            if len(entries) == limit:
+                position = write_cursor(store.store_id, listing, entries[-1].link)
+                return HistoryAnswer(tuple(entries), position, name_payloads(call))
+            entries.append(entry)
+    return HistoryAnswer(tuple(entries), None, name_payloads(call))
+
+
+def _build_entry(timeline: Timeline, row: HistoryRow, *, may_read: bool) -> HistoryEntry:
+    told = [entry.says for entry in timeline.list_entries(row) if not isinstance(entry, IncarnationStart)]
+    events = decode_event_fields(row)
+    if not may_read:
+        events = [_withhold_details(event) for event in events]
+    return HistoryEntry(row.link, as_datetime(row.at), row.actor, timeline.incarnation, tuple(told), tuple(events))
+
+
+def _withhold_details(event: dict[str, Any]) -> dict[str, Any]:
+    failure = event.get("failure")
+    if not isinstance(failure, dict):
+        return event
+    return {**event, "failure": {name: value for name, value in failure.items() if name != "details"}}
+
+
+@tasks.operation(
+    "GET",
+    "/v1/tasks/{task_id}/explain",
+    Needs(Scope.READ),
+    summary="Why a task is where it is, what it waits for, and which verbs would move it.",
+    answer=ExplanationAnswer,
+    problems=(TASK_UNKNOWN,),
+    answer_example={
+        "id": "order-1001",
+        "workflow": "fulfil",
+        "state": "error",
+        "incarnation": 1,
+        "now": "2026-11-20T14:15:17.5Z",
+        "reasons": [{"kind": "step", "says": "step charge failed: declined", "step": "charge"}],
+        "people": [],
+        "verbs": [
+            {
+                "verb": "resubmit",
+                "does": "does step charge again",
+                "path": "/v1/tasks/order-1001:resubmit",
+                "needs": ["reason"],
+            }
+        ],
+        "payloads": "withheld",
+    },
+)
+async def explain_task(call: Call, task_id: TaskId) -> ExplanationAnswer:
+    loaded, explanation, now, _ = await load_explanation(call.session.store, await _find(call, task_id))
+    task = loaded.task
+    may_read = call.may_read_payloads
+    return ExplanationAnswer(
+        task.task_id,
+        task.workflow,
+        str(task.state),
+        task.incarnation,
+        as_datetime(now),
+        tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
+        tuple(build_output(ShownAct, act) for act in explanation.acts),
+        tuple(_build_action(task.task_id, action) for action in explanation.actions),
+        name_payloads(call),
+        results=tuple(list_results(loaded)) if may_read else msgspec.UNSET,
+        output=msgspec.UNSET if not may_read else None if task.output is None else msgspec.Raw(task.output.encode()),
+    )
+
+
+def _build_action(task_id: str, action: AvailableAction) -> ActionAnswer:
+    if action.refused:
+        return ActionAnswer(str(action.verb), action.does, step=action.step, refused=action.refused)
+    options = [option.removeprefix("--").replace("-", "_") for option in action.options if option.startswith("--")]
+    needs = (*(["step"] if action.step else []), *options, "reason")
+    return ActionAnswer(
+        str(action.verb), action.does, f"/v1/tasks/{write_id(task_id)}:{action.verb}", action.step, needs
+    )
+
+
+@tasks.operation(
+    "GET",
+    "/v1/tasks/{task_id}/result",
+    Needs(Scope.READ),
+    summary="How a task ended; it may be waited for.",
+    answer=EndAnswer,
+    more_statuses={202: "It has not ended."},
+    problems=(TASK_UNKNOWN,),
+    answer_example={"state": "processed", "ended_at": "2026-11-20T14:15:18Z", "output": "receipt"},
+)
+async def show_result(
+    call: Call,
+    task_id: TaskId,
+    wait: Annotated[
+        float, Query(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False, description="Seconds to wait for the end at most.")
+    ] = 0.0,
+) -> Response:
+    task = (await _find(call, task_id)).task
+    ended = await _find_end(call, task, wait)
+    if ended is None:
+        found = EndAnswer(state=str(task.state), payloads=name_payloads(call))
+        return Response(encode_answer(found), 202, media_type="application/json")
+    return Response(encode_answer(build_end(ended, may_read=call.may_read_payloads)), media_type="application/json")
+
+
+async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
+    if wait:
+        return await wait_until_ended(call.session, task.task_no, wait)
+    return next(iter(await call.session.store.ended([task.task_no])), None)
+
+
+# --- many
+@tasks.operation(
+    "GET",
+    "/v1/tasks",
+    Needs(Scope.READ),
+    summary="List the tasks that a filter names, in pages.",
+    answer=TaskPageAnswer,
+    problems=(CURSOR_INVALID,),
+    answer_example={"tasks": [LISTED_EXAMPLE], "next": None},
+)
+async def list_tasks(
+    call: Call,
+    which: Annotated[TaskSelector, Depends(build_selector)],
+    order: Annotated[Order, Query(description="Of submission, or the newest first.")] = "oldest",
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> TaskPageAnswer:
+    store = call.session.store
+    meant = select_tasks(call.client, which).build_filter()
+    listing = ["tasks", which, order]
+    within = TaskRange()
+    if cursor is not None:
+        within = TaskRange(*read_cursor(cursor, store.store_id, listing, tuple[int, int | None]))
+    page = await load_page(store, meant, within, limit, order)
+    numbers = [row.task_no for row in page.rows if row.state in TASK_OPEN and row.failure_count]
+    retrying = {step.task_no: step for step in await store.retrying_steps(numbers)}
+    return TaskPageAnswer(
+        tuple(build_listed_task(row, retrying.get(row.task_no)) for row in page.rows),
+        None if page.rest is None else write_cursor(store.store_id, listing, write_position(page.rest)),
+    )

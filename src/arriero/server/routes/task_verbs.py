@@ -1,0 +1,391 @@
+"""The verbs of people on tasks: on one, on a bounded part of those that a filter names, and the assignment to an App."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from ...client import verb_commands
+from ...client.acting import Acted, What, load_task, load_task_to_act, operate_rows, operate_task, refuse_all_tasks
+from ...client.app_assignment import Assignment, assign
+from ...client.json_payloads import decode_arguments, decode_result, require_object
+from ...client.planned_verbs import Plan, iterate_rows, operate_plan, plan_rows
+from ...client.session import Session
+from ...client.task_shapes import StandingTask, build_standing_task
+from ...client.task_view import load_tasks_ahead
+from ...codec import check_id
+from ...core.verb_preview import find_verb_refusal
+from ...errors import InvalidInput
+from ...model import Loaded, StepKind, Verb
+from ...runtime.code import STEP_PREFIX
+from ..calls import Call, HttpCall
+from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..parameters import LIMIT_MAX, TaskId
+from ..problems import INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
+from ..routing import RouteGroup
+from ..scopes import Needs, Scope
+from ..selections import TaskSelector, select_tasks
+from ..task_pages import TaskRange, load_page, write_position
+
+task_verbs = RouteGroup("task verbs")
+
+
+class VerbRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A verb on one task. ``reason``: why; kept in the history. ``dry_run``: only judge it, and change nothing.
+
+    Who asks is the token's name; the body cannot say it.
+    """
+
+    reason: str
+    dry_run: bool = False
+
+
+class ResubmitRequest(VerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``arguments``: by parameter name: send the failed step these from now on; those not named stay as they were.
+
+    ``step``: whose arguments are edited, where several failed: its label or number.
+    """
+
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    step: str | None = None
+
+
+class ExtendRequest(VerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``within``: the new limit, in seconds from now."""
+
+    within: float
+
+
+class AnswerRequest(VerbRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``step``: its label, ``undo:LABEL`` for its compensation, or its number. Give a result, or say that it did not happen."""
+
+    step: str
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    did_not_happen: bool = False
+
+
+class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A verb on tasks that a filter names, at most ``limit`` of them; or on those of a plan, which a dry run gave.
+
+    Args:
+        reason: why; kept in the history of each task.
+        filter: the tasks that are meant; at least one thing they have in common.
+        plan: ``plan`` of a dry run, instead of a filter. It may be sent again if its answer was lost.
+        dry_run: only judge the tasks, and answer with a plan.
+        limit: so many tasks of the filter at most.
+        cursor: ``next`` of the request before.
+    """
+
+    reason: str
+    filter: TaskSelector | None = None
+    plan: str | None = None
+    dry_run: bool = False
+    limit: int = LIMIT_MAX
+    cursor: str | None = None
+
+
+class BulkExtendRequest(BulkRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``within``: the new limit, in seconds from now."""
+
+    within: float
+
+
+class BulkAnswerRequest(BulkRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``step``: of each task. Give a result, or say that it did not happen."""
+
+    step: str
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    did_not_happen: bool = False
+
+
+class VerbAnswer(msgspec.Struct, frozen=True):
+    """What a verb did; ``task``: as it stands now."""
+
+    id: str
+    verb: str
+    outcome: Literal["done", "would_be_done"]
+    task: StandingTask
+
+
+class RefusedTask(msgspec.Struct, frozen=True):
+    """A task that refuses the verb, and why."""
+
+    id: str
+    reason: str
+
+
+class BulkAnswer(msgspec.Struct, frozen=True):
+    """What a verb did to a part of the tasks.
+
+    Args:
+        outcome: ``would_be_done`` of a dry run.
+        meant: how many tasks the verb was asked of: those done and those refused.
+        done: ids of those it was carried out on; of a dry run, of those that allow it.
+        refused: those whose state allows it but that refuse it.
+        left_out: how many tasks were left alone, by what they are.
+        done_before: ids of tasks of a plan on which it was carried out by an earlier request.
+        next: the cursor of the next part; None: this was the last one. A part may be empty before that.
+        plan: of a dry run: what to send to carry it out on exactly these tasks; None: no task allows it.
+    """
+
+    verb: str
+    outcome: Literal["done", "would_be_done"]
+    meant: int
+    done: tuple[str, ...]
+    refused: tuple[RefusedTask, ...]
+    left_out: dict[str, int]
+    done_before: tuple[str, ...] = ()
+    next: str | None = None
+    plan: str | None = None
+
+
+SINGLE: dict[Verb, type[VerbRequest]] = {
+    Verb.RESUBMIT: ResubmitRequest,
+    Verb.EXTEND: ExtendRequest,
+    Verb.ANSWER: AnswerRequest,
+}
+BULK: dict[Verb, type[BulkRequest]] = {Verb.EXTEND: BulkExtendRequest, Verb.ANSWER: BulkAnswerRequest}
+SUMMARIES = {
+    Verb.RESUBMIT: "Go on from an error, or run again what was undone",
+    Verb.COMPENSATE: "Undo everything that was done, also after the end",
+    Verb.CANCEL: "Stop what is under way, and undo what it did",
+    Verb.EXTEND: "Move the own limit to later",
+    Verb.ANSWER: "Give a step's result by hand, or say that it did not happen",
+    Verb.PAUSE: "Let nothing new begin until it is resumed",
+    Verb.RESUME: "Let what is paused go on",
+}
+EXAMPLES: dict[Verb, dict[str, Any]] = {
+    Verb.EXTEND: {"within": 3600.0},
+    Verb.ANSWER: {"step": "charge", "did_not_happen": True},
+}
+STANDING_EXAMPLE = {
+    "id": "order-1001",
+    "workflow": "fulfil",
+    "state": "processing",
+    "failure_count": 0,
+    "lost_count": 0,
+    "priority": 5,
+    "waiting_for": "a Scheduler",
+    "reason": "",
+    "submitted_at": "2026-11-20T14:15:17.5Z",
+    "ended_at": None,
+    "incarnation": 2,
+    "paused": False,
+    "convoy": None,
+    "place": None,
+    "sequence": None,
+}
+
+
+# --- one task
+def _declare_verb(verb: Verb) -> None:
+    """Declare the operation of a verb on one task."""
+    of = SINGLE.get(verb, VerbRequest)
+
+    async def run(call: Call, task_id: TaskId) -> VerbAnswer:
+        return await _operate_one(call, verb, task_id, call.read(of))
+
+    run.__name__ = f"{verb}_task"
+    example = {"reason": "the bank is back", **EXAMPLES.get(verb, {})}
+    task_verbs.operation(
+        "POST",
+        f"/v1/tasks/{{task_id}}:{verb}",
+        Needs(Scope.OPERATE),
+        summary=f"{SUMMARIES[verb]}: one task.",
+        body=of,
+        answer=VerbAnswer,
+        problems=(TASK_UNKNOWN, VERB_REFUSED, UNREADABLE, *([INVALID_ARGUMENTS] if verb is Verb.RESUBMIT else [])),
+        examples={"do it": example, "try it": {**example, "dry_run": True}},
+        answer_example={"id": "order-1001", "verb": str(verb), "outcome": "done", "task": STANDING_EXAMPLE},
+    )(run)
+
+
+async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequest) -> VerbAnswer:
+    session, by = call.session, call.caller.name
+    verb_commands.check_signature(by, asked.reason)
+    loaded = await load_task_to_act(session, check_id(task_id, "task_id"))
+    what = _build_what(session, asked, by)(loaded)
+    if asked.dry_run:
+        command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=asked.reason, **what)
+        if refusal := find_verb_refusal(command, loaded, session.store.now()):
+            verb_commands.raise_refused(verb, task_id, refusal)
+        return VerbAnswer(task_id, str(verb), "would_be_done", await _build_standing(session, loaded))
+    await operate_task(session, verb, loaded, by, asked.reason, **what)
+    after = await load_task(session, task_id)
+    return VerbAnswer(task_id, str(verb), "done", await _build_standing(session, after))
+
+
+async def _build_standing(session: Session, loaded: Loaded) -> StandingTask:
+    return build_standing_task(loaded, await load_tasks_ahead(loaded, session.store))
+
+
+def _build_what(session: Session, asked: VerbRequest | BulkRequest, by: str) -> What:
+    """Build the function that makes what a verb carries beside its name, for a task as it was just read."""
+    if isinstance(asked, ExtendRequest | BulkExtendRequest):
+        limit = verb_commands.check_limit(asked.within)
+        return lambda loaded: {"within": limit}
+    if isinstance(asked, AnswerRequest | BulkAnswerRequest):
+        return lambda loaded: _answer(session, loaded, asked)
+    if isinstance(asked, ResubmitRequest):
+        return lambda loaded: _edit(session, loaded, asked, by)
+    return lambda loaded: {}
+
+
+def _answer(session: Session, loaded: Loaded, asked: AnswerRequest | BulkAnswerRequest) -> dict[str, Any]:
+    result: Any = asked.result
+    if isinstance(result, msgspec.Raw):
+        row, text = verb_commands.find_step(loaded, asked.step), bytes(result).decode()
+        if row.kind is StepKind.STEP and not asked.did_not_happen:
+            definition = verb_commands.find_definition(session.codes, STEP_PREFIX + row.name)
+            result = decode_result(definition.signature, text)
+        else:
+            result = msgspec.json.decode(text)
+    return verb_commands.build_answer(loaded, session.codes, asked.step, result, asked.did_not_happen)
+
+
+def _edit(session: Session, loaded: Loaded, asked: ResubmitRequest, by: str) -> dict[str, Any]:
+    if isinstance(asked.arguments, msgspec.UnsetType):
+        if asked.step is not None:
+            raise InvalidInput("step names the step whose arguments are edited; give both, or none of them")
+        return {}
+    verb_commands.refuse_edits(loaded, session.store.now(), by=by, reason=asked.reason)
+    _, definition = verb_commands.find_edited_definition(loaded, session.codes, asked.step)
+    text = require_object(bytes(asked.arguments).decode(), "arguments")
+    typed = decode_arguments(definition.signature, text)
+    return verb_commands.build_edit(loaded, session.codes, typed, asked.step)
+
+
+# --- many tasks
+def _declare_bulk_verb(verb: Verb) -> None:
+    """Declare the operation of a verb on many tasks."""
+    of = BULK.get(verb, BulkRequest)
+
+    async def run(call: Call) -> BulkAnswer:
+        return await _operate_many(call, verb, call.read(of))
+
+    run.__name__ = f"{verb}_tasks"
+    example = {"filter": {"state": "error", "agent": "bank"}, "reason": "the bank is back", **EXAMPLES.get(verb, {})}
+    task_verbs.operation(
+        "POST",
+        f"/v1/tasks:{verb}",
+        Needs(Scope.OPERATE),
+        summary=f"{SUMMARIES[verb]}: the next of the tasks that a filter names, or those of a plan.",
+        body=of,
+        answer=BulkAnswer,
+        problems=(CURSOR_INVALID,),
+        examples={"do it": example, "plan it": {**example, "dry_run": True}},
+        answer_example={
+            "verb": str(verb),
+            "outcome": "done",
+            "meant": 2,
+            "done": ["order-1001"],
+            "refused": [{"id": "order-1002", "reason": "step ship is a pivot"}],
+            "left_out": {"processed": 98},
+            "done_before": [],
+            "next": None,
+            "plan": None,
+        },
+    )(run)
+
+
+async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkAnswer:
+    session, by = call.session, call.caller.name
+    verb_commands.check_signature(by, asked.reason)
+    if (asked.filter is None) == (asked.plan is None):
+        raise InvalidInput(f"{verb} what? Give a filter, or the plan of a dry run")
+    what = _build_what(session, asked, by)
+    if asked.plan is not None:
+        return await _operate_by_plan(session, verb, asked, asked.plan, by, what)
+    if not 1 <= asked.limit <= LIMIT_MAX:
+        raise InvalidInput(f"limit is {asked.limit}; it must be a whole number from 1 to {LIMIT_MAX}")
+    assert asked.filter is not None
+    meant = select_tasks(call.client, asked.filter).build_filter()
+    refuse_all_tasks(verb, meant)
+    store = session.store
+    listing = ["verb", asked.filter]
+    within = TaskRange()
+    if asked.cursor is not None:
+        within = TaskRange(*read_cursor(asked.cursor, store.store_id, listing, tuple[int, int | None]))
+    page = await load_page(store, meant, within, asked.limit, "oldest")
+    after = None if page.rest is None else write_cursor(store.store_id, listing, write_position(page.rest))
+    if not asked.dry_run:
+        acted = await operate_rows(session, verb, iterate_rows(page.rows), by, asked.reason, what=what)
+        return _build_bulk_answer(verb, "done", acted, next=after)
+    acted, plan = await plan_rows(session, verb, page.rows, by, asked.reason, what)
+    token = write_cursor(store.store_id, ["plan", verb], plan) if plan.tasks else None
+    return _build_bulk_answer(verb, "would_be_done", acted, next=after, plan=token)
+
+
+async def _operate_by_plan(
+    session: Session, verb: Verb, asked: BulkRequest, token: str, by: str, what: What
+) -> BulkAnswer:
+    if asked.cursor is not None or asked.dry_run:
+        raise InvalidInput("a plan names its tasks: leave cursor and dry_run out")
+    plan = read_cursor(token, session.store.store_id, ["plan", verb], Plan)
+    done = await operate_plan(session, verb, plan, by, asked.reason, what)
+    return _build_bulk_answer(verb, "done", done.acted, done_before=done.done_before)
+
+
+def _build_bulk_answer(verb: Verb, outcome: Literal["done", "would_be_done"], acted: Acted, **more: Any) -> BulkAnswer:
+    refused = tuple(RefusedTask(task_id, reason) for task_id, reason in acted.refused)
+    return BulkAnswer(str(verb), outcome, acted.meant, acted.done, refused, dict(acted.left_out), **more)
+
+
+for _verb in Verb:
+    _declare_verb(_verb)
+    _declare_bulk_verb(_verb)
+
+
+# --- assigning
+class AssignAppRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which App runs tasks that name none, or another one.
+
+    Args:
+        app: that runs them from now on.
+        from_app: whose they are; empty: tasks that do not say so.
+        workflow: only tasks of it.
+        ids: only these.
+        ended: also tasks that have ended well.
+    """
+
+    app: str
+    reason: str
+    from_app: str = ""
+    workflow: str | None = None
+    ids: tuple[str, ...] = ()
+    ended: bool = False
+    dry_run: bool = False
+
+
+class AssignAppAnswer(msgspec.Struct, frozen=True):
+    """``workflows``: how many tasks of each were given to the App (of a dry run: would be)."""
+
+    app: str
+    from_app: str
+    dry_run: bool
+    workflows: dict[str, int]
+    refused: tuple[RefusedTask, ...]
+
+
+@task_verbs.operation(
+    "POST",
+    "/v1/tasks:assign-app",
+    Needs(Scope.OPERATE),
+    summary="Say which App runs tasks. The same request again goes on with what is left.",
+    body=AssignAppRequest,
+    answer=AssignAppAnswer,
+    problems=(TASK_UNKNOWN,),
+    examples={"rename": {"app": "shop", "from_app": "old-shop", "reason": "it was renamed", "dry_run": True}},
+    answer_example={"app": "shop", "from_app": "old-shop", "dry_run": True, "workflows": {"fulfil": 7}, "refused": []},
+)
+async def assign_app(call: Call) -> AssignAppAnswer:
+    wanted = call.read(AssignAppRequest)
+    asked = Assignment(
+        app=wanted.app,
+        from_app=wanted.from_app,
+        workflow=wanted.workflow,
+        task_ids=wanted.ids,
+        ended=wanted.ended,
+    )
+    found = await assign(call.session, asked, by=call.caller.name, reason=wanted.reason, dry_run=wanted.dry_run)
+    refused = tuple(RefusedTask(task_id, reason) for task_id, reason in found.refused)
+    return AssignAppAnswer(asked.app, asked.from_app, wanted.dry_run, found.workflows, refused)

@@ -1,0 +1,178 @@
+"""The verbs of people over HTTP: on one task, on many in bounded parts, and what survives a lost answer."""
+
+from typing import Any
+
+import pytest
+from server_shop import ShopWorld, bearer, open_shop
+
+from arriero import InvalidInput, VerbRefused
+from arriero.model import Verb
+
+WHY = {"reason": "the bank is back"}
+
+
+async def _post(world: ShopWorld, path: str, body: dict[str, Any], status: int = 200) -> Any:
+    answer = await world.http.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def _hold(world: ShopWorld, count: int) -> list[str]:
+    """Bring tasks into error."""
+    ids = [f"held-{number}" for number in range(count)]
+    tasks = [{"workflow": "inspect_item", "arguments": {"item": "lamp"}, "id": one} for one in ids]
+    await _post(world, "/v1/tasks:submit", {"tasks": tasks})
+    for one in ids:
+        assert (await world.http.get(f"/v1/tasks/{one}/result?wait=30")).json()["state"] == "error"
+    return ids
+
+
+async def test_a_verb_is_signed_by_the_name_of_the_token() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        done = await world.http.post("/v1/tasks/sleeping:pause", json=WHY, headers=bearer("operate"))
+        assert done.status_code == 200
+        assert (done.json()["outcome"], done.json()["task"]["paused"]) == ("done", True)
+        entries = (await world.http.get("/v1/tasks/sleeping/history?limit=200")).json()["entries"]
+        (act,) = [event for entry in entries for event in entry["events"] if event["type"] == "operator.action"]
+        assert (act["by"], act["reason"]) == ("caller-operate", "the bank is back")
+
+
+async def test_nobody_signs_for_somebody_else() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        refused = await _post(world, "/v1/tasks/sleeping:pause", {**WHY, "by": "the boss"}, 400)
+        assert refused["code"] == "invalid-json"
+        assert not (await world.app.task("sleeping").view()).paused
+
+
+async def test_a_dry_run_changes_nothing_and_is_refused_as_the_verb_would_be() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        tried = await _post(world, "/v1/tasks/sleeping:cancel", {**WHY, "dry_run": True})
+        assert (tried["outcome"], tried["task"]["state"]) == ("would_be_done", "processing")
+        assert (await world.app.task("sleeping").view()).state == "processing"
+        for dry_run in (True, False):
+            refused = await _post(world, "/v1/tasks/processed:cancel", {**WHY, "dry_run": dry_run}, 409)
+            assert (refused["code"], refused["state"]) == ("verb-refused", "processed")
+            assert "compensate" in refused["allowed"]
+
+
+REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
+    ("processed", "cancel", {}),
+    ("processed", "resubmit", {}),
+    ("processed", "pause", {}),
+    ("sleeping", "resume", {}),
+    ("sleeping", "resubmit", {"arguments": {"seconds": 1.0}}),
+    ("error", "answer", {"step": "unknown", "did_not_happen": True}),
+    ("error", "answer", {"step": "audit"}),
+    ("error", "answer", {"step": "audit", "result": "x", "did_not_happen": True}),
+    ("error", "resubmit", {"arguments": {"item": "a"}, "step": "unknown"}),
+    ("sleeping", "extend", {"within": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("task_id", "verb", "arguments"), REFUSALS, ids=str)
+async def test_every_refusal_of_python_is_the_same_over_http(
+    task_id: str, verb: str, arguments: dict[str, Any]
+) -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        with pytest.raises(InvalidInput) as refused:
+            await getattr(world.app.task(task_id), verb)(by="ana", reason="why", **arguments)
+        answer = await world.http.post(f"/v1/tasks/{task_id}:{verb}", json={"reason": "why", **arguments})
+        assert answer.status_code == (409 if isinstance(refused.value, VerbRefused) else 422)
+        assert answer.json()["detail"] == str(refused.value)
+
+
+async def test_edited_arguments_and_answers_are_read_as_the_code_declares_them() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        wrong = await _post(world, "/v1/tasks/error:answer", {**WHY, "step": "audit", "result": 5}, 422)
+        assert "Expected `str`" in wrong["detail"]
+        await _post(world, "/v1/tasks/error:answer", {**WHY, "step": "audit", "result": "all is well"})
+        await _post(world, "/v1/tasks/error:resubmit", WHY)
+        end = (await world.http.get("/v1/tasks/error/result?wait=30")).json()
+        assert (end["state"], end["output"]) == ("processed", "all is well")
+        again = {**WHY, "arguments": {"order": {"item": "lamp"}}}
+        await _post(world, "/v1/tasks/compensated:resubmit", again)
+        end = (await world.http.get("/v1/tasks/compensated/result?wait=30")).json()
+        assert (end["state"], end["output"]) == ("processed", "receipt for 1 lamp")
+
+
+async def test_a_verb_on_many_goes_part_by_part_and_each_task_is_asked_once() -> None:
+    async with open_shop(running=True) as world:
+        ids = await _hold(world, 5)
+        body: dict[str, Any] = {**WHY, "filter": {"state": "error"}, "limit": 2}
+        done: list[str] = []
+        while True:
+            part = await _post(world, "/v1/tasks:compensate", body)
+            assert part["meant"] <= 2
+            done += part["done"]
+            if part["next"] is None:
+                break
+            body["cursor"] = part["next"]
+        assert done == ids
+        again = await _post(world, "/v1/tasks:compensate", {**WHY, "filter": {"workflow": "inspect_item"}})
+        assert (again["done"], again["refused"]) == ([], [])
+        assert sum(again["left_out"].values()) == 5
+
+
+async def test_a_plan_whose_answer_was_lost_may_be_sent_again_and_says_what_was_done() -> None:
+    async with open_shop(running=True) as world:
+        ids = await _hold(world, 3)
+        planned = await _post(world, "/v1/tasks:resubmit", {**WHY, "filter": {"state": "error"}, "dry_run": True})
+        assert (planned["outcome"], planned["done"]) == ("would_be_done", ids)
+        assert await world.app.tasks(state="error").count() == 3
+        first = await _post(world, "/v1/tasks:resubmit", {**WHY, "plan": planned["plan"]})
+        assert first["done"] == ids
+        for one in ids:  # each fails again: by its state alone it would allow the verb once more
+            assert (await world.http.get(f"/v1/tasks/{one}/result?wait=30")).json()["state"] == "error"
+        second = await _post(world, "/v1/tasks:resubmit", {**WHY, "plan": planned["plan"]})
+        assert (second["done"], second["done_before"]) == ([], ids)
+        other = await _post(world, "/v1/tasks:resubmit", {"reason": "another", "plan": planned["plan"]})
+        assert other["done"] == []
+        assert "incarnation 2" in other["refused"][0]["reason"]
+
+
+async def test_a_plan_is_of_one_verb_and_of_the_tasks_that_it_was_made_of() -> None:
+    async with open_shop(running=True) as world:
+        await _hold(world, 1)
+        plan = (await _post(world, "/v1/tasks:resubmit", {**WHY, "filter": {"state": "error"}, "dry_run": True}))[
+            "plan"
+        ]
+        for verb, token in (("compensate", plan), ("resubmit", plan[:-2]), ("resubmit", "x")):
+            refused = await _post(world, f"/v1/tasks:{verb}", {**WHY, "plan": token}, 422)
+            assert refused["code"] == "cursor-invalid"
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("selection", [{}, {"filter": {}}, {"filter": {"state": "error"}, "plan": "x"}], ids=str)
+async def test_a_verb_on_everything_or_on_nothing_is_refused(verb: Verb, selection: dict[str, Any]) -> None:
+    needed: dict[Verb, dict[str, Any]] = {Verb.EXTEND: {"within": 5.0}, Verb.ANSWER: {"step": "audit"}}
+    async with open_shop() as world:
+        body = {**WHY, **needed.get(verb, {}), **selection}
+        answer = await world.http.post(f"/v1/tasks:{verb}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+
+
+async def test_a_verb_needs_a_reason_and_the_scope() -> None:
+    async with open_shop() as world:
+        for path, more in (("/v1/tasks/x:pause", {}), ("/v1/tasks:pause", {"filter": {"state": "error"}})):
+            unsaid = await _post(world, path, {"reason": " ", **more}, 422)
+            assert unsaid["detail"].startswith("reason is ' '")
+            denied = await world.http.post(path, json=WHY, headers=bearer("submit"))
+            assert (denied.status_code, denied.json()["scope"]) == (403, "operate")
+
+
+async def test_tasks_of_another_app_are_assigned() -> None:
+    async with open_shop() as world:
+        await _post(world, "/v1/tasks", {"workflow": "fulfil", "arguments": {"order": {"item": "a"}}, "id": "a"}, 201)
+        body = {**WHY, "app": "new-shop", "from_app": "shop", "dry_run": True}
+        tried = await _post(world, "/v1/tasks:assign-app", body)
+        assert tried["workflows"] == {"fulfil": 1}
+        assert (await world.app.task("a").view()).app == "shop"
+        await _post(world, "/v1/tasks:assign-app", {**body, "dry_run": False})
+        assert (await world.app.task("a").view()).app == "new-shop"
+        left = await _post(world, "/v1/tasks:assign-app", {**body, "dry_run": False})
+        assert left["workflows"] == {}
