@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from .. import codec
 from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
-from ..errors import InvalidInput
-from ..model import TaskState
-from ..policies import Duration, check_seconds
+from ..policies import Duration
 from ..runtime.code import Code
-from ..store.task_filter import TaskFilter
 from .convoy import Convoy, ConvoyView, check_state, list_convoy_views
 from .external_transaction import submit_joined
 from .ledger import Entry, Ledger, LedgerSubmission
@@ -20,7 +17,7 @@ from .replies import Replies
 from .session import Session
 from .submission import SubmitOptions, accept, build_submission
 from .task import Task
-from .tasks import Tasks, check_since
+from .tasks import Tasks, check_criteria
 
 if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from ..leases import DistributedMutex, Lease, LeaseView
@@ -149,22 +146,18 @@ class Client:
             paused: whether a person keeps it from going on.
         Raises: InvalidInput - an unknown state, an empty text, no duration, or a datetime without a time zone.
         """
-        for name, value in (("workflow", workflow), ("agent", agent), ("step", step), ("code", code), ("text", text)):
-            if value is not None and not value.strip():
-                raise InvalidInput(f"{name} is empty; leave it out, or say which tasks are meant")
-        if state is not None and state not in tuple(TaskState):
-            raise InvalidInput(f"state {state!r} is not known; states are {', '.join(TaskState)}")
-        which = TaskFilter(
-            state=None if state is None else TaskState(state),
+        criteria = check_criteria(
+            state=state,
             workflow=workflow,
             agent=agent,
             step=step,
+            older_than=older_than,
+            since=since,
             code=code,
             text=text,
             paused=paused,
         )
-        age = None if older_than is None else check_seconds(older_than, "older_than")
-        return Tasks(self.session, which, age, None if since is None else check_since(since))
+        return Tasks(self.session, criteria)
 
     def convoy(self, key: str) -> Convoy:
         """A handle of the convoy of a key; nothing is asked of the store yet. Raises InvalidInput - no fit key."""

@@ -23,7 +23,7 @@ class PlannedTask(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
 
 
-class Plan(msgspec.Struct, frozen=True, array_like=True):
+class VerbPlan(msgspec.Struct, frozen=True, array_like=True):
     """The tasks on which a verb is to be carried out, as of an instant by the store's clock."""
 
     made_at: Instant
@@ -44,17 +44,17 @@ class ActedByPlan(msgspec.Struct, frozen=True):
 
 async def plan_rows(
     session: Session, verb: Verb, rows: Sequence[TaskRow], by: str, reason: str, what: What | None = None
-) -> tuple[Acted, Plan]:
+) -> tuple[Acted, VerbPlan]:
     """Judge a verb on tasks without a change. Returns: the judgement, and the tasks that allow it."""
     made_at = session.store.now()
     acted = await operate_rows(session, verb, iterate_rows(rows), by, reason, dry_run=True, what=what)
     allowed = frozenset(acted.done)
     tasks = tuple(PlannedTask(row.task_no, row.incarnation) for row in rows if row.task_id in allowed)
-    return acted, Plan(made_at, tasks)
+    return acted, VerbPlan(made_at, tasks)
 
 
 async def operate_plan(
-    session: Session, verb: Verb, plan: Plan, by: str, reason: str, what: What | None = None
+    session: Session, verb: Verb, plan: VerbPlan, by: str, reason: str, what: What | None = None
 ) -> ActedByPlan:
     """Carry out a verb on each task of a plan that still is as it was planned.
 

@@ -8,7 +8,7 @@ import msgspec
 
 from ..declare.attempt import as_instant
 from ..errors import InvalidInput
-from ..model import Instant, Loaded, Verb, later
+from ..model import Instant, Loaded, TaskState, Verb, later
 from ..policies import Duration, check_seconds
 from ..store.task_filter import TaskFilter
 from . import verb_commands
@@ -37,28 +37,60 @@ def compute_since(since: Since | None, now: Instant) -> Instant | None:
     return as_instant(since) if isinstance(since, datetime) else later(now, -since)
 
 
-class Tasks:
-    """Tasks that a filter names, in the order of submission; asked of the store each time.
+class TaskCriteria(msgspec.Struct, frozen=True):
+    """What tasks have in common, as it was asked for and checked.
 
     Args:
         older_than: seconds since their submission at least.
         since: when they were submitted at the earliest.
     """
 
-    def __init__(
-        self, session: Session, which: TaskFilter, older_than: float | None = None, since: Since | None = None
-    ) -> None:
+    which: TaskFilter
+    older_than: float | None = None
+    since: Since | None = None
+
+    def build_filter(self, now: Instant) -> TaskFilter:
+        """Build the filter for the store, by its clock."""
+        which = self.which
+        if self.older_than is not None:
+            which = msgspec.structs.replace(which, submitted_before=later(now, -self.older_than))
+        if self.since is not None:
+            which = msgspec.structs.replace(which, submitted_since=compute_since(self.since, now))
+        return which
+
+
+def check_criteria(
+    *,
+    state: str | None = None,
+    older_than: Duration | None = None,
+    since: Duration | datetime | None = None,
+    paused: bool | None = None,
+    **names: Any,
+) -> TaskCriteria:
+    """Check what ``app.tasks`` was asked for. Raises InvalidInput, as that does."""
+    for name, value in names.items():
+        if value is not None and not value.strip():
+            raise InvalidInput(f"{name} is empty; leave it out, or say which tasks are meant")
+    if state is not None and state not in tuple(TaskState):
+        raise InvalidInput(f"state {state!r} is not known; states are {', '.join(TaskState)}")
+    which = TaskFilter(state=None if state is None else TaskState(state), paused=paused, **names)
+    age = None if older_than is None else check_seconds(older_than, "older_than")
+    return TaskCriteria(which, age, None if since is None else check_since(since))
+
+
+class Tasks:
+    """Tasks that a filter names, in the order of submission; asked of the store each time."""
+
+    def __init__(self, session: Session, criteria: TaskCriteria) -> None:
         self._session = session
-        self._which = which
-        self._older_than = older_than
-        self._since = since
+        self._criteria = criteria
 
     async def count(self) -> int:
         """Count the tasks."""
-        return sum([1 async for _ in list_rows(self._session.store, self.build_filter())])
+        return sum([1 async for _ in list_rows(self._session.store, self._filter())])
 
     async def __aiter__(self) -> AsyncIterator[TaskView]:
-        async for row in list_rows(self._session.store, self.build_filter()):
+        async for row in list_rows(self._session.store, self._filter()):
             loaded = await self._session.store.load(row.task_no)
             if loaded is not None:
                 yield await self._session.views.view(loaded)
@@ -73,18 +105,12 @@ class Tasks:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= NEWEST_MAX:
             raise InvalidInput(f"limit is {limit!r}; it must be a whole number from 1 to {NEWEST_MAX:,}")
         store = self._session.store
-        rows = await store.list_tasks(self.build_filter(), newest_first=True, limit=limit)
+        rows = await store.list_tasks(self._filter(), newest_first=True, limit=limit)
         found = [await store.load(row.task_no) for row in rows]
         return [await self._session.views.view(loaded) for loaded in found if loaded is not None]
 
-    def build_filter(self) -> TaskFilter:
-        """Build the filter for the store, by its clock, from what was asked for; for doors that read page by page."""
-        which, now = self._which, self._session.store.now()
-        if self._older_than is not None:
-            which = msgspec.structs.replace(which, submitted_before=later(now, -self._older_than))
-        if self._since is not None:
-            which = msgspec.structs.replace(which, submitted_since=compute_since(self._since, now))
-        return which
+    def _filter(self) -> TaskFilter:
+        return self._criteria.build_filter(self._session.store.now())
 
     # --- one verb for each that allows it; the others are counted in Acted.left_out
     async def resubmit(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
@@ -138,5 +164,5 @@ class Tasks:
         self, verb: Verb, by: str, reason: str, dry_run: bool, progress: Progress | None, what: What | None = None
     ) -> Acted:
         return await operate_tasks(
-            self._session, verb, self.build_filter(), by, reason, dry_run=dry_run, progress=progress, what=what
+            self._session, verb, self._filter(), by, reason, dry_run=dry_run, progress=progress, what=what
         )

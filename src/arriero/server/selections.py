@@ -6,9 +6,10 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Query
 
-from ..client.client import Client
-from ..client.tasks import Tasks
+from ..client.tasks import check_criteria
 from ..errors import InvalidInput
+from ..model import Instant
+from ..store.task_filter import TaskFilter
 
 
 class TaskSelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -35,9 +36,9 @@ class TaskSelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     paused: bool | None = None
 
 
-def select_tasks(client: Client, which: TaskSelector) -> Tasks:
-    """The tasks that are meant. Raises InvalidInput, as ``app.tasks`` does."""
-    return client.tasks(**msgspec.structs.asdict(which))
+def build_filter(which: TaskSelector, now: Instant) -> TaskFilter:
+    """Build the filter of the tasks that are meant. Raises InvalidInput, as ``app.tasks`` does."""
+    return check_criteria(**msgspec.structs.asdict(which)).build_filter(now)
 
 
 def read_since(text: str | None) -> float | datetime | None:

@@ -8,7 +8,7 @@ from ...client import verb_commands
 from ...client.acting import Acted, What, load_task, load_task_to_act, operate_rows, operate_task, refuse_all_tasks
 from ...client.app_assignment import Assignment, assign
 from ...client.json_payloads import decode_arguments, decode_result, require_object
-from ...client.planned_verbs import Plan, iterate_rows, operate_plan, plan_rows
+from ...client.planned_verbs import VerbPlan, iterate_rows, operate_plan, plan_rows
 from ...client.session import Session
 from ...client.task_shapes import StandingTask, build_standing_task
 from ...client.task_view import load_tasks_ahead
@@ -23,7 +23,7 @@ from ..parameters import LIMIT_MAX, TaskId
 from ..problems import INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
-from ..selections import TaskSelector, select_tasks
+from ..selections import TaskSelector, build_filter
 from ..task_pages import TaskRange, load_page, write_position
 
 task_verbs = RouteGroup("task verbs")
@@ -298,9 +298,9 @@ async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkA
     if not 1 <= asked.limit <= LIMIT_MAX:
         raise InvalidInput(f"limit is {asked.limit}; it must be a whole number from 1 to {LIMIT_MAX}")
     assert asked.filter is not None
-    meant = select_tasks(call.client, asked.filter).build_filter()
-    refuse_all_tasks(verb, meant)
     store = session.store
+    meant = build_filter(asked.filter, store.now())
+    refuse_all_tasks(verb, meant)
     listing = ["verb", asked.filter]
     within = TaskRange()
     if asked.cursor is not None:
@@ -320,7 +320,7 @@ async def _operate_by_plan(
 ) -> BulkAnswer:
     if asked.cursor is not None or asked.dry_run:
         raise InvalidInput("a plan names its tasks: leave cursor and dry_run out")
-    plan = read_cursor(token, session.store.store_id, ["plan", verb], Plan)
+    plan = read_cursor(token, session.store.store_id, ["plan", verb], VerbPlan)
     done = await operate_plan(session, verb, plan, by, asked.reason, what)
     return _build_bulk_answer(verb, "done", done.acted, done_before=done.done_before)
 

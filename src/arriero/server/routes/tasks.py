@@ -36,7 +36,7 @@ from ..preferences import WAIT_SECONDS_MAX
 from ..problems import TASK_UNKNOWN
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
-from ..selections import TaskSelector, build_selector, select_tasks
+from ..selections import TaskSelector, build_filter, build_selector
 from ..task_pages import Order, TaskRange, load_page, write_position
 from .submissions import EndAnswer, build_end, wait_until_ended
 
@@ -352,7 +352,7 @@ async def list_tasks(
     cursor: Cursor = None,
 ) -> TaskPageAnswer:
     store = call.session.store
-    meant = select_tasks(call.client, which).build_filter()
+    meant = build_filter(which, store.now())
     listing = ["tasks", which, order]
     within = TaskRange()
     if cursor is not None:
