@@ -92,7 +92,7 @@ class ShownPolicy(msgspec.Struct, frozen=True):
     extend_max: float | None
 
 
-class ShownStep(msgspec.Struct, frozen=True):
+class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step, compensation or timer of ``task show``; ``undoes`` names the step it undoes by its ordinal.
 
     ``past``: of a life that was undone before the task ran again. ``asked``: what the code asks with, where a person
@@ -118,10 +118,10 @@ class ShownStep(msgspec.Struct, frozen=True):
     policy: ShownPolicy | None
     failure: StepFailure | None
     past: bool
-    arguments: Payload
-    asked: Payload
-    result: Payload
-    checkpoint: Payload
+    arguments: Payload = msgspec.UNSET
+    asked: Payload = msgspec.UNSET
+    result: Payload = msgspec.UNSET
+    checkpoint: Payload = msgspec.UNSET
     opened_at: datetime
     not_before: datetime | None
     complete_by: datetime | None
@@ -132,7 +132,7 @@ class ShownStep(msgspec.Struct, frozen=True):
     held_by: str | None
 
 
-class ShownTask(msgspec.Struct, frozen=True):
+class ShownTask(msgspec.Struct, frozen=True, kw_only=True):
     """``task show``. ``turn``: where it stands in its convoy: waiting, open, ended or set_aside.
 
     ``took_seconds``: from submission to end, without ``waited_seconds``, in which it has waited for a person.
@@ -154,8 +154,8 @@ class ShownTask(msgspec.Struct, frozen=True):
     open_compensations: tuple[str, ...]
     nothing_to_undo: tuple[str, ...]
     policy: msgspec.Raw
-    arguments: Payload
-    output: Payload
+    arguments: Payload = msgspec.UNSET
+    output: Payload = msgspec.UNSET
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

@@ -10,16 +10,19 @@ from .problems import INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
 JSON = "application/json"
 
 
-async def read_body(request: Request, limit: int, seconds: float) -> bytes:
-    """Read the body. Raises Problem - it is larger than ``limit`` bytes, not declared as JSON, or not there after ``seconds``."""
+async def read_body(request: Request, limit: int, seconds: float, expected: str = JSON) -> bytes:
+    """Read the body.
+
+    Raises: Problem - it is larger than ``limit`` bytes, not declared as the ``expected`` media type, or not there after ``seconds``.
+    """
     declared = request.headers.get("content-length")
     if declared is not None and (not declared.isdecimal() or int(declared) > limit):
         if not declared.isdecimal():
             raise Problem(INVALID_REQUEST, "the header Content-Length is no number")
         raise _refuse_size(limit)
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media != JSON:
-        raise Problem(UNSUPPORTED_MEDIA, f"the body is declared as {media or 'nothing'}; send {JSON}")
+    if media != expected:
+        raise Problem(UNSUPPORTED_MEDIA, f"the body is declared as {media or 'nothing'}; send {expected}")
     try:
         async with asyncio.timeout(seconds):
             return await _read_parts(request, limit)

@@ -22,7 +22,7 @@ from .calls import Caller, HttpCall, encode_answer
 from .paths import read_id
 from .problems import FORBIDDEN, NOT_OPEN, Problem, ProblemType
 from .rate_limits import RateLimits, RatePolicy
-from .request_body import read_body
+from .request_body import JSON, read_body
 from .scopes import Needs, describe_missing_scope
 from .stopping import Stopping
 
@@ -42,7 +42,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         summary: one line for people.
         body: the type of the body; None: it takes none.
         body_max: bytes of the body at most; None: the server's limit.
+        body_media: media type of the body.
         answer: the type of the body of the answer; None: it has none, or is no JSON.
+        answer_media: media type of the answer.
         status: of the answer.
         more_statuses: others that the same answer may have, each with when; they go into the document.
         problems: refusals that this operation can give, beside those of every operation.
@@ -57,7 +59,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     body: Any = None
     body_max: int | None = None
+    body_media: str = JSON
     answer: Any = None
+    answer_media: str = JSON
     status: int = 200
     more_statuses: Mapping[int, str] = {}
     problems: tuple[ProblemType, ...] = ()
@@ -81,7 +85,9 @@ class RouteGroup:
         summary: str,
         body: Any = None,
         body_max: int | None = None,
+        body_media: str = JSON,
         answer: Any = None,
+        answer_media: str = JSON,
         status: int = 200,
         more_statuses: Mapping[int, str] = {},
         problems: Sequence[ProblemType] = (),
@@ -100,7 +106,9 @@ class RouteGroup:
                     summary=summary,
                     body=body,
                     body_max=body_max,
+                    body_media=body_media,
                     answer=answer,
+                    answer_media=answer_media,
                     status=status,
                     more_statuses=more_statuses,
                     problems=tuple(problems),
@@ -176,9 +184,13 @@ class Door:
             rate = self._agent_rate if operation.needs.agent else self._rate
             rate.admit(caller.credential or caller.name)
         self._refuse_missing_scope(operation, caller, request)
-        body_max = self._limits.body_max if operation.body_max is None else operation.body_max
-        body = b"" if operation.body is None else await read_body(request, body_max, self._limits.body_seconds)
+        body = b"" if operation.body is None else await self._read_body(operation, request)
         return HttpCall(self._client, caller, body, request, self.stopping)
+
+    async def _read_body(self, operation: Operation, request: Request) -> bytes:
+        limits = self._limits
+        body_max = limits.body_max if operation.body_max is None else operation.body_max
+        return await read_body(request, body_max, limits.body_seconds, operation.body_media)
 
     def _refuse_missing_scope(self, operation: Operation, caller: Caller, request: Request) -> None:
         agent = read_id(request.path_params.get("agent", ""))

@@ -2,9 +2,10 @@
 
 from ..routing import RouteGroup
 from .health import health
+from .document import document
 from .submissions import submissions
 from .task_verbs import task_verbs
 from .tasks import tasks
 from .tokens import tokens
 
-GROUPS: tuple[RouteGroup, ...] = (health, submissions, tasks, task_verbs, tokens)
+GROUPS: tuple[RouteGroup, ...] = (health, document, submissions, tasks, task_verbs, tokens)

@@ -45,7 +45,7 @@ tasks = RouteGroup("tasks")
 Payloads = Literal["included", "withheld"]
 
 
-class TaskAnswer(ShownTask, frozen=True):
+class TaskAnswer(ShownTask, frozen=True, kw_only=True):
     """A task as it stands, with its steps, as ``arriero task show --json`` prints it.
 
     ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then arguments, results, output, checkpoints, details

@@ -1,0 +1,151 @@
+"""The OpenAPI document: parameters from FastAPI, bodies and answers from the types of each operation, refusals by their codes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
+
+from .. import __version__
+from .problems import (
+    FORBIDDEN,
+    INTERNAL,
+    INVALID_JSON,
+    INVALID_REQUEST,
+    MEDIA_TYPE,
+    NOT_OPEN,
+    STORE_UNAVAILABLE,
+    TOO_LARGE,
+    UNAUTHENTICATED,
+    UNSUPPORTED_MEDIA,
+    Problem,
+    ProblemDocument,
+    ProblemType,
+    build_document,
+)
+from .routing import GatedRoute, Operation
+from .scopes import AGENT_PREFIX, Needs
+
+OPENAPI_VERSION = "3.1.0"
+JSON = "application/json"
+REFERENCE = "#/components/schemas/{name}"
+DESCRIPTION = """\
+Submits tasks to an App, shows them, and carries out the verbs of people.
+
+Each request but those that say otherwise needs a token: `Authorization: Bearer TOKEN`. `x-scope` of an operation is the scope
+that the token must have; the scope admin replaces all others. What is refused is told as a problem document (RFC 9457), whose
+`code` is stable. Payloads (arguments, results, outputs) are shown only to tokens with the scope read-payloads.
+
+`/`, `:` and `%` in an id are percent-encoded in a path.
+"""
+ALWAYS = (UNAUTHENTICATED, FORBIDDEN, INVALID_REQUEST, INTERNAL, STORE_UNAVAILABLE, NOT_OPEN)
+PUBLIC = (INTERNAL,)
+WITH_BODY = (INVALID_JSON, UNSUPPORTED_MEDIA, TOO_LARGE)
+
+
+def build_openapi(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """Build the document of a server's routes, as plain JSON values."""
+    gated = [route for route in routes if isinstance(route, GatedRoute)]
+    types = _list_types(route.operation for route in gated)
+    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    schema_of = dict(zip(map(_key, types), schemas, strict=True))
+    document = get_openapi(
+        title="arriero", version=__version__, openapi_version=OPENAPI_VERSION, description=DESCRIPTION, routes=gated
+    )
+    for route in gated:
+        operation = route.operation
+        part = document["paths"][route.path_format][operation.method.lower()]
+        part.update(_describe(operation, schema_of))
+    document["components"] = {
+        "schemas": components,
+        "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+    }
+    return document
+
+
+def _list_types(operations: Iterable[Operation]) -> list[Any]:
+    found: dict[str, Any] = {_key(ProblemDocument): ProblemDocument}
+    for operation in operations:
+        for of in (operation.body, operation.answer):
+            if of is not None:
+                found[_key(of)] = of
+    return list(found.values())
+
+
+def _key(of: Any) -> str:
+    return repr(of)
+
+
+def _describe(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, Any]:
+    needs = operation.needs
+    part: dict[str, Any] = {
+        "description": _describe_needs(needs),
+        "security": [] if needs.public else [{"bearer": []}],
+        "responses": _describe_responses(operation, schema_of),
+    }
+    if not needs.public:
+        part["x-scope"] = _name_scope(needs)
+    if operation.body is not None:
+        media = {"schema": schema_of[_key(operation.body)], "examples": _name_examples(operation.examples)}
+        part["requestBody"] = {"required": True, "content": {operation.body_media: media}}
+    return part
+
+
+def _name_examples(examples: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: {"value": value} for name, value in examples.items()}
+
+
+def _name_scope(needs: Needs) -> str:
+    if needs.agent:
+        return f"{AGENT_PREFIX}NAME"
+    return "" if needs.scope is None else str(needs.scope)
+
+
+def _describe_needs(needs: Needs) -> str:
+    if needs.public:
+        return f"Needs no token: {needs.public}."
+    scope = _name_scope(needs)
+    return f"Needs the scope `{scope}`." if scope else "Needs a token; any scope will do."
+
+
+def _describe_responses(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for status, description in ((operation.status, operation.summary), *operation.more_statuses.items()):
+        found[str(status)] = {"description": description}
+        if operation.answer is not None:
+            media: dict[str, Any] = {"schema": schema_of[_key(operation.answer)]}
+            if operation.answer_example is not None and status == operation.status:
+                media["example"] = operation.answer_example
+            found[str(status)]["content"] = {operation.answer_media: media}
+    by_status: dict[int, list[ProblemType]] = {}
+    for problem in list_problems(operation):
+        by_status.setdefault(problem.status, []).append(problem)
+    for status, problems in sorted(by_status.items()):
+        found[str(status)] = _describe_problems(problems, schema_of)
+    return found
+
+
+def list_problems(operation: Operation) -> list[ProblemType]:
+    """List the refusals that an operation may give, its own and those of every operation, each once."""
+    common: tuple[ProblemType, ...] = PUBLIC if operation.needs.public else ALWAYS
+    if operation.body is not None:
+        common += WITH_BODY
+    return list(dict.fromkeys((*operation.problems, *common)))
+
+
+def _describe_problems(problems: Sequence[ProblemType], schema_of: Mapping[str, Any]) -> dict[str, Any]:
+    codes = [problem.code for problem in problems]
+    return {
+        "description": "; ".join(f"`{problem.code}`: {problem.title}" for problem in problems),
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {
+                    "allOf": [schema_of[_key(ProblemDocument)], {"properties": {"code": {"enum": codes}}}],
+                },
+                "examples": {
+                    problem.code: {"value": build_document(Problem(problem, problem.remedy))} for problem in problems
+                },
+            }
+        },
+    }

@@ -1,0 +1,25 @@
+"""The OpenAPI document, as the server that is asked has it."""
+
+from starlette.responses import Response
+
+from ..calls import Call, encode_answer
+from ..openapi import build_openapi
+from ..routing import RouteGroup
+from ..scopes import ANY_TOKEN
+
+document = RouteGroup("document")
+
+
+@document.operation(
+    "GET",
+    "/v1/openapi.json",
+    ANY_TOKEN,
+    summary="This document, in OpenAPI 3.1.",
+    answer=dict,
+    answer_example={"openapi": "3.1.0"},
+)
+async def show_document(call: Call) -> Response:
+    state = call.request.app.state
+    if not hasattr(state, "openapi"):
+        state.openapi = encode_answer(build_openapi(call.request.app.routes))
+    return Response(state.openapi, media_type="application/json")
