@@ -27,7 +27,7 @@ from .problems import (
 from .readiness import ServerReadiness
 from .request_rules import RequestRules
 from .routes import GROUPS
-from .routing import Door, DoorLimits, add_operations, refuse_ungated_routes
+from .routing import Door, DoorLimits, add_operations, list_methods, refuse_ungated_routes
 from .shield import Shield
 from .stopping import Stopping
 
@@ -106,8 +106,10 @@ async def _answer_invalid_request(request: Request, error: Exception) -> Respons
 async def _answer_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the router refuses itself: an unknown path, or another method."""
     assert isinstance(error, HTTPException)
-    kind = METHOD_NOT_ALLOWED if error.status_code == METHOD_NOT_ALLOWED.status else NOT_FOUND
-    return build_problem_response(Problem(kind, kind.title, headers=error.headers or {}))
+    if error.status_code != METHOD_NOT_ALLOWED.status:
+        return build_problem_response(Problem(NOT_FOUND, NOT_FOUND.title))
+    allow = ", ".join(list_methods(request.app.routes, request.scope["path"]))
+    return build_problem_response(Problem(METHOD_NOT_ALLOWED, METHOD_NOT_ALLOWED.title, headers={"Allow": allow}))
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:

@@ -245,6 +245,16 @@ def _build_endpoint(operation: Operation) -> Function:
     return answer
 
 
+def list_methods(routes: Sequence[BaseRoute], path: str) -> list[str]:
+    """List the methods of a resource, for the header Allow.
+
+    A path with a verb, like ``/v1/tasks/t-1:cancel``, fits ``/v1/tasks/{task_id}``, too; the longest template is meant.
+    """
+    fitting = [route for route in routes if isinstance(route, GatedRoute) and route.path_regex.match(path)]
+    longest = max((len(route.path) for route in fitting), default=0)
+    return sorted({route.operation.method for route in fitting if len(route.path) == longest})
+
+
 def refuse_ungated_routes(routes: Sequence[BaseRoute]) -> None:
     """Check that each route has a gate; the server asks this before it listens. Raises DefinitionError - one has none."""
     for route in routes:

@@ -1,8 +1,8 @@
 """The resources of the API, a file each."""
 
 from ..routing import RouteGroup
-from .health import health
 from .document import document
+from .health import health
 from .submissions import submissions
 from .task_verbs import task_verbs
 from .tasks import tasks

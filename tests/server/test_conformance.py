@@ -1,0 +1,99 @@
+"""Schemathesis asks every operation of the document with requests that fit it and requests that do not.
+
+No answer may be a failure of ours, and none may be what the document does not say. ``make torture`` asks many more.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import hypothesis
+import msgspec
+import pytest
+import schemathesis
+import uvicorn
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from server_shop import ShopApp
+from server_world import TOKENS, FixedTokens
+
+from arriero import TaskFailed
+from arriero.server import build_application
+from arriero.server.openapi import build_openapi
+
+EXAMPLES = int(os.environ.get("ARRIERO_CONFORMANCE_EXAMPLES", "15"))  # requests for each operation
+# A request of the right shape may still mean nothing, like a cursor of another list: that is refused with 422, as documented.
+EXCLUDED = [positive_data_acceptance]
+AUTHORIZED = {"Authorization": f"Bearer {TOKENS['admin']}"}
+
+
+class ServedShop:
+    """A shop with tasks in it, which a server in a thread of its own runs and serves on a real socket."""
+
+    def __init__(self) -> None:
+        self.shop = ShopApp()
+        server = build_application(self.shop.app, FixedTokens())
+        self._server = uvicorn.Server(uvicorn.Config(server, port=0, log_level="critical", lifespan="off"))
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        async with self.shop.app.running(store="memory://"):
+            await self._sell()
+            serving = asyncio.create_task(self._server.serve())
+            while not self._server.started:
+                await asyncio.sleep(0.01)
+            self._started.set()
+            await serving
+
+    async def _sell(self) -> None:
+        app, shop = self.shop.app, self.shop
+        order: Any = msgspec.json.decode(b'{"item": "lamp"}')
+        for task_id, call in (
+            ("order-1001", shop.fulfil(order)),
+            ("order-1002", shop.inspect_item("lamp")),
+            ("order-1003", shop.wait_long()),
+        ):
+            await app.submit(call, task_id=task_id, convoy="ana" if task_id == "order-1003" else None)
+        with suppress(TaskFailed):
+            await app.task("order-1002").result(timeout=30)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        assert self._started.wait(30)
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with ServedShop() as found:
+        yield found
+
+
+def _build_schema() -> Any:
+    document = build_openapi(build_application(ShopApp().app, FixedTokens()).routes)
+    return schemathesis.openapi.from_dict(msgspec.json.decode(msgspec.json.encode(document)))
+
+
+schema = _build_schema()
+
+
+@schema.parametrize()  # type: ignore[untyped-decorator]
+@hypothesis.settings(
+    max_examples=EXAMPLES,
+    derandomize=EXAMPLES <= 100,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+def test_no_request_fails_the_server_or_gets_an_answer_that_is_not_in_the_document(
+    case: schemathesis.Case, url: str
+) -> None:
+    case.call_and_validate(base_url=url, headers=AUTHORIZED, excluded_checks=EXCLUDED)
