@@ -22,10 +22,13 @@ from server_world import TOKENS, FixedTokens
 from arriero import TaskFailed
 from arriero.server import build_application
 from arriero.server.openapi import build_openapi
+from arriero.server.rate_limits import RatePolicy
+from arriero.server.routing import DoorLimits
 
 EXAMPLES = int(os.environ.get("ARRIERO_CONFORMANCE_EXAMPLES", "15"))  # requests for each operation
 # A request of the right shape may still mean nothing, like a cursor of another list: that is refused with 422, as documented.
 EXCLUDED = [positive_data_acceptance]
+UNLIMITED = DoorLimits(rate=RatePolicy(1e9, 10**9), agent_rate=RatePolicy(1e9, 10**9))
 AUTHORIZED = {"Authorization": f"Bearer {TOKENS['admin']}"}
 
 
@@ -34,7 +37,7 @@ class ServedShop:
 
     def __init__(self) -> None:
         self.shop = ShopApp()
-        server = build_application(self.shop.app, FixedTokens())
+        server = build_application(self.shop.app, FixedTokens(), limits=UNLIMITED)
         self._server = uvicorn.Server(uvicorn.Config(server, port=0, log_level="critical", lifespan="off"))
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))

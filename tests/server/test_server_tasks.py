@@ -175,6 +175,9 @@ async def test_the_end_of_a_task_may_be_waited_for() -> None:
         "workflow=",
         "text=+",
         "code=" + "x" * 5_000,
+        "stat=error",
+        "=",
+        "limit=1&limit=2",
     ],
 )
 async def test_a_filter_that_is_none_is_refused(query: str) -> None:

@@ -8,6 +8,15 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from .. import __version__
+from .gate_problems import (
+    BODY_TOO_SLOW,
+    CROSS_ORIGIN,
+    HEADERS_TOO_LARGE,
+    MISDIRECTED,
+    STOPPING,
+    TOO_MANY_REQUESTS,
+    URI_TOO_LONG,
+)
 from .problems import (
     FORBIDDEN,
     INTERNAL,
@@ -39,9 +48,9 @@ that the token must have; the scope admin replaces all others. What is refused i
 
 `/`, `:` and `%` in an id are percent-encoded in a path.
 """
-ALWAYS = (UNAUTHENTICATED, FORBIDDEN, INVALID_REQUEST, INTERNAL, STORE_UNAVAILABLE, NOT_OPEN)
-PUBLIC = (INTERNAL,)
-WITH_BODY = (INVALID_JSON, UNSUPPORTED_MEDIA, TOO_LARGE)
+PUBLIC = (INVALID_REQUEST, MISDIRECTED, CROSS_ORIGIN, URI_TOO_LONG, HEADERS_TOO_LARGE, STOPPING, INTERNAL)
+ALWAYS = (*PUBLIC, UNAUTHENTICATED, FORBIDDEN, TOO_MANY_REQUESTS, STORE_UNAVAILABLE, NOT_OPEN)
+WITH_BODY = (INVALID_JSON, UNSUPPORTED_MEDIA, TOO_LARGE, BODY_TOO_SLOW)
 
 
 def build_openapi(routes: Sequence[BaseRoute]) -> dict[str, Any]:

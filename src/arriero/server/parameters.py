@@ -9,7 +9,7 @@ from .paths import read_id
 
 LIMIT = 50  # things in a page
 LIMIT_MAX = 200
-CURSOR_LENGTH_MAX = 16_000  # a plan names up to 200 tasks
+CURSOR_LENGTH_MAX = 500
 
 TaskId = Annotated[str, Path(description="The task's business id, percent-encoded."), AfterValidator(read_id)]
 ConvoyKey = Annotated[str, Path(description="The convoy's key, percent-encoded."), AfterValidator(read_id)]

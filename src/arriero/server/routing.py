@@ -6,10 +6,12 @@ parameters of path, query and headers are FastAPI's; its first one is the ``Call
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +22,7 @@ from ..errors import DefinitionError
 from .authentication import Authenticator
 from .calls import Caller, HttpCall, encode_answer
 from .paths import read_id
-from .problems import FORBIDDEN, NOT_OPEN, Problem, ProblemType
+from .problems import FORBIDDEN, INVALID_REQUEST, NOT_OPEN, Problem, ProblemType
 from .rate_limits import RateLimits, RatePolicy
 from .request_body import JSON, read_body
 from .scopes import Needs, describe_missing_scope
@@ -129,9 +131,11 @@ class GatedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # Coroutine is one
         handle = super().get_route_handler()
+        known = list_query_parameters(self.dependant)
 
         async def pass_gate(request: Request) -> Response:
             begun_at = self.door.monotonic()
+            refuse_unknown_parameters(request, known)
             request.scope["arriero.call"] = await self.door.admit(self.operation, request)
             if self.operation.method != "GET":  # it may change something, so it is never cut short
                 return await handle(request)
@@ -140,6 +144,31 @@ class GatedRoute(APIRoute):
             return response
 
         return pass_gate
+
+
+def list_query_parameters(dependant: Dependant) -> frozenset[str]:
+    """List the names of the query parameters of an operation, with those of its dependencies."""
+    names = {parameter.alias for parameter in dependant.query_params}
+    return frozenset(names.union(*map(list_query_parameters, dependant.dependencies)))
+
+
+def refuse_unknown_parameters(request: Request, known: AbstractSet[str]) -> None:
+    """Refuse a parameter of the query that the operation does not have, or that is there twice.
+
+    A filter with a slip in its name would be no filter at all. Raises: Problem.
+    """
+    if not request.scope["query_string"]:
+        return
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in names:
+        if name not in known:
+            raise Problem(
+                INVALID_REQUEST,
+                f"query parameter {name!r} is not known; known are {', '.join(sorted(known)) or 'none'}",
+            )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Problem(INVALID_REQUEST, f"query parameter {twice!r} is there twice; give it once")
 
 
 class DoorLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ def read_since(text: str | None) -> float | datetime | None:
         ) from None
 
 
-_TEXT_MAX = 4_000
+_TEXT_MAX = 300
 
 State = Annotated[str | None, Query(max_length=20, description="Only tasks in this state.")]
 WorkflowName = Annotated[
