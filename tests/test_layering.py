@@ -37,6 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "traceback_frames",
         "traces",
         "verb_rules",
+        "version",
     ),
     ("inspection",),
     ("declare",),

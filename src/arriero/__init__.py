@@ -56,6 +56,7 @@ from .errors import (
 )
 from .model import Json, ProcessState
 from .policies import Adaptive, Breaker, ConvoyPolicy, Duration, Retry, Supervision
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .client.guarded import guarded, guarded_sync
@@ -86,8 +87,6 @@ else:
     def __dir__() -> list[str]:
         return sorted({*globals(), *_LOADED_WHEN_USED})
 
-
-__version__ = "0.4.0"
 
 __all__ = [
     "Acted",

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -15,12 +14,12 @@ import msgspec
 
 from ..client.app import App
 from ..client.ledger import BATCH, Entry, Ledger, LedgerSubmission
-from ..client.row_shapes import build_output, to_datetime
+from ..client.ledger_views import UNFINISHED, build_shown_ledger, load_ledger
+from ..client.row_shapes import to_datetime
 from ..client.verb_commands import ACTOR, check_signature
 from ..errors import ArrieroError, InvalidInput
 from ..escaping import one_line
 from ..model import LedgerRow, LedgerState
-from ..store.contract import StateStore
 from .loading import format_error_location, import_module, load_app
 from .near_misses import NearMissGroup
 from .options import json_option, signature_options, store_option, yes_option
@@ -31,7 +30,6 @@ from .stores import open_client, open_store_to_read
 SET_ASIDE = 1  # the exit code when entries were set aside
 TOLD_EVERY_SECONDS = 10.0  # where no terminal shows progress
 PAGE = 100
-UNFINISHED = (LedgerState.WRITING, LedgerState.DISCARDING, LedgerState.OPENED)
 Splitter = Callable[[Path], Iterable[Entry] | AsyncIterable[Entry]]
 
 
@@ -42,22 +40,6 @@ class SubmittedLedger(msgspec.Struct, frozen=True):
     accepted: int
     duplicates: int
     set_aside: list[str]
-
-
-class ShownLedger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A ledger in the output of ``ledger list --json`` and ``ledger show --json``; ``set_aside`` only in the latter."""
-
-    ledger: str
-    state: str
-    written: int
-    accepted: int
-    duplicates: int
-    aside: int
-    let_go: int
-    begun_at: datetime | None
-    written_at: datetime | None
-    opened_at: datetime | None
-    set_aside: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 @click.group(cls=NearMissGroup, short_help="Submit a file of operations on many keys.")
@@ -219,7 +201,7 @@ def list_ledgers(all_: bool, store: str | None, as_json: bool) -> None:
     rows = asyncio.run(_load_ledgers(store, tuple(LedgerState) if all_ else UNFINISHED))
     if as_json:
         for row in rows:
-            print_json(_build_shown_ledger(row))
+            print_json(build_shown_ledger(row))
         return
     if not rows:
         print_note("there are no ledgers" if all_ else "no ledger is unfinished; --all shows the others")
@@ -242,11 +224,6 @@ def _format_cells(row: LedgerRow) -> tuple[str, ...]:
     return (row.ledger_id, str(row.state), *map(str, counts), *times)
 
 
-def _build_shown_ledger(row: LedgerRow, aside: list[str] | msgspec.UnsetType = msgspec.UNSET) -> ShownLedger:
-    begun_at = to_datetime(row.created_at)
-    return build_output(ShownLedger, row, ledger=row.ledger_id, begun_at=begun_at, set_aside=aside)
-
-
 @ledger.command(short_help="What became of a ledger.")
 @click.argument("ledger_id", metavar="LEDGER_ID")
 @store_option
@@ -255,7 +232,7 @@ def show(ledger_id: str, store: str | None, as_json: bool) -> None:
     """Show how far a ledger is, and which of its entries were set aside."""
     row, aside = asyncio.run(_load_ledger(store, ledger_id))
     if as_json:
-        print_json(_build_shown_ledger(row, aside))
+        print_json(build_shown_ledger(row, aside))
         return
     print_text(f"ledger {row.ledger_id} is {row.state}{_describe_state(row)}", hanging=2)
     click.echo(
@@ -279,18 +256,7 @@ def _describe_state(row: LedgerRow) -> str:
 
 async def _load_ledger(given: str | None, ledger_id: str) -> tuple[LedgerRow, list[str]]:
     async with open_store_to_read(given) as store:
-        row = await _find_ledger(store, ledger_id)
-        lines = await store.ledger_aside(row.ledger_no) if row.aside else []
-        return row, [f"line {line}: {reason}" for line, reason in lines]
-
-
-async def _find_ledger(store: StateStore, ledger_id: str) -> LedgerRow:
-    row = await store.find_ledger(ledger_id)
-    if row is None:
-        raise InvalidInput(
-            f"there is no ledger {ledger_id!r} in the store {store.url}; `arriero ledger list --all` tells which"
-        )
-    return row
+        return await load_ledger(store, ledger_id)
 
 
 # --- discarding

@@ -7,7 +7,7 @@ import msgspec
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
-from .. import __version__
+from ..version import __version__
 from .gate_problems import (
     BODY_TOO_SLOW,
     CROSS_ORIGIN,

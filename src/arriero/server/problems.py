@@ -12,6 +12,7 @@ from ..errors import (
     ConvoyRefused,
     InvalidArguments,
     InvalidInput,
+    LeaseUnavailable,
     OutcomeUnknown,
     SchemaOutdated,
     SequenceUsed,
@@ -209,6 +210,7 @@ _BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first t
     (OutcomeUnknown, OUTCOME_UNKNOWN),
     (SchemaOutdated, STORE_UNAVAILABLE),
     (StoreError, STORE_UNAVAILABLE),
+    (LeaseUnavailable, STORE_UNAVAILABLE),
 )
 
 

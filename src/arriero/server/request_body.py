@@ -20,9 +20,7 @@ async def read_body(request: Request, limit: int, seconds: float, expected: str 
         if not declared.isdecimal():
             raise Problem(INVALID_REQUEST, "the header Content-Length is no number")
         raise _refuse_size(limit)
-    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media != expected:
-        raise Problem(UNSUPPORTED_MEDIA, f"the body is declared as {media or 'nothing'}; send {expected}")
+    require_media(request, expected)
     try:
         async with asyncio.timeout(seconds):
             return await _read_parts(request, limit)
@@ -31,6 +29,13 @@ async def read_body(request: Request, limit: int, seconds: float, expected: str 
         raise Problem(
             BODY_TOO_SLOW, f"the body was not complete after {seconds:g} s", headers={"Connection": "close"}
         ) from None
+
+
+def require_media(request: Request, expected: str) -> None:
+    """Refuse a body of another media type. Raises Problem."""
+    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media != expected:
+        raise Problem(UNSUPPORTED_MEDIA, f"the body is declared as {media or 'nothing'}; send {expected}")
 
 
 async def _read_parts(request: Request, limit: int) -> bytes:

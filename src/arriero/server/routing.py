@@ -45,6 +45,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         body: the type of the body; None: it takes none.
         body_max: bytes of the body at most; None: the server's limit.
         body_media: media type of the body.
+        streams_body: the function reads the body itself, bit by bit; ``body`` is then the type of a line of it.
         answer: the type of the body of the answer; None: it has none, or is no JSON.
         answer_media: media type of the answer.
         status: of the answer.
@@ -62,6 +63,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
     body_max: int | None = None
     body_media: str = JSON
+    streams_body: bool = False
     answer: Any = None
     answer_media: str = JSON
     status: int = 200
@@ -88,6 +90,7 @@ class RouteGroup:
         body: Any = None,
         body_max: int | None = None,
         body_media: str = JSON,
+        streams_body: bool = False,
         answer: Any = None,
         answer_media: str = JSON,
         status: int = 200,
@@ -109,6 +112,7 @@ class RouteGroup:
                     body=body,
                     body_max=body_max,
                     body_media=body_media,
+                    streams_body=streams_body,
                     answer=answer,
                     answer_media=answer_media,
                     status=status,
@@ -213,7 +217,8 @@ class Door:
             rate = self._agent_rate if operation.needs.agent else self._rate
             rate.admit(caller.credential or caller.name)
         self._refuse_missing_scope(operation, caller, request)
-        body = b"" if operation.body is None else await self._read_body(operation, request)
+        is_read = operation.body is not None and not operation.streams_body
+        body = await self._read_body(operation, request) if is_read else b""
         return HttpCall(self._client, caller, body, request, self.stopping)
 
     async def _read_body(self, operation: Operation, request: Request) -> bytes:

@@ -1,11 +1,33 @@
 """The resources of the API, a file each."""
 
 from ..routing import RouteGroup
+from .agents import agents
+from .convoys import convoys
+from .doctor import doctor
 from .document import document
 from .health import health
+from .leases import alerts, leases
+from .ledgers import ledgers
+from .replies import replies
+from .schedules import schedules
 from .submissions import submissions
 from .task_verbs import task_verbs
 from .tasks import tasks
 from .tokens import tokens
 
-GROUPS: tuple[RouteGroup, ...] = (health, document, submissions, tasks, task_verbs, tokens)
+GROUPS: tuple[RouteGroup, ...] = (
+    submissions,  # the first that fits is taken: those that are called most stand first
+    tasks,
+    task_verbs,
+    replies,
+    convoys,
+    ledgers,
+    schedules,
+    agents,
+    leases,
+    alerts,
+    doctor,
+    tokens,
+    health,
+    document,
+)

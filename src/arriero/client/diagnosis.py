@@ -1,0 +1,153 @@
+"""Looks a store over: its file or server, its machine, the processes on it, and the tasks that wait for somebody."""
+
+import asyncio
+import platform
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
+from ..declare.steps import Agent
+from ..explain.agents import diagnose_breakers
+from ..explain.convoys import effective_policy, gap_deadline, standing_since
+from ..explain.doctor import Finding, StoppedConvoys, Versions, diagnose_file, diagnose_store, needs_care, sort_findings
+from ..explain.doctor_server import diagnose_server
+from ..explain.leader import diagnose_leader
+from ..explain.limits import diagnose_limits
+from ..explain.outages import diagnose_attempts
+from ..explain.schedules import diagnose_schedules
+from ..model import AlertRow, Instant
+from ..store import open_store
+from ..store.contract import ConvoyLoaded, StateStore
+from ..store.quarantine import UNREADABLE
+from ..version import __version__
+from .convoy import build_convoy_view
+
+ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be told
+CONVOYS_MAX = 1_000  # of those in one state, counted; and
+GAPS_MAX = 100  # of those that wait at a gap, looked at for one past its limit
+MEMORY = "memory://"
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What was found. ``healthy``: nothing needs care."""
+
+    store: str
+    healthy: bool
+    findings: tuple[Finding, ...]
+
+
+def build_diagnosis(url: str, findings: Sequence[Finding]) -> Diagnosis:
+    """Build the diagnosis of a store, the most urgent findings first. ``url``: masked, as the store says it."""
+    return Diagnosis(url, not needs_care(findings), tuple(sort_findings(findings)))
+
+
+async def diagnose_machine(url: str) -> tuple[list[Finding], bool]:
+    """Diagnose the file or the server of a store.
+
+    Returns: the findings; and whether this release may open it without changing its schema.
+    """
+    if url == MEMORY:
+        return [], True
+    path: str | None = getattr(open_store(url), "path", None)
+    return await (_diagnose_server(url) if path is None else _diagnose_file(path))
+
+
+async def _diagnose_file(path: str) -> tuple[list[Finding], bool]:
+    from ..store.sqlite.inspection import file_facts, synchronous_of
+
+    file = await asyncio.to_thread(file_facts, path)
+    is_readable = file.schema >= file.schema_known  # to open an older one would change it
+    if is_readable:
+        file = msgspec.structs.replace(file, synchronous=await asyncio.to_thread(synchronous_of, path))
+    versions = Versions(__version__, platform.python_version(), _sqlite_version())
+    return diagnose_file(file, versions), is_readable
+
+
+async def _diagnose_server(url: str) -> tuple[list[Finding], bool]:
+    import psycopg
+
+    from ..store.postgres.inspection import server_facts
+
+    server = await asyncio.to_thread(server_facts, url)
+    versions = {"arriero": __version__, "python": platform.python_version(), "driver": psycopg.__version__}
+    return diagnose_server(server, **versions), server.schema >= server.schema_known
+
+
+def _sqlite_version() -> tuple[int, int, int]:
+    first, second, third = sqlite3.sqlite_version_info[:3]
+    return first, second, third
+
+
+def list_steps_not_undoable(agents: Iterable[Agent]) -> list[tuple[str, str]]:
+    """List the steps that cannot be undone, with their Agents. A pivot is never undone, so it needs no compensation."""
+    steps = [step for agent in agents for step in agent.steps.values()]
+    loose = [step for step in steps if step.undone_by is None and not (step.effect_free or step.pivot)]
+    return [(step.agent.name, step.name) for step in loose]
+
+
+_OF_NO_TASK = (UNREADABLE, BREAKER_CAUSE, SCHEDULE_CAUSE)
+
+
+async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] | None) -> list[Finding]:
+    """Diagnose what is in a store. ``not_undoable``: steps of the App that cannot be undone; None: no App is known."""
+    survey = await store.survey()
+    of_attempts = await store.survey_attempts()
+    breakers, down = diagnose_breakers(await store.list_breakers(), of_attempts.requests, survey.now)
+    limits = diagnose_limits(await store.list_limits(), survey.processes, of_attempts.requests, survey.now)
+    attempts = diagnose_attempts(of_attempts, survey.processes, down=down)
+    alerts = await store.alerts(open_only=True, limit=ALERTS_MAX)
+    found = diagnose_store(
+        survey,
+        oldest_alert=next((alert for alert in alerts if alert.cause not in _OF_NO_TASK), None),
+        unreadable=[alert for alert in alerts if alert.cause == UNREADABLE],
+        untold_alert=next(filter(_is_untold, alerts), None),
+        not_undoable=not_undoable,
+        standstills=await _find_stopped_convoys(store),
+    )
+    leader = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
+    schedules = diagnose_schedules(await store.list_schedules(), store.now(), Instant(time.time_ns() // 1_000))
+    return [*found, *leader, *breakers, *limits, *attempts, *schedules]
+
+
+async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:
+    stopped = await store.list_convoys("stopped", limit=CONVOYS_MAX)
+    parked = await store.list_convoys("parked", limit=CONVOYS_MAX)
+    gaps = await store.list_convoys("gap", limit=GAPS_MAX)
+    found = [await store.find_convoy(listed.convoy.key, 1) for listed in gaps]
+    overdue = [convoy for convoy in found if convoy is not None and _is_gap_overdue(convoy, store)]
+    told = [
+        await _summarize_convoys("stopped", stopped, store, more=len(stopped) == CONVOYS_MAX),
+        await _summarize_convoys("parked", parked, store, more=len(parked) == CONVOYS_MAX),
+        await _summarize_convoys("gap", overdue, store, more=bool(overdue) and len(gaps) == GAPS_MAX),
+    ]
+    return [still for still in told if still is not None]
+
+
+def _is_gap_overdue(loaded: ConvoyLoaded, store: StateStore) -> bool:
+    until = gap_deadline(loaded.convoy, effective_policy(loaded.convoy, next(iter(loaded.members), None)))
+    return until is not None and until <= store.now()
+
+
+async def _summarize_convoys(
+    state: Literal["stopped", "parked", "gap"], listed: list[ConvoyLoaded], store: StateStore, *, more: bool
+) -> StoppedConvoys | None:
+    first = await store.find_convoy(listed[0].convoy.key, 1) if listed else None
+    if first is None:
+        return None
+    return StoppedConvoys(
+        state=state,
+        count=len(listed),
+        more=more,
+        waiting=sum(convoy.waiting for convoy in listed),
+        key=first.convoy.key,
+        since=standing_since(first.convoy, next(iter(first.members), None)),
+        waits_for=build_convoy_view(first, store.now()).waiting_for,
+    )
+
+
+def _is_untold(alert: AlertRow) -> bool:
+    return alert.next_at is not None and bool(alert.error)

@@ -1,0 +1,166 @@
+"""Leases of the store, who leads the Supervisors, and alerts."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import Query
+
+from ...client.leader import LeaderView
+from ...client.verb_commands import check_signature
+from ...codec import check_id
+from ...core.alerts import Alert, build_alert
+from ...errors import UnknownName
+from ...leases import LeaseView
+from ...leases.store import build_lease_view
+from ..calls import Call
+from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..parameters import LIMIT, Cursor, LeaseName, Limit
+from ..problems import UNKNOWN_NAME
+from ..routing import RouteGroup
+from ..scopes import Needs, Scope
+
+leases = RouteGroup("leases")
+alerts = RouteGroup("alerts")
+
+
+class LeaseListAnswer(msgspec.Struct, frozen=True):
+    """All leases that anybody ever held in the store, by name, with the Supervisors'."""
+
+    leases: tuple[LeaseView, ...]
+
+
+class BreakLeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a lease is taken away. ``at_once``: let another one lead now, though its holder may still believe that it leads."""
+
+    reason: str
+    at_once: bool = False
+
+
+class BreakLeaseAnswer(msgspec.Struct, frozen=True):
+    """``lease``: as it stands now."""
+
+    verb: Literal["break"]
+    outcome: Literal["done"]
+    lease: LeaseView
+
+
+class LeaderAnswer(msgspec.Struct, frozen=True):
+    """The Supervisor that leads; None: none does now."""
+
+    leader: LeaderView | None
+
+
+class AlertPageAnswer(msgspec.Struct, frozen=True):
+    """A page of alerts, in the order of their opening. ``next``: the cursor of the next page; None: this was the last one."""
+
+    alerts: tuple[Alert, ...]
+    next: str | None
+
+
+EXAMPLE = {"name": "nightly", "provider": "store", "holder": "worker-1", "term": 3, "duration": 15.0}
+
+
+@leases.operation(
+    "GET",
+    "/v1/leases",
+    Needs(Scope.READ),
+    summary="List the leases of the store, and who holds them.",
+    answer=LeaseListAnswer,
+    answer_example={"leases": [EXAMPLE]},
+)
+async def list_leases(call: Call) -> LeaseListAnswer:
+    return LeaseListAnswer(tuple(await call.client.leases()))
+
+
+@leases.operation(
+    "GET",
+    "/v1/leases/{name}",
+    Needs(Scope.READ),
+    summary="A lease: its holder, its term, and since when.",
+    answer=LeaseView,
+    problems=(UNKNOWN_NAME,),
+    answer_example=EXAMPLE,
+)
+async def show_lease(call: Call, name: LeaseName) -> LeaseView:
+    store = call.session.store
+    now, row = await store.find_lease(check_id(name, "name of a lease"))
+    if row is None:
+        raise UnknownName(f"nobody ever held a lease {name!r} in the store {store.url}; see `arriero lease list`")
+    return build_lease_view(row, now)
+
+
+@leases.operation(
+    "POST",
+    "/v1/leases/{name}:break",
+    Needs(Scope.OPERATE),
+    summary="Take a lease away from its holder, because it hangs.",
+    body=BreakLeaseRequest,
+    answer=BreakLeaseAnswer,
+    examples={"break": {"reason": "worker-1 hangs"}},
+    answer_example={"verb": "break", "outcome": "done", "lease": EXAMPLE},
+)
+async def break_lease(call: Call, name: LeaseName) -> BreakLeaseAnswer:
+    asked = call.read(BreakLeaseRequest)
+    by, reason = check_signature(call.caller.name, asked.reason)
+    return BreakLeaseAnswer(
+        "break", "done", await call.client.lease(name).break_lease(by, reason, at_once=asked.at_once)
+    )
+
+
+@leases.operation(
+    "GET",
+    "/v1/leader",
+    Needs(Scope.READ),
+    summary="The Supervisor that leads now.",
+    answer=LeaderAnswer,
+    answer_example={
+        "leader": {
+            "process": "worker-1",
+            "term": 3,
+            "since": "2026-11-20T14:15:17.5Z",
+            "until": "2026-11-20T14:20:17.5Z",
+        }
+    },
+)
+async def show_leader(call: Call) -> LeaderAnswer:
+    return LeaderAnswer(await call.client.leader())
+
+
+@alerts.operation(
+    "GET",
+    "/v1/alerts",
+    Needs(Scope.READ),
+    summary="List what needs a person, in pages.",
+    answer=AlertPageAnswer,
+    problems=(CURSOR_INVALID,),
+    answer_example={
+        "alerts": [
+            {
+                "id": "alert-1-open",
+                "task_id": "order-1001",
+                "workflow": "fulfil",
+                "incarnation": 1,
+                "cause": "step",
+                "reason": "charge: declined",
+                "step": "charge",
+                "code": "declined",
+                "state": "open",
+                "opened_at": "2026-11-20T14:15:17.5Z",
+            }
+        ],
+        "next": None,
+    },
+)
+async def list_alerts(
+    call: Call,
+    state: Annotated[
+        Literal["open", "all"], Query(description="Only those that are open, or closed ones, too.")
+    ] = "open",
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> AlertPageAnswer:
+    store, listing = call.session.store, ["alerts", state]
+    after = 0 if cursor is None else read_cursor(cursor, store.store_id, listing, int)
+    rows = await store.alerts(open_only=state == "open", after=after, limit=limit + 1)
+    more = write_cursor(store.store_id, listing, rows[limit - 1].no) if len(rows) > limit else None
+    return AlertPageAnswer(tuple(build_alert(row, store.store_id) for row in rows[:limit]), more)

@@ -1,0 +1,202 @@
+"""Ledgers: one message with operations on many keys, all of them or none."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import Query
+from starlette.requests import Request
+
+from ...client.json_payloads import require_object
+from ...client.ledger import Entry, Ledger
+from ...client.ledger_views import UNFINISHED, ShownLedger, build_shown_ledger, load_ledger
+from ...client.named_calls import build_typed_call, find_named_definition
+from ...client.session import Session
+from ...errors import InvalidInput
+from ...model import LedgerState
+from ...strict_json import refuse_doubtful_json
+from ..calls import Call
+from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
+from ..gate_problems import BODY_TOO_SLOW
+from ..parameters import LIMIT, Cursor, LedgerId, Limit
+from ..problems import INVALID_REQUEST, UNKNOWN_NAME, Problem
+from ..request_body import require_media
+from ..routing import RouteGroup
+from ..scopes import Needs, Scope
+
+ledgers = RouteGroup("ledgers")
+
+NDJSON = "application/x-ndjson"
+LINE_BYTES_MAX = 2 * 1024 * 1024  # as for the body of one submission
+PART_SECONDS = 30.0  # in which the next part of a body must come
+
+
+class LedgerEntryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One operation: a task to start. Without an id it is named after the ledger and its line."""
+
+    workflow: str
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    convoy: str | None = None
+    id: str | None = None
+    sequence: int | None = None
+
+
+class LedgerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The operations in their order. ``bad``: ``refuse`` the whole ledger for one bad entry, or ``set_aside`` bad entries."""
+
+    entries: list[LedgerEntryBody]
+    bad: Literal["refuse", "set_aside"] = "refuse"
+
+
+class LedgerPageAnswer(msgspec.Struct, frozen=True):
+    """A page of ledgers, in the order in which they were begun. ``next``: the cursor of the next page; None: this was the last one."""
+
+    ledgers: tuple[ShownLedger, ...]
+    next: str | None
+
+
+SHOWN_EXAMPLE = {
+    "ledger": "payroll-11",
+    "state": "done",
+    "written": 3,
+    "accepted": 3,
+    "duplicates": 0,
+    "aside": 0,
+    "let_go": 3,
+    "begun_at": "2026-11-20T14:15:17.5Z",
+    "written_at": "2026-11-20T14:15:17.5Z",
+    "opened_at": "2026-11-20T14:15:17.5Z",
+}
+ENTRY_EXAMPLE = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}, "convoy": "customer-7"}
+ANSWER_EXAMPLE = {"accepted": 1, "duplicates": 0, "set_aside": []}
+
+
+def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
+    """Build an entry; one with an unknown workflow or arguments that do not fit is a bad one."""
+    text = "{}" if isinstance(body.arguments, msgspec.UnsetType) else bytes(body.arguments).decode()
+    try:
+        definition = find_named_definition(session, body.workflow)
+        call = build_typed_call(definition, require_object(text, "arguments"))
+    except InvalidInput as error:
+        return Entry.bad(str(error))
+    return Entry(call, convoy=body.convoy, task_id=body.id, sequence=body.sequence)
+
+
+@ledgers.operation(
+    "PUT",
+    "/v1/ledgers/{ledger_id}",
+    Needs(Scope.SUBMIT),
+    summary="Submit a ledger: a task for each entry, all of them or none. The same ledger again changes nothing.",
+    body=LedgerBody,
+    answer=Ledger,
+    examples={"one": {"entries": [ENTRY_EXAMPLE]}, "set aside": {"entries": [ENTRY_EXAMPLE], "bad": "set_aside"}},
+    answer_example=ANSWER_EXAMPLE,
+)
+async def submit_ledger(call: Call, ledger_id: LedgerId) -> Ledger:
+    asked, session = call.read(LedgerBody), call.session
+    return await call.client.submit_ledger(
+        ledger_id, (build_entry(session, entry) for entry in asked.entries), bad=asked.bad
+    )
+
+
+@ledgers.operation(
+    "POST",
+    "/v1/ledgers/{ledger_id}:stream",
+    Needs(Scope.SUBMIT),
+    summary="Submit a ledger of any length, an entry a line. After a lost connection, send the same again: it goes on where it stood.",
+    body=LedgerEntryBody,
+    body_media=NDJSON,
+    streams_body=True,
+    answer=Ledger,
+    examples={"one line": ENTRY_EXAMPLE},
+    answer_example=ANSWER_EXAMPLE,
+)
+async def stream_ledger(
+    call: Call,
+    ledger_id: LedgerId,
+    bad: Annotated[
+        Literal["refuse", "set_aside"], Query(description="One bad entry refuses the whole ledger, or is set aside.")
+    ] = "refuse",
+) -> Ledger:
+    require_media(call.request, NDJSON)
+    return await call.client.submit_ledger(ledger_id, iterate_entries(call.session, call.request), bad=bad)
+
+
+async def iterate_entries(session: Session, request: Request) -> AsyncIterator[Entry]:
+    """Iterate over the lines of a body as they come. A line that is no entry is a bad one; empty lines are left out.
+
+    Raises: Problem - a line is too long.
+    """
+    async for line in iterate_lines(request):
+        if line.strip():
+            yield read_line(session, line)
+
+
+def read_line(session: Session, line: bytes) -> Entry:
+    """Read one line; what is wrong with it is the reason of a bad entry."""
+    try:
+        refuse_doubtful_json(line, "the line")
+        return build_entry(session, msgspec.json.decode(line, type=LedgerEntryBody))
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
+        return Entry.bad(str(error))
+
+
+async def iterate_lines(request: Request) -> AsyncIterator[bytes]:
+    """Iterate over the lines of a body. Raises Problem - one is longer than ``LINE_BYTES_MAX``, or nothing comes."""
+    rest = b""
+    parts = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(PART_SECONDS):
+                part = await anext(parts, None)
+        except TimeoutError:
+            raise Problem(BODY_TOO_SLOW, f"no more of the body came within {PART_SECONDS:g} s") from None
+        if part is None:
+            break
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > LINE_BYTES_MAX:
+            raise Problem(
+                INVALID_REQUEST, f"a line has more than {LINE_BYTES_MAX:,} bytes; nothing of the ledger is visible"
+            )
+    yield rest
+
+
+@ledgers.operation(
+    "GET",
+    "/v1/ledgers",
+    Needs(Scope.READ),
+    summary="List the ledgers that are not done, or all, in pages.",
+    answer=LedgerPageAnswer,
+    problems=(CURSOR_INVALID,),
+    answer_example={"ledgers": [SHOWN_EXAMPLE], "next": None},
+)
+async def list_ledgers(
+    call: Call,
+    state: Annotated[
+        Literal["unfinished", "all"], Query(description="Only those that are not done, or all.")
+    ] = "unfinished",
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> LedgerPageAnswer:
+    store, listing = call.session.store, ["ledgers", state]
+    after = 0 if cursor is None else read_cursor(cursor, store.store_id, listing, int)
+    states = UNFINISHED if state == "unfinished" else tuple(LedgerState)
+    rows = await store.list_ledgers(states, after=after, limit=limit + 1)
+    more = write_cursor(store.store_id, listing, rows[limit - 1].ledger_no) if len(rows) > limit else None
+    return LedgerPageAnswer(tuple(map(build_shown_ledger, rows[:limit])), more)
+
+
+@ledgers.operation(
+    "GET",
+    "/v1/ledgers/{ledger_id}",
+    Needs(Scope.READ),
+    summary="How far a ledger is, and which of its entries were set aside.",
+    answer=ShownLedger,
+    problems=(UNKNOWN_NAME,),
+    answer_example=SHOWN_EXAMPLE,
+)
+async def show_ledger(call: Call, ledger_id: LedgerId) -> ShownLedger:
+    return build_shown_ledger(*await load_ledger(call.session.store, ledger_id))

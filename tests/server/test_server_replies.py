@@ -1,0 +1,127 @@
+"""Reply queues over HTTP: nothing is lost with a connection, and what was acknowledged does not come again."""
+
+import importlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from server_shop import ShopWorld, bearer, open_shop
+
+from arriero.server.number_runs import format_runs, read_runs
+from arriero.server.problems import Problem
+
+REPLIES = importlib.import_module("arriero.server.routes.replies")  # the package has the group under this name
+
+
+async def _sell(world: ShopWorld, count: int) -> None:
+    """Have tasks processed whose messages go to the queue ``desk``."""
+    for number in range(count):
+        body = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}, "id": f"t-{number}", "reply_to": "desk"}
+        (await world.http.post("/v1/tasks", json=body, headers={"Prefer": "wait=30"})).raise_for_status()
+
+
+async def _list(world: ShopWorld, **options: Any) -> list[dict[str, Any]]:
+    answer = await world.http.get("/v1/replies/desk?limit=200", **options)
+    assert answer.status_code == 200
+    return list(answer.json()["messages"])
+
+
+async def test_a_message_stays_until_it_is_acknowledged() -> None:
+    async with open_shop(running=True) as world:
+        await _sell(world, 1)
+        messages = await _list(world)
+        assert [one["event"]["type"] for one in messages] == [
+            "arriero.task.received",
+            "arriero.task.started",
+            "arriero.task.completed",
+        ]
+        assert await _list(world) == messages
+        numbers = [one["no"] for one in messages]
+        body = {"numbers": [*numbers[:2], 999_999]}
+        answer = await world.http.post("/v1/replies/desk:acknowledge", json=body)
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert [one["no"] for one in await _list(world)] == numbers[2:]
+
+
+async def test_an_output_is_withheld_from_who_may_not_read_payloads() -> None:
+    async with open_shop(running=True) as world:
+        await _sell(world, 1)
+        assert "output" in (await _list(world))[-1]["event"]["data"]
+        assert "output" not in (await _list(world, headers=bearer("submit")))[-1]["event"]["data"]
+        assert (await world.http.get("/v1/replies/desk", headers=bearer("read"))).status_code == 403
+
+
+async def test_a_queue_gets_no_message_of_another_one_acknowledged() -> None:
+    async with open_shop(running=True) as world:
+        await _sell(world, 1)
+        numbers = [one["no"] for one in await _list(world)]
+        await world.http.post("/v1/replies/other:acknowledge", json={"numbers": numbers})
+        assert len(await _list(world)) == len(numbers)
+
+
+@pytest.mark.parametrize("numbers", [[0], [-1], [2**63], [1] * 1_001])
+async def test_numbers_that_are_none_are_refused(numbers: list[int]) -> None:
+    async with open_shop() as world:
+        answer = await world.http.post("/v1/replies/desk:acknowledge", json={"numbers": numbers})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+
+
+async def test_events_go_on_behind_the_last_one_and_each_message_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REPLIES, "UNACKNOWLEDGED_MAX", 4)
+    async with open_shop(running=True) as world:
+        await _sell(world, 4)
+        wanted = [one["no"] for one in await _list(world)]
+        assert len(wanted) == 12
+        seen: list[int] = []
+        last = ""
+        for _ in range(3):  # a connection ends when so many are not acknowledged
+            headers = {"Last-Event-ID": last} if last else {}
+            text = (await world.http.get("/v1/replies/desk/events", headers=headers)).text
+            events = [
+                dict(line.split(": ", 1) for line in part.split("\n")) for part in text.split("\n\n") if "id: " in part
+            ]
+            assert len(events) == 4
+            last = events[-1]["id"]
+            seen += read_runs(last, 1_000)
+            assert json.loads(events[0]["data"])["specversion"] == "1.0"
+        assert seen == wanted
+        assert [one["no"] for one in await _list(world)] == wanted[8:]
+
+
+async def test_what_a_lost_connection_sent_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REPLIES, "UNACKNOWLEDGED_MAX", 3)
+    async with open_shop(running=True) as world:
+        await _sell(world, 1)
+        first = (await world.http.get("/v1/replies/desk/events")).text
+        again = (await world.http.get("/v1/replies/desk/events")).text
+        assert first == again
+
+
+async def test_a_small_number_that_becomes_visible_late_is_not_taken_for_received(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Transactions commit in another order than they draw numbers."""
+    monkeypatch.setattr(REPLIES, "UNACKNOWLEDGED_MAX", 1)
+    async with open_shop(running=True) as world:
+        await _sell(world, 1)
+        numbers = [one["no"] for one in await _list(world)]
+        late = {"Last-Event-ID": str(numbers[-1])}  # only the last one was visible on the connection before
+        text = (await world.http.get("/v1/replies/desk/events", headers=late)).text
+        assert f"id: {numbers[0]}\n" in text
+
+
+@pytest.mark.parametrize("given", ["x", "1-", "-1", "5-1", "1-2000", "1,,2", "1;2", "9" * 30])
+async def test_an_id_that_is_none_of_ours_is_refused(given: str) -> None:
+    async with open_shop() as world:
+        answer = await world.http.get("/v1/replies/desk/events", headers={"Last-Event-ID": given})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+
+
+@given(st.sets(st.integers(1, 60)))
+def test_runs_of_numbers_come_back_as_they_were(numbers: set[int]) -> None:
+    if numbers:
+        assert read_runs(format_runs(numbers), 100) == sorted(numbers)
+        with pytest.raises(Problem):
+            read_runs(format_runs(numbers), len(numbers) - 1)

@@ -1,0 +1,183 @@
+"""Convoys, ledgers, schedules, leases, Agents, alerts and the diagnosis over HTTP: the same words as everywhere."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from server_shop import ShopWorld, bearer, open_shop
+
+from arriero import Leadership
+from arriero.cli.main import commands
+
+WHY = {"reason": "it was checked"}
+LAMP = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}}
+
+
+async def _ask(world: ShopWorld, method: str, path: str, body: Any = None, status: int = 200, **options: Any) -> Any:
+    answer = await world.http.request(method, path, json=body, **options)
+    assert answer.status_code == status, answer.text
+    return answer.json() if answer.content else None
+
+
+# --- convoys
+async def _submit_convoy(world: ShopWorld, count: int, key: str = "ana") -> None:
+    tasks = [{**LAMP, "id": f"{key}-{number}", "convoy": key} for number in range(count)]
+    await _ask(world, "POST", "/v1/tasks:submit", {"tasks": tasks})
+
+
+async def test_a_convoy_is_parked_and_released_and_the_name_of_the_token_signs() -> None:
+    async with open_shop() as world:
+        await _submit_convoy(world, 3)
+        parked = await _ask(world, "POST", "/v1/convoys/ana:park", WHY)
+        assert parked["convoy"]["state"] == "parked"
+        refused = await _ask(world, "POST", "/v1/convoys/ana:park", WHY, 409)
+        assert refused["code"] == "verb-refused"
+        await _ask(world, "POST", "/v1/convoys/ana:move-to-head", {**WHY, "task_id": "ana-2"})
+        released = await _ask(world, "POST", "/v1/convoys/ana:release", WHY)
+        assert released["convoy"]["open_task"] in ("ana-0", "ana-2")
+        set_own = await _ask(world, "POST", "/v1/convoys/ana:set", {**WHY, "head": "park", "gap_within": 60.0})
+        assert set_own["convoy"]["own_policy"] == {"head": "park", "gap_within": 60.0}
+        unset = await _ask(world, "POST", "/v1/convoys/ana:set", {**WHY, "head": None})
+        assert unset["convoy"]["own_policy"] == {"gap_within": 60.0}
+        wrong = await _ask(world, "POST", "/v1/convoys/ana:set", {**WHY, "head": "jump"}, 422)
+        assert wrong["detail"] == "head is 'jump'; it must be 'wait', 'skip' or 'park', or None"
+        await _ask(world, "POST", "/v1/convoys/ana:skip", {**WHY, "seen": "other"}, 409)
+
+
+async def test_convoys_come_in_pages_and_an_unknown_one_is_told() -> None:
+    async with open_shop() as world:
+        for key in ("a", "b", "c"):
+            await _submit_convoy(world, 1, key)
+        first = await _ask(world, "GET", "/v1/convoys?limit=2")
+        rest = await _ask(world, "GET", f"/v1/convoys?limit=2&cursor={first['next']}")
+        assert [view["key"] for view in first["convoys"] + rest["convoys"]] == ["a", "b", "c"]
+        assert rest["next"] is None
+        assert (await _ask(world, "GET", "/v1/convoys?state=moving", status=422))["code"] == "invalid-request"
+        assert (await _ask(world, "GET", "/v1/convoys/zoe", status=404))["code"] == "unknown-name"
+
+
+# --- ledgers
+async def test_the_same_ledger_twice_changes_nothing_and_another_one_under_its_id_is_refused() -> None:
+    async with open_shop() as world:
+        entries = [{**LAMP, "convoy": key} for key in ("a", "b", "a")]
+        first = await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": entries})
+        assert first == {"accepted": 3, "duplicates": 0, "set_aside": []}
+        again = await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": entries})
+        assert again == {"accepted": 0, "duplicates": 3, "set_aside": []}
+        other = await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": entries[:2]}, 422)
+        assert "another content" in other["detail"]
+        assert (await _ask(world, "GET", "/v1/ledgers/payroll"))["accepted"] == 3
+        assert (await _ask(world, "GET", "/v1/ledgers?state=all"))["ledgers"][0]["ledger"] == "payroll"
+        assert (await _ask(world, "GET", "/v1/ledgers/none", status=404))["code"] == "unknown-name"
+        assert await world.app.tasks().count() == 3
+
+
+async def test_a_ledger_may_come_line_by_line_and_one_bad_line_refuses_all_of_it() -> None:
+    async with open_shop() as world:
+        good = [json.dumps({**LAMP, "convoy": f"key-{number % 7}"}) for number in range(50)]
+        ndjson = {"Content-Type": "application/x-ndjson"}
+
+        async def parts() -> Any:
+            text = "\n".join([*good, ""]).encode()
+            for start in range(0, len(text), 100):  # lines are cut anywhere
+                yield text[start : start + 100]
+
+        answer = await world.http.post("/v1/ledgers/stream:stream", content=parts(), headers=ndjson)
+        assert answer.json() == {"accepted": 50, "duplicates": 0, "set_aside": []}
+        bad = "\n".join([*good[:3], '{"workflow": "fulfil", "arguments": {"order": 5}}', "no json", *good[3:5]])
+        refused = await world.http.post("/v1/ledgers/bad:stream", content=bad, headers=ndjson)
+        assert refused.status_code == 422
+        assert "line 4" in refused.json()["detail"]
+        aside = await world.http.post("/v1/ledgers/aside:stream?bad=set_aside", content=bad, headers=ndjson)
+        assert aside.json()["accepted"] == 5
+        assert [line.split(":")[0] for line in aside.json()["set_aside"]] == ["line 4", "line 5"]
+        other = await world.http.post("/v1/ledgers/json:stream", content=bad, headers={"Content-Type": "text/csv"})
+        assert other.status_code == 415
+
+
+# --- schedules
+async def test_a_schedule_is_added_paused_resumed_run_and_removed() -> None:
+    async with open_shop() as world:
+        body = {**WHY, **LAMP, "name": "nightly", "cron": "0 3 * * *"}
+        added = await _ask(world, "POST", "/v1/schedules", body)
+        assert added["schedule"]["declared_by"] == "caller-admin"
+        assert added["schedule"]["next_runs"]
+        other = await _ask(world, "POST", "/v1/schedules", {**body, "cron": "0 4 * * *"}, 422)
+        assert "exists with another declaration" in other["detail"]
+        assert (await _ask(world, "POST", "/v1/schedules/nightly:pause", WHY))["schedule"]["state"] == "paused"
+        assert (await _ask(world, "POST", "/v1/schedules/nightly:pause", WHY, 409))["code"] == "verb-refused"
+        assert (await _ask(world, "POST", "/v1/schedules/nightly:resume", WHY))["schedule"]["state"] == "active"
+        (run,) = (await _ask(world, "POST", "/v1/schedules/nightly:run-now", WHY))["runs"]
+        assert run["outcome"] == "submitted"
+        past = {**WHY, "start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z", "dry_run": True}
+        planned = (await _ask(world, "POST", "/v1/schedules/nightly:backfill", past))["runs"]
+        assert [one["outcome"] for one in planned] == ["planned"] * 2
+        naive = await _ask(
+            world, "POST", "/v1/schedules/nightly:backfill", {**past, "start": "2026-01-01T00:00:00"}, 422
+        )
+        assert naive["code"] == "invalid-request"
+        hidden = await _ask(world, "GET", "/v1/schedules/nightly", headers=bearer("read"))
+        assert (hidden["payloads"], hidden["schedules"][0]["arguments"]) == ("withheld", None)
+        await _ask(world, "POST", "/v1/schedules/nightly:remove", WHY)
+        assert (await _ask(world, "GET", "/v1/schedules"))["schedules"] == []
+        assert (await _ask(world, "GET", "/v1/schedules/nightly", status=404))["code"] == "unknown-name"
+        assert (await _ask(world, "POST", "/v1/schedules/nightly:pause", WHY, 404))["code"] == "unknown-name"
+
+
+# --- leases, leader, Agents, alerts
+async def test_a_lease_is_shown_and_broken() -> None:
+    async with open_shop(running=True) as world:
+        assert (await _ask(world, "GET", "/v1/leader"))["leader"]["term"] >= 1
+        assert (await _ask(world, "GET", "/v1/leases/none", status=404))["code"] == "unknown-name"
+
+        async def work(leadership: Leadership) -> None:
+            assert (await _ask(world, "GET", "/v1/leases/nightly"))["term"] == leadership.term
+            broken = await _ask(world, "POST", "/v1/leases/nightly:break", WHY)
+            assert broken["lease"]["broken_by"] == "caller-admin"
+
+        await world.app.mutex("nightly").run_once(work)
+        assert "nightly" in [lease["name"] for lease in (await _ask(world, "GET", "/v1/leases"))["leases"]]
+
+
+async def test_an_agent_is_shown_measured_paused_and_resumed() -> None:
+    async with open_shop(running=True) as world:
+        await world.sell()
+        assert [view["agent"] for view in (await _ask(world, "GET", "/v1/agents"))["agents"]] == ["till"]
+        paused = await _ask(world, "POST", "/v1/agents/till:pause", WHY)
+        assert paused["agent"]["paused_by"] == "caller-admin"
+        assert (await _ask(world, "POST", "/v1/agents/till:pause", WHY, 409))["code"] == "verb-refused"
+        await _ask(world, "POST", "/v1/agents/till:resume", WHY)
+        assert (await _ask(world, "GET", "/v1/agents/till/metrics"))["agents"][0]["agent"] == "till"
+        for path in ("", "/metrics"):
+            assert (await _ask(world, "GET", f"/v1/agents/bank{path}", status=404))["code"] == "unknown-name"
+        assert (await _ask(world, "POST", "/v1/agents/bank:pause", WHY, 404))["code"] == "unknown-name"
+
+
+async def test_alerts_come_in_pages() -> None:
+    async with open_shop(running=True) as world:
+        for number in range(3):
+            body = {"workflow": "inspect_item", "arguments": {"item": "a"}, "id": f"held-{number}"}
+            await _ask(world, "POST", "/v1/tasks", body, 201)
+            await _ask(world, "GET", f"/v1/tasks/held-{number}/result?wait=30")
+        first = await _ask(world, "GET", "/v1/alerts?limit=2")
+        rest = await _ask(world, "GET", f"/v1/alerts?limit=2&cursor={first['next']}")
+        found = [alert["task_id"] for alert in first["alerts"] + rest["alerts"]]
+        assert found == ["held-0", "held-1", "held-2"]
+
+
+# --- the diagnosis
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_the_doctor_says_what_needs_care(tmp_path: Path, kind: str) -> None:
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'shop.db'}"
+    async with open_shop(url, running=True) as world:
+        await world.sell()
+        found = await _ask(world, "GET", "/v1/doctor")
+        assert found["healthy"] is False
+        assert any(finding["level"] == "care" and "error" in finding["says"] for finding in found["findings"])
+        if kind == "sqlite":
+            said = await asyncio.to_thread(CliRunner().invoke, commands, ("doctor", "--json", "--store", url))
+            told = json.loads(said.stdout)
+            assert {one["about"] for one in told["findings"]} - {"undo"} <= {one["about"] for one in found["findings"]}
