@@ -11,6 +11,7 @@ TORTURE := \
   'ARRIERO_EVERY_SCHEDULE=1 $(BIN)/python -m pytest tests/postgres/test_postgres_convoy_interleavings.py' \
   'ARRIERO_EVERY_STORE=1 ARRIERO_ORACLE_SEEDS=2000 $(BIN)/python -m pytest -n 4 tests/store' \
   'ARRIERO_RACES=2000 $(BIN)/python -m pytest -n 2 tests/client/test_task_verbs.py' \
+  'ARRIERO_CONFORMANCE_EXAMPLES=3300 $(BIN)/python -m pytest -n 2 tests/server/test_conformance.py' \
   '$(BIN)/python -m lab.simulation --seeds 0:20000' \
   '$(BIN)/python -m lab.simulation --no-election --seeds 0:3000'
 

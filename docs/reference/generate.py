@@ -10,12 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
+from fastapi import FastAPI
+from starlette.requests import Request
 
+from arriero import App
 from arriero.audit.check import CHECKED
 from arriero.cli.filters import TaskSelection
 from arriero.cli.main import commands
 from arriero.config import SETTINGS, Setting, format_setting
 from arriero.model import TaskState, Verb
+from arriero.server.application import build_application
+from arriero.server.calls import Caller
+from arriero.server.openapi import build_openapi
+from arriero.server.problems import PROBLEM_TYPES
 from arriero.verb_rules import VERB_RULES
 
 DOCS = Path(__file__).parents[1]
@@ -30,6 +38,8 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "cli.md": _cli(),
         DOCS / "reference" / "configuration.md": _configuration(),
         DOCS / "reference" / "invariants.md": _invariants(),
+        DOCS / "reference" / "problems.md": _problems(),
+        DOCS / "reference" / "openapi.json": _openapi(),
     }
     overview = DOCS / "how-to" / "README.md"
     found[overview] = _between(overview, "verbs", _verb_table())
@@ -85,6 +95,38 @@ def _one_verb(verb: Verb) -> Iterator[str]:
     for (of, state), rule in VERB_RULES.items():
         if of is verb:
             yield _row(f"`{state}`", rule.effect, rule.running)
+
+
+# --- the HTTP API
+def _build_server() -> FastAPI:
+    """Build a server that nobody asks: its document is the same for every App."""
+
+    class Nobody:
+        async def authenticate(self, request: Request) -> Caller:
+            raise NotImplementedError
+
+    return build_application(App("reference"), Nobody())
+
+
+def _openapi() -> str:
+    document = build_openapi(_build_server().routes)
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+
+
+def _problems() -> str:
+    lines = [
+        "# Problems of the HTTP API",
+        "",
+        "What is refused over HTTP is answered with a problem document (RFC 9457), `application/problem+json`. Its `type` is",
+        "`urn:arriero:problem:CODE`. Programs branch on `code`, which is stable; `detail` is for people, and may change. The",
+        "[document of the API](openapi.json) says which operation may give which.",
+        "",
+        *_table("code", "status", "title", "what to do"),
+    ]
+    _build_server()  # whoever declares a problem is loaded
+    for problem in sorted(PROBLEM_TYPES.values(), key=lambda one: (one.status, one.code)):
+        lines.append(_row(f"`{problem.code}`", str(problem.status), problem.title, problem.remedy))
+    return _page(*lines)
 
 
 # --- the command line

@@ -39,7 +39,7 @@ def test_every_operation_stands_in_the_document_with_its_scope_and_its_refusals(
         assert part["operationId"] == operation.function.__name__
         assert ("x-scope" in part) is not bool(operation.needs.public)
         for problem in list_problems(operation):
-            said = part["responses"][str(problem.status)]["content"]["application/problem+json"]
+            said = _resolve(document, part["responses"][str(problem.status)])["content"]["application/problem+json"]
             assert problem.code in said["examples"]
 
 
@@ -63,9 +63,14 @@ def test_every_example_is_what_it_is_an_example_of(operation: Operation, documen
         _validate(document, media["schema"], operation.answer_example)
         msgspec.json.decode(msgspec.json.encode(operation.answer_example), type=operation.answer)
     for response in part["responses"].values():
-        for media in response.get("content", {}).values():
+        for media in _resolve(document, response).get("content", {}).values():
             for example in media.get("examples", {}).values():
                 _validate(document, media["schema"], example["value"])
+
+
+def _resolve(document: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
+    name = response.get("$ref", "").rpartition("/")[2]
+    return dict(document["components"]["responses"][name]) if name else response
 
 
 def _validate(document: dict[str, Any], schema: Any, value: Any) -> None:

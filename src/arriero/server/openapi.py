@@ -68,6 +68,7 @@ def build_openapi(routes: Sequence[BaseRoute]) -> dict[str, Any]:
         part.update(_describe(operation, schema_of))
     document["components"] = {
         "schemas": components,
+        "responses": _describe_all_problems((route.operation for route in gated), schema_of),
         "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
     }
     return document
@@ -127,12 +128,26 @@ def _describe_responses(operation: Operation, schema_of: Mapping[str, Any]) -> d
             if operation.answer_example is not None and status == operation.status:
                 media["example"] = operation.answer_example
             found[str(status)]["content"] = {operation.answer_media: media}
-    by_status: dict[int, list[ProblemType]] = {}
-    for problem in list_problems(operation):
-        by_status.setdefault(problem.status, []).append(problem)
-    for status, problems in sorted(by_status.items()):
-        found[str(status)] = _describe_problems(problems, schema_of)
+    for status, problems in _group_problems(operation).items():
+        found[str(status)] = {"$ref": f"#/components/responses/{_name_problems(problems)}"}
     return found
+
+
+def _group_problems(operation: Operation) -> dict[int, tuple[ProblemType, ...]]:
+    by_status: dict[int, tuple[ProblemType, ...]] = {}
+    for problem in list_problems(operation):
+        by_status[problem.status] = (*by_status.get(problem.status, ()), problem)
+    return dict(sorted(by_status.items()))
+
+
+def _name_problems(problems: Sequence[ProblemType]) -> str:
+    return ".".join(problem.code for problem in problems)
+
+
+def _describe_all_problems(operations: Iterable[Operation], schema_of: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe each set of refusals that an operation has under one status: most operations share them."""
+    groups = {group for operation in operations for group in _group_problems(operation).values()}
+    return {_name_problems(group): _describe_problems(group, schema_of) for group in sorted(groups, key=_name_problems)}
 
 
 def list_problems(operation: Operation) -> list[ProblemType]:
