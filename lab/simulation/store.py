@@ -47,6 +47,8 @@ _PASSED_ON = (
     "drop_statuses",
     "known_processes",
     "change_schedules",
+    "read_secret",
+    "list_running_attempts",
 )
 
 _COMMITS = ("apply", "submit", "change_schedules")

@@ -324,6 +324,13 @@ class BeginTry(Command, frozen=True, gc=False, kw_only=True):
     agent: str
 
 
+class ReleaseAttempt(Command, frozen=True, gc=False, kw_only=True):
+    """A running attempt that surely has not begun its work goes back: its request may be taken again, nothing is charged."""
+
+    step_no: int
+    fence: int
+
+
 class Recover(Command, frozen=True, gc=False, kw_only=True):
     """The Supervisor's decision on a step that expired (running) or starved (pending past ``wait_by``)."""
 
@@ -485,6 +492,15 @@ class EndProbe(Command, frozen=True, gc=False, kw_only=True):
 CommandOfBreaker = TripBreaker | OperateAgent | BeginProbe | EndProbe
 CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry
 TaskCommand = (
-    Advance | Report | CommandOfAttempt | Recover | EndByLimit | FreeTask | Operate | AssignApp | OperateConvoy
+    Advance
+    | Report
+    | CommandOfAttempt
+    | ReleaseAttempt
+    | Recover
+    | EndByLimit
+    | FreeTask
+    | Operate
+    | AssignApp
+    | OperateConvoy
 )
 AnyCommand = Claim | Take | TaskCommand | CommandOfBreaker

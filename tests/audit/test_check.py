@@ -204,6 +204,11 @@ def a_lost_attempt_keeps_its_fence(story: Story) -> None:
 
 
 @violates("I6")
+def a_released_attempt_keeps_its_fence(story: Story) -> None:
+    story.event("returned", "attempt.released")["fence"] -= 1
+
+
+@violates("I6")
 def an_answer_does_not_grow_the_fence(story: Story) -> None:
     story.event("patient", "step.answered", happened=True)["fence"] -= 1
 

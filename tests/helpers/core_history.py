@@ -43,6 +43,7 @@ from arriero.commands import (
     Process,
     PutDown,
     Recover,
+    ReleaseAttempt,
     Report,
     Reported,
     RetryAsked,
@@ -488,6 +489,18 @@ async def _extended(town: Town) -> None:
     await town.advance("long", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _released(town: Town) -> None:
+    """Its first attempt goes back before its work began."""
+    await town.submit("returned")
+    await town.claim("returned")
+    await town.advance("returned", opened=(request("look", agent="far", take=False),), ending=Keep())
+    take = Take(actor="p3", process_no=3, room=(("far", 1),), names=("look",), probation=None, app=APP)
+    await town.apply(take)
+    await town.apply(ReleaseAttempt(actor="p3", step_no=town.step_no("returned", 1), fence=1))
+    await town.apply(take)
+    await town.advance("returned", (1, Succeeded("1")), ending=Process('"ok"'))
+
+
 async def _limited(town: Town) -> None:
     """A step of an Agent with limits; its attempt makes two calls."""
     await town.submit("metered")
@@ -542,6 +555,7 @@ async def _everything() -> Town:
     await _outage(town)
     await _probed(town)
     await _extended(town)
+    await _released(town)
     await _limited(town)
     await _scheduled(town)
     return town

@@ -1,6 +1,13 @@
 """The fold of what an attempt does while it runs, and the invariants of its time."""
 
-from ..events.step import AttemptCheckpoint, AttemptExtended, AttemptTried, CompensationDispatched, StepDispatched
+from ..events.step import (
+    AttemptCheckpoint,
+    AttemptExtended,
+    AttemptReleased,
+    AttemptTried,
+    CompensationDispatched,
+    StepDispatched,
+)
 from ..model import StepState
 from .fold import StepFold, TaskFold
 
@@ -64,3 +71,14 @@ def _judge_running(
     elif step.complete_by is None or task.at >= step.complete_by:
         task.convict(invariant, f"{event.type} of step {step.ordinal} after its deadline")
     return step
+
+
+def release(task: TaskFold, event: AttemptReleased) -> None:
+    """Fold an attempt that went back before its work began: the next one begins under a higher fence, in no more doubt."""
+    step = task.steps[event.step]
+    if step.state is not StepState.RUNNING:
+        task.convict("I6", f"an attempt of step {step.ordinal} went back, and none was under way")
+    if event.fence <= step.fence:
+        task.convict("I6", f"step {step.ordinal} went back under fence {event.fence}, the highest was {step.fence}")
+    step.fence, step.complete_by, step.not_before = max(step.fence, event.fence), None, None
+    step.state = StepState.PENDING

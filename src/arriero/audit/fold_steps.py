@@ -7,6 +7,7 @@ import msgspec
 from ..events.step import (
     AttemptCheckpoint,
     AttemptExtended,
+    AttemptReleased,
     AttemptTried,
     CompensationDispatched,
     CompensationFailedEvent,
@@ -33,7 +34,7 @@ from ..events.step import (
 from ..model import StepState, TaskState, Turn
 from . import fold_people
 from .fold import StepFold, TaskFold
-from .fold_attempts import extend, judge_time, judge_try, keep_checkpoint
+from .fold_attempts import extend, judge_time, judge_try, keep_checkpoint, release
 from .fold_routing import judge_dispatch, judge_opening
 
 
@@ -74,6 +75,8 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
             _return_attempts(task, event)
         case StepLost():
             _count_loss(task, event)
+        case AttemptReleased():
+            release(task, event)
         case StepWithdrawn():
             _withdraw(task, event)
         case StepParked():

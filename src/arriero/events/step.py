@@ -187,6 +187,13 @@ class StepLost(HistoryEvent, frozen=True, tag="step.lost"):
     lost_count: int
 
 
+class AttemptReleased(HistoryEvent, frozen=True, tag="attempt.released"):
+    """An attempt went back before its work began. It costs nothing and leaves no doubt; ``fence``: the new one."""
+
+    step: int
+    fence: int
+
+
 class StepWithdrawn(HistoryEvent, frozen=True, tag="step.withdrawn"):
     """A step that was asked for will not be done."""
 
@@ -259,6 +266,7 @@ EventOfStep = (
     | StepAttemptsReturned
     | StepExpired
     | StepLost
+    | AttemptReleased
     | StepWithdrawn
     | StepParked
     | CompensationReached

@@ -26,6 +26,7 @@ from ..events import (
 from ..events.step import (
     AttemptCheckpoint,
     AttemptExtended,
+    AttemptReleased,
     AttemptTried,
     CompensationDispatched,
     CompensationFailedEvent,
@@ -353,6 +354,8 @@ def _describe_step_event(timeline: Timeline, event: EventOfStep) -> str:
             return f"{step}: {format_count(count, 'failed attempt')} of the outage {'is' if count == 1 else 'are'} not counted any more"
         case StepLost():
             return f"{step}: its attempt was lost with its process; it is in doubt, and costs no attempt"
+        case AttemptReleased():
+            return f"{step}: its attempt goes back before its work began; it costs no attempt"
         case StepWithdrawn(in_doubt=in_doubt):
             return f"{step} is withdrawn{_format_doubt(in_doubt=in_doubt)}"
         case StepParked():

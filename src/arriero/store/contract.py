@@ -34,6 +34,7 @@ from .lease_contract import LeaseStore
 from .ledger_contract import LedgerStore
 from .limit_contract import LimitStore
 from .metrics_contract import AgentMetricsStore
+from .remote_contract import RemoteAgentStore
 from .schedule_contract import ScheduleStore
 from .task_filter import ANY_TASK, TaskFilter
 from .token_contract import TokenStore
@@ -323,6 +324,7 @@ class StateStore(
     LeaseStore,
     LimitStore,
     AgentMetricsStore,
+    RemoteAgentStore,
     ScheduleStore,
     TokenStore,
     Protocol,

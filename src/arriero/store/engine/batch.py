@@ -17,6 +17,7 @@ from ...commands import (
     Operate,
     OperateConvoy,
     Recover,
+    ReleaseAttempt,
     Report,
     SaveCheckpoint,
 )
@@ -25,6 +26,7 @@ from ...core.app_assignment import assign_app
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused, Rows
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
+from ...core.released_attempts import release_attempt
 from ...core.supervision import compute_complete_within
 from ...errors import UnreadableRow
 from ...events import Event, encode_events
@@ -168,6 +170,8 @@ class Batch:
                 return attempts.extend_attempt(command, self._table, self.now)
             case SaveCheckpoint():
                 return attempts.save_checkpoint(command, self._table, self.now)
+            case ReleaseAttempt():
+                return release_attempt(command, self._table, self.now)
             case Recover():
                 return transitions.recover(command, self._table, self.now, SUPERVISOR_LEASE)
             case EndByLimit():

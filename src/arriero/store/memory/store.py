@@ -46,6 +46,7 @@ from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine
 from ..engine.reading import ReadingEngine, due_at
+from ..engine.remote_agents import RemoteAgentEngine
 from ..engine.schedules import ScheduleEngine, change_schedules
 from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
@@ -54,6 +55,7 @@ from ..readable import legible
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from .agent_metrics import MemoryAgentMetrics
 from .attempts import MemoryAttempts
+from .remote_agents import MemoryRemoteAgents
 from .rows import MemoryUpkeep
 from .schedules import MemorySchedules
 from .tokens import MemoryTokens
@@ -289,6 +291,7 @@ class MemoryStore(
     MemoryAgentMetrics,
     MemorySchedules,
     MemoryTokens,
+    MemoryRemoteAgents,
     MemoryConvoyReading,
     ProcessEngine["MemoryStore"],
     ReadingEngine["MemoryStore"],
@@ -298,6 +301,7 @@ class MemoryStore(
     LeaseEngine["MemoryStore"],
     LimitEngine["MemoryStore"],
     AgentMetricsEngine["MemoryStore"],
+    RemoteAgentEngine["MemoryStore"],
     ScheduleEngine["MemoryStore"],
     TokenEngine["MemoryStore"],
 ):

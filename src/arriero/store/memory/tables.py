@@ -65,6 +65,7 @@ class MemoryTables:
         self.schedule_rows: dict[tuple[str, str], ScheduleRow] = {}  # by App, name
         self.count_rows: dict[tuple[str, int, int], CountsRow] = {}  # by App, process, minute
         self.token_rows: dict[str, TokenRow] = {}  # by id
+        self.secrets: dict[str, str] = {}
         self.epoch = FIRST
         self.nobody_frees_until = Instant(0)
         self.last_renewed_at: Instant | None = None

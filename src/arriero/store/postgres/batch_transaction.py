@@ -23,6 +23,7 @@ from ...commands import (
     Process,
     PutDown,
     Recover,
+    ReleaseAttempt,
     Report,
     Reported,
     SaveCheckpoint,
@@ -76,6 +77,7 @@ def collect_named(batch: Iterable[AnyCommand]) -> Named:
                 | ExtendAttempt(step_no=step_no)
                 | SaveCheckpoint(step_no=step_no)
                 | BeginTry(step_no=step_no)
+                | ReleaseAttempt(step_no=step_no)
             ):
                 named.tasks.add(step_no >> STEP_BITS)
                 named.steps.add(step_no)

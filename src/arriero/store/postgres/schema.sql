@@ -947,6 +947,12 @@ CREATE TABLE {schema}.token (
     revoked_reason text NOT NULL
 );
 
+-- Random secrets of the store, made at their first use. Who may only read the store may not read them.
+CREATE TABLE {schema}.secret (
+    name text PRIMARY KEY,
+    value text NOT NULL             -- bytes in hexadecimal
+);
+
 -- Who may do what. The two doors of submitters work with their owner's rights, so that a role may submit without any right on
 -- the tables; their search_path is fixed above. No function is everybody's, and who could write the tables keeps them all.
 -- It goes over all functions of the schema, so it stands last.
@@ -974,6 +980,7 @@ BEGIN
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
         EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
                        '{schema}.rate, {schema}.agent_metrics, {schema}.schedule, {schema}.token TO %s', one.role);
+        EXECUTE format('GRANT SELECT, INSERT ON {schema}.secret TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role
                  FROM pg_catalog.pg_class AS c, LATERAL pg_catalog.aclexplode(c.relacl) AS given

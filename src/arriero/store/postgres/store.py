@@ -22,6 +22,7 @@ from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
+from ..engine.remote_agents import RemoteAgentEngine
 from ..engine.schedules import ScheduleEngine
 from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
@@ -59,6 +60,7 @@ class PostgresStore(
     LeaseEngine[PostgresRows],
     LimitEngine[PostgresRows],
     AgentMetricsEngine[PostgresRows],
+    RemoteAgentEngine[PostgresRows],
     UpkeepEngine[PostgresRows],
     LedgerEngine[PostgresLedgerRows],
     ScheduleEngine[PostgresRows],

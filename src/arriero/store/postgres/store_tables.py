@@ -11,6 +11,7 @@ from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge
 from ..engine.reading import due_at
 from ..rows import alert_of, status_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
+from ..sql.remote_agents import SqlRemoteAgentRows
 from ..sql.rows import SqlReadingRows
 from ..sql.schedules import SqlScheduleRows
 from ..sql.tokens import SqlTokenRows
@@ -24,7 +25,13 @@ _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purg
 
 
 class PostgresRows(
-    PostgresLedgerRows, PostgresProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows, SqlTokenRows
+    PostgresLedgerRows,
+    PostgresProcessRows,
+    SqlReadingRows,
+    SqlAgentMetricsRows,
+    SqlRemoteAgentRows,
+    SqlScheduleRows,
+    SqlTokenRows,
 ):
     """See the module."""
 

@@ -363,6 +363,12 @@ CREATE TABLE arriero_agent_metrics (
     PRIMARY KEY (app, process_no, minute)
 ) WITHOUT ROWID;
 
+-- Random secrets of the store, made at their first use.
+CREATE TABLE arriero_secret (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL             -- bytes in hexadecimal
+) WITHOUT ROWID;
+
 -- Schedules of all Apps.
 CREATE TABLE arriero_schedule (
     app TEXT NOT NULL,

@@ -29,6 +29,7 @@ from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
+from ..engine.remote_agents import RemoteAgentEngine
 from ..engine.schedules import ScheduleEngine, change_schedules
 from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
@@ -63,6 +64,7 @@ class SqliteStore(
     LeaseEngine[SqliteRows],
     LimitEngine[SqliteRows],
     AgentMetricsEngine[SqliteRows],
+    RemoteAgentEngine[SqliteRows],
     UpkeepEngine[SqliteRows],
     LedgerEngine[SqliteRows],
     ScheduleEngine[SqliteRows],

@@ -25,6 +25,7 @@ from ..engine.taking import WantedRequests
 from ..readable import of_task, without_body
 from ..rows import lease_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
+from ..sql.remote_agents import SqlRemoteAgentRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
 from ..sql.schedules import SqlScheduleRows, schedule_of
 from ..sql.tokens import SqlTokenRows
@@ -286,7 +287,13 @@ class SqliteLedgerRows(SqliteDueRows, SqlUpkeepRows):
 
 
 class SqliteRows(
-    SqliteLedgerRows, SqliteProcessRows, SqlReadingRows, SqlAgentMetricsRows, SqlScheduleRows, SqlTokenRows
+    SqliteLedgerRows,
+    SqliteProcessRows,
+    SqlReadingRows,
+    SqlAgentMetricsRows,
+    SqlRemoteAgentRows,
+    SqlScheduleRows,
+    SqlTokenRows,
 ):
     """See the module."""
 

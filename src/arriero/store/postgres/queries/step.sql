@@ -166,3 +166,6 @@ SELECT {s.step}, {s.t.task}
                    AND (task.lost_count < %(probation_from)s OR %(probation)s::bigint IS NULL OR task.task_no = %(probation)s)
                    FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
  ORDER BY wanted.no, first.position, first.step_no
+
+-- select_running_attempts: the attempts that run in a process. Rows: step_no, fence, complete_by.
+SELECT step_no, fence, complete_by FROM {schema}.step WHERE locked_by = %(process_no)s AND state = 'running' ORDER BY step_no

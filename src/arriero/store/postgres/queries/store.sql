@@ -87,3 +87,9 @@ SELECT n.oid IS NOT NULL, EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnames
          WHERE c.relnamespace = n.oid AND c.relname = 'migration' AND c.relkind = 'r' AND NOT a.attisdropped
            AND a.attname IN ('number', 'name', 'applied_at'))
   FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
+
+-- select_secret: one secret of the store, in hexadecimal. No row: nobody has needed it yet.
+SELECT value FROM {schema}.secret WHERE name = %(name)s
+
+-- add_secret: keep a secret, unless one is kept under its name.
+INSERT INTO {schema}.secret (name, value) VALUES (%(name)s, %(value)s) ON CONFLICT (name) DO NOTHING

@@ -142,6 +142,12 @@ ALTER TABLE arriero_lease ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE arriero_lease ADD COLUMN broken_by TEXT NOT NULL DEFAULT '';
 ALTER TABLE arriero_lease ADD COLUMN broken_reason TEXT NOT NULL DEFAULT '';
 
+-- Random secrets of the store, made at their first use.
+CREATE TABLE arriero_secret (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL             -- bytes in hexadecimal
+) WITHOUT ROWID;
+
 -- Schedules of all Apps.
 CREATE TABLE arriero_schedule (
     app TEXT NOT NULL,

@@ -184,3 +184,6 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
        target, canary, charged_at, checkpoint, limit_keys, routing
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.no, found.position, found.number
+
+-- select_running_attempts: the attempts that run in a process. Rows: step_no, fence, complete_by.
+SELECT step_no, fence, complete_by FROM arriero_step WHERE locked_by = :process_no AND state = 'running' ORDER BY step_no

@@ -10,3 +10,9 @@ INSERT INTO arriero_meta (name, value) VALUES (:name, :value)
 
 -- take_write_lock: takes the write lock and changes nothing. From here on the transaction sees all earlier commits.
 UPDATE arriero_meta SET value = value WHERE name = ''
+
+-- select_secret: one secret of the store, in hexadecimal. No row: nobody has needed it yet.
+SELECT value FROM arriero_secret WHERE name = :name
+
+-- add_secret: keep a secret, unless one is kept under its name.
+INSERT INTO arriero_secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING

@@ -1,0 +1,46 @@
+"""What Agents outside of Python need of a store, the same for all stores."""
+
+import secrets
+from functools import partial
+from typing import Protocol, TypeVar
+
+from ..remote_contract import SECRET_BYTES, HeldAttempt
+from .transactions import Lane, Transactions, UnreadableRows
+
+
+class RemoteAgentRows(UnreadableRows, Protocol):
+    """Secrets, and running attempts."""
+
+    def select_secret(self, name: str) -> str | None:
+        """A secret in hexadecimal; None: there is none yet."""
+        ...
+
+    def add_secret(self, name: str, value: str) -> None:
+        """Keep a secret, unless there is one under its name."""
+        ...
+
+    def select_running_attempts(self, process_no: int) -> list[HeldAttempt]: ...
+
+
+R = TypeVar("R", bound=RemoteAgentRows)
+
+
+class RemoteAgentEngine(Transactions[R]):
+    """``store.remote_contract.RemoteAgentStore``, the same for all stores."""
+
+    async def read_secret(self, name: str) -> bytes:
+        """Two processes may make one at once: what is kept first counts, and each reads what is kept."""
+        kept = await self._read(lambda rows: rows.select_secret(name))
+        if kept is None:
+            value = secrets.token_hex(SECRET_BYTES)
+            await self._write(lambda rows: rows.add_secret(name, value), Lane.OUTBOX)
+            kept = await self._read(lambda rows: rows.select_secret(name))
+        assert kept is not None
+        return bytes.fromhex(kept)
+
+    async def list_running_attempts(self, process_no: int) -> list[HeldAttempt]:
+        return await self._read(partial(_select_running, process_no=process_no))
+
+
+def _select_running(rows: RemoteAgentRows, process_no: int) -> list[HeldAttempt]:
+    return rows.select_running_attempts(process_no)

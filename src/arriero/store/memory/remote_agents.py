@@ -1,0 +1,24 @@
+"""Secrets and running attempts in the memory store."""
+
+from ...model import StepState
+from ..remote_contract import HeldAttempt
+from .rows import MemoryUpkeep
+
+
+class MemoryRemoteAgents(MemoryUpkeep):
+    """See ``engine.remote_agents.RemoteAgentRows``."""
+
+    def select_secret(self, name: str) -> str | None:
+        return self.secrets.get(name)
+
+    def add_secret(self, name: str, value: str) -> None:
+        if name not in self.secrets:
+            self._put(self.secrets, name, value)
+
+    def select_running_attempts(self, process_no: int) -> list[HeldAttempt]:
+        found: list[HeldAttempt] = []
+        for of_task in self.steps.values():
+            for step in of_task.values():
+                if step.locked_by == process_no and step.state is StepState.RUNNING and step.complete_by is not None:
+                    found.append(HeldAttempt(step.step_no, step.fence, step.complete_by))
+        return sorted(found)
