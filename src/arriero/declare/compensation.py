@@ -1,13 +1,17 @@
 """The function that undoes a step, as it was declared."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from ..errors import DefinitionError
 from ..policies import StepPolicy, encode_policy
+from .attempt import Undo
 from .declared import caller_scope
 from .signature import Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Compensation:
@@ -28,3 +32,16 @@ def check_parameters(function: Callable[..., Any], step_name: str, step_function
         raise DefinitionError(
             f"compensation of {step_name} takes ({', '.join(found)}); it gets the step's own arguments: ({', '.join(wanted)})"
         )
+
+
+class CompensationDecorator(Generic[P, R]):
+    """The decorator that ``step.compensation(...)`` with options returns."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]], /
+    ) -> Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Undo[R], P], None], /) -> Callable[Concatenate[Undo[R], P], None]: ...
+    def __call__(self, fn: Any, /) -> Any:
+        raise NotImplementedError  # only its type is used: compensation() returns a plain function

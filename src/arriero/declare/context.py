@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ..codec import decoder, encode
 from ..errors import ArrieroError
 from ..policies import Duration, seconds
-from .steps import WorkflowRun, current_run
+from .workflow_run import WorkflowRun, current_run
 
 T = TypeVar("T")
 

@@ -59,6 +59,8 @@ def _find_difference(of_base: Step[Any, Any], own: Step[Any, Any]) -> str:
     base = of_base.agent.name
     if of_base.signature.describe() != own.signature.describe():
         return "give both the same parameters, defaults and types"
+    if of_base.is_remote is not own.is_remote:
+        return "only one of them is remote; declare both so, or none"
     for option in ("pivot", "effect_free"):
         if getattr(of_base, option) != getattr(own, option):
             return f"{option} is {getattr(own, option)} here and {getattr(of_base, option)} there; give both the same"

@@ -143,6 +143,10 @@ class Signature:
         found = self.arguments(text)
         return {p.name: found.get(p.name, p.default) for p in self._parameters}
 
+    def encode_arguments(self, values: Mapping[str, Any]) -> str:
+        """Decoded arguments as JSON text, as a program outside of Python gets them."""
+        return codec.encode(values, f"arguments of {self.what}")
+
     def _resolve_and_read_arguments(self, text: str) -> Any:
         self._resolve_late()
         return self._read_arguments(text)

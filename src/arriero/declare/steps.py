@@ -2,11 +2,8 @@
 
 import asyncio
 import inspect
-import random
-import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from datetime import datetime
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -14,7 +11,7 @@ from ..errors import ArrieroError, DefinitionError, InvalidInput
 from ..policies import Adaptive, Breaker, Duration, Retry, StepPolicy, Supervision, check_type
 from .attempt import Attempt, Undo
 from .calls import CallValue
-from .compensation import Compensation, check_parameters
+from .compensation import Compensation, CompensationDecorator, check_parameters
 from .declared import Declared, caller_scope, check_name, choose_name
 from .limits import Limit, check_limits
 from .option_checks import (
@@ -28,6 +25,7 @@ from .option_checks import (
 from .probe import COMPLETE_WITHIN as PROBE_WITHIN
 from .probe import Probe, check_may_have_probe, mark_probe
 from .provider_options import check_base, check_preference, check_weight
+from .remote import ONE_TRY, PLACES_MAX, refuse_body, refuse_local_part, refuse_mixture, refuse_options
 from .resources import Resource
 from .signature import Signature
 from .step_options import (
@@ -40,6 +38,7 @@ from .step_options import (
     build_step_policy,
     change_options,
 )
+from .workflow_run import WorkflowRun, current_run
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,26 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BREAKER = Breaker()
 RETRY_BUDGET = 0.2
-
-
-class WorkflowRun(Protocol):
-    """The running workflow, as a call value sees it (core.replay implements it)."""
-
-    def note_created(self, call: "StepCall[Any]") -> None: ...
-    def note_replaced(self, call: "StepCall[Any]", by: "StepCall[Any]") -> None: ...
-    def open(self, call: "StepCall[Any]") -> "asyncio.Future[Any]": ...
-    def open_timer(self, seconds: float) -> "asyncio.Future[Any]": ...
-    def current_time(self) -> "datetime": ...
-    def random(self) -> "random.Random": ...
-    def uuid(self) -> "uuid.UUID": ...
-    @property
-    def convoy_state(self) -> str | None: ...
-    def keep_convoy_state(self, text: str) -> None: ...
-
-
-def current_run() -> WorkflowRun | None:
-    """The workflow whose code is running right now; None outside of one."""
-    return getattr(asyncio._get_running_loop(), "workflow_run", None)
+MAX_IN_FLIGHT = 10
 
 
 class StepCall(CallValue[R_co]):
@@ -98,6 +78,8 @@ class StepCall(CallValue[R_co]):
 
         Raises: InvalidInput for a bad key; DefinitionError for a bad duration or policy.
         """
+        if retry is not None and self.step.is_pulled:
+            refuse_options(f"step {self.step.name}", retry=retry)
         changed = change_options(
             self.changed,
             self.step.name,
@@ -152,8 +134,10 @@ class Step(Declared, Generic[P, R]):
         effect_free: bool,
         interchangeable: bool,
         run_in: RunIn,
+        is_remote: bool = False,
     ) -> None:
         self.name = choose_name(name, function, "a step")
+        self.is_remote = is_remote
         self.agent = agent
         self.policy = policy
         self.supervision = supervision  # None: the workflow's attempts and rounds hold
@@ -171,6 +155,11 @@ class Step(Declared, Generic[P, R]):
     def function(self) -> Callable[Concatenate[Attempt, P], Any]:
         """The plain function, for tests."""
         return self._function
+
+    @property
+    def is_pulled(self) -> bool:
+        """Returns True if a program outside of Python asks for its requests."""
+        return self.is_remote and not self.agent.pushes
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[R]:
         """Bind and check the arguments. Raises InvalidInput when they do not fit, or the step is a provider's."""
@@ -231,6 +220,9 @@ class Step(Declared, Generic[P, R]):
             raise DefinitionError(
                 f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task"
             )
+        if self.is_pulled:
+            refuse_options(f"compensation of {self.name}", retry=retry, default=DEFAULT_RETRY)
+            retry = ONE_TRY
         policy = build_step_policy(complete_within, None, retry, supervision, extend_max)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,6 +231,8 @@ class Step(Declared, Generic[P, R]):
                     f"step {self.name} has a compensation already: {self.undone_by.function.__qualname__}"
                 )
             check_parameters(function, self.name, self._function)
+            if self.is_remote:
+                refuse_body(function, f"compensation of {self.name}")
             self.undone_by = Compensation(function, self.name, policy)
             return function
 
@@ -268,19 +262,6 @@ class SyncStep(Step[P, R]):
         return self._function
 
 
-class CompensationDecorator(Generic[P, R]):
-    """The decorator that ``step.compensation(...)`` with options returns."""
-
-    @overload
-    def __call__(
-        self, fn: Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]], /
-    ) -> Callable[Concatenate[Undo[R], P], Coroutine[Any, Any, None]]: ...
-    @overload
-    def __call__(self, fn: Callable[Concatenate[Undo[R], P], None], /) -> Callable[Concatenate[Undo[R], P], None]: ...
-    def __call__(self, fn: Any, /) -> Any:
-        raise NotImplementedError  # only its type is used: compensation() returns a plain function
-
-
 class StepDecorator:
     """The decorator that ``agent.step(...)`` with options returns."""
 
@@ -300,7 +281,8 @@ class Agent:
 
     Args:
         name: 1 to 255 characters.
-        max_in_flight: attempts at once in one process.
+        max_in_flight: attempts at once in one process, 10 by default. Of an Agent outside of Python: None bounds nothing but
+            what its programs ask for.
         reserve: how many of these are kept for tasks of priority 8 and 9; a number below 1 is a share, rounded up.
         breaker: when the service counts as down, for all processes; None: never.
         limits: ``Concurrent`` and ``Rate`` limits, which all processes share. They need one commit more for each attempt.
@@ -313,11 +295,13 @@ class Agent:
         preference: 0 goes first; others get calls when those before them are not well or have no room.
     """
 
+    pushes = False  # of one whose steps are remote: whether arriero sends their requests, or a program asks for them
+
     def __init__(
         self,
         name: str,
         *,
-        max_in_flight: int = 10,
+        max_in_flight: int | None = None,
         reserve: float = 0,
         breaker: Breaker | None = DEFAULT_BREAKER,
         breaker_key: Callable[..., str] | None = None,
@@ -329,8 +313,9 @@ class Agent:
         preference: int = 0,
     ) -> None:
         self.name = check_name(name, "an Agent")
-        self.max_in_flight = check_max_in_flight(name, max_in_flight)
-        self.reserved = count_reserved(name, reserve, max_in_flight)
+        self._is_bounded = max_in_flight is not None
+        self.max_in_flight = check_max_in_flight(name, MAX_IN_FLIGHT if max_in_flight is None else max_in_flight)
+        self.reserved = count_reserved(name, reserve, self.max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
         self.breaker_key = check_key_function(f"Agent {name}: breaker_key", breaker_key)
         self.breaker_text = "" if breaker is None else msgspec.json.encode(breaker).decode()
@@ -364,6 +349,7 @@ class Agent:
         effect_free: bool = False,
         interchangeable: bool = False,
         run_in: RunIn = "thread",
+        remote: bool = False,
     ) -> StepDecorator: ...
     def step(
         self,
@@ -380,6 +366,7 @@ class Agent:
         effect_free: bool = False,
         interchangeable: bool = False,
         run_in: RunIn = "thread",
+        remote: bool = False,
     ) -> Any:
         """Declare a step: decorates a function, async or plain, whose first parameter is the ``Attempt``.
 
@@ -401,17 +388,25 @@ class Agent:
                 under several addresses. Then a step moves to another of these Agents also between its attempts.
             run_in: of a plain function: ``"thread"``, or ``"process"`` for a child process of its own, which is killed at
                 ``complete_by``. That needs a function at the top of a module that can be imported.
+            remote: a program outside of Python carries the step out, so the function has no body. So are all steps of the Agent
+                then; see docs/how-to/agents-in-any-language.md.
         Returns: the step. Calling it in workflow code, without the Attempt, gives a call to await; ``step.function`` is the
             plain function, for tests.
         Raises: DefinitionError - a name that is taken or unfit, a parameter that has no name or no JSON type, or an option
             that cannot work.
         """
+        remote = check_type(remote, bool, "remote") or self.pushes
+        if remote and not self.pushes:
+            refuse_options(f"a step of Agent {self.name}", run_in=run_in, retry=retry, default=DEFAULT_RETRY)
+            retry = ONE_TRY
         policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)
         for option, value in (("pivot", pivot), ("effect_free", effect_free), ("interchangeable", interchangeable)):
             check_type(value, bool, option)
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
-            if run_in != "thread":
+            if remote:
+                refuse_body(function, f"step {getattr(function, '__name__', function)}")
+            elif run_in != "thread":
                 check_run_in(function, run_in)
             kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
             step: Step[Any, Any] = kind(
@@ -424,15 +419,30 @@ class Agent:
                 effect_free=effect_free,
                 interchangeable=interchangeable,
                 run_in=run_in,
+                is_remote=remote,
             )
             if step.name in self.steps:
                 raise DefinitionError(
                     f"Agent {self.name} has a step {step.name} already; give one of them another name="
                 )
+            refuse_mixture(self.name, step.name, [(one.name, one.is_remote) for one in self.steps.values()], remote)
             self.steps[step.name] = step
+            if remote:
+                self._become_remote()
             return step
 
         return StepDecorator(declare) if fn is None else declare(fn)
+
+    @property
+    def is_remote(self) -> bool:
+        """Returns True if programs outside of Python carry its steps out."""
+        return any(step.is_remote for step in self.steps.values())
+
+    def _become_remote(self) -> None:
+        if not self._is_bounded and not self.pushes:
+            self.max_in_flight = PLACES_MAX
+        for part in ("resource",) * bool(self.resources) + ("probe",) * (self.declared_probe is not None):
+            refuse_local_part(self.name, part)
 
     @overload
     def resource(self, fn: Callable[[], AsyncIterator[T]], /) -> Resource[T]: ...
@@ -444,6 +454,8 @@ class Agent:
         It is opened before the first attempt in each process that hosts the Agent, and closed after the drain. Calling the
         resource inside a step gives what was yielded. Raises DefinitionError - the function does not yield.
         """
+        if self.is_remote:
+            refuse_local_part(self.name, "resource")
         resource: Resource[Any] = Resource(fn, self.name)
         self.resources.append(resource)
         return resource
@@ -465,6 +477,8 @@ class Agent:
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if self.is_remote:
+                refuse_local_part(self.name, "probe")
             check_may_have_probe(self.name, self.declared_probe, has_breaker=self.breaker is not None)
             takes_target = self.breaker_key is not None
             probe = Probe(function, self.name, takes_target=takes_target, complete_within=complete_within)

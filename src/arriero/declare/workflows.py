@@ -19,7 +19,7 @@ from .calls import CallValue
 from .declared import Declared, caller_scope, choose_name
 from .signature import Signature
 from .step_options import DEFAULT_SUPERVISION
-from .steps import current_run
+from .workflow_run import current_run
 
 SHARE_MAX = 1_000  # more would be no division, but one workflow alone
 

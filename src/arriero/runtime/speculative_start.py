@@ -12,7 +12,7 @@ from ..commands import NewStep, Start, Submit
 from ..core.drive import build_first_requests
 from ..core.speculative_run import run_new
 from ..core.task_run import TaskRun
-from ..declare.steps import current_run
+from ..declare.workflow_run import current_run
 from ..errors import StoreError
 from ..store.contract import Busy, Unwritten
 from .driver_parts import Holder, Parts
