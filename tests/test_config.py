@@ -16,7 +16,7 @@ from arriero.config import CONFLICTS, SETTINGS, Configuration, format_setting, l
 from arriero.config_values import COUNT_MAX, SECRET_MASKED, mask_value
 from arriero.model import Verb
 from arriero.runtime.crash_points import VARIABLE as CRASH_VARIABLE
-from arriero.runtime.settings import ROLES, Settings
+from arriero.runtime.settings import DEFAULT_ROLES, Settings
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 URL = "https://alerts.example/arriero"
@@ -124,7 +124,7 @@ def test_without_any_word_all_is_default(folder: Path) -> None:
     for setting in SETTINGS:
         assert getattr(found, setting.name) == setting.default
         assert found.origin(setting.name) == "default"
-    assert (found.store, found.app, found.roles, found.file) == ("sqlite:///arriero.db", "", ROLES, None)
+    assert (found.store, found.app, found.roles, found.file) == ("sqlite:///arriero.db", "", DEFAULT_ROLES, None)
     week = 7 * 24 * 3600
     assert (found.replies_keep_seconds, found.purge_idempotency_keep_seconds) == (week, week)
 
@@ -658,7 +658,7 @@ def test_a_password_among_the_arguments_of_the_alert_command_is_masked() -> None
         ("replies_keep_seconds", 604_800.0, "604800"),
         ("tasks_max", 1_000, "1000"),
         ("alerts_log", True, "true"),
-        ("roles", ROLES, '["scheduler","agents","supervisor"]'),
+        ("roles", DEFAULT_ROLES, '["scheduler","agents","supervisor"]'),
         ("alerts_command", (), "[]"),
     ],
 )

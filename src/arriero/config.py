@@ -31,7 +31,7 @@ from .config_values import (
 from .errors import InvalidInput
 from .model import Verb
 from .runtime import crash_points
-from .runtime.settings import ROLES, Settings
+from .runtime.settings import DEFAULT_ROLES, Settings
 
 FILE_NAME = "arriero.toml"
 PREFIX = "ARRIERO_"
@@ -76,7 +76,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         DEFAULT_STORE
     )
     app: Annotated[str, SettingInfo(APP, "The App that commands load when they need its code.")] = ""
-    roles: Annotated[tuple[str, ...], SettingInfo(ROLE_NAMES, "What a process that runs an App does.")] = ROLES
+    roles: Annotated[tuple[str, ...], SettingInfo(ROLE_NAMES, "What a process that runs an App does.")] = DEFAULT_ROLES
 
     lease_seconds: Annotated[float, _seconds("node", "After so long without renewal a process counts as lost.")] = (
         NODE.lease_seconds
@@ -440,7 +440,7 @@ CONFLICTS = (
     Conflict(
         "store",
         "roles",
-        lambda has: has.store == MEMORY and set(has.roles) != set(ROLES),
+        lambda has: has.store == MEMORY and not set(DEFAULT_ROLES) <= set(has.roles),
         "this store lives inside one process, where the other roles could never reach it; "
         "run all roles, or name a file, sqlite:///PATH, or a server, postgresql://USER@HOST/DATABASE",
     ),

@@ -18,6 +18,7 @@ ArrieroError
 │   ├── UnreadableRow      a row that this release cannot read
 │   └── VerbRefused        a person's verb that the task does not allow as it stands
 │       └── ApprovalNeeded another person must ask for the same
+├── AgentRequestRefused    a program outside of Python asked for, or reported, what it may not; ``code`` says why
 ├── ForbiddenInWorkflow    workflow code awaited something that cannot be replayed
 ├── StoreError             the store could not answer
 │   ├── SchemaOutdated     the schema is older or newer than this release
@@ -46,6 +47,17 @@ class ArrieroError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").strip().split("\n")[0])
+
+
+class AgentRequestRefused(ArrieroError):
+    """A program that carries out steps outside of Python asked for, or reported, what it may not. Nothing has changed.
+
+    ``code``: a word for programs, such as ``report-stale``; docs/how-to/agents-in-any-language.md lists them.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class DefinitionError(ArrieroError):

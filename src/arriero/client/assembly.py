@@ -19,6 +19,7 @@ from ..processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
 from ..runtime.code import Code
+from ..runtime.hosted_agents import choose_hosted
 from ..runtime.node import Node, NodeSession
 from ..runtime.ports import Ports
 from ..runtime.single_pass import PassReport, SinglePass
@@ -97,14 +98,14 @@ def _make_node(
 def _about(
     name: str, agents: tuple[Agent, ...], codes: Mapping[str, Code], roles: frozenset[str], groups: Groups
 ) -> ProcessAbout:
-    runs_code, hosts = "scheduler" in roles, "agents" in roles
+    runs_code, hosted = "scheduler" in roles, choose_hosted(agents, roles)
     return ProcessAbout(
         app=name,
         roles=tuple(sorted(roles)),
         workflows=tuple(sorted(codes)) if runs_code else (),
-        steps=tuple(sorted((agent.name, step) for agent in agents for step in agent.steps)) if hosts else (),
+        steps=tuple(sorted((agent.name, step) for agent in hosted for step in agent.steps)),
         policies=_policies(codes) if runs_code else {},
-        limits={agent.name: encode_policies(agent.limits) for agent in agents if agent.limits} if hosts else {},
+        limits={agent.name: encode_policies(agent.limits) for agent in hosted if agent.limits},
         providers=tuple(
             (base, agent.name, agent.weight, agent.preference)
             for base, group in sorted(groups.items())

@@ -77,7 +77,7 @@ def survey_hosts(processes: Iterable[ProcessRow], now: Instant, app: str) -> dic
     found: dict[str, HostedAgent] = {}
     for process in processes:
         about = read_process_about(process)
-        if about.leaving or not is_alive(process, "agents", now):
+        if about.leaving or not (is_alive(process, "agents", now) or is_alive(process, "http", now)):
             continue
         if NOT_SAID not in (app, about.app) and not may_run(about.app, app):
             continue

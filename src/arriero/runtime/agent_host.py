@@ -33,6 +33,8 @@ from .call_monitor import CallCounter
 from .limited_agents import LimitedAgents
 from .ports import Ports
 from .probes import Probes
+from .remote_requests import RemoteDesk
+from .report_fates import UNSENT, Identity, ReportFates
 from .request_taker import RequestTaker
 from .retry_budgets import RetryBudgets
 from .settings import Settings
@@ -93,6 +95,8 @@ class AgentHost:
         self.probes = Probes(self, app)
         self.adaptive = AdaptivePlaces(hosted, clock.monotonic)
         self.limits = LimitedAgents(hosted, clock, self._take_soon)
+        self.fates = ReportFates()
+        self.remote = RemoteDesk(self)
         self.places = AgentPlaces(
             self.agents,
             app=app,
@@ -101,6 +105,8 @@ class AgentHost:
             limits=self.limits,
             is_trusted=is_trusted,
             take_soon=self._take_soon,
+            # A test calls a function in place of a program, so nobody asks for its requests.
+            count_wanted=None if around else self.remote.count_wanted,
         )
         self.retries = RetryBudgets(hosted, clock, self.places)
         self.router = AgentRouter(
@@ -154,9 +160,16 @@ class AgentHost:
         """Returns True if an attempt is under way, or may still begin because a Take was not answered yet."""
         return bool(self.taker.asked) or any(not run.is_over for run in self._runs.values())
 
+    def drain(self) -> None:
+        """Begin no attempt any more, and give back what nobody has begun."""
+        self.places.stop_taking()
+        self.remote.drain()
+
     def abandon(self) -> None:
         """Cancel every attempt without a report."""
         self.places.stop_taking()
+        self.remote.abandon()
+        self.fates.give_up()
         self.probes.abandon()
         for task in self._runs:
             task.cancel()
@@ -279,11 +292,18 @@ class AgentHost:
     def _process_attempt_end(self, run: AttemptRun, dispatch: Dispatch, task: asyncio.Task[None]) -> None:
         step = dispatch.step
         del self._runs[task]
+        if not run.has_reported:
+            self.fates.tell((step.step_no, step.fence), UNSENT)
         run.end()
         self.in_flight.pop((step.step_no, step.fence), None)
         if dispatch.lost_count >= PROBATION_FROM:
             self._probation[step.task_no] -= 1
             self._probation += Counter()
+
+    def settle_report(self, identity: Identity, verdict: str) -> None:
+        """Note what the store has answered to the report of an attempt."""
+        self.registry.settle(identity)
+        self.fates.tell(identity, verdict)
 
     def find_attempt(self, task: "asyncio.Task[Any] | None") -> tuple[StepRow, str] | None:
         """The step whose attempt runs as this asyncio task, and the id of its task; None if there is none."""

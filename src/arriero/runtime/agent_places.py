@@ -32,6 +32,7 @@ class AgentPlaces:
         agents: those of this process.
         is_trusted: returns True if this process may still trust its lease.
         take_soon: asks the store for requests.
+        count_wanted: counts the places of an Agent whose programs ask for its requests; None: they are as those of others.
     """
 
     def __init__(
@@ -44,8 +45,11 @@ class AgentPlaces:
         limits: LimitedAgents,
         is_trusted: Callable[[], bool],
         take_soon: Callable[[], None],
+        count_wanted: Callable[[str], int] | None = None,
     ) -> None:
         self.agents = agents
+        self._count_wanted = count_wanted
+        self._pulled = {name for name, agent in agents.items() if count_wanted and agent.is_remote and not agent.pushes}
         self._app = app
         self._adaptive = adaptive
         self.breakers = breakers
@@ -67,13 +71,20 @@ class AgentPlaces:
         """Count the places of a local Agent that a request of any priority could take."""
         return self.compute_room(agent).open
 
-    def compute_room(self, agent: str, *, of_retry: bool = False) -> Room:
-        """Compute the free places for new work. ``of_retry``: for a retry that waits, which gets its place before that."""
+    def count_places(self, agent: str) -> int:
+        """Count all places of a local Agent."""
         hosted = self.agents[agent]
         places = self._adaptive.count_places(hosted) if hosted.adaptive else hosted.max_in_flight
+        if agent in self._pulled and self._count_wanted is not None:
+            return min(places, self._count_wanted(agent))
+        return places
+
+    def compute_room(self, agent: str, *, of_retry: bool = False) -> Room:
+        """Compute the free places for new work. ``of_retry``: for a retry that waits, which gets its place before that."""
+        hosted, places = self.agents[agent], self.count_places(agent)
         room = compute_room(
             places=places,
-            reserved=min(hosted.reserved, places - 1),
+            reserved=min(hosted.reserved, max(places - 1, 0)),
             used=self.used[agent],
             used_by_others=self.used_by_others[agent],
         )

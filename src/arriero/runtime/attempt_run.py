@@ -16,6 +16,7 @@ from ..core.backoff import retry_delay
 from ..core.supervision import decode_step_policy, on_attempt_failed
 from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.compensation import Compensation
+from ..declare.remote import ONE_TRY
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
@@ -30,6 +31,7 @@ from .call_monitor import EndedCall
 from .child_call import RaisedInChild, call_in_child
 from .child_messages import ChildSucceeded, ChildUnrecordable
 from .ports import Timer
+from .remote_requests import ParkedAttempt, RemoteDesk, ReportedFailure, ReportedResult
 from .retry_budgets import RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
@@ -71,6 +73,7 @@ class Host(AttemptHost, Protocol):
     breakers: Breakers
     retries: RetryBudgets
     in_threads: "set[AttemptRun]"
+    remote: RemoteDesk
 
     async def begin_try(self, step: StepRow) -> float | None: ...
     def note_call(self, agent: Agent, end: str, seconds: float) -> None: ...
@@ -98,6 +101,7 @@ class AttemptRun:
         self._timer: Timer | None = None  # until its deadline
         self._leaving: Timer | None = None
         self.has_place = True  # of its Agent; False while it waits for the retry budget
+        self.has_reported = False
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
 
@@ -166,7 +170,7 @@ class AttemptRun:
 
     def _report(self, outcome: Outcome) -> None:
         """Report an outcome. After the deadline it is sent once: the store keeps it, and nothing follows from it."""
-        step = self._step
+        step, self.has_reported = self._step, True
         now = self._host.store.now()
         report = Reported(step.step_no, step.fence, outcome, now, self._number, step.attempt, self._time.complete_by)
         if self._time.remaining_seconds() > 0:
@@ -220,7 +224,8 @@ class AttemptRun:
             return self._decide_failure(refused, in_doubt=False)
         if call is None:
             return None
-        retry = decode_step_policy(self._step.policy).retry
+        assert self._definition is not None
+        retry = ONE_TRY if self._definition.is_pulled else decode_step_policy(self._step.policy).retry
         unsure = False
         for number in range(1, retry.tries + 1):
             if not (self._may_send() or await self._may_send_later()):
@@ -355,7 +360,7 @@ class AttemptRun:
     def _encode_success(self, value: Any) -> Outcome:
         if self._step.kind is StepKind.COMPENSATION:
             return Succeeded("null")
-        if isinstance(value, ChildSucceeded):
+        if isinstance(value, ChildSucceeded | ReportedResult):
             return Succeeded(value.result)
         if isinstance(value, ChildUnrecordable):
             failure = StepFailure("unknown", value.message, "unrecordable_result", trace=value.trace)
@@ -397,6 +402,10 @@ class AttemptRun:
         if self._host.around is not None:
             instead = self._host.around(definition, step, first, arguments)
             return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
+        if definition.is_remote:
+            assert self._task is not None
+            parked = ParkedAttempt(self.dispatch, definition, first, self._time, self._task)
+            return self._host.remote.wait_for_report(parked)
         if isinstance(code, Step) and code.run_in == "process" and not self._host.ports.runs_inline:
             return call_in_child(self._host.ports, code, step, self.dispatch.task_id, self._time)
         open_resources.set(self._host.resources)
@@ -425,6 +434,12 @@ class AttemptRun:
         if instead is not None:
             value = instead()
             return await value if inspect.isawaitable(value) else value
+        if self._definition is not None and self._definition.is_remote:
+            raise Permanent(
+                f"step {self.label} is remote, and this test has no program for it: say what it answers with world.answers or"
+                " world.replace",
+                code="no_answer",
+            )
         current_try.set(None)  # what a resource sends while it opens is not the step's
         await self._host.open_resources(agent)
         current_try.set(self._step_try)
@@ -451,7 +466,7 @@ class AttemptRun:
 
 def _build_failure(error: BaseException) -> StepFailure:
     """Build the failure of a try from what the step's function raised."""
-    if isinstance(error, RaisedInChild):
+    if isinstance(error, RaisedInChild | ReportedFailure):
         return error.failure
     if not isinstance(error, StepError):
         return StepFailure("unknown", error_text(error), trace=trace_exception(error))

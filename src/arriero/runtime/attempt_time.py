@@ -111,6 +111,11 @@ class AttemptTime:
             self.complete_by = complete_by
             self._deadline = max(self._deadline, deadline)
 
+    def learn(self, complete_by: Instant, read_at: float, now: Instant) -> None:
+        """Take in a deadline that another process has moved. ``read_at``: monotonic, before the store's clock said ``now``."""
+        self._host.registry.extend((self._step.step_no, self._step.fence), max(complete_by, self.complete_by))
+        self._move(complete_by, read_at + seconds_between(now, complete_by))
+
     def _build_over(self, why: str) -> AttemptOver:
         step = self._step
         return AttemptOver(

@@ -24,6 +24,7 @@ from .alerts import Alerting
 from .attempt_run import Around
 from .code import Code
 from .failure_log import FailureLog
+from .hosted_agents import choose_hosted
 from .leader import Leader
 from .membership import Membership
 from .ports import Ports
@@ -82,7 +83,7 @@ class NodeSession:
         self._settings = settings
         self._roles = roles
         self._on_end = on_end
-        self._agents_given = tuple(agents) if "agents" in roles else ()
+        self._agents_given = choose_hosted(agents, roles)
         self._codes = codes if "scheduler" in roles else {}
         self.lost = asyncio.Event()
         self._wake = asyncio.Event()
@@ -275,6 +276,7 @@ class NodeSession:
         self._failures.flush()
         self.agents.adaptive.flush()
         self.agents.probes.look()
+        await self.agents.remote.look()
         return wait if due.next_at is None else min(wait, max((due.next_at - due.now) / 1_000_000, 0.001))
 
     async def _settle(self) -> None:
@@ -318,7 +320,7 @@ class NodeSession:
         self._draining = True
         self._spawn(self.membership.announce_leaving())
         self.scheduler.drain()
-        self.agents.places.stop_taking()
+        self.agents.drain()
         await self.agents.wait_until_drained()
         give_up_at = self._ports.clock.monotonic() + DRAIN_SECONDS_MAX
         while not self.lost.is_set() and (self.scheduler.is_busy() or self.agents.is_busy()):

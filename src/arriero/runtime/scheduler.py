@@ -20,6 +20,7 @@ from .driver_parts import Parts
 from .failure_log import OnApplied, ignore_applied
 from .ports import Ports
 from .reload import ReloadQueue
+from .report_fates import UNANSWERED, read_verdict
 from .running_code import start_run
 from .settings import Settings
 from .speculative_start import SpeculativeStarts
@@ -247,8 +248,10 @@ class Scheduler:
             age = seconds_between(report.delivered_at, self._store.now())
             if age < REPORT_SECONDS_MAX:
                 self._ports.clock.call_later(REPORT_AGAIN_SECONDS, lambda: self.report_alone(report))
-        if not isinstance(answer, BaseException):
-            self._agents.registry.settle((report.step_no, report.fence))
+        if isinstance(answer, BaseException):
+            self._agents.fates.tell((report.step_no, report.fence), UNANSWERED)
+        else:
+            self._agents.settle_report((report.step_no, report.fence), read_verdict(answer))
         if not isinstance(answer, Applied):
             return
         self._parts.on_applied(command, answer)
@@ -256,12 +259,13 @@ class Scheduler:
             self.claim_soon()  # it may have woken its task
 
     def report_late(self, report: Reported) -> None:
-        """Send a report that came after its attempt's deadline. It is sent once, and the answer is ignored.
+        """Send a report that came after its attempt's deadline. It is sent once, and nothing follows from the answer.
 
         The attempt stays registered: until the Supervisor has recovered it, its row still shows it as running.
         """
         command = Report(actor=self._parts.actor, process_no=self._parts.process_no, report=report, late=True)
-        self._parts.committer.put(command, lambda _answer: None)
+        identity = (report.step_no, report.fence)
+        self._parts.committer.put(command, lambda answer: self._agents.fates.tell(identity, read_verdict(answer)))
 
     # --- what the store says is ours
     async def look_for_news(self) -> None:

@@ -19,6 +19,7 @@ from ..errors import StoreError, UnreadableRow
 from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, seconds_between
 from .convoy_hand_over import ConvoyHandOver
 from .driver_parts import Holder, Parts
+from .report_fates import APPLIED
 from .running_code import code_running, log_error, run_code
 
 logger = logging.getLogger("arriero")
@@ -226,7 +227,7 @@ class TaskDriver:
         parts.on_applied(command, answer)
         for item in command.delivered:
             if isinstance(item, Reported):
-                parts.agents.registry.settle((item.step_no, item.fence))
+                parts.agents.settle_report((item.step_no, item.fence), APPLIED)
         reserved = self._list_reserved_agents(command)
         # A breaker let none through, or the task was held for opening too many steps.
         if len(reserved) != len(answer.dispatches):

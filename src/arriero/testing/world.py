@@ -22,7 +22,7 @@ from ..errors import ArrieroError, Permanent
 from ..model import Instant, StepKind, StepRow, StepState
 from ..policies import Duration, seconds
 from ..runtime.ports import ChildProcess, Look, ProcessClock
-from ..runtime.settings import Settings, check_roles
+from ..runtime.settings import ROLES, Settings, check_roles
 from ..store.memory import MemoryStore
 from .clock import START_SECONDS, VirtualClock
 from .inline import run_inline
@@ -133,7 +133,7 @@ class World:
     async def __aenter__(self) -> "World":
         async with AsyncExitStack() as stack:
             session = self.app.session
-            run = run_node(session, self._store, check_roles(None), session.agents, Configuration(), drain=False)
+            run = run_node(session, self._store, check_roles(ROLES), session.agents, Configuration(), drain=False)
             await stack.enter_async_context(run)
             driver = asyncio.get_running_loop().create_task(self._drive(), name="arriero-test-clock")
             stack.push_async_callback(self._end_driver, driver)

@@ -1,0 +1,348 @@
+"""Agents outside of Python as one process serves them: their programs take requests, and report how the attempts ended."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal, NoReturn
+
+import msgspec
+from msgspec.structs import replace
+
+from ..codec import recordable_details, recordable_text, refuse_deep
+from ..core.attempts import find_latest_complete_by
+from ..core.capabilities import Capability, read_capability, seal_capability
+from ..declare.attempt import Undo, as_datetime
+from ..declare.steps import Agent, Step
+from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
+from ..model import StepFailure, StepKind
+from ..policies import check_seconds
+from ..runtime.agent_host import AgentHost
+from ..runtime.remote_requests import (
+    ParkedAttempt,
+    ReportedFailure,
+    ReportedPermanent,
+    ReportedResult,
+    ReportedTransient,
+    ReportedUnknown,
+)
+from ..runtime.report_fates import APPLIED, UNANSWERED, UNSENT
+from ..store.remote_contract import CAPABILITY_SECRET
+from .remote_attempts import AttemptElsewhere, refuse_verdict
+from .session import Session
+
+WAIT_SECONDS_MAX = 60.0  # of one poll: proxies cut what is silent for longer
+BATCH_MAX = 100  # requests in one answer
+ANSWER_SECONDS = 30.0  # until a program is told that nobody knows yet if its report is kept
+NOTHING = msgspec.Raw(b"null")
+
+
+class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One attempt for a program to carry out.
+
+    Args:
+        step, key: the step's name, and the key that tells several calls of it in one task apart.
+        kind: ``compensation``: the step is to be undone.
+        arguments: a JSON object, by the names of the step's parameters.
+        attempt: 1 for the first one.
+        idempotency_key: to be sent to the service, so that it does it once.
+        complete_by: the deadline by the store's clock, as RFC 3339 in UTC. A later report does not count.
+        remaining_ms: until then, as of now.
+        headers: of HTTP, to be passed on to the service.
+        checkpoint: what an earlier attempt kept last, as JSON.
+        capability: to be given back with the report.
+        outcome, forward_key, result, forward_checkpoint: of a compensation: ``completed`` or ``unknown``; the idempotency key
+            of the step; its result as JSON; what its attempts kept last.
+    """
+
+    task: str
+    step: str
+    key: str
+    kind: Literal["step", "compensation"]
+    arguments: msgspec.Raw
+    attempt: int
+    idempotency_key: str
+    complete_by: str
+    remaining_ms: int
+    headers: dict[str, str]
+    capability: str
+    checkpoint: msgspec.Raw | None = None
+    outcome: Literal["completed", "unknown"] | None = None
+    forward_key: str | None = None
+    result: msgspec.Raw | None = None
+    forward_checkpoint: msgspec.Raw | None = None
+
+
+class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an attempt ended, as its program says.
+
+    Args:
+        task: of the request.
+        capability: of the request, or of its last extension.
+        status: ``succeeded``; ``transient``: surely did not happen, try again; ``permanent``: surely did not happen and never
+            will; ``unknown``: nobody knows.
+        result: JSON of the step's type, if it succeeded.
+        message, code, details: why it failed, for people and for the workflow's code.
+        retry_after: seconds that the service asks to wait before the next attempt, if the failure is transient.
+        unavailable: the service says that it is down; its breaker may open.
+    """
+
+    task: str
+    capability: str
+    status: Literal["succeeded", "transient", "permanent", "unknown"]
+    result: msgspec.Raw = NOTHING
+    message: str = ""
+    code: str = ""
+    details: msgspec.Raw = NOTHING
+    retry_after: float | None = None
+    unavailable: bool = False
+
+
+class AttemptTerm(msgspec.Struct, frozen=True):
+    """More time for an attempt: the capability to report with from now on, and its deadline."""
+
+    capability: str
+    complete_by: str
+    remaining_ms: int
+
+
+class RemoteAgents:
+    """See the module. ``refusals``: how many there were in this process, by their code."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._secret: bytes | None = None
+        self.refusals: Counter[str] = Counter()
+
+    # --- taking
+    @asynccontextmanager
+    async def taking(self, agent: str, limit: int, wait_seconds: float) -> AsyncIterator[tuple[RemoteRequest, ...]]:
+        """Context in which the requests for an Agent are written to the program that asks for them.
+
+        Left by an exception, they surely were not delivered, and the next program gets them.
+
+        Args:
+            limit: requests at most, 1 to 100.
+            wait_seconds: until there is one, 0 to 60.
+        Yields: the requests; empty: there was none in that time.
+        Raises: AgentRequestRefused; InvalidInput; StoreError.
+        """
+        hosts = self._find_hosts(agent, limit, wait_seconds)
+        secret = await self._read_secret()
+        desk = hosts.remote
+        poll = desk.open_poll(agent, limit)
+        try:
+            await desk.wait(poll, wait_seconds)
+            yield tuple(self._build_request(parked, secret) for parked in poll.requests)
+            desk.confirm(poll)
+        finally:
+            desk.give_up(poll)
+
+    async def take(self, agent: str, limit: int = 1, wait_seconds: float = 0.0) -> tuple[RemoteRequest, ...]:
+        """Take requests for an Agent; see ``taking``. They count as delivered when this returns."""
+        async with self.taking(agent, limit, wait_seconds) as requests:
+            return requests
+
+    def _find_hosts(self, agent: str, limit: int, wait_seconds: float) -> AgentHost:
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= BATCH_MAX:
+            raise InvalidInput(f"limit is {limit!r}; it must be a whole number from 1 to {BATCH_MAX}")
+        if not isinstance(wait_seconds, int | float) or not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
+            raise InvalidInput(f"wait_seconds is {wait_seconds!r}; it must be from 0 to {WAIT_SECONDS_MAX:g}")
+        definition = self._find_agent(agent)
+        if definition.pushes:
+            self._refuse("agent-not-pulled", f"Agent {agent}: arriero sends its requests, so they cannot be taken")
+        hosts = self._get_hosts()
+        if agent not in hosts.agents:
+            self._refuse("gateway-not-running", "this process does not run the role http: add it to its roles")
+        if hosts.remote.is_draining:
+            self._refuse("gateway-draining", "this process ends: ask another one")
+        return hosts
+
+    def _find_agent(self, agent: str) -> Agent:
+        found = next((one for one in self._session.agents if one.name == agent), None)
+        if found is None:
+            self._refuse("agent-unknown", f"App {self._session.app} has no Agent {agent!r}")
+        if not found.is_remote:
+            self._refuse("agent-not-remote", f"Agent {agent}: its steps are Python code; declare them with remote=True")
+        return found
+
+    def _get_hosts(self) -> AgentHost:
+        node = self._session.node
+        if node is None or node.session is None:
+            self._refuse("gateway-not-running", "this process does not run the App now: ask again soon, or another one")
+        return node.session.agents
+
+    async def _read_secret(self) -> bytes:
+        if self._secret is None:
+            self._secret = await self._session.store.read_secret(CAPABILITY_SECRET)
+        return self._secret
+
+    def _build_request(self, parked: ParkedAttempt, secret: bytes) -> RemoteRequest:
+        step, attempt = parked.dispatch.step, parked.attempt
+        signature = parked.definition.signature
+        arguments = signature.encode_arguments(signature.arguments_with_defaults(step.arguments))
+        is_undo = isinstance(attempt, Undo)
+        undo = parked.read_undo()
+        return RemoteRequest(
+            task=parked.dispatch.task_id,
+            step=step.name,
+            key=step.key,
+            kind="compensation" if is_undo else "step",
+            arguments=msgspec.Raw(arguments.encode()),
+            attempt=step.attempt,
+            idempotency_key=step.idempotency_key,
+            complete_by=attempt.complete_by.isoformat(),
+            remaining_ms=int(attempt.remaining * 1000),
+            headers=dict(attempt.headers),
+            capability=seal_capability(self._build_capability(parked), secret),
+            checkpoint=_as_raw(parked.time.checkpoint),
+            outcome=None if undo is None else undo.outcome,
+            forward_key=None if undo is None else undo.forward_key,
+            result=None if undo is None else _as_raw(undo.result),
+            forward_checkpoint=None if undo is None else _as_raw(undo.checkpoint),
+        )
+
+    def _build_capability(self, parked: ParkedAttempt) -> Capability:
+        step = parked.dispatch.step
+        return Capability(
+            store_id=self._session.store.store_id,
+            agent=step.agent,
+            task_id=parked.dispatch.task_id,
+            step_no=step.step_no,
+            attempt=step.attempt,
+            fence=step.fence,
+            complete_by=parked.time.complete_by,
+            latest=find_latest_complete_by(step),
+        )
+
+    # --- reporting
+    async def report(self, agent: str, report: RemoteReport) -> None:
+        """Record how an attempt ended. It is committed when this returns.
+
+        Raises: AgentRequestRefused - nothing changed, and why; StoreError - nobody knows: send it again.
+        """
+        capability = await self._admit(agent, report.task, report.capability)
+        hosts = self._get_hosts()
+        pending = hosts.fates.find(capability.identity)
+        if pending is not None:  # somebody has just reported it
+            self._settle(await self._wait_for(pending), came_first=False)
+            return
+        parked = hosts.remote.find(capability.identity)
+        if parked is not None and self._session.store.now() < capability.complete_by:
+            is_undo = parked.dispatch.step.kind is StepKind.COMPENSATION
+            outcome = self._read_outcome(report, parked.definition, is_undo=is_undo)
+            verdict = await self._wait_for(hosts.remote.settle(parked, outcome))
+            if verdict != UNSENT:
+                self._settle(verdict, came_first=True)
+                return
+        elsewhere = await self._find_elsewhere(hosts, agent, capability)
+        is_undo = elsewhere.step.kind is StepKind.COMPENSATION
+        outcome = self._read_outcome(report, elsewhere.definition, is_undo=is_undo)
+        self._settle(await elsewhere.report(outcome), came_first=True)
+
+    async def _admit(self, agent: str, task: str, capability: str) -> Capability:
+        """Read a capability. Raises AgentRequestRefused."""
+        self._find_agent(agent)
+        found = read_capability(capability, await self._read_secret(), self._session.store.store_id)
+        if found is None:
+            self._refuse("capability-invalid", "the capability was not made by this store, or was changed")
+        if found.agent != agent:
+            self._refuse("capability-invalid", f"the capability is of another Agent than {agent}")
+        if found.task_id != task:
+            self._refuse("capability-invalid", f"the capability is of another task than {task!r}")
+        return found
+
+    async def _find_elsewhere(self, hosts: AgentHost, agent: str, capability: Capability) -> AttemptElsewhere:
+        """Find an attempt that does not wait here for its report."""
+        loaded = await self._session.store.find(capability.task_id)
+        step = None if loaded is None else next((s for s in loaded.steps if s.step_no == capability.step_no), None)
+        definition = None if step is None else self._find_agent(agent).steps.get(step.name)
+        if step is None or definition is None:
+            self._refuse("report-ended", "the task or its step is not there any more")
+        return AttemptElsewhere(hosts, self._session, capability, step, definition)
+
+    @staticmethod
+    async def _wait_for(fate: "asyncio.Future[str]") -> str:
+        try:
+            return await asyncio.wait_for(asyncio.shield(fate), ANSWER_SECONDS)
+        except TimeoutError:
+            return UNANSWERED
+
+    def _settle(self, verdict: str, *, came_first: bool) -> None:
+        """Raise what follows from the store's verdict about a report."""
+        if verdict == APPLIED and came_first:
+            return
+        code, message = refuse_verdict("duplicate" if verdict == APPLIED else verdict)
+        self._refuse(code, message)
+
+    def _read_outcome(
+        self, report: RemoteReport, definition: Step[..., object], *, is_undo: bool
+    ) -> ReportedResult | ReportedFailure:
+        if report.status == "succeeded":
+            if is_undo:
+                return ReportedResult("null")
+            try:
+                refuse_deep(bytes(report.result), "the result")
+                value = msgspec.json.decode(report.result)
+                return ReportedResult(definition.signature.encode_result(value))
+            except (InvalidInput, msgspec.MsgspecError, ValueError) as error:
+                self._refuse("result-invalid", f"the result does not fit: {error}")
+        details = recordable_details(msgspec.json.decode(report.details))
+        message = recordable_text(report.message)
+        failure = StepFailure(report.status, message, recordable_text(report.code), details)
+        if report.status == "transient":
+            return ReportedTransient(failure, retry_after=report.retry_after, unavailable=report.unavailable)
+        return ReportedPermanent(failure) if report.status == "permanent" else ReportedUnknown(failure)
+
+    # --- more time, and going back
+    async def extend(self, agent: str, task: str, capability: str, seconds: float) -> AttemptTerm:
+        """Move the deadline of an attempt to so many seconds from now, at most to the step's ``extend_max``.
+
+        The old capability stays valid until its own deadline, so that a program which loses this answer can still report.
+
+        Raises: AgentRequestRefused, InvalidInput, StoreError.
+        """
+        seconds = check_seconds(seconds, "seconds", at_least=0.001)
+        found = await self._admit(agent, task, capability)
+        hosts, store = self._get_hosts(), self._session.store
+        if store.now() >= found.complete_by:
+            self._refuse("report-expired", "the deadline of the capability has passed")
+        parked = hosts.remote.find(found.identity)
+        if parked is not None:
+            try:
+                await parked.time.extend(seconds)
+            except AttemptOver as error:
+                self._refuse("report-stale", str(error))
+            complete_by = parked.time.complete_by
+        else:
+            elsewhere = await self._find_elsewhere(hosts, agent, found)
+            extended = await elsewhere.extend(seconds)
+            if isinstance(extended, str):
+                self._refuse(*refuse_verdict(extended))
+            complete_by = extended
+        renewed = seal_capability(replace(found, complete_by=complete_by), await self._read_secret())
+        remaining = max(complete_by - store.now(), 0) // 1000
+        return AttemptTerm(renewed, as_datetime(complete_by).isoformat(), remaining)
+
+    async def release(self, agent: str, task: str, capability: str) -> None:
+        """Give a request back that the program has surely not begun: it costs no attempt, and the next program gets it.
+
+        Raises: AgentRequestRefused, StoreError.
+        """
+        found = await self._admit(agent, task, capability)
+        hosts = self._get_hosts()
+        parked = hosts.remote.find(found.identity)
+        if parked is not None:
+            answer = await hosts.remote.release(parked)
+        else:
+            answer = await (await self._find_elsewhere(hosts, agent, found)).release()
+        verdict = getattr(answer, "verdict", APPLIED)
+        self._settle(verdict, came_first=True)
+
+    def _refuse(self, code: str, message: str) -> NoReturn:
+        self.refusals[code] += 1
+        raise AgentRequestRefused(code, message)
+
+
+def _as_raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text.encode())

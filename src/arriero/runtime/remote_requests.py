@@ -1,0 +1,354 @@
+"""The desk of Agents outside of Python: attempts of this process whose requests wait for a program, and then for its report.
+
+A program polls for requests of an Agent. While it waits, what it asks for are the Agent's places here, so a request is taken
+from the store only if somebody waits for it. An attempt is parked from its beginning to its report. Its request is
+handed to a poll, and is delivered once the answer of the poll has been written. A request that nobody fetches goes back to
+the store; it costs no attempt.
+"""
+
+import asyncio
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from ..answers import Answer, Applied, Dispatch, Refusal
+from ..commands import AnyCommand, ReleaseAttempt
+from ..declare.attempt import Attempt
+from ..declare.steps import Agent, Step
+from ..errors import Permanent, StoreError, Transient
+from ..model import Instant, StepFailure, UndoContext
+from ..store.contract import StateStore
+from .agent_places import AgentPlaces
+from .attempt_time import AttemptTime
+from .ports import Ports
+from .report_fates import LATE, Identity, ReportFates
+
+_read_undo = msgspec.json.Decoder(UndoContext).decode
+FETCH_SECONDS = 1.0  # that a request waits for the next poll of its Agent before it goes back to the store
+LOOK_SECONDS = 1.0  # between looks whether attempts here were reported, extended or released by way of another process
+
+
+class ReportedResult(msgspec.Struct, frozen=True):
+    """A result as a program has reported it: JSON text that fits the step's type."""
+
+    result: str
+
+
+class ReportedUnknown(Exception):
+    """A program has reported that nobody knows what happened."""
+
+    def __init__(self, failure: StepFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class ReportedPermanent(Permanent):
+    """A program has reported that the step did not happen and never will."""
+
+    def __init__(self, failure: StepFailure) -> None:
+        super().__init__(failure.message, code=failure.code, details=failure.details)
+        self.failure = failure
+
+
+class ReportedTransient(Transient):
+    """A program has reported that the step did not happen this time."""
+
+    def __init__(self, failure: StepFailure, *, retry_after: float | None = None, unavailable: bool = False) -> None:
+        super().__init__(
+            failure.message,
+            code=failure.code,
+            details=failure.details,
+            retry_after=retry_after,
+            unavailable=unavailable,
+        )
+        self.failure = failure
+
+
+ReportedFailure = ReportedUnknown | ReportedPermanent | ReportedTransient
+
+
+class RemoteHost(Protocol):
+    """The Agents of the process, as the desk needs them."""
+
+    agents: Mapping[str, Agent]
+    store: StateStore
+    ports: Ports
+    places: AgentPlaces
+    fates: ReportFates
+    actor: str
+    process_no: int
+    is_trusted: Callable[[], bool]
+
+    async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]: ...
+
+
+class ParkedAttempt:
+    """An attempt that waits for its report.
+
+    Args:
+        attempt: its first argument, of a compensation the Undo.
+        task: in which it runs; cancelled, it ends without a report.
+    """
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        definition: Step[Any, Any],
+        attempt: Attempt,
+        time: AttemptTime,
+        task: "asyncio.Task[Any]",
+    ) -> None:
+        self.dispatch = dispatch
+        self.definition = definition
+        self.attempt = attempt
+        self.time = time
+        self.task = task
+        self.outcome: asyncio.Future[ReportedResult] = task.get_loop().create_future()
+        self.is_delivered = False
+        self.is_leaving = False  # it is being released
+
+    def read_undo(self) -> UndoContext | None:
+        """What a compensation is told of the step that it undoes; None: it is no compensation."""
+        undo = self.dispatch.step.undo
+        return None if undo is None else _read_undo(undo)
+
+    @property
+    def identity(self) -> Identity:
+        """Its step and fence."""
+        return self.dispatch.step.step_no, self.dispatch.step.fence
+
+
+class Poll:
+    """A program that waits for requests of one Agent. ``requests``: those that it is to be given."""
+
+    def __init__(self, agent: str, limit: int) -> None:
+        self.agent = agent
+        self.limit = limit
+        self.requests: list[ParkedAttempt] = []
+        self.arrived = asyncio.Event()
+        self.is_open = True
+
+
+class RemoteDesk:
+    """See the module. ``last_polls``: when the requests of an Agent were last asked for here, by the store's clock."""
+
+    def __init__(self, host: RemoteHost) -> None:
+        self._host = host
+        self._parked: dict[Identity, ParkedAttempt] = {}
+        self._waiting: defaultdict[str, deque[ParkedAttempt]] = defaultdict(deque)
+        self._polls: defaultdict[str, dict[Poll, None]] = defaultdict(dict)
+        self._wanted: Counter[str] = Counter()  # requests that open polls have asked for, by Agent
+        self._delivered: Counter[str] = Counter()  # attempts whose request is delivered, by Agent
+        self._releases: set[asyncio.Task[None]] = set()
+        self._looked_at = 0.0
+        self._is_draining = False
+        self.last_polls: dict[str, Instant] = {}
+
+    @property
+    def is_draining(self) -> bool:
+        """True once no request is given out any more."""
+        return self._is_draining
+
+    # --- places
+    def count_wanted(self, agent: str) -> int:
+        """Count the places of an Agent: requests that are asked for now, and attempts that are under way outside."""
+        return self._wanted[agent] + self._delivered[agent]
+
+    # --- attempts
+    async def wait_for_report(self, parked: ParkedAttempt) -> ReportedResult:
+        """Hand the request of an attempt out, and wait for its report. Raises ReportedFailure."""
+        agent = parked.dispatch.step.agent
+        self._parked[parked.identity] = parked
+        try:
+            if not parked.is_delivered:
+                self._waiting[agent].append(parked)
+                self._hand_out(agent)
+            else:
+                self._delivered[agent] += 1
+            return await parked.outcome
+        finally:
+            del self._parked[parked.identity]
+            parked.outcome.cancel()
+            if parked.is_delivered:
+                self._delivered[agent] -= 1
+            elif parked in self._waiting[agent]:
+                self._waiting[agent].remove(parked)
+
+    def find(self, identity: Identity) -> ParkedAttempt | None:
+        """Find an attempt that waits here for its report."""
+        parked = self._parked.get(identity)
+        return None if parked is None or parked.outcome.done() else parked
+
+    def settle(self, parked: ParkedAttempt, outcome: "ReportedResult | ReportedFailure") -> "asyncio.Future[str]":
+        """End an attempt by its report. Returns: a future of what the store says of it; see ``ReportFates``."""
+        fate = self._host.fates.expect(parked.identity)
+        if isinstance(outcome, ReportedResult):
+            parked.outcome.set_result(outcome)
+        else:
+            parked.outcome.set_exception(outcome)
+        return fate
+
+    # --- polls
+    def open_poll(self, agent: str, limit: int) -> Poll:
+        """Begin to wait for requests of an Agent."""
+        poll = Poll(agent, limit)
+        self.last_polls[agent] = self._host.store.now()
+        if self._is_draining:
+            poll.is_open = False
+            return poll
+        self._polls[agent][poll] = None
+        self._wanted[agent] += limit
+        self._hand_out(agent)
+        if len(poll.requests) < limit:
+            self._host.places.note_waiting(agent)
+        return poll
+
+    async def wait(self, poll: Poll, seconds: float) -> None:
+        """Wait until a poll has requests that may be delivered, or until its time is over."""
+        clock = self._host.ports.clock
+        until = clock.monotonic() + seconds
+        while poll.is_open and (left := until - clock.monotonic()) > 0:
+            self._drop_ended(poll)
+            if poll.requests and self._host.is_trusted():
+                await clock.sleep(0)  # what was taken with the same commit comes along
+                break
+            poll.arrived.clear()
+            await clock.idle(poll.arrived, min(left, LOOK_SECONDS))
+        self._drop_ended(poll)
+        if not self._host.is_trusted():  # others may have freed what this process holds
+            self._put_back(poll)
+        self._keep_only(poll, len(poll.requests))
+
+    def _keep_only(self, poll: Poll, count: int) -> None:
+        """Hand nothing more to a poll: its answer is being written."""
+        if poll in self._polls[poll.agent]:
+            self._wanted[poll.agent] += count - poll.limit
+        poll.limit = count
+
+    def confirm(self, poll: Poll) -> None:
+        """Note that the answer of a poll was written: its requests are delivered."""
+        self._drop_ended(poll)
+        for parked in poll.requests:
+            parked.is_delivered = True
+            self._delivered[poll.agent] += 1
+        poll.requests = []
+        self._close(poll)
+
+    def give_up(self, poll: Poll) -> None:
+        """Note that a poll surely gets no answer: its requests go to the next one. Nothing happens after ``confirm``."""
+        self._close(poll)
+        self._put_back(poll)
+
+    def _close(self, poll: Poll) -> None:
+        poll.is_open = False
+        if poll in self._polls[poll.agent]:
+            del self._polls[poll.agent][poll]
+            self._wanted[poll.agent] -= poll.limit
+
+    def _put_back(self, poll: Poll) -> None:
+        self._drop_ended(poll)
+        requests, poll.requests = poll.requests, []
+        self._waiting[poll.agent].extendleft(reversed(requests))
+        self._hand_out(poll.agent)
+
+    @staticmethod
+    def _drop_ended(poll: Poll) -> None:
+        poll.requests = [parked for parked in poll.requests if not parked.outcome.done()]
+
+    def _hand_out(self, agent: str) -> None:
+        waiting = self._waiting[agent]
+        for poll in self._polls[agent] if self._host.is_trusted() else ():
+            while waiting and len(poll.requests) < poll.limit:
+                poll.requests.append(waiting.popleft())
+                poll.arrived.set()
+        if waiting:
+            seconds = 0.0 if self._is_draining else FETCH_SECONDS
+            self._host.ports.clock.call_later(seconds, partial(self._release_unfetched, agent, tuple(waiting)))
+
+    # --- going back
+    def _release_unfetched(self, agent: str, waited: tuple[ParkedAttempt, ...]) -> None:
+        """Give back what no poll has fetched meanwhile."""
+        self._hand_out_again(agent)
+        for parked in [parked for parked in waited if parked in self._waiting[agent]]:
+            self._waiting[agent].remove(parked)
+            parked.is_leaving = True
+            task = asyncio.get_running_loop().create_task(self._release(parked), name="arriero-release")
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    def _hand_out_again(self, agent: str) -> None:
+        if self._polls[agent] and self._waiting[agent] and self._host.is_trusted():
+            self._hand_out(agent)
+
+    async def _release(self, parked: ParkedAttempt) -> None:
+        try:
+            await self.release(parked)
+        except StoreError:
+            parked.is_leaving = False
+            if not parked.outcome.done():
+                self._waiting[parked.dispatch.step.agent].append(parked)
+                self._hand_out(parked.dispatch.step.agent)
+
+    async def release(self, parked: ParkedAttempt) -> Answer:
+        """Give an attempt back to the store, unbegun. Returns the store's answer. Raises StoreError."""
+        step_no, fence = parked.identity
+        answer, _ = await self._host.ask(ReleaseAttempt(actor=self._host.actor, step_no=step_no, fence=fence))
+        if isinstance(answer, Applied):
+            self._end(parked)
+            self._host.places.note_waiting(parked.dispatch.step.agent)
+        elif isinstance(answer, Refusal) and answer.verdict != LATE:  # it is over, by way of another process
+            self._end(parked)
+        return answer
+
+    def _end(self, parked: ParkedAttempt) -> None:
+        """End an attempt without a report: it is over by what the store says."""
+        if not parked.outcome.done():
+            parked.outcome.cancel()
+            parked.task.cancel()
+
+    # --- what came by way of others
+    async def look(self) -> None:
+        """Ask the store now and then which of the attempts here go on: their reports may have come to other processes."""
+        clock = self._host.ports.clock
+        if clock.monotonic() < self._looked_at + LOOK_SECONDS:
+            return
+        delivered = [parked for parked in self._parked.values() if parked.is_delivered]
+        if not delivered:
+            return
+        self._looked_at = began_at = clock.monotonic()
+        running = await self._host.store.list_running_attempts(self._host.process_no)
+        complete_by = {(one.step_no, one.fence): one.complete_by for one in running}
+        now = self._host.store.now()
+        for parked in delivered:
+            by = complete_by.get(parked.identity)
+            if by is None:
+                self._end(parked)
+            else:
+                parked.time.learn(by, began_at, now)
+
+    # --- the end
+    def drain(self) -> None:
+        """Give no request out any more. Attempts that are delivered go on until their reports have come."""
+        self._is_draining = True
+        for agent in list(self._polls):
+            for poll in list(self._polls[agent]):
+                if not poll.requests:
+                    self._close(poll)
+                    poll.arrived.set()
+            self._hand_out(agent)
+        for agent in list(self._waiting):
+            self._release_unfetched(agent, tuple(self._waiting[agent]))
+
+    def abandon(self) -> None:
+        """Forget everything: what was here is another's now."""
+        self._is_draining = True
+        for task in self._releases:
+            task.cancel()
+        for polls in self._polls.values():
+            for poll in list(polls):
+                poll.requests = []
+                self._close(poll)
+                poll.arrived.set()
