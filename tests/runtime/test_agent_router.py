@@ -40,6 +40,9 @@ class Places:
     def count_free(self, agent: str) -> int:
         return 0 if agent in self.full else 7
 
+    def count_places(self, agent: str) -> int:
+        return self.agents[agent].max_in_flight
+
     def may_reserve(self, agent: str, priority: int) -> bool:
         return agent in self.agents and agent not in self.full
 

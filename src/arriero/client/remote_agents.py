@@ -287,6 +287,7 @@ class RemoteAgents:
                 return ReportedResult(definition.signature.encode_result(value))
             except (InvalidInput, msgspec.MsgspecError, ValueError) as error:
                 self._refuse("result-invalid", f"the result does not fit: {error}")
+        refuse_deep(bytes(report.details), "details")
         details = recordable_details(msgspec.json.decode(report.details))
         message = recordable_text(report.message)
         failure = StepFailure(report.status, message, recordable_text(report.code), details)

@@ -1,6 +1,7 @@
 """The resources of the API, a file each."""
 
 from ..routing import RouteGroup
+from .agent_requests import agent_requests
 from .agents import agents
 from .convoys import convoys
 from .doctor import doctor
@@ -16,7 +17,8 @@ from .tasks import tasks
 from .tokens import tokens
 
 GROUPS: tuple[RouteGroup, ...] = (
-    submissions,  # the first that fits is taken: those that are called most stand first
+    agent_requests,  # the first that fits is taken: those that are called most stand first
+    submissions,
     tasks,
     task_verbs,
     replies,

@@ -1,0 +1,241 @@
+"""Requests of Agents outside of Python: their programs take them and report how they ended."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+from weakref import WeakKeyDictionary
+
+import msgspec
+from fastapi import Path
+from pydantic import AfterValidator
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from ...client.remote_agents import AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
+from ...client.session import Session
+from ...errors import AgentRequestRefused
+from ..calls import Call, HttpCall, encode_answer
+from ..paths import read_id
+from ..problems import Problem, ProblemType, declare_problem
+from ..routing import RouteGroup
+from ..scopes import AGENT
+
+agent_requests = RouteGroup("agent requests")
+
+AgentName = Annotated[str, Path(description="The Agent's name, percent-encoded."), AfterValidator(read_id)]
+
+_REFUSALS = tuple(
+    declare_problem(*declared)
+    for declared in (
+        ("agent-unknown", 404, "No such Agent", "Look at the name, and at the App of the server."),
+        ("agent-not-remote", 409, "The steps of the Agent are Python code", "Declare its steps with remote=True."),
+        ("agent-not-pulled", 409, "arriero sends the requests of the Agent", "Wait for them at the URL of the HttpAgent."),
+        ("gateway-not-running", 503, "This process hosts no Agents outside of Python", "Run it with the role http."),
+        ("gateway-draining", 503, "This process ends", "Ask again; another process answers."),
+        ("capability-invalid", 403, "The capability does not speak for this attempt", "Send the one that came with the request."),
+        ("result-invalid", 422, "The result does not fit the step's type", "Send a result that fits; nothing was changed."),
+        ("report-stale", 409, "The attempt is over", "Drop the report: the step was recovered, released or taken again."),
+        ("report-duplicate", 409, "The attempt is reported already", "Drop the report: the first one is recorded."),
+        ("report-expired", 409, "The deadline has passed", "Drop the report; a result is kept for people."),
+        ("report-ended", 409, "The task is not there any more", "Drop the report."),
+        ("report-unanswered", 503, "Nobody knows yet if the report is recorded", "Send the same report again."),
+    )
+)  # fmt: skip
+_BY_CODE = {kind.code: kind for kind in _REFUSALS}
+
+
+def _choose(*codes: str) -> tuple[ProblemType, ...]:
+    return tuple(_BY_CODE[code] for code in codes)
+
+
+_OF_AGENT = ("agent-unknown", "agent-not-remote", "gateway-not-running")
+_OF_ATTEMPT = (*_OF_AGENT, "capability-invalid", "report-stale", "report-duplicate", "report-expired", "report-ended")
+_remote_agents: WeakKeyDictionary[Session, RemoteAgents] = WeakKeyDictionary()
+
+
+class TakeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program asks for.
+
+    Args:
+        limit: requests at most, 1 to 100.
+        wait_seconds: until there is one, 0 to 60.
+    """
+
+    limit: int = 1
+    wait_seconds: float = 20.0
+
+
+class TakeAnswer(msgspec.Struct, frozen=True):
+    """The requests; none: ask again."""
+
+    requests: tuple[RemoteRequest, ...]
+
+
+class ExtendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An attempt that needs more time: it shall end so many seconds from now."""
+
+    task: str
+    capability: str
+    seconds: float
+
+
+class ReleaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An attempt that the program has surely not begun."""
+
+    task: str
+    capability: str
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Context in which what RemoteAgents refuses becomes a problem."""
+    try:
+        yield
+    except AgentRequestRefused as error:
+        kind = _BY_CODE[error.code]
+        raise Problem(kind, str(error), headers={"Retry-After": "1"} if kind.status == 503 else {}) from error
+
+
+def _get_agents(call: HttpCall) -> RemoteAgents:
+    session = call.session
+    if (found := _remote_agents.get(session)) is None:
+        found = _remote_agents[session] = RemoteAgents(session)
+    return found
+
+
+class TakenResponse(Response):
+    """Waits for requests and answers with them. They count as delivered once they are written to a caller who is still there."""
+
+    def __init__(self, agents: RemoteAgents, agent: str, body: TakeBody) -> None:
+        super().__init__()
+        self._agents = agents
+        self._agent = agent
+        self._asked = body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or stop waiting when the caller has gone."""
+        loop = asyncio.get_running_loop()
+        leaving = loop.create_task(_wait_until_gone(receive))
+        answering = loop.create_task(self._answer(send, leaving))
+        try:
+            await asyncio.wait({leaving, answering}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (leaving, answering):
+                if not task.done():
+                    task.cancel()
+            await asyncio.wait({leaving, answering})
+        if not answering.cancelled():
+            answering.result()
+
+    async def _answer(self, send: Send, leaving: "asyncio.Task[None]") -> None:
+        with _refusing():
+            async with self._agents.taking(self._agent, self._asked.limit, self._asked.wait_seconds) as requests:
+                body = encode_answer(TakeAnswer(requests))
+                if leaving.done():
+                    raise asyncio.CancelledError  # nobody is there: the requests go to the next program
+                await _send_json(send, body)
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    message: Message = {}
+    while message.get("type") != "http.disconnect":
+        message = await receive()
+
+
+async def _send_json(send: Send, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+_CAPABILITY = "1.WyJzdG9yZSIsInNoaXBwaW5nIl0.c2lnbmF0dXJl"
+_REQUEST = {
+    "task": "order-1001",
+    "step": "book",
+    "key": "#1",
+    "kind": "step",
+    "arguments": {"parcel": "P-7"},
+    "attempt": 1,
+    "idempotency_key": "3f2c9a0d8e7b6c5a",
+    "complete_by": "2026-03-01T12:00:30+00:00",
+    "remaining_ms": 29_000,
+    "headers": {"Idempotency-Key": "3f2c9a0d8e7b6c5a", "Arriero-Task": "order-1001"},
+    "capability": _CAPABILITY,
+}
+_OF_TASK = {"task": "order-1001", "capability": _CAPABILITY}
+
+
+@agent_requests.operation(
+    "POST",
+    "/v1/agents/{agent}/requests:take",
+    AGENT,
+    summary="Wait for requests of an Agent outside of Python, and take them.",
+    body=TakeBody,
+    body_max=10_000,
+    answer=TakeAnswer,
+    problems=_choose(*_OF_AGENT, "agent-not-pulled", "gateway-draining"),
+    examples={"ten at once": {"limit": 10, "wait_seconds": 20}},
+    answer_example={"requests": [_REQUEST]},
+)
+async def take_requests(call: Call, agent: AgentName) -> Response:
+    return TakenResponse(_get_agents(call), agent, call.read(TakeBody))
+
+
+@agent_requests.operation(
+    "POST",
+    "/v1/agents/{agent}/requests:report",
+    AGENT,
+    summary="Report how an attempt ended. The answer comes after the commit.",
+    body=RemoteReport,
+    status=204,
+    problems=_choose(*_OF_ATTEMPT, "result-invalid", "report-unanswered"),
+    examples={
+        "it succeeded": {**_OF_TASK, "status": "succeeded", "result": {"number": "B-1"}},
+        "it did not happen": {**_OF_TASK, "status": "transient", "message": "busy", "retry_after": 5},
+        "it never will": {**_OF_TASK, "status": "permanent", "message": "no such street", "code": "address"},
+        "nobody knows": {**_OF_TASK, "status": "unknown", "message": "the connection was cut"},
+    },
+)
+async def report_request(call: Call, agent: AgentName) -> None:
+    with _refusing():
+        await _get_agents(call).report(agent, call.read(RemoteReport))
+
+
+@agent_requests.operation(
+    "POST",
+    "/v1/agents/{agent}/requests:extend",
+    AGENT,
+    summary="Ask for more time for an attempt.",
+    body=ExtendBody,
+    body_max=10_000,
+    answer=AttemptTerm,
+    problems=_choose(*_OF_ATTEMPT),
+    examples={"a minute": {**_OF_TASK, "seconds": 60}},
+    answer_example={
+        "capability": _CAPABILITY,
+        "complete_by": "2026-03-01T12:01:00+00:00",
+        "remaining_ms": 60_000,
+    },
+)
+async def extend_request(call: Call, agent: AgentName) -> AttemptTerm:
+    body = call.read(ExtendBody)
+    with _refusing():
+        return await _get_agents(call).extend(agent, body.task, body.capability, body.seconds)
+
+
+@agent_requests.operation(
+    "POST",
+    "/v1/agents/{agent}/requests:release",
+    AGENT,
+    summary="Give an attempt back that surely was not begun. It costs no attempt.",
+    body=ReleaseBody,
+    body_max=10_000,
+    status=204,
+    problems=_choose(*_OF_ATTEMPT),
+    examples={"it was not begun": _OF_TASK},
+)
+async def release_request(call: Call, agent: AgentName) -> None:
+    body = call.read(ReleaseBody)
+    with _refusing():
+        await _get_agents(call).release(agent, body.task, body.capability)

@@ -1,0 +1,194 @@
+"""Programs outside of Python over HTTP: they take requests and report, and each refusal has its own type."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from runtime_world import Machine, session_of, until, within
+from server_world import TOKENS, ServerWorld, open_server
+
+from arriero import Agent, App, Attempt, Supervision, workflow
+from arriero.client.remote_agents import RemoteAgents
+from arriero.runtime.settings import ROLES
+from arriero.server.routes.agent_requests import TakeBody, TakenResponse
+
+
+def bank_app(machine: Machine) -> App:
+    bank = Agent("bank")
+
+    @bank.step(remote=True, complete_within=15, supervision=Supervision(attempts=3))
+    def pay(attempt: Attempt, cents: int) -> int: ...  # type: ignore[empty-body]
+
+    @workflow
+    async def buy(cents: int) -> int:
+        return await pay(cents)
+
+    return machine.app([bank, Agent("plain")], [buy])
+
+
+@asynccontextmanager
+async def serving(machine: Machine) -> AsyncIterator[ServerWorld]:
+    app = bank_app(machine)
+    async with app.running(roles=ROLES), open_server(app, opened=False) as world:
+        world.http.headers["Authorization"] = f"Bearer {TOKENS['agent:bank']}"
+        yield world
+
+
+async def submit(world: ServerWorld, cents: int = 5) -> Any:
+    (buy,) = world.app.workflows
+    return await world.app.submit(buy(cents))
+
+
+async def post(world: ServerWorld, verb: str, body: Any, agent: str = "bank") -> httpx2.Response:
+    return await within(world.http.post(f"/v1/agents/{agent}/requests:{verb}", json=body))
+
+
+async def take_one(world: ServerWorld) -> dict[str, Any]:
+    answer = await post(world, "take", {"wait_seconds": 15})
+    assert answer.status_code == 200
+    (request,) = answer.json()["requests"]
+    found: dict[str, Any] = request
+    return found
+
+
+def of(request: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"task": request["task"], "capability": request["capability"], **more}
+
+
+async def refused(answer: httpx2.Response, status: int, code: str) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_request_is_taken_and_reported_over_http(machine: Machine) -> None:
+    async with serving(machine) as world:
+        task = await submit(world)
+        request = await take_one(world)
+        assert request["arguments"] == {"cents": 5}
+        answer = await post(world, "report", of(request, status="succeeded", result=7))
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert await within(task.result()) == 7
+        await refused(await post(world, "report", of(request, status="succeeded", result=7)), 409, "report-duplicate")
+    await machine.check()
+
+
+async def test_an_extension_and_a_release_over_http(machine: Machine) -> None:
+    async with serving(machine) as world:
+        task = await submit(world)
+        request = await take_one(world)
+        term = (await post(world, "extend", of(request, seconds=60))).json()
+        assert term["remaining_ms"] > 50_000
+        assert (await post(world, "release", of(request))).status_code == 204
+        await refused(await post(world, "report", of(request, status="unknown")), 409, "report-stale")
+        again = await take_one(world)
+        await post(world, "report", of(again, status="succeeded", result=1))
+        assert await within(task.result()) == 1
+
+
+async def test_only_who_holds_the_scope_of_the_agent_may_ask(machine: Machine) -> None:
+    async with serving(machine) as world:
+        for verb, body in (("take", {}), ("report", {}), ("extend", {}), ("release", {})):
+            await refused(await post(world, verb, body, "plain"), 403, "forbidden")
+            world.http.headers["Authorization"] = f"Bearer {TOKENS['submit']}"
+            await refused(await post(world, verb, body), 403, "forbidden")
+            world.http.headers["Authorization"] = f"Bearer {TOKENS['agent:bank']}"
+
+
+async def test_bad_input_is_refused_and_changes_nothing(machine: Machine) -> None:
+    async with serving(machine) as world:
+        task = await submit(world)
+        request = await take_one(world)
+        good = of(request, status="succeeded", result=1)
+        for body, status, code in (
+            ([], 400, "invalid-json"),
+            ({**good, "more": 1}, 400, "invalid-json"),
+            ({**good, "status": "done"}, 400, "invalid-json"),
+            ({**good, "result": "five"}, 422, "result-invalid"),
+            ({**good, "task": "another"}, 403, "capability-invalid"),
+            ({**good, "capability": "x"}, 403, "capability-invalid"),
+        ):
+            await refused(await post(world, "report", body), status, code)
+        answer = await world.http.post(
+            "/v1/agents/bank/requests:report", content=b"{", headers={"content-type": "application/json"}
+        )
+        await refused(answer, 400, "invalid-json")
+        deep = b'{"task":"t","capability":"c","status":"unknown","details":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        answer = await world.http.post(
+            "/v1/agents/bank/requests:report", content=deep, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code in (400, 403)
+        for body in ({"limit": 0}, {"limit": 101}, {"wait_seconds": 61}, {"wait_seconds": -1}):
+            await refused(await post(world, "take", body), 422, "invalid-request")
+        assert await machine.events("step.report") == []
+        await post(world, "report", good)
+        assert await within(task.result()) == 1
+
+
+async def test_an_agent_that_is_not_there_and_one_in_python_have_problems_of_their_own(machine: Machine) -> None:
+    async with serving(machine) as world:
+        world.http.headers["Authorization"] = f"Bearer {TOKENS['admin']}"
+        await refused(await post(world, "take", {}, "nobody"), 404, "agent-unknown")
+        await refused(await post(world, "take", {}, "plain"), 409, "agent-not-remote")
+
+
+async def test_a_poll_without_requests_is_answered_after_its_time(machine: Machine) -> None:
+    async with serving(machine) as world:
+        answer = await post(world, "take", {"wait_seconds": 0})
+        assert (answer.status_code, answer.json()) == (200, {"requests": []})
+
+
+# --- callers who go away
+async def poll(world: ServerWorld, gone: asyncio.Event, sent: list[Any]) -> None:
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=30))
+    await response({"type": "http"}, receive, send)
+
+
+async def test_a_caller_who_goes_away_while_it_waits_is_forgotten(machine: Machine) -> None:
+    async with serving(machine) as world:
+        gone, sent = asyncio.Event(), []
+        polling = asyncio.create_task(poll(world, gone, sent))
+        desk = session_of(world.app).agents.remote
+        await until(lambda: desk.count_wanted("bank"))
+        gone.set()
+        await within(polling)
+        assert (sent, desk.count_wanted("bank")) == ([], 0)
+        task = await submit(world)
+        request = await take_one(world)
+        await post(world, "report", of(request, status="succeeded", result=1))
+        assert await within(task.result()) == 1
+
+
+@pytest.mark.parametrize("where", [0, 1])
+async def test_a_request_whose_answer_could_not_be_written_goes_to_the_next_program(
+    machine: Machine, where: int
+) -> None:
+    async with serving(machine) as world:
+        task = await submit(world)
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            return {}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if len(sent) > where:
+                raise OSError("the connection is closed")
+
+        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=15))
+        with pytest.raises(OSError, match="closed"):
+            await within(response({"type": "http"}, receive, send))
+        request = await take_one(world)
+        assert request["attempt"] == 1
+        await post(world, "report", of(request, status="succeeded", result=1))
+        assert await within(task.result()) == 1
