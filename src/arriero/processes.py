@@ -22,7 +22,8 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ``workflows``: as in a task's row, so with ``step:NAME`` for tasks of one step. ``steps``: as Agent and name.
     ``policies``: of its workflows by name, as JSON text in a task's row, for those who submit by SQL. ``leaving``: it was
     asked to end, and drains. ``limits``: of its Agents that have any, by name, as JSON text. ``providers``: of its App, as
-    base, Agent, weight and preference; a base is one of its own.
+    base, Agent, weight and preference; a base is one of its own. ``pulled``: Agents of its App whose requests programs outside
+    of Python ask for.
     """
 
     app: str = ""
@@ -33,6 +34,7 @@ class ProcessAbout(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leaving: bool = False
     limits: dict[str, str] = {}
     providers: tuple[tuple[str, str, float, int], ...] = ()
+    pulled: tuple[str, ...] = ()
 
 
 class LeaderSurvey(msgspec.Struct, frozen=True):

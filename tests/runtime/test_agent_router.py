@@ -43,6 +43,9 @@ class Places:
     def count_places(self, agent: str) -> int:
         return self.agents[agent].max_in_flight
 
+    def find_last_poll(self, agent: str) -> Instant:
+        return Instant(0)
+
     def may_reserve(self, agent: str, priority: int) -> bool:
         return agent in self.agents and agent not in self.full
 

@@ -70,7 +70,9 @@ def _make_node(
 ) -> Node:
     store, ports = session.store, session.ports
     groups = group_agents(session.agents)
-    about = msgspec.json.encode(_about(session.app, agents, session.codes, roles, groups)).decode()
+    said = _about(session.app, agents, session.codes, roles, groups)
+    pulled = tuple(sorted(agent.name for agent in session.agents if agent.is_remote and not agent.pushes))
+    about = msgspec.json.encode(msgspec.structs.replace(said, pulled=pulled)).decode()
     alerting = make_alerting(session, configuration)
 
     def make_session() -> NodeSession:

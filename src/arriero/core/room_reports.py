@@ -18,12 +18,14 @@ class AgentReport(msgspec.Struct, frozen=True, array_like=True):
         places: all of them.
         health: by its calls there, if other Agents provide the same steps; see ``core.routing.compute_health``.
         is_barred: the breaker of the whole Agent is known there not to be closed, or a person has paused it.
+        asked_at: when a program outside of Python asked last for its requests; 0: none has, or its steps are Python code.
     """
 
     free: int
     places: int
     health: float = 1.0
     is_barred: bool = False
+    asked_at: Instant = Instant(0)
 
 
 _encode = msgspec.json.Encoder().encode

@@ -25,6 +25,7 @@ from .liveness import (
     format_process,
     suggest_assignment,
 )
+from .remote_agents import NOBODY_ASKS, START_PROGRAM, describe_wait_for_program, is_pulled
 
 WAIT_SECONDS_MAX = 60.0  # what is due waits far less while processes with its code have room
 UNTOLD_SECONDS_MAX = 60.0  # an alert is told within seconds
@@ -297,15 +298,21 @@ def _check_code(survey: Survey, running: LiveProcesses) -> list[Finding]:
                 remedy = f"run the App that has {format_code_name(workflow)}, or fix its name"
                 others = running.list_other_apps_with(workflow, app)
                 found.append(Finding("care", "code", says, suggest_assignment(app, others) or remedy))
-    if running.list_with_role("agents"):
-        for app, agent, step in survey.steps[:NAMES_TOLD_MAX]:
-            if not running.list_hosts_of_step(agent, step, app):
-                told = running.choose_app_to_name(app)
-                asked = f"step {step} of Agent {agent} is asked for{format_by_app(told)}"
-                says = f"{asked}, and no process alive{format_of_app(told)} hosts it"
-                remedy = f"run an App that has it, and name the Agent where --agents is given: --agents {agent}"
-                remedy = suggest_assignment(app, running.list_other_apps_hosting(agent, step, app)) or remedy
-                found.append(Finding("care", "code", says, remedy))
+    is_hosting = bool(running.list_with_role("agents"))
+    for app, agent, step in survey.steps[:NAMES_TOLD_MAX]:
+        if is_pulled(running, agent):
+            told = describe_wait_for_program(running, agent, step, app)
+            if not running.list_hosts_of_step(agent, step, app) or NOBODY_ASKS in told:
+                found.append(
+                    Finding("care", "code", f"step {step} of Agent {agent} is asked for: {told}", START_PROGRAM)
+                )
+        elif is_hosting and not running.list_hosts_of_step(agent, step, app):
+            told = running.choose_app_to_name(app)
+            asked = f"step {step} of Agent {agent} is asked for{format_by_app(told)}"
+            says = f"{asked}, and no process alive{format_of_app(told)} hosts it"
+            remedy = f"run an App that has it, and name the Agent where --agents is given: --agents {agent}"
+            remedy = suggest_assignment(app, running.list_other_apps_hosting(agent, step, app)) or remedy
+            found.append(Finding("care", "code", says, remedy))
     return found
 
 

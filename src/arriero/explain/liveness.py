@@ -34,7 +34,7 @@ class LiveProcesses:
 
     def list_hosts(self, agent: str, app: str = NOT_SAID) -> list[ProcessRow]:
         """List the processes alive that host at least one step of an Agent, for the App."""
-        found = [process for process in self.list_with_role("agents") if _may_run_for(process, app)]
+        found = [process for process in self.alive if _may_run_for(process, app)]
         return [process for process in found if any(of == agent for of, _ in read_process_about(process).steps)]
 
     def list_hosts_of_step(self, agent: str, step: str, app: str = NOT_SAID) -> list[ProcessRow]:

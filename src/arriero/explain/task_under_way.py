@@ -29,6 +29,7 @@ from .liveness import (
     format_process,
     suggest_assignment,
 )
+from .remote_agents import describe_wait_for_program
 from .routing import describe_lack_of_room, describe_ways
 from .task_situation import (
     SOON_SECONDS,
@@ -297,6 +298,8 @@ class TaskUnderWay(TaskSituation):
         return Reason(kind, says + self._format_doubt(step), step.label, None, due, find_key_in_doubt(step))
 
     def _describe_takers(self, step: StepRow, due: Instant) -> str:
+        if told := describe_wait_for_program(self.running, step.agent, step.name, step.app):
+            return told
         ready = self.running.list_hosts_of_step(step.agent, step.name, step.app)
         if not ready:
             others = self.running.list_other_apps_hosting(step.agent, step.name, step.app)

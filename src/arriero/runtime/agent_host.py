@@ -106,7 +106,7 @@ class AgentHost:
             is_trusted=is_trusted,
             take_soon=self._take_soon,
             # A test calls a function in place of a program, so nobody asks for its requests.
-            count_wanted=None if around else self.remote.count_wanted,
+            demand=None if around else self.remote,
         )
         self.retries = RetryBudgets(hosted, clock, self.places)
         self.router = AgentRouter(

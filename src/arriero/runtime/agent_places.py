@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from ..answers import Dispatch
 from ..core.reserve import Room, compute_room, is_urgent
 from ..declare.steps import Agent
+from ..model import Instant
 from .adaptive_places import AdaptivePlaces
 from .breakers import Breakers
 from .limited_agents import LimitedAgents
@@ -25,6 +27,14 @@ class AskedRoom(msgspec.Struct, frozen=True):
         return self.room.open + self.room.urgent
 
 
+class Demand(Protocol):
+    """What programs outside of Python ask for in this process. ``last_polls``: when they did so last, by Agent."""
+
+    last_polls: dict[str, Instant]
+
+    def count_wanted(self, agent: str) -> int: ...
+
+
 class AgentPlaces:
     """See the module.
 
@@ -32,7 +42,7 @@ class AgentPlaces:
         agents: those of this process.
         is_trusted: returns True if this process may still trust its lease.
         take_soon: asks the store for requests.
-        count_wanted: counts the places of an Agent whose programs ask for its requests; None: they are as those of others.
+        demand: what programs outside of Python ask for; None: nobody asks, and their Agents have places as others have.
     """
 
     def __init__(
@@ -45,11 +55,11 @@ class AgentPlaces:
         limits: LimitedAgents,
         is_trusted: Callable[[], bool],
         take_soon: Callable[[], None],
-        count_wanted: Callable[[str], int] | None = None,
+        demand: Demand | None = None,
     ) -> None:
         self.agents = agents
-        self._count_wanted = count_wanted
-        self._pulled = {name for name, agent in agents.items() if count_wanted and agent.is_remote and not agent.pushes}
+        self._demand = demand
+        self._pulled = {name for name, agent in agents.items() if demand and agent.is_remote and not agent.pushes}
         self._app = app
         self._adaptive = adaptive
         self.breakers = breakers
@@ -75,9 +85,13 @@ class AgentPlaces:
         """Count all places of a local Agent."""
         hosted = self.agents[agent]
         places = self._adaptive.count_places(hosted) if hosted.adaptive else hosted.max_in_flight
-        if agent in self._pulled and self._count_wanted is not None:
-            return min(places, self._count_wanted(agent))
+        if agent in self._pulled and self._demand is not None:
+            return min(places, self._demand.count_wanted(agent))
         return places
+
+    def find_last_poll(self, agent: str) -> Instant:
+        """Find when a program outside of Python asked last for requests of an Agent here; 0: none has."""
+        return Instant(0) if self._demand is None else self._demand.last_polls.get(agent, Instant(0))
 
     def compute_room(self, agent: str, *, of_retry: bool = False) -> Room:
         """Compute the free places for new work. ``of_retry``: for a retry that waits, which gets its place before that."""

@@ -32,6 +32,7 @@ class RoutedPlaces(Protocol):
 
     def count_free(self, agent: str) -> int: ...
     def count_places(self, agent: str) -> int: ...
+    def find_last_poll(self, agent: str) -> Instant: ...
     def may_reserve(self, agent: str, priority: int) -> bool: ...
     def note_waiting(self, agent: str) -> None: ...
 
@@ -191,7 +192,9 @@ class AgentRouter:
         for name, agent in places.agents.items():
             free = places.count_free(name) if places.is_taking else 0
             health = round(compute_health(*calls.get(name, (0, 0)), agent.breaker), 2)
-            reports[name] = AgentReport(free, places.count_places(name), health, name in barred)
+            reports[name] = AgentReport(
+                free, places.count_places(name), health, name in barred, places.find_last_poll(name)
+            )
         return reports
 
     def _count_calls(self) -> dict[str, tuple[int, int]]:

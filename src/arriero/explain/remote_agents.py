@@ -1,0 +1,36 @@
+"""Requests that wait for a program outside of Python: whether a process could give them out, and whether a program asks."""
+
+from ..core.lease import read_process_about
+from ..core.room_reports import read_reports
+from ..model import NOT_SAID, Instant
+from .format import format_instant_and_age
+from .liveness import LiveProcesses, format_process
+from .task_situation import join_names
+
+START_GATEWAY = "run a process with the role http: arriero run MODULE:APP --roles http"
+START_PROGRAM = "start the program that asks for its requests; see docs/how-to/agents-in-any-language.md"
+NOBODY_ASKS = "and none has asked"
+PROCESSES_TOLD_MAX = 3
+
+
+def is_pulled(running: LiveProcesses, agent: str) -> bool:
+    """Returns True if a process alive says that programs outside of Python ask for the requests of an Agent."""
+    return any(agent in read_process_about(process).pulled for process in running.alive)
+
+
+def describe_wait_for_program(running: LiveProcesses, agent: str, step: str, app: str = NOT_SAID) -> str:
+    """Describe for whom a request of such an Agent waits. Empty: the Agent's steps are Python code."""
+    if not is_pulled(running, agent):
+        return ""
+    hosts = running.list_hosts_of_step(agent, step, app)
+    if not hosts:
+        return f"it waits for a program outside of Python, and no process alive gives requests out; {START_GATEWAY}"
+    names = join_names(map(format_process, hosts[:PROCESSES_TOLD_MAX]))
+    reports = [found for process in hosts if (found := read_reports(process).get(agent)) is not None]
+    if any(report.free > 0 for report in reports):
+        return f"a program that asks for requests of Agent {agent} at {names} gets it at any moment"
+    if any(report.places > 0 for report in reports):
+        return f"the programs of Agent {agent} are at work, and none asks for more at {names}"
+    asked_at = max((report.asked_at for report in reports), default=Instant(0))
+    since = f"since {format_instant_and_age(asked_at, running.now)}" if asked_at else "since it started"
+    return f"it waits for a program outside of Python, {NOBODY_ASKS} for requests of Agent {agent} at {names} {since}"
