@@ -440,7 +440,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("store.postgres.lanes", "PostgresLanes._tell"): "tells the other processes once",
     ("store.postgres.watchdog", "Watchdog.watch"): Loop.WATCHDOG,
     ("store.threads", "ConnectionThread.__init__"): Loop.STORE_THREAD,
-    ("server.routes.agent_requests", "TakenResponse.__call__"): "one answer, and a look whether its caller is there",
+    ("server.routes.agent_requests", "TakenResponse.__call__"): "one answer, and looks whether its caller is there",
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
 }

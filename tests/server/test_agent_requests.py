@@ -13,7 +13,10 @@ from server_world import TOKENS, ServerWorld, open_server
 from arriero import Agent, App, Attempt, Supervision, workflow
 from arriero.client.remote_agents import RemoteAgents
 from arriero.runtime.settings import ROLES
+from arriero.server.application import ApiServer
+from arriero.server.problems import UNAUTHENTICATED, Problem
 from arriero.server.routes.agent_requests import TakeBody, TakenResponse
+from arriero.server.stopping import Stopping
 
 
 def bank_app(machine: Machine) -> App:
@@ -140,7 +143,44 @@ async def test_a_poll_without_requests_is_answered_after_its_time(machine: Machi
         assert (answer.status_code, answer.json()) == (200, {"requests": []})
 
 
+async def test_a_poll_ends_at_once_when_the_server_is_about_to_end(machine: Machine) -> None:
+    async with serving(machine) as world:
+        polling = asyncio.create_task(post(world, "take", {"wait_seconds": 60}))
+        desk = session_of(world.app).agents.remote
+        await until(lambda: desk.count_wanted("bank"))
+        assert isinstance(world.server, ApiServer)
+        world.server.stopping.begin()
+        assert (await within(polling)).status_code == 503
+        assert desk.count_wanted("bank") == 0
+
+
+async def test_a_token_that_was_revoked_during_a_poll_is_given_nothing(machine: Machine) -> None:
+    async with serving(machine) as world:
+        task, asked = await submit(world), []
+
+        async def refuse(seconds: float) -> None:
+            asked.append(seconds)
+            raise Problem(UNAUTHENTICATED, "revoked")
+
+        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(), Stopping(), refuse)
+
+        async def never() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            return {}
+
+        with pytest.raises(Problem, match="revoked"):
+            await within(response({"type": "http"}, never, never))  # type: ignore[arg-type]
+        assert len(asked) == 1
+        request = await take_one(world)
+        await post(world, "report", of(request, status="succeeded", result=1))
+        assert await within(task.result()) == 1
+
+
 # --- callers who go away
+async def admit(seconds: float) -> None:
+    """The caller's token is still valid."""
+
+
 async def poll(world: ServerWorld, gone: asyncio.Event, sent: list[Any]) -> None:
     async def receive() -> dict[str, Any]:
         await gone.wait()
@@ -149,7 +189,7 @@ async def poll(world: ServerWorld, gone: asyncio.Event, sent: list[Any]) -> None
     async def send(message: Any) -> None:
         sent.append(message)
 
-    response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=30))
+    response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=30), Stopping(), admit)
     await response({"type": "http"}, receive, send)
 
 
@@ -185,7 +225,7 @@ async def test_a_request_whose_answer_could_not_be_written_goes_to_the_next_prog
             if len(sent) > where:
                 raise OSError("the connection is closed")
 
-        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=15))
+        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=15), Stopping(), admit)
         with pytest.raises(OSError, match="closed"):
             await within(response({"type": "http"}, receive, send))
         request = await take_one(world)

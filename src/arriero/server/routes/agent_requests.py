@@ -1,8 +1,9 @@
 """Requests of Agents outside of Python: their programs take them and report how they ended."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 from weakref import WeakKeyDictionary
 
@@ -16,10 +17,12 @@ from ...client.remote_agents import AttemptTerm, RemoteAgents, RemoteReport, Rem
 from ...client.session import Session
 from ...errors import AgentRequestRefused
 from ..calls import Call, HttpCall, encode_answer
+from ..gate_problems import refuse_while_stopping
 from ..paths import read_id
 from ..problems import Problem, ProblemType, declare_problem
-from ..routing import RouteGroup
+from ..routing import GatedRoute, RouteGroup
 from ..scopes import AGENT
+from ..stopping import Stopping
 
 agent_requests = RouteGroup("agent requests")
 
@@ -105,32 +108,50 @@ def _get_agents(call: HttpCall) -> RemoteAgents:
 
 
 class TakenResponse(Response):
-    """Waits for requests and answers with them. They count as delivered once they are written to a caller who is still there."""
+    """Waits for requests and answers with them. They count as delivered once they are written to a caller who is still there.
 
-    def __init__(self, agents: RemoteAgents, agent: str, body: TakeBody) -> None:
+    Args:
+        confirm: raises Problem if the caller's token is no longer valid. Called before requests are told to who waited long.
+    """
+
+    def __init__(
+        self,
+        agents: RemoteAgents,
+        agent: str,
+        body: TakeBody,
+        stopping: Stopping,
+        confirm: Callable[[float], Awaitable[None]],
+    ) -> None:
         super().__init__()
         self._agents = agents
         self._agent = agent
         self._asked = body
+        self._stopping = stopping
+        self._confirm = confirm
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or stop waiting when the caller has gone."""
+        """Answer, or stop waiting when the caller has gone. Raises Problem - also if the server is about to end."""
         loop = asyncio.get_running_loop()
         leaving = loop.create_task(_wait_until_gone(receive))
+        ending = loop.create_task(self._stopping.wait())
         answering = loop.create_task(self._answer(send, leaving))
         try:
-            await asyncio.wait({leaving, answering}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({leaving, ending, answering}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (leaving, answering):
-                if not task.done():
-                    task.cancel()
-            await asyncio.wait({leaving, answering})
+            is_ending = ending.done()
+            for task in (leaving, ending, answering):
+                task.cancel()
+            await asyncio.wait({leaving, ending, answering})
         if not answering.cancelled():
             answering.result()
+        elif is_ending:
+            raise refuse_while_stopping()
 
     async def _answer(self, send: Send, leaving: "asyncio.Task[None]") -> None:
+        began_at = asyncio.get_running_loop().time()
         with _refusing():
             async with self._agents.taking(self._agent, self._asked.limit, self._asked.wait_seconds) as requests:
+                await self._confirm(asyncio.get_running_loop().time() - began_at)
                 body = encode_answer(TakeAnswer(requests))
                 if leaving.done():
                     raise asyncio.CancelledError  # nobody is there: the requests go to the next program
@@ -179,7 +200,9 @@ _OF_TASK = {"task": "order-1001", "capability": _CAPABILITY}
     answer_example={"requests": [_REQUEST]},
 )
 async def take_requests(call: Call, agent: AgentName) -> Response:
-    return TakenResponse(_get_agents(call), agent, call.read(TakeBody))
+    route: GatedRoute = call.request.scope["route"]
+    confirm = partial(route.door.confirm, route.operation, call.request)
+    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call.stopping, confirm)
 
 
 @agent_requests.operation(
