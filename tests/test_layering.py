@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("leases",),
     ("config", "config_trust", "config_values"),
     ("client", "http", "idempotency"),
+    ("metrics",),
     ("server",),
     ("__init__", "__main__", "cli", "testing"),
 )

@@ -19,6 +19,7 @@ from arriero.audit.check import CHECKED
 from arriero.cli.filters import TaskSelection
 from arriero.cli.main import commands
 from arriero.config import SETTINGS, Setting, format_setting
+from arriero.metrics import FAMILIES
 from arriero.model import TaskState, Verb
 from arriero.server.application import build_application
 from arriero.server.calls import Caller
@@ -43,6 +44,8 @@ def pages() -> dict[Path, str]:
     }
     overview = DOCS / "how-to" / "README.md"
     found[overview] = _between(overview, "verbs", _verb_table())
+    metrics = DOCS / "how-to" / "metrics.md"
+    found[metrics] = _between(metrics, "metrics", _metrics())
     for verb in Verb:
         page = _page_of(verb)
         text = found.get(page, page.read_text(encoding="utf-8"))
@@ -79,6 +82,15 @@ def _table(*columns: str) -> list[str]:
 
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+# --- metrics
+def _metrics() -> Iterator[str]:
+    yield from _table("metric", "of the", "kind", "labels", "what it is")
+    for family in FAMILIES:
+        name = family.name + {"counter": "_total", "info": "_info"}.get(family.kind, "")
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        yield _row(f"`{name}`", family.source, family.kind, labels, family.help)
 
 
 # --- verbs

@@ -90,6 +90,7 @@ def _make_node(
             upkeep=Upkeep(store=store, ports=ports, replies_keep_seconds=configuration.replies_keep_seconds),
             alerting=alerting,
             groups=groups,
+            commit_counts=session.commit_counts,
         )
 
     node = Node(make_session)

@@ -24,6 +24,7 @@ from ..runtime.shutdown import finish
 from ..runtime.submissions import Submissions
 from ..store import open_store
 from ..store.busy_retry import apply_patiently
+from ..store.committer import CommitCounts
 from ..store.contract import Busy, StateStore, Unanswered, Unwritten
 from .replies import Acknowledger
 from .task_view import TaskViews
@@ -62,6 +63,8 @@ class Session:
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.node: Node | None = None  # while the App runs in this process
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
+        self.commit_counts = CommitCounts()  # of what runs in this process, and of its submissions
+        self.submission_counts = CommitCounts()
         self.users = 0
         self.waiting = ResultWaiters(
             lambda: self.store,
@@ -89,6 +92,11 @@ class Session:
         return self._store is not None
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it is open on; None: it is not open."""
+        return self._loop if self.is_open else None
+
+    @property
     def store(self) -> StateStore:
         """The open store. Raises InvalidInput."""
         if self._store is None:
@@ -108,8 +116,12 @@ class Session:
     def submissions(self) -> Submissions | None:
         """Sends submissions to the store; None: the App is not open."""
         if self._submissions is None and self._store is not None:
-            self._submissions = Submissions(self._store, self.ports, lambda: self.node)
+            self._submissions = Submissions(self._store, self.ports, lambda: self.node, self.submission_counts)
         return self._submissions
+
+    def count_submissions_waiting(self) -> int:
+        """Count the submissions that have no answer yet."""
+        return 0 if self._submissions is None else self._submissions.count_waiting()
 
     @property
     def acknowledger(self) -> Acknowledger:

@@ -30,6 +30,10 @@ class AdmissionQueue:
         self._by_age = False  # to whom the next place goes
         self._is_closed = False
 
+    def count_waiting(self) -> int:
+        """Count the callers that wait for a place."""
+        return sum(map(len, list(self._waiting.values())))
+
     async def enter(self, rank: int, key: str | None = None) -> None:
         """Wait for a place. The caller must put its command before it awaits anything else.
 

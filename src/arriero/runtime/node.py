@@ -16,7 +16,7 @@ from ..declare.steps import Agent
 from ..errors import StoreError
 from ..loops import Loop, LoopGuard, WarningThrottle
 from ..model import TaskRow
-from ..store.committer import Committer
+from ..store.committer import CommitCounts, Committer
 from ..store.contract import Busy, StateStore
 from . import crash_points
 from .agent_host import AgentHost
@@ -71,6 +71,7 @@ class NodeSession:
         upkeep: Upkeep | None = None,
         alerting: Alerting | None = None,
         groups: Groups | None = None,
+        commit_counts: CommitCounts | None = None,
     ) -> None:
         self._groups = groups
         self._about = about
@@ -100,6 +101,7 @@ class NodeSession:
             monotonic=ports.clock.monotonic,
             repeat=_is_repeated,
             on_trouble=self._on_trouble,
+            counts=commit_counts,
         )
         self._failures = FailureLog(ports.clock.monotonic, store.now)
         self._standstills = StandstillReports(ports, store.now, self._failures.warnings)
@@ -194,6 +196,11 @@ class NodeSession:
         )
 
     # --- loops
+    @property
+    def has_started(self) -> bool:
+        """True once all its parts are there."""
+        return bool(self._loops)
+
     def list_loop_liveness(self) -> dict[Loop, bool]:
         """Returns for each loop that was begun if it lives. Cheap."""
         alive = {loop: not task.done() for loop, task in self._loops.items()}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..answers import Refusal, Submitted
 from ..commands import Submit
-from ..store.committer import Committer
+from ..store.committer import CommitCounts, Committer
 from ..store.contract import StateStore
 from . import crash_points
 from .admission_queue import AdmissionQueue
@@ -23,9 +23,16 @@ class Submissions:
 
     Args:
         node: what runs in this process, if anything, and may begin with a task at once.
+        counts: of its commits, for monitors.
     """
 
-    def __init__(self, store: StateStore, ports: Ports, node: "Callable[[], Node | None]") -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        ports: Ports,
+        node: "Callable[[], Node | None]",
+        counts: CommitCounts | None = None,
+    ) -> None:
         self._node = node
         self._admission_queue = AdmissionQueue(lambda: ON_THE_WAY_MAX - self._committer.on_the_way)
         self._committer: Committer[Submit, Submitted | Refusal] = Committer(
@@ -35,6 +42,7 @@ class Submissions:
             repeat=lambda _: False,
             on_trouble=lambda _: None,
             on_batch=self._admission_queue.admit,
+            counts=counts,
         )
         self._committer.start()
 
@@ -52,6 +60,10 @@ class Submissions:
             finally:  # it may be there also when its answer was lost
                 node.hint()
         return await self._committer.ask(begun, lambda answer: on_answer(answer, self._committer.left_at))
+
+    def count_waiting(self) -> int:
+        """Count the submissions without an answer: those that wait for a place, and those that are on their way."""
+        return self._admission_queue.count_waiting() + self._committer.on_the_way
 
     def hurry(self) -> None:
         """Send nothing more. Waiting callers are refused at once, except those whose commit is on its way."""

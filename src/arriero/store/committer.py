@@ -5,12 +5,13 @@ command is guarded, so the batch is simply sent again, and what had been written
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
 
+from ..answers import Applied, Refusal
 from ..errors import ArrieroError, StoreError
 from ..loops import Loop, LoopGuard
 from .contract import Busy, Unanswered, Unwritten
@@ -57,6 +58,22 @@ class _Asked(msgspec.Struct, Generic[C, A], eq=False):
             asyncio.get_running_loop().call_exception_handler(context)
 
 
+class CommitCounts:
+    """Counts of commits for monitors. They only grow, also when the process begins again with a new committer.
+
+    Attributes:
+        sizes: commits by the bit length of their number of commands: ``sizes[3]`` had 4 to 7 of them.
+        refused: commands whose guard refused them, by verdict.
+        ended: tasks that a command of this process ended, by state.
+    """
+
+    def __init__(self) -> None:
+        self.commands = 0
+        self.sizes = [0] * (BATCH_MAX.bit_length() + 1)
+        self.refused: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+
+
 class Committer(Generic[C, A]):
     """See the module.
 
@@ -66,6 +83,7 @@ class Committer(Generic[C, A]):
         repeat: whether to send a command again after a StoreError; else the error is its answer.
         on_trouble: told of every StoreError, and of whatever else a transaction raises.
         on_batch: called when the answers of a batch were told; it raises nothing.
+        counts: for monitors.
     """
 
     def __init__(
@@ -77,6 +95,7 @@ class Committer(Generic[C, A]):
         repeat: Callable[[C], bool],
         on_trouble: Callable[[Exception], None],
         on_batch: Callable[[], None] | None = None,
+        counts: CommitCounts | None = None,
     ) -> None:
         self._write = write
         self._sleep = sleep
@@ -84,6 +103,7 @@ class Committer(Generic[C, A]):
         self._repeat = repeat
         self._on_trouble = on_trouble
         self._on_batch = on_batch
+        self._counts = CommitCounts() if counts is None else counts
         self._waiting: deque[_Asked[C, A]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -226,7 +246,10 @@ class Committer(Generic[C, A]):
                 await self._halve(batch, error)
                 return
             self.commits += 1
+            counts = self._counts
             self.commands += len(batch)
+            counts.commands += len(batch)
+            counts.sizes[len(batch).bit_length()] += 1
             for asked, answer in zip(batch, answers, strict=True):
                 self._leaving -= 1
                 if isinstance(answer, Busy):
@@ -235,6 +258,10 @@ class Committer(Generic[C, A]):
                     self._on_trouble(answer)
                     self._waiting.extend(self._to_repeat([asked], answer))
                 else:
+                    if isinstance(answer, Refusal):
+                        counts.refused[answer.verdict] += 1
+                    elif isinstance(answer, Applied) and answer.task.ended_at is not None:
+                        counts.ended[answer.task.state] += 1
                     asked.tell(answer)
             return
 

@@ -1,10 +1,16 @@
 """Metrics of Agents, a part of the contract in ``store.contract``. Nothing that any work depends on is decided by them."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..inspection.agent_metrics import AgentLoad, AgentMeasurements, CountsRow
 
+if TYPE_CHECKING:  # only monitors pay for loading it
+    from ..inspection.backlog import Backlog
+
+COUNTED_MAX = (
+    10_000  # of each kind: enough to see a trend and an alarm, few enough that counting them takes milliseconds
+)
 FOLDED_AT_ONCE = 200  # rows in one transaction; each holds all Agents of a process in one minute
 
 
@@ -28,6 +34,10 @@ class AgentMetricsStore(Protocol):
 
     async def measure_agents(self) -> AgentMeasurements:
         """All counts, and the due requests and running attempts of each Agent, as of one moment."""
+        ...
+
+    async def measure_backlog(self) -> "Backlog":
+        """What waits in the store. However many tasks are kept, it reads only what is not finished, and so many of each kind."""
         ...
 
 

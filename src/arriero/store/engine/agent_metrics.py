@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ...core.agent_metrics import find_first_kept, fold_counts, may_be_written
 from ...inspection.agent_metrics import AgentLoad, AgentMeasurements, CountsRow
 from ...model import Instant
-from ..metrics_contract import FOLDED_AT_ONCE
+from ..metrics_contract import COUNTED_MAX, FOLDED_AT_ONCE
 from .transactions import Lane, Transactions, UnreadableRows
+
+if TYPE_CHECKING:
+    from ...inspection.backlog import Backlog
 
 
 class AgentMetricsRows(UnreadableRows, Protocol):
@@ -40,6 +43,10 @@ class AgentMetricsRows(UnreadableRows, Protocol):
 
     def measure_loads(self, now: Instant) -> list[AgentLoad]:
         """Due requests and running attempts, by Agent and App."""
+        ...
+
+    def select_backlog(self, now: Instant, limit: int) -> "Backlog":
+        """What waits. ``limit``: of each kind so many are counted."""
         ...
 
 
@@ -81,3 +88,6 @@ class AgentMetricsEngine(Transactions[R]):
             return AgentMeasurements(now=now, counts=tuple(counts), loads=tuple(loads))
 
         return await self._read(measure, Lane.SURVEYS)
+
+    async def measure_backlog(self) -> "Backlog":
+        return await self._read(lambda rows: rows.select_backlog(rows.read_clock(), COUNTED_MAX), Lane.SURVEYS)

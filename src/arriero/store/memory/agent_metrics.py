@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from ...core.lease import is_held
 from ...inspection.agent_metrics import AgentLoad, CountsRow
-from ...model import Instant, StepKind, StepState
+from ...inspection.backlog import Backlog
+from ...model import Instant, StepKind, StepState, TaskState, Turn
 from ..metrics_contract import build_loads
 from .rows import MemoryUpkeep
 
@@ -47,6 +49,31 @@ class MemoryAgentMetrics(MemoryUpkeep):
         running = Counter((row.app, row.agent) for row in rows if row.complete_by is not None)
         asked = [(*key, *_count_requests(of_agent, now)) for key, of_agent in times.items()]
         return build_loads(asked, [(*key, count) for key, count in running.items()])
+
+    def select_backlog(self, now: Instant, limit: int) -> Backlog:
+        tasks = list(self.tasks.values())
+        free = [t.not_before for t in tasks if t.locked_by is None and t.paused_at is None and t.not_before is not None]
+        due = [at for at in free if at <= now]
+        shown = [convoy.shown for convoy in self.convoys.values()]
+        looks = [row.look_at for row in self.schedule_rows.values() if row.look_at is not None and row.look_at <= now]
+        return Backlog(
+            now=now,
+            held=min(sum(t.locked_by is not None for t in tasks), limit),
+            due=min(len(due), limit),
+            oldest_due_at=min(due, default=None),
+            later=min(len(free) - len(due), limit),
+            in_convoy=min(sum(t.turn is Turn.WAITING for t in tasks), limit),
+            error=min(sum(t.state is TaskState.ERROR for t in tasks), limit),
+            convoys_stopped=min(shown.count("stopped"), limit),
+            convoys_in_gap=min(shown.count("gap"), limit),
+            convoys_parked=min(shown.count("parked"), limit),
+            alerts=min(sum(a.closed_at is None for a in self.alert_rows.values()), limit),
+            statuses=min(len(self.statuses), limit),
+            oldest_status_at=min((s.at for s in self.statuses.values()), default=None),
+            schedules_due=min(len(looks), limit),
+            oldest_schedule_at=min(looks, default=None),
+            leases=sum(is_held(lease, now) for lease in self.leases.values()),
+        )
 
 
 def _count_requests(times: list[Instant], now: Instant) -> tuple[int, Instant | None, int]:

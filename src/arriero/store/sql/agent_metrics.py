@@ -6,10 +6,13 @@ from typing import Any
 import msgspec
 
 from ...inspection.agent_metrics import AgentLoad, CountsRow
+from ...inspection.backlog import Backlog
 from ...model import Instant
 from ..metrics_contract import build_loads
 from ..rows import Row
 from .rows import SqlRows
+
+_BACKLOG_COLUMNS = tuple(name for name in Backlog.__struct_fields__ if name != "now")
 
 
 class SqlAgentMetricsRows(SqlRows):
@@ -48,6 +51,13 @@ class SqlAgentMetricsRows(SqlRows):
         due, running = self.ask("measure_requests", {"now": now}), self.ask("measure_running", {})
         self.arrive()
         return build_loads(due.fetchall(), running.fetchall())
+
+    def select_backlog(self, now: Instant, limit: int) -> Backlog:
+        asked = {"now": now, "limit": limit, "priorities": list(range(10))}
+        row = self.ask("measure_backlog", asked).fetchone()
+        self.arrive()
+        assert row is not None
+        return Backlog(now=now, **dict(zip(_BACKLOG_COLUMNS, row, strict=True)))
 
 
 def _counts_of(row: Row) -> CountsRow:

@@ -235,6 +235,7 @@ CREATE TABLE arriero_alert (
 );
 CREATE INDEX arriero_alert_of_task ON arriero_alert (task_no);
 CREATE INDEX arriero_alert_due ON arriero_alert (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX arriero_alert_open ON arriero_alert (no) WHERE closed_at IS NULL;
 -- Of a row that a release cannot read a person is told once, whoever finds it.
 CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
@@ -265,6 +266,7 @@ CREATE TABLE arriero_convoy (
 );
 CREATE INDEX arriero_convoy_due ON arriero_convoy (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX arriero_convoy_busy ON arriero_convoy (convoy_no) WHERE state <> 'idle' OR parked_at IS NOT NULL;
+CREATE INDEX arriero_convoy_still ON arriero_convoy (convoy_no) WHERE state IN ('stopped', 'gap') OR parked_at IS NOT NULL;
 
 -- Where new tasks are placed.
 CREATE TABLE arriero_convoy_tail (

@@ -6,6 +6,9 @@ ALTER TABLE {schema}.alert ADD COLUMN trace text;
 -- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
 CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
+-- Alerts that are open: monitors count them every few seconds.
+CREATE INDEX alert_open ON {schema}.alert (no) WHERE closed_at IS NULL;
+
 -- Whose a task is: an App of another name does not run it. Empty: not said, as of tasks that are here already.
 ALTER TABLE {schema}.task ADD COLUMN app text NOT NULL DEFAULT '';
 ALTER TABLE {schema}.step ADD COLUMN app text NOT NULL DEFAULT '';

@@ -17,6 +17,10 @@ ALTER TABLE arriero_alert ADD COLUMN trace TEXT;
 -- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
 CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
+-- Alerts that are open, and convoys that stand still: monitors count them every few seconds.
+CREATE INDEX arriero_alert_open ON arriero_alert (no) WHERE closed_at IS NULL;
+CREATE INDEX arriero_convoy_still ON arriero_convoy (convoy_no) WHERE state IN ('stopped', 'gap') OR parked_at IS NOT NULL;
+
 -- Payloads that people gave or replaced, with those they replaced. No row is changed; they go with their task, also where a
 -- process of an earlier release, which does not know the table, purges it.
 CREATE TABLE arriero_edit (
