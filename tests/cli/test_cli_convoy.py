@@ -11,8 +11,7 @@ import pytest
 from cli_calls import Call, json_lines
 
 from arriero import ConvoyOutcome, TaskFailed
-from arriero.cli.convoy import show_outcome
-from arriero.client.convoy import build_convoy_view
+from arriero.client.convoy import build_convoy_view, show_outcome
 from arriero.model import ConvoyRow, Instant, TailRow
 from arriero.store.contract import ConvoyLoaded
 

@@ -58,6 +58,18 @@ async def test_a_dry_run_changes_nothing_and_is_refused_as_the_verb_would_be() -
             assert "compensate" in refused["allowed"]
 
 
+async def test_a_second_token_approves_what_one_must_not_do_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARRIERO_APPROVALS_COMPENSATE", "2")
+    async with open_shop(running=True) as world:
+        await world.sell()
+        for _ in range(2):
+            waits = await world.http.post("/v1/tasks/processed:compensate", json=WHY, headers=bearer("operate"))
+            assert (waits.status_code, waits.json()["code"]) == (409, "approval-needed")
+            assert "approved by caller-operate" in waits.json()["detail"]
+        done = await world.http.post("/v1/tasks/processed:compensate", json=WHY, headers=bearer("admin"))
+        assert (done.status_code, done.json()["outcome"]) == (200, "done")
+
+
 REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("processed", "cancel", {}),
     ("processed", "resubmit", {}),

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from .. import codec
 from ..client.convoy import (
@@ -19,6 +18,7 @@ from ..client.convoy import (
     ConvoyView,
     build_convoy_view,
     list_convoy_views,
+    show_outcome,
 )
 from ..client.verb_commands import check_signature
 from ..errors import InvalidInput, VerbRefused
@@ -333,11 +333,3 @@ async def _execute_between_views(request: ConvoyVerbRequest, send: Send) -> tupl
             raise InvalidInput(text) from refused
         after = show_outcome(await handle.view(), outcome)
         return before, after, await app.session.describe_missing_scheduler()
-
-
-def show_outcome(view: ConvoyView, outcome: ConvoyOutcome) -> ConvoyView:
-    """The convoy as the verb left it: a Scheduler may have ended the task that it let go before the view was read."""
-    if (view.state, view.open_task) == (outcome.state, outcome.open_task):
-        return view
-    waiting_for = f"task {outcome.open_task}, whose turn it is" if outcome.state == "open" else view.waiting_for
-    return replace(view, state=outcome.state, open_task=outcome.open_task, waiting_for=waiting_for)

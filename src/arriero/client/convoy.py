@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from .. import codec
 from ..answers import ConvoyApplied, Refusal
@@ -108,6 +109,14 @@ def build_convoy_view(loaded: ConvoyLoaded, now: Instant) -> ConvoyView:
         gap_until=_convert_time(gap_deadline(convoy, policy)),
         value=None if convoy.value is None else msgspec.json.decode(convoy.value),
     )
+
+
+def show_outcome(view: ConvoyView, outcome: ConvoyOutcome) -> ConvoyView:
+    """The convoy as the verb left it: a Scheduler may have ended the task that it let go before the view was read."""
+    if (view.state, view.open_task) == (outcome.state, outcome.open_task):
+        return view
+    waiting_for = f"task {outcome.open_task}, whose turn it is" if outcome.state == "open" else view.waiting_for
+    return replace(view, state=outcome.state, open_task=outcome.open_task, waiting_for=waiting_for)
 
 
 def _list_own_policy(convoy: ConvoyRow) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from .session import Session
 WAIT_SECONDS_MAX = 60.0  # of one poll: proxies cut what is silent for longer
 BATCH_MAX = 100  # requests in one answer
 ANSWER_SECONDS = 30.0  # until a program is told that nobody knows yet if its report is kept
-NOTHING = msgspec.Raw(b"null")
+NOTHING = b"null"
 
 
 class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,10 +90,10 @@ class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     task: str
     capability: str
     status: Literal["succeeded", "transient", "permanent", "unknown"]
-    result: msgspec.Raw = NOTHING
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     message: str = ""
     code: str = ""
-    details: msgspec.Raw = NOTHING
+    details: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     retry_after: float | None = None
     unavailable: bool = False
 
@@ -282,13 +282,15 @@ class RemoteAgents:
             if is_undo:
                 return ReportedResult("null")
             try:
-                refuse_deep(bytes(report.result), "the result")
-                value = msgspec.json.decode(report.result)
+                text = NOTHING if report.result is msgspec.UNSET else bytes(report.result)
+                refuse_deep(text, "the result")
+                value = msgspec.json.decode(text)
                 return ReportedResult(definition.signature.encode_result(value))
             except (InvalidInput, msgspec.MsgspecError, ValueError) as error:
                 self._refuse("result-invalid", f"the result does not fit: {error}")
-        refuse_deep(bytes(report.details), "details")
-        details = recordable_details(msgspec.json.decode(report.details))
+        given = NOTHING if report.details is msgspec.UNSET else bytes(report.details)
+        refuse_deep(given, "details")
+        details = recordable_details(msgspec.json.decode(given))
         message = recordable_text(report.message)
         failure = StepFailure(report.status, message, recordable_text(report.code), details)
         if report.status == "transient":

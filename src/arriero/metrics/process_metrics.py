@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ..client.session import Session
 from ..runtime.node import NodeSession
 from ..store.committer import CommitCounts
+from ..version import __version__
 from . import families as names
 from .families import Family
 from .values import Histogram, Values
@@ -14,8 +15,6 @@ ENDED_STATES = ("processed", "compensated", "error")
 
 def build_process_metrics(session: Session) -> Iterator[tuple[Family, Values]]:
     """Build what this process says of itself, also while its App is not open or the store is silent."""
-    from .. import __version__
-
     counts = {"engine": session.commit_counts, "submissions": session.submission_counts}
     node = None if session.node is None else session.node.session
     yield names.PROCESS, [((session.app, __version__), 1)]

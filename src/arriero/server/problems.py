@@ -8,6 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from ..errors import (
+    ApprovalNeeded,
     ArrieroError,
     ConvoyRefused,
     InvalidArguments,
@@ -174,6 +175,12 @@ VERB_REFUSED = declare_problem(
     "The verb does not fit the task as it stands",
     "Read the task again; `allowed` lists the verbs that fit. Nothing was changed.",
 )
+APPROVAL_NEEDED = declare_problem(
+    "approval-needed",
+    409,
+    "Another person must ask for the same",
+    "Let another person send the same with a token of their own. The approval is kept, nothing else was changed.",
+)
 UNREADABLE = declare_problem(
     "unreadable-row",
     409,
@@ -204,6 +211,7 @@ _BY_ERROR: tuple[tuple[type[ArrieroError], ProblemType], ...] = (  # the first t
     (UnknownDefinition, UNKNOWN_WORKFLOW),
     (InvalidArguments, INVALID_ARGUMENTS),
     (UnknownName, UNKNOWN_NAME),
+    (ApprovalNeeded, APPROVAL_NEEDED),
     (VerbRefused, VERB_REFUSED),
     (UnreadableRow, UNREADABLE),
     (InvalidInput, INVALID_REQUEST),

@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import Query
 
-from ...client.convoy import NAMED, NAMED_MAX, Convoy, ConvoyView, check_state, list_convoy_views
+from ...client.convoy import (
+    NAMED,
+    NAMED_MAX,
+    Convoy,
+    ConvoyOutcome,
+    ConvoyView,
+    check_state,
+    list_convoy_views,
+    show_outcome,
+)
 from ...model import ConvoyVerb
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
@@ -156,15 +165,15 @@ async def show_convoy(
 
 
 # --- verbs
-Act = Callable[[Convoy, Any, str], Awaitable[None]]
+Act = Callable[[Convoy, Any, str], Awaitable[ConvoyOutcome]]
 
 
 def _declare_verb(verb: ConvoyVerb, summary: str, body: type[ConvoyActRequest], example: Any, act: Act) -> None:
     async def run(call: Call, key: ConvoyKey) -> ConvoyActAnswer:
         asked = call.read(body)
         convoy = call.client.convoy(key)
-        await act(convoy, asked, call.caller.name)
-        view = build_shown_convoy(call, await convoy.view())
+        outcome = await act(convoy, asked, call.caller.name)
+        view = build_shown_convoy(call, show_outcome(await convoy.view(), outcome))
         return ConvoyActAnswer(key, str(verb), "done", view, _name_payloads(call))
 
     word = verb.replace("_", "-")

@@ -20,7 +20,7 @@ from ...runtime.code import STEP_PREFIX
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..parameters import LIMIT_MAX, TaskId
-from ..problems import INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
+from ..problems import APPROVAL_NEEDED, INVALID_ARGUMENTS, TASK_UNKNOWN, UNREADABLE, VERB_REFUSED
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 from ..selections import TaskSelector, build_filter
@@ -193,7 +193,13 @@ def _declare_verb(verb: Verb) -> None:
         summary=f"{SUMMARIES[verb]}: one task.",
         body=of,
         answer=VerbAnswer,
-        problems=(TASK_UNKNOWN, VERB_REFUSED, UNREADABLE, *([INVALID_ARGUMENTS] if verb is Verb.RESUBMIT else [])),
+        problems=(
+            TASK_UNKNOWN,
+            VERB_REFUSED,
+            APPROVAL_NEEDED,
+            UNREADABLE,
+            *([INVALID_ARGUMENTS] if verb is Verb.RESUBMIT else []),
+        ),
         examples={"do it": example, "try it": {**example, "dry_run": True}},
         answer_example={"id": "order-1001", "verb": str(verb), "outcome": "done", "task": STANDING_EXAMPLE},
     )(run)
