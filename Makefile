@@ -68,6 +68,7 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/outage/run.py
 	$(BIN)/python examples/leader/run.py
 	$(BIN)/python examples/schedule/run.py
+	$(BIN)/python examples/traces/run.py
 	$(BIN)/python examples/fastapi_shop/run.py
 	$(BIN)/python examples/fastapi_sqlite/run.py
 	$(BIN)/python examples/django_shop/run.py

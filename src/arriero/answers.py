@@ -33,6 +33,7 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     now: Instant  # the store's clock when it was taken
     lost_count: int
+    trace_context: str | None = None  # of its task
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):

@@ -194,6 +194,7 @@ class Submit(Command, frozen=True, gc=False, kw_only=True):
     end_of_sequence: bool = False
     start: Start | None = None
     app: str = ""
+    trace_context: str | None = None
 
 
 class ClaimShare(msgspec.Struct, frozen=True, gc=False):

@@ -203,6 +203,7 @@ class TaskRow(msgspec.Struct, frozen=True, gc=False):
     due_at: Instant | None = None  # of one whose turn has not come: it does not start before
     ledger_no: int | None = None  # of the ledger that has not let it go yet: nobody may begin it
     app: str = ""  # the App that runs it; empty: not said, any App with its code does
+    trace_context: str | None = None  # of who submitted it: traceparent, a space and tracestate; see tracing.context
 
 
 class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

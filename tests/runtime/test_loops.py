@@ -425,6 +425,8 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.single_pass", "SinglePass._spawn"): "frees what a lost process held, awaited before the pass goes on",
     ("runtime.single_pass", "SinglePass._work"): Loop.LEADER,
     ("runtime.result_waiters", "ResultWaiters.wait_until_ended"): Loop.WAITING,
+    ("metrics.collector", "MetricsCollector._find_reader"): "one reading of the store; its end is handled",
+    ("metrics.collector", "MetricsCollector._read_anywhere"): "one reading that another thread waits for",
     ("leases.etcd", "EtcdConnection._watch"): "waits for one change of a lease; the mutex asks again when it has ended",
     ("leases.etcd_gateway", "EtcdGateway._send"): "one request, awaited by its caller",
     ("leases.keeper", "LeaseKeeper._keep"): "waits for one signal of the provider; the keeper looks at it",

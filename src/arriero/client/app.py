@@ -16,6 +16,8 @@ from .running import run_configured
 from .session import Session
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from ..core.alerts import Alert  # only who runs an App pays for loading it
     from .sync import SyncApp
 
@@ -97,6 +99,19 @@ class App(Client):
         """
         self.session.on_alert.append(function)
         return function
+
+    def trace(self, tracer_provider: "TracerProvider | None" = None) -> None:
+        """Trace the tasks of this App with OpenTelemetry: spans of tasks, steps, attempts and compensations.
+
+        A submission takes the current span as the task's parent. Without a provider of the SDK nothing is exported.
+
+        Args:
+            tracer_provider: of opentelemetry-sdk; None: the global one, as it is when the App begins to run.
+        Raises: ImportError - opentelemetry-api is missing; DefinitionError - it is no TracerProvider.
+        """
+        from ..tracing.tracer import TracingOptions  # only who traces tasks pays for loading it
+
+        self.session.tracing = TracingOptions(tracer_provider)
 
     def schedule(
         self,

@@ -74,6 +74,7 @@ def _make_node(
     pulled = tuple(sorted(agent.name for agent in session.agents if agent.is_remote and not agent.pushes))
     about = msgspec.json.encode(msgspec.structs.replace(said, pulled=pulled)).decode()
     alerting = make_alerting(session, configuration)
+    tracer = None if session.tracing is None else session.tracing.make_tracer(store)
 
     def make_session() -> NodeSession:
         return NodeSession(
@@ -91,6 +92,7 @@ def _make_node(
             alerting=alerting,
             groups=groups,
             commit_counts=session.commit_counts,
+            tracer=tracer,
         )
 
     node = Node(make_session)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..runtime.attempt_run import Around
     from ..runtime.node import Node
     from ..schedules import ScheduleDeclaration
+    from ..tracing.tracer import TracingOptions
 
 OperatorCommand = Operate | AssignApp | OperateConvoy | OperateAgent
 
@@ -61,6 +62,7 @@ class Session:
         self.around: Around | None = None
         self.on_alert: list[Callable[[Alert], Any]] = []
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
+        self.tracing: TracingOptions | None = None  # set by App.trace
         self.node: Node | None = None  # while the App runs in this process
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
         self.commit_counts = CommitCounts()  # of what runs in this process, and of its submissions

@@ -31,6 +31,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 5
     delay: Duration = 0
     reply_to: str | None = None
+    traceparent: str | None = None  # of W3C Trace Context; None: the current span, if the App traces
+    tracestate: str | None = None
 
 
 def build_submission(session: Session, call: object, options: SubmitOptions) -> Submit:
@@ -57,7 +59,17 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
         sequence=options.sequence,
         end_of_sequence=options.end_of_sequence,
         app=session.app,
+        trace_context=_find_trace_context(session, options),
     )
+
+
+def _find_trace_context(session: Session, options: SubmitOptions) -> str | None:
+    """Find the trace that a submission belongs to. Raises InvalidInput - traceparent is no header of W3C Trace Context."""
+    if options.traceparent is not None:
+        from ..trace_context import check_trace_headers  # few submissions bring one
+
+        return check_trace_headers(options.traceparent, options.tracestate)
+    return None if session.tracing is None else session.tracing.find_submitter()
 
 
 def accept(answer: Submitted | Refusal) -> Submitted:

@@ -6,11 +6,13 @@ and a guard can be read in one place. A store adds only how rows are found, lock
 
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ..answers import Dispatch, Refusal
 from ..commands import (
     Advance,
+    AnyCommand,
     BeginUndo,
     Compensate,
     EndByLimit,
@@ -57,8 +59,20 @@ from .statuses import publish_status
 from .step_events import build_dispatched
 from .writer import Writer
 
-__all__ = ["advance", "build_new_task", "claim", "end_by_limit", "free", "recover", "report", "report_verdict", "take"]
+__all__ = [
+    "advance",
+    "build_new_task",
+    "claim",
+    "end_by_limit",
+    "free",
+    "has_ended",
+    "recover",
+    "report",
+    "report_verdict",
+    "take",
+]
 
+read_task_failure = msgspec.json.Decoder(TaskFailure).decode
 STEPS_PER_TASK_MAX = 100_000  # a task that opens more is a loop without an end, or should be several tasks
 
 
@@ -103,6 +117,7 @@ def build_new_task(
         head=START,
         reply_to=command.reply_to,
         app=command.app,
+        trace_context=command.trace_context,
     )
     event = TaskSubmitted(
         workflow=command.workflow,
@@ -158,10 +173,22 @@ def take(
         [running],
         [],
         [*begun.events, build_dispatched(running, counted, agent)],
-        [Dispatch(running, task.task_id, now, task.lost_count)],
+        [Dispatch(running, task.task_id, now, task.lost_count, task.trace_context)],
         rewrites=bool(agent),
         breakers=list(breakers.changes.values()),
     )
+
+
+def has_ended(command: AnyCommand, task: TaskRow) -> bool:
+    """Returns True if a command ended its task. ``task``: its row as the command left it, which may have ended before."""
+    if task.ended_at is None:
+        return False
+    if isinstance(command, Advance | EndByLimit):  # their guards hold only for a task that has not ended
+        return True
+    if not isinstance(command, FreeTask) or command.hold is None or command.fence is None or task.failure is None:
+        return False
+    failure = read_task_failure(task.failure)
+    return (task.fence, failure.kind, failure.code) == (command.fence + 1, command.hold.kind, command.hold.code)
 
 
 def report_verdict(step: StepRow | None, fence: int, now: Instant) -> str:

@@ -352,9 +352,9 @@ class Writer:
                 self.set(failure_count=self.task.failure_count - begun.returned)
                 self.events += begun.events
             step = begun.step
-        running = begin_attempt(step, self.process_no, self.now, complete_within)
+        running, task = begin_attempt(step, self.process_no, self.now, complete_within), self.task
         self.events.append(build_dispatched(running))
-        self.dispatches.append(Dispatch(running, self.task.task_id, self.now, self.task.lost_count))
+        self.dispatches.append(Dispatch(running, task.task_id, self.now, task.lost_count, task.trace_context))
         return running
 
     def withdraw_pending(self) -> None:

@@ -39,6 +39,11 @@ class AttemptHandle(Protocol):
         """What this attempt, or one before it, kept last, as JSON text."""
         ...
 
+    @property
+    def trace_headers(self) -> Mapping[str, str]:
+        """Headers of W3C Trace Context; empty: the task has no trace."""
+        ...
+
     def remaining_seconds(self) -> float:
         """Seconds until the deadline by this process's clock; below 0 once it has passed."""
         ...
@@ -134,11 +139,12 @@ class Attempt:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """HTTP headers that carry the key and the task."""
+        """HTTP headers that carry the key and the task, and ``traceparent`` if the task has a trace."""
         return MappingProxyType(
             {
                 "Idempotency-Key": self._idempotency_key,
                 "Arriero-Task": self._task_id.encode("ascii", "backslashreplace").decode(),
+                **self._handle.trace_headers,
             }
         )
 

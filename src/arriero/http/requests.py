@@ -196,7 +196,9 @@ def add_headers(request: httpx2.Request, attempt: Attempt, *, trace: bool) -> No
     headers = dict(attempt.headers)
     if is_effect_free(request):
         del headers["Idempotency-Key"]
-    if trace:
+    if not trace:
+        headers = {name: value for name, value in headers.items() if name not in ("traceparent", "tracestate")}
+    elif "traceparent" not in headers:
         headers["traceparent"] = build_traceparent(attempt.task_id)
     added = {name: value for name, value in headers.items() if name not in request.headers}
     request.headers.update(added)

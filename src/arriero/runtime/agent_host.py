@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -40,6 +40,9 @@ from .retry_budgets import RetryBudgets
 from .settings import Settings
 from .shutdown import CANCELLED_SECONDS_MAX
 
+if TYPE_CHECKING:  # only who traces tasks pays for loading it
+    from ..tracing.tracer import TaskTracer
+
 TRY_SECONDS = 0.01  # the shortest wait for a rate
 
 
@@ -51,6 +54,7 @@ class AgentHost:
         around: for tests; with it resources are opened at the first call of a step's own function.
         groups: Agents of the App that serve the same calls.
         others: the other processes, as of the last renewal.
+        tracer: traces the attempts; None: nobody does.
     ``recorder`` is set before anything is taken: it is told of reports, and of requests taken from the store.
     """
 
@@ -69,7 +73,9 @@ class AgentHost:
         app: str = "",
         groups: Groups | None = None,
         others: Callable[[], Sequence[ProcessRow]] = tuple,
+        tracer: "TaskTracer | None" = None,
     ) -> None:
+        self.tracer = tracer
         self._app = app
         self.agents: Mapping[str, Agent] = {agent.name: agent for agent in agents}
         self._names = tuple(self.agents)
@@ -261,7 +267,7 @@ class AgentHost:
         """Begin an attempt recorded as ours that never began here: the answer that told of it was lost."""
         if step.state is StepState.RUNNING and step.locked_by == self.process_no:
             left_at = self.ports.clock.monotonic()
-            dispatch = Dispatch(step, task.task_id, self.store.now(), task.lost_count)
+            dispatch = Dispatch(step, task.task_id, self.store.now(), task.lost_count, task.trace_context)
             self.dispatch(dispatch, reserved=False, left_at=left_at)
 
     def dispatch(self, dispatch: Dispatch, *, reserved: bool, left_at: float | None = None) -> None:
@@ -283,7 +289,11 @@ class AgentHost:
         left_at = self._committer.left_at if left_at is None else left_at
         deadline = left_at + seconds_between(dispatch.now, step.complete_by)
         run = AttemptRun(self, dispatch, deadline)
-        task = asyncio.get_running_loop().create_task(run.run(), name=f"arriero-{run.label}")
+        loop, name = asyncio.get_running_loop(), f"arriero-{run.label}"
+        if self.tracer is None:
+            task = loop.create_task(run.run(), name=name)
+        else:
+            task = loop.create_task(run.run(), name=name, context=self.tracer.begin_attempt(dispatch))
         self.in_flight[identity] = task
         self._runs[task] = run
         # By the task itself: it may be cancelled before its first line, or end before this one.

@@ -1,9 +1,9 @@
 """The deadline and the checkpoint of a running attempt, and what its code asks the store for."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..answers import Answer, AttemptApplied, Dispatch
 from ..commands import AnyCommand, CommandOfAttempt, ExtendAttempt, SaveCheckpoint
@@ -14,6 +14,9 @@ from ..model import Instant, seconds_between
 from .attempt_registry import AttemptRegistry
 from .ports import Ports
 
+if TYPE_CHECKING:  # only who traces tasks pays for loading it
+    from ..tracing.tracer import TaskTracer
+
 
 class AttemptHost(Protocol):
     """The Agents of the process, as far as the time of an attempt needs them."""
@@ -22,6 +25,7 @@ class AttemptHost(Protocol):
     registry: AttemptRegistry
     actor: str
     process_no: int
+    tracer: "TaskTracer | None"
 
     async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]:
         """Commit a command. ``directly``: without the committer, as its caller holds up the event loop.
@@ -43,6 +47,7 @@ class AttemptTime:
         assert step.complete_by is not None
         self._host = host
         self._step = step
+        self._dispatch = dispatch
         self._deadline = deadline
         self.complete_by = step.complete_by
         self.checkpoint = step.checkpoint
@@ -54,6 +59,18 @@ class AttemptTime:
     def deadline(self) -> float:
         """The deadline on this process's monotonic clock."""
         return self._deadline
+
+    @property
+    def trace_headers(self) -> Mapping[str, str]:
+        """Headers that tell a service of the attempt's span; where nobody traces, those that the submitter gave."""
+        if self._host.tracer is not None:
+            return self._host.tracer.find_context(self._dispatch).headers
+        if self._dispatch.trace_context is None:
+            return {}
+        from ..trace_context import read_trace_context
+
+        found = read_trace_context(self._dispatch.trace_context)
+        return {} if found is None else found.headers
 
     def remaining_seconds(self) -> float:
         """Seconds until the deadline by this process's clock; below 0 once it has passed."""

@@ -70,6 +70,7 @@ async def call_in_child(
         complete_by=time.complete_by,
         deadline=time.deadline,
         checkpoint=time.checkpoint,
+        trace_headers=dict(time.trace_headers),
     )
     try:
         child = await ports.start_child()

@@ -93,6 +93,7 @@ class ChildTime:
         self._parent = parent
         self.complete_by = call.complete_by
         self.checkpoint = call.checkpoint
+        self.trace_headers = call.trace_headers
         self._deadline = call.deadline
         self._set_alarm()
 
@@ -155,6 +156,8 @@ def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable
         return ChildFailed("transient", text, "not_loaded", trace=trace_exception(error))
     attempt = Attempt(call.task_id, call.step, call.number, call.idempotency_key, ChildTime(call, parent))
     open_resources.set(_NoResources())
+    if call.trace_headers and "opentelemetry.trace" in sys.modules:  # the user's code has loaded it
+        _attach_trace(call.trace_headers)
     try:
         value = signature.call((attempt,), arguments)
     except StepError as error:
@@ -165,6 +168,15 @@ def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable
         return ChildSucceeded(signature.encode_result(value))
     except InvalidInput as error:
         return ChildUnrecordable(recordable_text(str(error)), trace_exception(error))
+
+
+def _attach_trace(headers: dict[str, str]) -> None:
+    """Make the attempt's span the current one, so that spans of the function are its children."""
+    from ..trace_context import parse_headers
+    from ..tracing.tracer import attach_context
+
+    if (context := parse_headers(**headers)) is not None:
+        attach_context(context)
 
 
 def _describe_step_error(error: StepError) -> ChildFailed:

@@ -30,6 +30,7 @@ class ChildCall(msgspec.Struct, frozen=True):
     complete_by: Instant
     deadline: float
     checkpoint: str | None
+    trace_headers: dict[str, str] = {}
 
 
 class AskedByChild(msgspec.Struct, frozen=True, tag="asked"):

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..answers import Answer
+from ..answers import Answer, Applied
 from ..commands import AnyCommand, Claim, Report, Submit, Take
 from ..core.room_reports import encode_reports
 from ..core.task_run import TaskRun
+from ..core.transitions import has_ended
 from ..declare.providers import Groups
 from ..declare.steps import Agent
 from ..errors import StoreError
@@ -23,7 +24,7 @@ from .agent_host import AgentHost
 from .alerts import Alerting
 from .attempt_run import Around
 from .code import Code
-from .failure_log import FailureLog
+from .failure_log import FailureLog, OnApplied
 from .hosted_agents import choose_hosted
 from .leader import Leader
 from .membership import Membership
@@ -36,6 +37,9 @@ from .speculative_start import OnSubmitted
 from .standstill_reports import StandstillReports
 from .supervisor import Supervisor
 from .upkeep import Upkeep
+
+if TYPE_CHECKING:  # only who traces tasks pays for loading it
+    from ..tracing.tracer import TaskTracer
 
 logger = logging.getLogger("arriero")
 
@@ -72,7 +76,9 @@ class NodeSession:
         alerting: Alerting | None = None,
         groups: Groups | None = None,
         commit_counts: CommitCounts | None = None,
+        tracer: "TaskTracer | None" = None,
     ) -> None:
+        self._tracer = tracer
         self._groups = groups
         self._about = about
         self._app = app
@@ -102,8 +108,10 @@ class NodeSession:
             repeat=_is_repeated,
             on_trouble=self._on_trouble,
             counts=commit_counts,
+            has_ended_task=has_ended,
         )
         self._failures = FailureLog(ports.clock.monotonic, store.now)
+        self._on_applied: OnApplied = self._failures.note if tracer is None else self._note_applied
         self._standstills = StandstillReports(ports, store.now, self._failures.warnings)
         self.membership = Membership(
             store=store,
@@ -113,7 +121,7 @@ class NodeSession:
             instance=self.instance,
             on_lost=self.lost.set,
             spawn=self._spawn,
-            on_applied=self._failures.note,
+            on_applied=self._on_applied,
             standing_still=self._standstills.describe_current,
             about_now=self._standstills.add_to_about,
             room_now=lambda: encode_reports(self.agents.router.report_room()),
@@ -139,6 +147,7 @@ class NodeSession:
             around=self._around,
             groups=self._groups,
             others=lambda: self.membership.others,
+            tracer=self._tracer,
         )
         self.scheduler = Scheduler(
             self._codes,
@@ -149,12 +158,12 @@ class NodeSession:
             spawn=self._spawn,
             is_trusted=self.membership.is_trusted,
             others=lambda: self.membership.other_schedulers,
-            on_applied=self._failures.note,
+            on_applied=self._on_applied,
         )
         self.agents.recorder = self.scheduler
         self.supervisor = Supervisor(
             **common,
-            on_applied=self._failures.note,
+            on_applied=self._on_applied,
             standstills=partial(self._standstills.list_of_process, membership=self.membership),
         )
         self.leader = Leader(
@@ -238,6 +247,11 @@ class NodeSession:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a part of the process broke: %r", error, exc_info=error)
+
+    def _note_applied(self, command: AnyCommand, answer: Applied) -> None:
+        assert self._tracer is not None
+        self._failures.note(command, answer)
+        self._tracer.note_applied(command, answer)
 
     def _on_trouble(self, error: Exception) -> None:
         if isinstance(error, Busy):  # nothing is unknown

@@ -14,6 +14,7 @@ import msgspec
 from ..answers import Applied, Refusal
 from ..errors import ArrieroError, StoreError
 from ..loops import Loop, LoopGuard
+from ..model import TaskRow
 from .contract import Busy, Unanswered, Unwritten
 
 C = TypeVar("C")
@@ -84,6 +85,7 @@ class Committer(Generic[C, A]):
         on_trouble: told of every StoreError, and of whatever else a transaction raises.
         on_batch: called when the answers of a batch were told; it raises nothing.
         counts: for monitors.
+        has_ended_task: returns True if a command ended its task, whose row it left so.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Committer(Generic[C, A]):
         on_trouble: Callable[[Exception], None],
         on_batch: Callable[[], None] | None = None,
         counts: CommitCounts | None = None,
+        has_ended_task: Callable[[C, TaskRow], bool] = lambda _command, _task: False,
     ) -> None:
         self._write = write
         self._sleep = sleep
@@ -104,6 +107,7 @@ class Committer(Generic[C, A]):
         self._on_trouble = on_trouble
         self._on_batch = on_batch
         self._counts = CommitCounts() if counts is None else counts
+        self._has_ended_task = has_ended_task
         self._waiting: deque[_Asked[C, A]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -260,7 +264,11 @@ class Committer(Generic[C, A]):
                 else:
                     if isinstance(answer, Refusal):
                         counts.refused[answer.verdict] += 1
-                    elif isinstance(answer, Applied) and answer.task.ended_at is not None:
+                    elif (
+                        isinstance(answer, Applied)
+                        and answer.task.ended_at
+                        and self._has_ended_task(asked.command, answer.task)
+                    ):
                         counts.ended[answer.task.state] += 1
                     asked.tell(answer)
             return

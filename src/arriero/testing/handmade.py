@@ -20,6 +20,7 @@ class HandmadeTime:
     def __init__(self, remaining: float, checkpointed: Any) -> None:
         self.complete_by = _COMPLETE_BY
         self.checkpoint = None if checkpointed is None else encode(checkpointed, "checkpointed")
+        self.trace_headers: dict[str, str] = {}
         self._remaining = remaining
 
     def remaining_seconds(self) -> float:

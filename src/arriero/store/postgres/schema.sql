@@ -49,7 +49,8 @@ CREATE TABLE {schema}.task (
     turn text,                      -- waiting, open, ended, set_aside; null: in no convoy
     due_at bigint,                  -- of one whose turn has not come: it does not start before
     ledger_no bigint,               -- of the ledger that has not let it go yet
-    app text NOT NULL DEFAULT ''    -- the App that runs it; empty: not said
+    app text NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
+    trace_context text              -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.02);
 CREATE SEQUENCE {schema}.task_number AS bigint OWNED BY {schema}.task.task_no;
@@ -467,7 +468,7 @@ BEGIN
     SELECT * INTO asked FROM json_to_record(submission) AS fields(
         task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
         complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
-        convoy text, sequence bigint, end_of_sequence boolean, app text);
+        convoy text, sequence bigint, end_of_sequence boolean, app text, trace_context text);
     asked.app := coalesce(asked.app, ''); -- release 0.4.0 says none
     -- Who may only submit is trusted with nothing that others' rows, the clock or the history hang on.
     IF NOT has_table_privilege(session_user, '{schema}.task', 'INSERT') THEN
@@ -545,13 +546,13 @@ BEGIN
                 task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
                 lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
                 head, undoing, past_count, reply_to, status_count,
-                convoy_no, place, sequence, rank, turn, due_at, app)
+                convoy_no, place, sequence, rank, turn, due_at, app, trace_context)
             VALUES (task_no, asked.task_id, asked.workflow, 'pending', asked.priority,
                     CASE WHEN turn = 'waiting' THEN NULL ELSE due END, 0, 0, 1, 0,
                     0, 0, 0, 0, asked.seed, asked.policy, asked.body_hash, at, due_by, 1,
                     first_head, false, 0, asked.reply_to, CASE WHEN asked.reply_to IS NULL THEN 0 ELSE 1 END,
                     ends.convoy_no, new_place, asked.sequence, new_rank, turn,
-                    CASE WHEN turn = 'waiting' AND due > at THEN due END, asked.app)
+                    CASE WHEN turn = 'waiting' AND due > at THEN due END, asked.app, asked.trace_context)
             ON CONFLICT ON CONSTRAINT task_task_id_key DO NOTHING;
             IF FOUND THEN
                 INSERT INTO {schema}.body (task_no, arguments) VALUES (task_no, asked.arguments);

@@ -46,7 +46,8 @@ CREATE TABLE arriero_task (
     turn TEXT,                      -- waiting, open, ended, set_aside; null: in no convoy
     due_at INTEGER,                 -- of one whose turn has not come: it does not start before
     ledger_no INTEGER,              -- of the ledger that has not let it go yet
-    app TEXT NOT NULL DEFAULT ''    -- the App that runs it; empty: not said
+    app TEXT NOT NULL DEFAULT '',   -- the App that runs it; empty: not said
+    trace_context TEXT              -- of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them
 );
 
 -- What is free and due, by priority and time. Ended tasks have no not_before and leave it. Release 0.4.0 claims by it.

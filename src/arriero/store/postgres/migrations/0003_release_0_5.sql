@@ -12,6 +12,8 @@ CREATE INDEX alert_open ON {schema}.alert (no) WHERE closed_at IS NULL;
 -- Whose a task is: an App of another name does not run it. Empty: not said, as of tasks that are here already.
 ALTER TABLE {schema}.task ADD COLUMN app text NOT NULL DEFAULT '';
 ALTER TABLE {schema}.step ADD COLUMN app text NOT NULL DEFAULT '';
+-- The trace of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them.
+ALTER TABLE {schema}.task ADD COLUMN trace_context text;
 DROP INDEX {schema}.task_due, {schema}.task_undo_due, {schema}.step_takeable;
 CREATE INDEX task_due ON {schema}.task (workflow, app, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';
@@ -379,7 +381,7 @@ BEGIN
     SELECT * INTO asked FROM json_to_record(submission) AS fields(
         task_id text, workflow text, arguments text, body_hash text, policy text, priority smallint, delay double precision,
         complete_within double precision, seed bigint, reply_to text, actor text, given bigint,
-        convoy text, sequence bigint, end_of_sequence boolean, app text);
+        convoy text, sequence bigint, end_of_sequence boolean, app text, trace_context text);
     asked.app := coalesce(asked.app, ''); -- release 0.4.0 says none
     -- Who may only submit is trusted with nothing that others' rows, the clock or the history hang on.
     IF NOT has_table_privilege(session_user, '{schema}.task', 'INSERT') THEN
@@ -457,13 +459,13 @@ BEGIN
                 task_no, task_id, workflow, state, priority, not_before, fence, revision, incarnation, failure_count,
                 lost_count, opened_count, open_count, result_count, seed, policy, body_hash, submitted_at, complete_by, link,
                 head, undoing, past_count, reply_to, status_count,
-                convoy_no, place, sequence, rank, turn, due_at, app)
+                convoy_no, place, sequence, rank, turn, due_at, app, trace_context)
             VALUES (task_no, asked.task_id, asked.workflow, 'pending', asked.priority,
                     CASE WHEN turn = 'waiting' THEN NULL ELSE due END, 0, 0, 1, 0,
                     0, 0, 0, 0, asked.seed, asked.policy, asked.body_hash, at, due_by, 1,
                     first_head, false, 0, asked.reply_to, CASE WHEN asked.reply_to IS NULL THEN 0 ELSE 1 END,
                     ends.convoy_no, new_place, asked.sequence, new_rank, turn,
-                    CASE WHEN turn = 'waiting' AND due > at THEN due END, asked.app)
+                    CASE WHEN turn = 'waiting' AND due > at THEN due END, asked.app, asked.trace_context)
             ON CONFLICT ON CONSTRAINT task_task_id_key DO NOTHING;
             IF FOUND THEN
                 INSERT INTO {schema}.body (task_no, arguments) VALUES (task_no, asked.arguments);

@@ -1,6 +1,8 @@
 -- Whose a task is: an App of another name does not run it. Empty: not said, as of tasks that are here already.
 ALTER TABLE arriero_task ADD COLUMN app TEXT NOT NULL DEFAULT '';
 ALTER TABLE arriero_step ADD COLUMN app TEXT NOT NULL DEFAULT '';
+-- The trace of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them.
+ALTER TABLE arriero_task ADD COLUMN trace_context TEXT;
 DROP INDEX arriero_step_takeable;
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)
  WHERE state = 'pending' AND kind <> 'timer';

@@ -1,0 +1,184 @@
+"""Gives the spans of tasks to OpenTelemetry.
+
+A span may end in another process than the one in which it began. The API of OpenTelemetry cannot begin a span under a given id,
+so a span is made when it has ended, as a ``ReadableSpan`` of the SDK, and goes to the provider's span processors by ``on_end``.
+While an attempt runs, its span is current without being recorded, so that spans of the step's code are its children.
+"""
+
+import contextvars
+import logging
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+try:
+    from opentelemetry import context as current
+    from opentelemetry import trace
+except ImportError as missing:
+    raise ImportError("App.trace() needs opentelemetry-api: pip install 'arriero[otel]'") from missing
+
+from ..answers import Applied, Dispatch
+from ..commands import Advance, AnyCommand
+from ..errors import DefinitionError
+from ..model import Instant
+from ..store.contract import StateStore
+from ..trace_context import SpanIds, TraceContext, encode_trace_context
+from .spans import EndedSpan, TaskTrace, find_attempt_span, find_task_trace, list_ended_spans
+
+logger = logging.getLogger("arriero")
+REMEMBERED_MAX = 10_000  # attempts whose beginning is known here, and convoys' next tasks
+_SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+_NOT_SAMPLED = trace.TraceFlags(trace.TraceFlags.DEFAULT)
+_UNSET = trace.Status(trace.StatusCode.UNSET)
+
+
+class TracingOptions:
+    """What ``App.trace`` was told. ``provider`` None: the global one, as it is when the App is opened."""
+
+    def __init__(self, provider: trace.TracerProvider | None) -> None:
+        if provider is not None and not isinstance(provider, trace.TracerProvider):
+            raise DefinitionError(f"trace() takes a TracerProvider of OpenTelemetry, not {provider!r}")
+        self._provider = provider
+
+    def make_tracer(self, store: StateStore) -> "TaskTracer | None":
+        """Make the tracer of a store's tasks; None if no provider of the SDK is there, so that nothing would be exported."""
+        provider = self._provider or trace.get_tracer_provider()
+        tracer = provider.get_tracer("arriero")
+        if hasattr(tracer, "span_processor") and hasattr(tracer, "sampler"):
+            return TaskTracer(tracer, store)
+        logger.warning("tasks are not traced: %s is no TracerProvider of opentelemetry-sdk", type(provider).__name__)
+        return None
+
+    @staticmethod
+    def find_submitter() -> str | None:
+        """The trace context of whoever submits now, for the task's row; None: there is none."""
+        found = trace.get_current_span().get_span_context()
+        if not found.is_valid:
+            return None
+        state = found.trace_state.to_header()
+        return encode_trace_context(TraceContext(found.trace_id, found.span_id, found.trace_flags.sampled, state))
+
+
+class _SampledTrace(NamedTuple):
+    """The trace of a task, with what is decided and made once for all its spans."""
+
+    task: TaskTrace
+    is_sampled: bool
+    state: trace.TraceState | None
+
+
+class TaskTracer:
+    """Traces the tasks of one store in this process.
+
+    Args:
+        tracer: of the SDK.
+    """
+
+    def __init__(self, tracer: Any, store: StateStore) -> None:
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        self._make_span = ReadableSpan
+        self._processor, self._sampler, self._resource = tracer.span_processor, tracer.sampler, tracer.resource
+        self._scope = InstrumentationScope("arriero")
+        self._ids, self._now = SpanIds(store.store_id), store.now
+        self._traces: OrderedDict[tuple[str, str | None], _SampledTrace] = OrderedDict()
+        self._begun: OrderedDict[tuple[int, int], Instant] = OrderedDict()
+        self._links: OrderedDict[int, tuple[int, int]] = OrderedDict()  # of a task of a convoy, to the one before it
+
+    # --- attempts that begin
+    def find_context(self, dispatch: Dispatch) -> TraceContext:
+        """The span of an attempt, as what it calls is told of it."""
+        found = self._find_trace(dispatch.task_id, dispatch.trace_context)
+        span_id = find_attempt_span(self._ids, dispatch)
+        return TraceContext(found.task.trace_id, span_id, found.is_sampled, found.task.state)
+
+    def begin_attempt(self, dispatch: Dispatch) -> contextvars.Context:
+        """Note that an attempt begins. Returns the context to run it in: its span is the current one there."""
+        step = dispatch.step
+        _remember(self._begun, (step.step_no, step.fence), dispatch.now)
+        context = contextvars.copy_context()
+        found = self._find_trace(dispatch.task_id, dispatch.trace_context)
+        context.run(_attach, found, find_attempt_span(self._ids, dispatch))
+        return context
+
+    # --- what has ended
+    def note_applied(self, command: AnyCommand, answer: Applied) -> None:
+        """Export the spans that a command of this process ended. Raises nothing: a span must not cost a task."""
+        try:
+            self._export(command, answer)
+        except Exception:
+            logger.exception("the spans of task %s could not be exported", answer.task.task_id)
+
+    def _export(self, command: AnyCommand, answer: Applied) -> None:
+        task = answer.task
+        found = self._find_trace(task.task_id, task.trace_context)
+        if not found.is_sampled:
+            return
+        link = self._links.get(task.task_no)
+        links = () if link is None else (link,)
+        for span in list_ended_spans(command, answer, found.task, self._ids, self._now, self._begun.pop, links):
+            self._processor.on_end(self._build(span, found))
+        if task.ended_at is not None:
+            self._links.pop(task.task_no, None)
+            self._traces.pop((task.task_id, task.trace_context), None)
+        if isinstance(command, Advance) and answer.next is not None:
+            own = found.task.trace_id, self._ids.derive_task(task.task_no, task.incarnation)
+            _remember(self._links, answer.next.task.task_no, own)
+
+    def _find_trace(self, task_id: str, kept: str | None) -> _SampledTrace:
+        found = self._traces.get((task_id, kept))
+        if found is None:
+            task = find_task_trace(self._ids, task_id, kept)
+            state = trace.TraceState.from_header([task.state]) if task.state else None
+            found = _SampledTrace(task, self._is_sampled(task), state)
+            _remember(self._traces, (task_id, kept), found)
+        return found
+
+    def _is_sampled(self, task: TaskTrace) -> bool:
+        """The submitter's decision; without one that of the provider's sampler, which is made from the trace id."""
+        if task.parent is not None:
+            return task.parent.is_sampled
+        return bool(self._sampler.should_sample(None, task.trace_id, "arriero.task").decision.is_sampled())
+
+    def _build(self, span: EndedSpan, found: _SampledTrace) -> Any:
+        trace_id, state = found.task.trace_id, found.state
+        parent = None
+        if span.parent_id:
+            is_remote = found.task.parent is not None and found.task.parent.span_id == span.parent_id
+            parent = trace.SpanContext(trace_id, span.parent_id, is_remote, _SAMPLED, state)
+        return self._make_span(
+            name=span.name,
+            context=trace.SpanContext(trace_id, span.span_id, False, _SAMPLED, state),
+            parent=parent,
+            resource=self._resource,
+            attributes=span.attributes,
+            links=[_build_link(*link) for link in span.links] if span.links else (),
+            kind=trace.SpanKind.INTERNAL,
+            status=_UNSET if span.error is None else trace.Status(trace.StatusCode.ERROR, span.error),
+            start_time=span.start * 1000,
+            end_time=span.end * 1000,
+            instrumentation_scope=self._scope,
+        )
+
+
+def _build_link(trace_id: int, span_id: int) -> trace.Link:
+    return trace.Link(trace.SpanContext(trace_id, span_id, True, _SAMPLED))
+
+
+def _attach(found: _SampledTrace, span_id: int) -> None:
+    """Make a span that is recorded elsewhere the current one."""
+    flags = _SAMPLED if found.is_sampled else _NOT_SAMPLED
+    span = trace.NonRecordingSpan(trace.SpanContext(found.task.trace_id, span_id, False, flags, found.state))
+    _ = current.attach(trace.set_span_in_context(span))
+
+
+def attach_context(context: TraceContext) -> None:
+    """Make a span of another process the current one."""
+    state = trace.TraceState.from_header([context.state]) if context.state else None
+    _attach(_SampledTrace(TaskTrace(context.trace_id, None), context.is_sampled, state), context.span_id)
+
+
+def _remember(of: "OrderedDict[Any, Any]", key: object, value: object) -> None:
+    of[key] = value
+    if len(of) > REMEMBERED_MAX:
+        of.popitem(last=False)
