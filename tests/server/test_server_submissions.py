@@ -216,3 +216,18 @@ async def test_callers_that_submit_at_once_share_commits_and_each_gets_its_answe
         answers = await asyncio.gather(*(world.http.post("/v1/tasks", json=body) for body in bodies))
         assert sorted(answer.status_code for answer in answers) == [200] * 40 + [201] * 20
         assert await world.app.tasks().count() == 20
+
+
+async def test_a_task_belongs_to_the_trace_of_the_request_that_submits_it() -> None:
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "vendor=1"}
+    async with open_shop() as world:
+        body = {"workflow": "inspect_item", "arguments": {"item": "lamp"}, "id": "traced"}
+        await world.http.post("/v1/tasks", json=body, headers=trace)
+        await world.http.post("/v1/tasks:submit", json={"tasks": [{**body, "id": "batched"}]}, headers=trace)
+        await world.http.post("/v1/tasks", json={**body, "id": "mangled"}, headers={"traceparent": "00-zz"})
+        kept = []
+        for task_id in ("traced", "batched", "mangled"):
+            found = await world.app.session.store.find(task_id)
+            assert found is not None
+            kept.append(found.task.trace_context)
+        assert kept == [f"{trace['traceparent']} vendor=1"] * 2 + [None]

@@ -9,6 +9,7 @@ from .document import document
 from .health import health
 from .leases import alerts, leases
 from .ledgers import ledgers
+from .metrics import metrics
 from .replies import replies
 from .schedules import schedules
 from .submissions import submissions
@@ -31,5 +32,6 @@ GROUPS: tuple[RouteGroup, ...] = (
     doctor,
     tokens,
     health,
+    metrics,
     document,
 )

@@ -17,7 +17,8 @@ from ...commands import Submit
 from ...errors import ArrieroError
 from ...model import TaskFailure
 from ...store.contract import Ended
-from ..calls import Call, encode_answer
+from ...trace_context import parse_headers
+from ..calls import Call, HttpCall, encode_answer
 from ..parameters import IdempotencyKey, Prefer
 from ..paths import write_id
 from ..preferences import Preferences, read_preferences
@@ -37,6 +38,8 @@ from ..problems import (
 )
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
+
+TraceHeaders = tuple[str | None, str | None]  # traceparent and tracestate
 
 submissions = RouteGroup("submissions")
 
@@ -143,8 +146,7 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     wanted = call.read(Submission)
     preferences = read_preferences(prefer)
     session = call.session
-    command = build_command(session, wanted, choose_id(wanted.id, idempotency_key))
-    # A trace context (the headers traceparent and tracestate of call.request) goes into the command here.
+    command = build_command(session, wanted, choose_id(wanted.id, idempotency_key), find_traceparent(call))
     answer = accept(await session.submit(command))
     task = build_answer(command, answer)
     ended = None if preferences.wait is None else await wait_until_ended(session, answer.task_no, preferences.wait)
@@ -192,13 +194,14 @@ async def submit_tasks(call: Call) -> BatchAnswer:
     if not 1 <= len(wanted) <= BATCH_MAX:
         raise Problem(INVALID_REQUEST, f"the body has {len(wanted)} tasks; it may have 1 to {BATCH_MAX}")
     session = call.session
-    verdicts = await asyncio.gather(*(_submit_one(session, one) for one in wanted))
+    trace = find_traceparent(call)
+    verdicts = await asyncio.gather(*(_submit_one(session, one, trace) for one in wanted))
     return BatchAnswer(tuple(verdicts), sum(verdict.problem is not None for verdict in verdicts))
 
 
-async def _submit_one(session: Session, wanted: Submission) -> SubmissionVerdict:
+async def _submit_one(session: Session, wanted: Submission, trace: TraceHeaders) -> SubmissionVerdict:
     try:
-        command = build_command(session, wanted, wanted.id)
+        command = build_command(session, wanted, wanted.id, trace)
         return SubmissionVerdict(build_answer(command, accept(await session.submit(command))))
     except ArrieroError as error:
         problem = build_problem(error)
@@ -225,8 +228,20 @@ def choose_id(in_body: str | None, key: str | None) -> str | None:
     return key
 
 
-def build_command(session: Session, wanted: Submission, task_id: str | None) -> Submit:
-    """Build the command that starts a task. Raises InvalidInput."""
+def find_traceparent(call: HttpCall) -> TraceHeaders:
+    """Find the trace that the caller is in. A header that is no W3C Trace Context is ignored, as its specification says."""
+    headers = call.request.headers
+    given, state = headers.getlist("traceparent"), ",".join(headers.getlist("tracestate"))
+    if len(given) != 1 or parse_headers(given[0], state) is None:
+        return None, None
+    return given[0], state
+
+
+def build_command(session: Session, wanted: Submission, task_id: str | None, trace: TraceHeaders) -> Submit:
+    """Build the command that starts a task. Raises InvalidInput.
+
+    ``trace``: what ``find_traceparent`` has found.
+    """
     arguments = "{}" if isinstance(wanted.arguments, msgspec.UnsetType) else bytes(wanted.arguments).decode()
     call = build_typed_call(find_named_definition(session, wanted.workflow), require_object(arguments, "arguments"))
     options = SubmitOptions(
@@ -237,6 +252,8 @@ def build_command(session: Session, wanted: Submission, task_id: str | None) -> 
         priority=wanted.priority,
         delay=wanted.delay,
         reply_to=wanted.reply_to,
+        traceparent=trace[0],
+        tracestate=trace[1],
     )
     return build_submission(session, call, options)
 
