@@ -38,8 +38,27 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "alerts_command": ('["notify", "--urgent"]', '["notify", "--urgent"]', ("notify", "--urgent")),
     "alerts_webhook_url": (f'"{URL}"', URL, URL),
     "alerts_webhook_secret": (f'"{SECRET}"', SECRET, SECRET),
+    "http_host": ('"::1"', "::1", "::1"),
+    "http_port": ("0", "0", 0),
+    "http_unix_socket": ('"/run/a.sock"', "/run/a.sock", "/run/a.sock"),
+    "http_tls_cert": ('"chain.pem"', "chain.pem", "chain.pem"),
+    "http_tls_key": ('"key.pem"', "key.pem", "key.pem"),
+    "http_behind_proxy": ('"X-User"', "X-User", "x-user"),
+    "http_proxy_addresses": ('["10.0.0.0/24"]', "10.0.0.0/24", ("10.0.0.0/24",)),
+    "http_proxy_scopes": ('["submit", "read"]', "submit,read", ("read", "submit")),
+    "http_proxy_scopes_header": ('"X-Scopes"', "X-Scopes", "x-scopes"),
+    "http_hosts": ('["a.example.com"]', "a.example.com", ("a.example.com",)),
+    "http_origins": ('["https://a.example.com"]', "https://a.example.com", ("https://a.example.com",)),
+    "http_requests_per_second_max": ("9", "9", 9),
+    "http_connections_max": ("9", "9", 9),
 }
-PARTNER = {"alerts_webhook_url": "alerts_webhook_secret", "alerts_webhook_secret": "alerts_webhook_url"}
+PARTNER = {
+    "http_tls_cert": "http_tls_key",
+    "http_tls_key": "http_tls_cert",
+    "http_proxy_scopes_header": "http_behind_proxy",
+    "alerts_webhook_url": "alerts_webhook_secret",
+    "alerts_webhook_secret": "alerts_webhook_url",
+}
 
 
 def said(name: str) -> tuple[str, str, Any]:
@@ -90,6 +109,8 @@ def test_every_setting_is_declared_with_all_that_is_needed_to_document_it() -> N
             "redispatch_per_second_max": "attempts",
             "lost_processes_max": "processes",
             **{f"approvals_{verb}": "persons" for verb in Verb},
+            "http_requests_per_second_max": "requests",
+            "http_connections_max": "connections",
         }
         is_duration = re.search(r"_seconds(_max)?$", setting.name) is not None
         assert setting.about.unit == ("seconds" if is_duration else counts.get(setting.name, ""))
@@ -99,9 +120,9 @@ def test_every_setting_is_declared_with_all_that_is_needed_to_document_it() -> N
 
 
 def test_every_field_but_the_file_and_the_origins_is_a_setting() -> None:
-    assert [setting.name for setting in SETTINGS] == [
-        name for name in Configuration.__struct_fields__ if name not in ("file", "origins")
-    ]
+    fields = [name for name in Configuration.__struct_fields__ if name not in ("file", "origins")]
+    assert sorted(setting.name for setting in SETTINGS) == sorted(fields)
+    assert [setting.name for setting in SETTINGS][:2] == ["store", "app"]
 
 
 def test_names_in_the_file_and_in_the_environment_follow_from_the_name() -> None:
@@ -160,7 +181,7 @@ def test_each_setting_is_read_from_the_file_the_environment_and_a_flag(folder: P
     assert (getattr(found, name), found.origin(name), found.file) == (value, BY_NAME[name].variable, None)
 
     found = loaded(folder, flags={one: said(one)[2] for one in both})
-    assert (getattr(found, name), found.origin(name)) == (value, f"--{name.replace('_', '-')}")
+    assert (getattr(found, name), found.origin(name)) == (value, BY_NAME[name].flag)
 
 
 def test_a_flag_that_is_none_was_not_given(folder: Path) -> None:
@@ -430,7 +451,10 @@ def test_roles_that_are_no_list_are_refused_where_they_were_given(folder: Path) 
         (None, ("leader_seconds", 0.7), "the leader would lose its lease between two passes"),
         (("poll_seconds", 3), None, "lower the one or raise the other"),
         (("poll_seconds", 1.5), ("lease_seconds", 1.5), "lower the one or raise the other"),
-        (("store", "memory://"), ("roles", ["agents"]), "run all roles, or name a file, sqlite:///PATH"),
+        (("store", "memory://"), ("roles", ["agents"]), "run scheduler, agents and supervisor together, or name"),
+        (("http_tls_cert", "chain.pem"), None, "of no use without its key"),
+        (None, ("http_tls_key", "key.pem"), "of no use without its key"),
+        (("http_proxy_scopes_header", "x-scopes"), None, "give both"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )

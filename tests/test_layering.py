@@ -49,7 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tracing",),
     ("runtime",),
     ("leases",),
-    ("config", "config_trust", "config_values"),
+    ("config", "config_http", "config_trust", "config_values"),
     ("client", "http", "idempotency", "json_log"),
     ("metrics",),
     ("server",),

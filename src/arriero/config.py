@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from .config_http import TABLE as HTTP_TABLE
+from .config_http import HttpSettings
 from .config_trust import refuse_untrusted
 from .config_values import (
     APP,
@@ -23,8 +25,8 @@ from .config_values import (
     STORE,
     WEBHOOK_SECRET,
     WEBHOOK_URL,
+    SettingInfo,
     UnfitValue,
-    ValueKind,
     format_refused_value,
     mask_value,
 )
@@ -44,22 +46,6 @@ NODE = Settings()
 DAY = 86_400.0
 
 
-class SettingInfo(msgspec.Struct, frozen=True):
-    """The declaration of a setting, beside its name, its type and its default.
-
-    Args:
-        kind: how its values are read and checked.
-        help: one line for people.
-        table: of ``arriero.toml``; empty for the top of the file.
-        unit: of its numbers.
-    """
-
-    kind: ValueKind
-    help: str
-    table: str = ""
-    unit: str = ""
-
-
 def _seconds(table: str, text: str) -> SettingInfo:
     return SettingInfo(SECONDS, text, table, "seconds")
 
@@ -69,7 +55,7 @@ def _persons(verb: Verb) -> SettingInfo:
     return SettingInfo(PERSONS, text, "approvals", "persons")
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+class Configuration(HttpSettings, frozen=True, kw_only=True):
     """All settings as they hold, and where each came from. ``load`` makes one."""
 
     store: Annotated[str, SettingInfo(STORE, "The state store; in the file, a relative path starts at its folder.")] = (
@@ -159,7 +145,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     alerts_retry_seconds_max: Annotated[float, _seconds("alerts", "The longest such delay.")] = 3_600.0
 
     file: Path | None = None  # the one that was read
-    origins: dict[str, str] = {}  # of what is not default
+    origins: dict[str, str] = msgspec.field(default_factory=dict)  # of what is not default
 
     def origin(self, name: str) -> str:
         """Return where the setting of this name (``alerts_log``) came from: a place, a file, a variable or a flag."""
@@ -202,16 +188,17 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def flag(self) -> str:
         """On the command line, where a command has it."""
-        return f"--{self.name.replace('_', '-')}"
+        return self.about.flag or f"--{self.name.replace('_', '-')}"
 
 
 def _collect_settings() -> tuple[Setting, ...]:
     hints = get_type_hints(Configuration, include_extras=True)
-    return tuple(
+    found = [
         Setting(field.name, field.default, hints[field.name].__metadata__[0])
         for field in msgspec.structs.fields(Configuration)
         if hasattr(hints[field.name], "__metadata__")
-    )
+    ]
+    return tuple(sorted(found, key=lambda setting: setting.about.table == HTTP_TABLE))  # fields of the base come first
 
 
 SETTINGS = _collect_settings()  # in the order of their declaration; they are read, printed and documented from here
@@ -405,6 +392,24 @@ class Conflict(msgspec.Struct, frozen=True):
 
 CONFLICTS = (
     Conflict(
+        "http_tls_cert",
+        "http_tls_key",
+        lambda has: bool(has.http_tls_cert) != bool(has.http_tls_key),
+        "a certificate is of no use without its key; give both or none",
+    ),
+    Conflict(
+        "http_unix_socket",
+        "http_tls_cert",
+        lambda has: bool(has.http_unix_socket and has.http_tls_cert),
+        "nobody can listen in on a socket of this machine; leave one of them out",
+    ),
+    Conflict(
+        "http_proxy_scopes_header",
+        "http_behind_proxy",
+        lambda has: bool(has.http_proxy_scopes_header and not has.http_behind_proxy),
+        "scopes are taken from a proxy that names the caller, too; give both",
+    ),
+    Conflict(
         "alerts_webhook_url",
         "alerts_webhook_secret",
         lambda has: bool(has.alerts_webhook_url) != bool(has.alerts_webhook_secret),
@@ -442,7 +447,7 @@ CONFLICTS = (
         "roles",
         lambda has: has.store == MEMORY and not set(DEFAULT_ROLES) <= set(has.roles),
         "this store lives inside one process, where the other roles could never reach it; "
-        "run all roles, or name a file, sqlite:///PATH, or a server, postgresql://USER@HOST/DATABASE",
+        "run scheduler, agents and supervisor together, or name a file, sqlite:///PATH, or a server, postgresql://USER@HOST/DATABASE",
     ),
 )
 

@@ -4,6 +4,7 @@ A check that refuses raises UnfitValue, without the value: who calls it names th
 it must be, and hides it when it is a secret.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -43,6 +44,24 @@ class ValueKind(msgspec.Struct, frozen=True):
     parsed: Callable[[str], object] = str
     is_secret: bool = False
     mask: Callable[[str], str] = mask_url
+
+
+class SettingInfo(msgspec.Struct, frozen=True):
+    """The declaration of a setting, beside its name, its type and its default.
+
+    Args:
+        kind: how its values are read and checked.
+        help: one line for people.
+        table: of ``arriero.toml``; empty for the top of the file.
+        unit: of its numbers.
+        flag: on the command line, where it is not the name.
+    """
+
+    kind: ValueKind
+    help: str
+    table: str = ""
+    unit: str = ""
+    flag: str = ""
 
 
 def mask_value(value: object, kind: ValueKind) -> Any:
@@ -204,6 +223,60 @@ def _is_secret(text: str) -> bool:
     return True
 
 
+def _port(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= PORT_MAX:
+        raise UnfitValue
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise UnfitValue
+    return value
+
+
+def _header(value: object) -> str:
+    if not isinstance(value, str) or value.lower() in _FOREIGN_HEADERS or (value and not _is_header_name(value)):
+        raise UnfitValue
+    return value.lower()
+
+
+def _names(value: object) -> tuple[str, ...]:
+    names = _listed(value)
+    if names is None or not all(isinstance(name, str) and name and name.isprintable() for name in names):
+        raise UnfitValue
+    return names
+
+
+def _networks(value: object) -> tuple[str, ...]:
+    from ipaddress import ip_network  # only who has a proxy pays for it
+
+    names = _names(value)
+    try:
+        networks = [ip_network(name) for name in names]
+    except ValueError as error:
+        raise UnfitValue from error
+    if any(network.prefixlen == 0 for network in networks):
+        raise UnfitValue("that is any address: whoever reaches the port could say who they are; name the proxies")
+    return names
+
+
+def _scopes(value: object) -> tuple[str, ...]:
+    from .core.tokens import check_scopes  # only who has a proxy pays for it
+
+    names = _listed(value)
+    if names is None or not all(map(_is_text, names)):
+        raise UnfitValue
+    try:
+        return check_scopes(names) if names else ()
+    except InvalidInput as error:
+        raise UnfitValue(str(error)) from error
+
+
+PORT_MAX = 65_535
+# Headers that say something else already, or that a proxy rewrites on its own.
+_FOREIGN_HEADERS = ("authorization", "connection", "content-length", "cookie", "host", "origin", "transfer-encoding")
+_is_header_name = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}", re.ASCII).fullmatch
 SECONDS = ValueKind("a number of seconds above 0, a century at most", _seconds, float)
 COUNT = ValueKind(f"a whole number from 1 to {COUNT_MAX:,}", _count, int)
 LOSSES = ValueKind(
@@ -227,3 +300,9 @@ WEBHOOK_URL = ValueKind(
     mask=mask_webhook,
 )
 WEBHOOK_SECRET = ValueKind("whsec_ and the base64 of 24 to 64 random bytes", _webhook_secret, is_secret=True)
+PORT = ValueKind(f"a whole number from 0 to {PORT_MAX}; 0 stands for one that is free", _port, int)
+TEXT = ValueKind("a text without control characters", _text)
+HEADER = ValueKind("the name of a header that says nothing else, like X-Forwarded-User", _header)
+NAMES = ValueKind("a list of texts", _names, _role_names_of)
+NETWORKS = ValueKind('a list of addresses or networks, like ["127.0.0.1", "10.0.0.0/24"]', _networks, _role_names_of)
+SCOPES = ValueKind("a list of scopes of tokens", _scopes, _role_names_of)

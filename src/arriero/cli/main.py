@@ -28,6 +28,7 @@ from .purge import purge
 from .replies import replies
 from .run import run
 from .schedule import schedule
+from .serve import serve
 from .store import store
 from .submit import submit
 from .supervise import supervise
@@ -120,6 +121,7 @@ def commands(context: click.Context) -> None:
 
 for command in (
     run,
+    serve,
     supervise,
     submit,
     task,

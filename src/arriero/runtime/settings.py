@@ -11,12 +11,13 @@ from ..errors import DefinitionError, InvalidInput
 # as far as its next failure would be; and more attempts than a healthy system loses in a second.
 REDISPATCH_PER_SECOND_MAX = 200
 
-ROLES = ("scheduler", "agents", "supervisor", "http")
-DEFAULT_ROLES = ROLES[:3]  # a process listens for HTTP only if it is told to
+HTTP = "http"
+DEFAULT_ROLES = ("scheduler", "agents", "supervisor")
+ROLES = (*DEFAULT_ROLES, HTTP)  # nobody listens on a socket who did not ask for it
 
 
 def check_roles(roles: Iterable[str] | None) -> frozenset[str]:
-    """Check the roles to run; None means all but ``http``. Raises InvalidInput naming an unknown one."""
+    """Check the roles to run; None means all but http. Raises InvalidInput naming an unknown one."""
     chosen = frozenset(DEFAULT_ROLES if roles is None else roles)
     if unknown := chosen - set(ROLES):
         raise InvalidInput(f"role {min(unknown)!r} is not known; roles are {', '.join(ROLES)}")

@@ -1,5 +1,7 @@
 """The HTTP API: routes over the client Session. No rule of tasks lives here. Needs the extra ``server``."""
 
-from .application import build_application
+from .calls import Caller
+from .mounting import mount
+from .routing import DoorLimits
 
-__all__ = ["build_application"]
+__all__ = ["Caller", "DoorLimits", "mount"]

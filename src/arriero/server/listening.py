@@ -1,0 +1,86 @@
+"""Where a server may listen, as a rule: this machine alone, unless whoever connects from elsewhere is surely known."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import msgspec
+
+from ..errors import InvalidInput
+from .request_rules import ANY_HOST, LOOPBACK_NAMES
+
+LOCALHOST = "localhost"
+
+
+class ListeningWish(msgspec.Struct, frozen=True, kw_only=True):
+    """Where somebody wants to listen; the settings of the same names."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    unix_socket: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    behind_proxy: str = ""
+    hosts: tuple[str, ...] = ()
+
+
+class ListeningPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done for a wish.
+
+    Args:
+        is_open: others than this machine can connect.
+        needs_token: nothing is served before a token is there.
+        may_make_token: if no token was ever made, the first one may be written to a file.
+        hosts: names by which the server is known.
+    """
+
+    wish: ListeningWish
+    is_open: bool
+    needs_token: bool
+    may_make_token: bool
+    hosts: frozenset[str]
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can connect to an address. A name but ``localhost`` may stand for any address."""
+    address = parse_address(host)
+    return host == LOCALHOST if address is None else address.is_loopback
+
+
+def parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an address; one of version 4 that is written as version 6 is one of version 4. None: it is none."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return address if mapped is None else mapped
+
+
+def plan_listening(wish: ListeningWish) -> ListeningPlan:
+    """Decide whether a server may listen there. Raises InvalidInput - others could connect, and nobody would know who they are."""
+    is_open = not wish.unix_socket and not is_loopback(wish.host)
+    has_tls = bool(wish.tls_cert and wish.tls_key)
+    if is_open and not has_tls and not wish.behind_proxy:
+        raise InvalidInput(
+            f"the address {wish.host or 'of no name'!r} can be reached from other machines, and nothing protects it there: tokens"
+            " would be readable on the way. Use --host 127.0.0.1, or give --tls-cert and --tls-key, or name the header of a proxy"
+            " that authenticates with --behind-proxy HEADER"
+        )
+    named = frozenset(host.lower() for host in wish.hosts)
+    if not is_open:
+        named |= frozenset(LOOPBACK_NAMES)
+    return ListeningPlan(
+        wish=wish,
+        is_open=is_open,
+        needs_token=is_open and not wish.behind_proxy,
+        may_make_token=not is_open and not wish.behind_proxy,
+        hosts=named or frozenset({ANY_HOST}),
+    )
+
+
+def refuse_open_without_token(plan: ListeningPlan, *, has_token: bool) -> None:
+    """Refuse an open address while nobody could send a valid token. Raises InvalidInput."""
+    if plan.needs_token and not has_token:
+        raise InvalidInput(
+            f"the address {plan.wish.host!r} can be reached from other machines, and there is no valid token in the store: make"
+            " one with `arriero token create NAME --scope SCOPE`, then start again"
+        )

@@ -1,0 +1,120 @@
+"""Opens the socket and the certificate of a server. Each refusal names the remedy."""
+
+import errno
+import os
+import socket
+import ssl
+import stat
+
+from ..errors import InvalidInput
+from .listening import ListeningPlan, ListeningWish, is_loopback
+
+BACKLOG = 512
+ANSWER_SECONDS_MAX = 1.0  # for an answer of another server at the same Unix socket
+SOCKET_MODE = 0o600  # who may open it may send tokens; give others the rights on its folder and file
+
+
+def load_certificate(wish: ListeningWish) -> ssl.SSLContext | None:
+    """Load certificate and key; None: there are none. Raises InvalidInput - they cannot be read, or do not fit each other."""
+    if not wish.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(wish.tls_cert, wish.tls_key, password=_refuse_password)
+    except _EncryptedKey:
+        raise InvalidInput(f"the key {wish.tls_key} is encrypted, and nobody is there to type its password") from None
+    except ssl.SSLError as error:
+        raise InvalidInput(
+            f"the certificate {wish.tls_cert} and the key {wish.tls_key} cannot be used: {error.reason or 'they are no PEM'};"
+            " give the chain and the key that belong together"
+        ) from error
+    except OSError as error:
+        path = next((path for path in (wish.tls_cert, wish.tls_key) if not os.access(path, os.R_OK)), wish.tls_cert)
+        raise InvalidInput(f"the file {path} cannot be read: {error.strerror}") from error
+    return context
+
+
+class _EncryptedKey(Exception):
+    """A password would be needed."""
+
+
+def _refuse_password() -> str:
+    raise _EncryptedKey
+
+
+def open_socket(plan: ListeningPlan) -> socket.socket:
+    """Open the socket, and listen. Raises InvalidInput - it is in use, or there is no such address."""
+    wish = plan.wish
+    if wish.unix_socket:
+        return _open_unix_socket(wish.unix_socket)
+    try:
+        found = socket.getaddrinfo(wish.host, wish.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise InvalidInput(f"there is no address {wish.host!r} here: {error.strerror}") from error
+    family, _, _, _, address = found[0]
+    if not plan.is_open and not is_loopback(str(address[0])):
+        raise InvalidInput(f"{wish.host!r} stands for {address[0]} here, which others can reach; use 127.0.0.1")
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _refuse_address(f"{wish.host}:{wish.port}", error) from error
+    return listener
+
+
+def _refuse_address(where: str, error: OSError) -> InvalidInput:
+    if error.errno == errno.EADDRINUSE:
+        return InvalidInput(
+            f"{where} is in use by another program; choose another one with --port, or end that program"
+        )
+    if error.errno == errno.EACCES:
+        return InvalidInput(f"{where} may not be used by this user; choose a port above 1023 with --port")
+    return InvalidInput(f"nothing can listen on {where}: {error.strerror}")
+
+
+def _open_unix_socket(path: str) -> socket.socket:
+    _remove_stale_socket(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o777 & ~SOCKET_MODE)  # nobody may connect between bind and a change of rights
+    try:
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise InvalidInput(f"nothing can listen on the socket {path}: {error.strerror or error}") from error
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _remove_stale_socket(path: str) -> None:
+    """Remove what a server left behind that was killed. Raises InvalidInput - somebody listens there, or it is no socket."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise InvalidInput(f"{path} is there and is no socket; take it away, or name another path with --unix-socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(ANSWER_SECONDS_MAX)
+        try:
+            asking.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108  # as the rest of this module
+            return
+        except OSError:
+            pass
+    raise InvalidInput(f"the socket {path} is in use by another program; name another path with --unix-socket")
+
+
+def describe_address(plan: ListeningPlan, listener: socket.socket) -> str:
+    """The address for people, with the port that was chosen."""
+    if plan.wish.unix_socket:
+        return f"unix:{plan.wish.unix_socket}"
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if plan.wish.tls_cert else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
