@@ -5,11 +5,14 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from types import FrameType
 
 import click
 
+from ..client.app import App
 from ..escaping import one_line
+from ..runtime.settings import ROLES
 from .output import PlainFormatter, discard_output
 
 LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
@@ -69,3 +72,12 @@ def exit_soon() -> None:
     timer = threading.Timer(LINGER_SECONDS, exit_now)
     timer.daemon = True
     timer.start()
+
+
+def describe_process(app: App, roles: Iterable[str], agents: list[str] | None) -> str:
+    """What runs in this process, for the line that says it is ready."""
+    hosted = "" if agents is None else f", Agents {' '.join(agents)}"
+    running = " ".join(role for role in ROLES if role in roles)
+    node = app.session.node
+    process = "" if node is None or node.session is None else f", process {node.session.instance}"
+    return f"App {app.name}, store {app.store}, roles {running}{hosted}{process}"

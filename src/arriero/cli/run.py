@@ -1,7 +1,6 @@
 """``arriero run``: Scheduler, Agents and Supervisor of an App in this process, until a signal."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -11,10 +10,10 @@ from ..config import load_configuration
 from ..errors import InvalidInput
 from ..runtime.ports import LoopClock
 from ..runtime.service_notifier import ServiceNotifier
-from ..runtime.settings import HTTP, ROLES
+from ..runtime.settings import HTTP
 from .http_options import collect_http_flags, http_options
 from .loading import load_app
-from .long_running import StopSignal, exit_soon, log_to_standard_error, print_line
+from .long_running import StopSignal, describe_process, exit_soon, log_to_standard_error, print_line
 from .options import store_option
 from .stores import load_configured_app
 
@@ -75,12 +74,3 @@ async def run_until_signal(
     feeding.cancel()
     print_line("drained: nothing is held here any more")
     exit_soon()
-
-
-def describe_process(app: App, roles: Iterable[str], agents: list[str] | None) -> str:
-    """What runs in this process, for the line that says it is ready."""
-    hosted = "" if agents is None else f", Agents {' '.join(agents)}"
-    running = " ".join(role for role in ROLES if role in roles)
-    node = app.session.node
-    process = "" if node is None or node.session is None else f", process {node.session.instance}"
-    return f"App {app.name}, store {app.store}, roles {running}{hosted}{process}"

@@ -17,9 +17,8 @@ from ..runtime.settings import HTTP
 from ..store import open_store
 from .http_options import TOKEN_FILE, collect_http_flags, http_options
 from .loading import load_app
-from .long_running import StopSignal, exit_soon, log_to_standard_error, print_line
+from .long_running import StopSignal, describe_process, exit_soon, log_to_standard_error, print_line
 from .options import store_option
-from .run import describe_process
 from .stores import load_configured_app
 
 

@@ -1,0 +1,138 @@
+"""The server on a real socket: connections that send too little, and the end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from arriero import App
+from arriero.server import http_server
+from arriero.server.application import ApiServer, build_application
+from arriero.server.calls import Call
+from arriero.server.http_server import HttpServer
+from arriero.server.listening import ListeningWish, plan_listening
+from arriero.server.routing import RouteGroup, add_operations
+from arriero.server.scopes import Needs
+from arriero.server.sockets import open_socket
+from arriero.server.token_authentication import TokenAuthenticator
+
+LIVE = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Place:
+    """A server with a route that acts until it is let go, and connections to it."""
+
+    def __init__(self, app: App, connections_max: int = 100) -> None:
+        self.begun, self.let_go = asyncio.Event(), asyncio.Event()
+        group = RouteGroup("act")
+
+        @group.operation("POST", "/v1/act", Needs(public="a test"), summary="Acts, and takes its time.")
+        async def act(call: Call) -> None:
+            self.begun.set()
+            await self.let_go.wait()
+
+        self.application: ApiServer = build_application(app, TokenAuthenticator(app.session))
+        add_operations(self.application, self.application.door, group)
+        self.listener = open_socket(plan_listening(ListeningWish()))
+        self.server = HttpServer(self.application, self.listener, None, connections_max)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*self.listener.getsockname())
+
+
+@asynccontextmanager
+async def served(connections_max: int = 100) -> AsyncIterator[Place]:
+    async with App("shop", store="memory://") as app:
+        place = Place(app, connections_max)
+        await place.server.start()
+        try:
+            yield place
+        finally:
+            place.let_go.set()
+            await place.server.stop()
+
+
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return head + await reader.readexactly(length)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/health", LIVE[:-2]])
+async def test_a_connection_whose_request_does_not_come_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEADER_SECONDS_MAX", 0.05)
+    async with served() as place, asyncio.timeout(20):
+        reader, writer = await place.connect()
+        writer.write(sent)
+        await reader.read()
+        assert reader.at_eof()
+        writer.close()
+
+
+async def test_a_second_request_that_begins_and_does_not_come_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "HEADER_SECONDS_MAX", 0.05)
+    async with served() as place, asyncio.timeout(20):
+        reader, writer = await place.connect()
+        writer.write(LIVE)
+        await read_answer(reader)
+        writer.write(b"GET /")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_request_that_takes_long_is_not_cut_by_the_time_for_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEADER_SECONDS_MAX", 0.05)
+    async with served() as place, asyncio.timeout(20):
+        slow_reader, slow = await place.connect()
+        slow.write(b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        await place.begun.wait()
+        other_reader, other = await place.connect()  # its time is over after that of the other
+        await other_reader.read()
+        place.let_go.set()
+        assert (await read_answer(slow_reader)).startswith(b"HTTP/1.1 200")
+        slow.close()
+        other.close()
+
+
+async def test_a_connection_is_kept_for_the_next_request() -> None:
+    async with served() as place, asyncio.timeout(20):
+        reader, writer = await place.connect()
+        for _ in range(3):
+            writer.write(LIVE)
+            assert b'{"status":"live"}' in await read_answer(reader)
+        writer.close()
+
+
+async def test_at_the_end_idle_connections_close_and_a_request_under_way_is_answered() -> None:
+    async with served() as place, asyncio.timeout(20):
+        idle_reader, idle = await place.connect()
+        idle.write(LIVE)
+        await read_answer(idle_reader)
+        reader, writer = await place.connect()
+        writer.write(b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        await place.begun.wait()
+        stopping = asyncio.create_task(place.server.stop())
+        assert await idle_reader.read() == b""
+        with pytest.raises(OSError):  # refused or reset
+            await (await place.connect())[0].readexactly(1)
+        assert not stopping.done()
+        place.let_go.set()
+        assert (await read_answer(reader)).startswith(b"HTTP/1.1 200")
+        await stopping
+        idle.close()
+        writer.close()
+
+
+async def test_one_connection_too_many_is_told_to_come_later() -> None:
+    async with served(connections_max=2) as place, asyncio.timeout(20):
+        first_reader, first = await place.connect()
+        first.write(LIVE)
+        await read_answer(first_reader)
+        reader, writer = await place.connect()
+        writer.write(LIVE)
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 503")
+        first.close()
+        writer.close()
