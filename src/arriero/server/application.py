@@ -62,7 +62,7 @@ def build_application(
         rules: what a request must fulfil before anything of it is done.
     Raises: DefinitionError - a route has no gate.
     """
-    server = ApiServer(title="arriero", openapi_url=None, docs_url=None, redoc_url=None)
+    server = ApiServer(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     door = server.door = Door(client, authenticator, limits)
     server.shield, server.stopping = Shield(rules, door.monotonic), door.stopping
     server.readiness = ServerReadiness(client, door.stopping)

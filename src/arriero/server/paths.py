@@ -27,8 +27,8 @@ def read_id(parameter: str) -> str:
 
 
 def write_id(value: str) -> str:
-    """Encode an id as one part of a path."""
-    return quote(value, safe="")
+    """Encode an id as one part of a path. Dots alone would be read as a way up, so they are encoded, too."""
+    return quote(value, safe="") if value.strip(".") else value.replace(".", "%2E")
 
 
 class EncodedPaths:
