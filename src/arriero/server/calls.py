@@ -78,7 +78,7 @@ class HttpCall:
             raise Problem(INVALID_JSON, f"the body: {error}") from error
 
 
-def _get_call(request: Request) -> HttpCall:
+async def _get_call(request: Request) -> HttpCall:  # FastAPI would run a plain function in a thread
     call: HttpCall = request.scope["arriero.call"]
     return call
 

@@ -77,7 +77,7 @@ Text = Annotated[str | None, Query(max_length=_TEXT_MAX, description="Only with 
 Paused = Annotated[bool | None, Query(description="Only tasks that are, or are not, paused.")]
 
 
-def build_selector(
+async def build_selector(
     state: State = None,
     workflow: WorkflowName = None,
     agent: OfAgent = None,
