@@ -27,7 +27,7 @@ from .problems import (
 from .readiness import ServerReadiness
 from .request_rules import RequestRules
 from .routes import GROUPS
-from .routing import Door, DoorLimits, add_operations, list_methods, refuse_ungated_routes
+from .routing import Door, DoorLimits, add_operations, get_route_path, list_methods, refuse_ungated_routes
 from .shield import Shield
 from .stopping import Stopping
 
@@ -108,7 +108,7 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
     assert isinstance(error, HTTPException)
     if error.status_code != METHOD_NOT_ALLOWED.status:
         return build_problem_response(Problem(NOT_FOUND, NOT_FOUND.title))
-    allow = ", ".join(list_methods(request.app.routes, request.scope["path"]))
+    allow = ", ".join(list_methods(request.app.routes, get_route_path(request.scope)))
     return build_problem_response(Problem(METHOD_NOT_ALLOWED, METHOD_NOT_ALLOWED.title, headers={"Allow": allow}))
 
 

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
+from starlette.types import Scope as AsgiScope
 
 from ..client.client import Client
 from ..errors import DefinitionError
@@ -277,6 +278,12 @@ def _build_endpoint(operation: Operation) -> Function:
         return Response(body, operation.status, media_type=None if value is None else "application/json")
 
     return answer
+
+
+def get_route_path(scope: AsgiScope) -> str:
+    """The path of a request as routes see it: without that under which the application is mounted."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def list_methods(routes: Sequence[BaseRoute], path: str) -> list[str]:

@@ -154,11 +154,11 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
         task = msgspec.structs.replace(task, end=build_end(ended, may_read=call.may_read_payloads))
     is_late = ended is None and preferences.is_asked
     status = 202 if is_late else 201 if answer.created else 200
-    return _respond(task, status, preferences)
+    return _respond(task, status, preferences, call.request.scope.get("root_path", ""))
 
 
-def _respond(task: SubmissionAnswer, status: int, preferences: Preferences) -> Response:
-    headers = {"Location": f"/v1/tasks/{write_id(task.id)}"}
+def _respond(task: SubmissionAnswer, status: int, preferences: Preferences, root: str) -> Response:
+    headers = {"Location": f"{root}/v1/tasks/{write_id(task.id)}"}
     if applied := preferences.format_applied():
         headers["Preference-Applied"] = applied
     return Response(encode_answer(task), status, headers, "application/json")
