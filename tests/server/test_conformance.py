@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import schemathesis
 import uvicorn
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from server_shop import ShopApp
 from server_world import TOKENS, FixedTokens
 
@@ -106,4 +106,6 @@ schema = _build_schema().exclude(path_regex="/events$")  # a stream has no end o
 def test_no_request_fails_the_server_or_gets_an_answer_that_is_not_in_the_document(
     case: schemathesis.Case, url: str
 ) -> None:
-    case.call_and_validate(base_url=url, headers=AUTHORIZED, excluded_checks=EXCLUDED)
+    # A line that is no entry of a ledger may be set aside: then the ledger is accepted, and the answer tells.
+    sets_aside = [negative_data_rejection] if case.path.endswith(":stream") else []
+    case.call_and_validate(base_url=url, headers=AUTHORIZED, excluded_checks=[*EXCLUDED, *sets_aside])

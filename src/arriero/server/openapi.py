@@ -66,6 +66,8 @@ def build_openapi(routes: Sequence[BaseRoute]) -> dict[str, Any]:
         operation = route.operation
         part = document["paths"][route.path_format][operation.method.lower()]
         part.update(_describe(operation, schema_of))
+        for parameter in part.get("parameters", []):
+            parameter["schema"] = _without_null(parameter["schema"])
     document["components"] = {
         "schemas": components,
         "responses": _describe_all_problems((route.operation for route in gated), schema_of),
@@ -81,6 +83,12 @@ def _list_types(operations: Iterable[Operation]) -> list[Any]:
             if of is not None:
                 found[_key(of)] = of
     return list(found.values())
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter of a query or a header is a text or is not there; it cannot be null."""
+    known = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return known[0] if len(known) == 1 else schema
 
 
 def _key(of: Any) -> str:
