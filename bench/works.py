@@ -179,6 +179,19 @@ WORKS = (
         min,
         tasks=10_000,
     ),
+    Work(
+        "http",
+        "submissions over HTTP: 400 in a request, divided by the same in process; one in a request on 16 connections, on one",
+        {
+            "ratio": "",
+            "in process": "tasks/s",
+            "batches": "tasks/s",
+            "single": "tasks/s",
+            "one connection": "tasks/s",
+        },
+        max,
+        tasks=16_000,
+    ),
     Work("import", "import of the library, bare interpreter taken off", {"time": "ms"}, min, stores=("sqlite",)),
     Work("sleeping", "memory of a process that holds sleeping tasks", {"memory": "MB"}, min, 100_000, ("sqlite",)),
 )
@@ -275,6 +288,7 @@ GOALS = (
     Goal("takeover", "kill p100", "", _on_both(3), at_least=False),
     Goal("takeover", "stop p100", "", _on_both(1), at_least=False),
     Goal("schedules", "submitted in", "", _on_both(10), at_least=False),
+    Goal("http", "ratio", "", _on_both(0.6)),
     Goal("schedules", "ratio", "", _on_both(1.5), at_least=False),
     Goal("outage", "calls an interval", "", {"sqlite": 1}, at_least=False),
     Goal("outage", "charged", "", {"sqlite": 0}, at_least=False),

@@ -7,6 +7,7 @@ from arriero_app import app, finish, three, three_calls, warm_up
 from arriero_breaker_cost import breaker_cost
 from arriero_convoys import cold, w5
 from arriero_fairness import flood
+from arriero_http import http
 from arriero_limits import limits
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
@@ -121,6 +122,7 @@ WITH_OWN_STORES = {
     "limits": limits,
     "takeover": takeover,
     "schedules": schedules,
+    "http": http,
 }
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """JSON that people and programs give: refused when it is doubtful, and read as the types that the code declares."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import msgspec
@@ -46,13 +47,23 @@ def decode_result(signature: Signature, text: str) -> Any:
     return value
 
 
+_PLAIN = frozenset((str, int, float, bool, type(None)))  # most values: they have no fields
+
+
+@functools.cache
+def _list_dataclass_fields(of: type) -> tuple[str, ...]:
+    """The names of the fields of a dataclass; empty: it is none, or has none."""
+    return tuple(field.name for field in dataclasses.fields(of)) if dataclasses.is_dataclass(of) else ()
+
+
 def _fill_in_defaults(value: Any) -> None:
     """Give decoded dataclasses the defaults that msgspec leaves to their class, and would not encode again.
 
     Without them the same order submitted from Python would have another body, and be refused under the same id.
     """
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
+    if type(value) in _PLAIN:
+        return
+    if names := _list_dataclass_fields(type(value)):  # type: ignore[arg-type]  # every type is hashable
         for name in names:
             object.__setattr__(value, name, getattr(value, name))  # a frozen one too: it compares as before
         _fill_in_defaults([getattr(value, name) for name in names])
