@@ -5,11 +5,10 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx2
-from fastapi import FastAPI
 from starlette.requests import Request
 
 from arriero import App
-from arriero.server.application import build_application
+from arriero.server.application import ApiServer, build_application
 from arriero.server.calls import Caller
 from arriero.server.problems import UNAUTHENTICATED, Problem
 
@@ -32,7 +31,7 @@ class ServerWorld(NamedTuple):
     """An App, its server, and a client of HTTP that holds the token of admin."""
 
     app: App
-    server: FastAPI
+    server: ApiServer
     http: httpx2.AsyncClient
 
 

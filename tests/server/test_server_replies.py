@@ -1,5 +1,6 @@
 """Reply queues over HTTP: nothing is lost with a connection, and what was acknowledged does not come again."""
 
+import asyncio
 import importlib
 import json
 from typing import Any
@@ -110,6 +111,30 @@ async def test_a_small_number_that_becomes_visible_late_is_not_taken_for_receive
         late = {"Last-Event-ID": str(numbers[-1])}  # only the last one was visible on the connection before
         text = (await world.http.get("/v1/replies/desk/events", headers=late)).text
         assert f"id: {numbers[0]}\n" in text
+
+
+async def test_a_silent_stream_beats_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REPLIES, "HEARTBEAT_SECONDS", 0.0)
+    beats = asyncio.Event()
+    rows_asked = 0
+    async with open_shop() as world:
+        load = world.app.session.store.load_statuses
+
+        async def count(queue: str, limit: int) -> Any:
+            nonlocal rows_asked
+            rows_asked += 1
+            if rows_asked == 3:
+                beats.set()
+            return await load(queue, limit)
+
+        monkeypatch.setattr(world.app.session.store, "load_statuses", count)
+        asked = asyncio.create_task(world.http.get("/v1/replies/desk/events"))
+        async with asyncio.timeout(10):
+            await beats.wait()
+            world.server.stopping.begin()
+            text = (await asked).text
+        assert text.startswith("retry: 1000")
+        assert text.count(": heartbeat") >= 2
 
 
 @pytest.mark.parametrize("given", ["x", "1-", "-1", "5-1", "1-2000", "1,,2", "1;2", "9" * 30])

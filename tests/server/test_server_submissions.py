@@ -231,3 +231,14 @@ async def test_a_task_belongs_to_the_trace_of_the_request_that_submits_it() -> N
             assert found is not None
             kept.append(found.task.trace_context)
         assert kept == [f"{trace['traceparent']} vendor=1"] * 2 + [None]
+
+
+async def test_whoever_waits_for_an_end_is_answered_when_the_server_ends() -> None:
+    async with open_shop() as world:
+        asked = asyncio.create_task(world.http.post("/v1/tasks", json=LAMP, headers={"Prefer": "wait=60"}))
+        while not await world.app.tasks().count():
+            await asyncio.sleep(0)
+        world.server.stopping.begin()
+        async with asyncio.timeout(10):
+            answer = await asked
+        assert (answer.status_code, answer.json()["created"]) == (202, True)

@@ -149,7 +149,7 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     command = build_command(session, wanted, choose_id(wanted.id, idempotency_key), find_traceparent(call))
     answer = accept(await session.submit(command))
     task = build_answer(command, answer)
-    ended = None if preferences.wait is None else await wait_until_ended(session, answer.task_no, preferences.wait)
+    ended = None if preferences.wait is None else await wait_until_ended(call, answer.task_no, preferences.wait)
     if ended is not None:
         task = msgspec.structs.replace(task, end=build_end(ended, may_read=call.may_read_payloads))
     is_late = ended is None and preferences.is_asked
@@ -263,12 +263,18 @@ def build_answer(command: Submit, answer: Submitted) -> SubmissionAnswer:
     return SubmissionAnswer(answer.task_id or command.task_id, command.workflow, answer.created)
 
 
-async def wait_until_ended(session: Session, task_no: int, seconds: float) -> Ended | None:
-    """Wait for the end of a task; None: it has not come in time."""
+async def wait_until_ended(call: HttpCall, task_no: int, seconds: float) -> Ended | None:
+    """Wait for the end of a task; None: it has not come in time, or the server is about to end."""
+    waiting = asyncio.ensure_future(call.session.waiting.wait_until_ended(task_no, seconds))
+    ending = asyncio.ensure_future(call.stopping.wait())
     try:
-        return await session.waiting.wait_until_ended(task_no, seconds)
+        await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
     except TimeoutError:
         return None
+    finally:
+        ending.cancel()
+        waiting.cancel()
 
 
 def build_end(ended: Ended, *, may_read: bool) -> EndAnswer:
