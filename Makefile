@@ -72,6 +72,7 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/fastapi_shop/run.py
 	$(BIN)/python examples/fastapi_sqlite/run.py
 	$(BIN)/python examples/django_shop/run.py
+	$(BIN)/python examples/agents/run.py --orders 200
 
 # From the test dependencies' wheel, or the system's; its data are gone at the end.
 postgres: $(VENV)/.test
