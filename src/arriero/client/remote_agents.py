@@ -10,16 +10,15 @@ import msgspec
 from msgspec.structs import replace
 
 from ..codec import recordable_details, recordable_text, refuse_deep
-from ..core.attempts import find_latest_complete_by
 from ..core.capabilities import Capability, read_capability, seal_capability
-from ..declare.attempt import Undo, as_datetime
+from ..declare.attempt import as_datetime
 from ..declare.steps import Agent, Step
 from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
 from ..model import StepFailure, StepKind
 from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
+from ..runtime.agent_requests import RemoteRequest, build_request, read_capability_secret
 from ..runtime.remote_requests import (
-    ParkedAttempt,
     ReportedFailure,
     ReportedPermanent,
     ReportedResult,
@@ -27,7 +26,6 @@ from ..runtime.remote_requests import (
     ReportedUnknown,
 )
 from ..runtime.report_fates import APPLIED, UNANSWERED, UNSENT
-from ..store.remote_contract import CAPABILITY_SECRET
 from .remote_attempts import AttemptElsewhere, refuse_verdict
 from .session import Session
 
@@ -37,40 +35,7 @@ ANSWER_SECONDS = 30.0  # until a program is told that nobody knows yet if its re
 NOTHING = b"null"
 
 
-class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One attempt for a program to carry out.
-
-    Args:
-        step, key: the step's name, and the key that tells several calls of it in one task apart.
-        kind: ``compensation``: the step is to be undone.
-        arguments: a JSON object, by the names of the step's parameters.
-        attempt: 1 for the first one.
-        idempotency_key: to be sent to the service, so that it does it once.
-        complete_by: the deadline by the store's clock, as RFC 3339 in UTC. A later report does not count.
-        remaining_ms: until then, as of now.
-        headers: of HTTP, to be passed on to the service.
-        checkpoint: what an earlier attempt kept last, as JSON.
-        capability: to be given back with the report.
-        outcome, forward_key, result, forward_checkpoint: of a compensation: ``completed`` or ``unknown``; the idempotency key
-            of the step; its result as JSON; what its attempts kept last.
-    """
-
-    task: str
-    step: str
-    key: str
-    kind: Literal["step", "compensation"]
-    arguments: msgspec.Raw
-    attempt: int
-    idempotency_key: str
-    complete_by: str
-    remaining_ms: int
-    headers: dict[str, str]
-    capability: str
-    checkpoint: msgspec.Raw | None = None
-    outcome: Literal["completed", "unknown"] | None = None
-    forward_key: str | None = None
-    result: msgspec.Raw | None = None
-    forward_checkpoint: msgspec.Raw | None = None
+__all__ = ["AttemptTerm", "RemoteAgents", "RemoteReport", "RemoteRequest"]
 
 
 class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,7 +98,8 @@ class RemoteAgents:
         poll = desk.open_poll(agent, limit)
         try:
             await desk.wait(poll, wait_seconds)
-            yield tuple(self._build_request(parked, secret) for parked in poll.requests)
+            store_id = self._session.store.store_id
+            yield tuple(build_request(parked, store_id, secret) for parked in poll.requests)
             desk.confirm(poll)
         finally:
             desk.give_up(poll)
@@ -174,46 +140,8 @@ class RemoteAgents:
 
     async def _read_secret(self) -> bytes:
         if self._secret is None:
-            self._secret = await self._session.store.read_secret(CAPABILITY_SECRET)
+            self._secret = await read_capability_secret(self._session.store)
         return self._secret
-
-    def _build_request(self, parked: ParkedAttempt, secret: bytes) -> RemoteRequest:
-        step, attempt = parked.dispatch.step, parked.attempt
-        signature = parked.definition.signature
-        arguments = signature.encode_arguments(signature.arguments_with_defaults(step.arguments))
-        is_undo = isinstance(attempt, Undo)
-        undo = parked.read_undo()
-        return RemoteRequest(
-            task=parked.dispatch.task_id,
-            step=step.name,
-            key=step.key,
-            kind="compensation" if is_undo else "step",
-            arguments=msgspec.Raw(arguments.encode()),
-            attempt=step.attempt,
-            idempotency_key=step.idempotency_key,
-            complete_by=attempt.complete_by.isoformat(),
-            remaining_ms=int(attempt.remaining * 1000),
-            headers=dict(attempt.headers),
-            capability=seal_capability(self._build_capability(parked), secret),
-            checkpoint=_as_raw(parked.time.checkpoint),
-            outcome=None if undo is None else undo.outcome,
-            forward_key=None if undo is None else undo.forward_key,
-            result=None if undo is None else _as_raw(undo.result),
-            forward_checkpoint=None if undo is None else _as_raw(undo.checkpoint),
-        )
-
-    def _build_capability(self, parked: ParkedAttempt) -> Capability:
-        step = parked.dispatch.step
-        return Capability(
-            store_id=self._session.store.store_id,
-            agent=step.agent,
-            task_id=parked.dispatch.task_id,
-            step_no=step.step_no,
-            attempt=step.attempt,
-            fence=step.fence,
-            complete_by=parked.time.complete_by,
-            latest=find_latest_complete_by(step),
-        )
 
     # --- reporting
     async def report(self, agent: str, report: RemoteReport) -> None:
@@ -345,7 +273,3 @@ class RemoteAgents:
     def _refuse(self, code: str, message: str) -> NoReturn:
         self.refusals[code] += 1
         raise AgentRequestRefused(code, message)
-
-
-def _as_raw(text: str | None) -> msgspec.Raw | None:
-    return None if text is None else msgspec.Raw(text.encode())

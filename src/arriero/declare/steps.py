@@ -396,9 +396,10 @@ class Agent:
             that cannot work.
         """
         remote = check_type(remote, bool, "remote") or self.pushes
-        if remote and not self.pushes:
-            refuse_options(f"a step of Agent {self.name}", run_in=run_in, retry=retry, default=DEFAULT_RETRY)
-            retry = ONE_TRY
+        if remote:
+            pushed = retry if self.pushes else DEFAULT_RETRY  # each call of such a program is a try
+            refuse_options(f"a step of Agent {self.name}", run_in=run_in, retry=retry, default=pushed)
+            retry = retry if self.pushes else ONE_TRY
         policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)
         for option, value in (("pivot", pivot), ("effect_free", effect_free), ("interchangeable", interchangeable)):
             check_type(value, bool, option)
@@ -441,7 +442,9 @@ class Agent:
     def _become_remote(self) -> None:
         if not self._is_bounded and not self.pushes:
             self.max_in_flight = PLACES_MAX
-        for part in ("resource",) * bool(self.resources) + ("probe",) * (self.declared_probe is not None):
+        for part in (
+            () if self.pushes else ("resource",) * bool(self.resources) + ("probe",) * (self.declared_probe is not None)
+        ):
             refuse_local_part(self.name, part)
 
     @overload

@@ -20,8 +20,9 @@ try:
 except ImportError as missing:
     raise ImportError("arriero.http needs httpx2: pip install 'arriero[http]'") from missing
 
+from .agent import HttpAgent
 from .client import AsyncClient, SyncClient
 from .meaning import Meaning
 from .requests import EFFECT_FREE
 
-__all__ = ["EFFECT_FREE", "AsyncClient", "Meaning", "SyncClient"]
+__all__ = ["EFFECT_FREE", "AsyncClient", "HttpAgent", "Meaning", "SyncClient"]

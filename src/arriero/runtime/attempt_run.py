@@ -16,7 +16,6 @@ from ..core.backoff import retry_delay
 from ..core.supervision import decode_step_policy, on_attempt_failed
 from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.compensation import Compensation
-from ..declare.remote import ONE_TRY
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
@@ -31,6 +30,7 @@ from .call_monitor import EndedCall
 from .child_call import RaisedInChild, call_in_child
 from .child_messages import ChildSucceeded, ChildUnrecordable
 from .ports import Timer
+from .pushed_requests import push_request
 from .remote_requests import ParkedAttempt, RemoteDesk, ReportedFailure, ReportedResult
 from .retry_budgets import RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
@@ -102,6 +102,7 @@ class AttemptRun:
         self._leaving: Timer | None = None
         self.has_place = True  # of its Agent; False while it waits for the retry budget
         self.has_reported = False
+        self._parked: ParkedAttempt | None = None  # of the last try, if a program outside of Python makes it
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
 
@@ -224,8 +225,7 @@ class AttemptRun:
             return self._decide_failure(refused, in_doubt=False)
         if call is None:
             return None
-        assert self._definition is not None
-        retry = ONE_TRY if self._definition.is_pulled else decode_step_policy(self._step.policy).retry
+        retry = decode_step_policy(self._step.policy).retry
         unsure = False
         for number in range(1, retry.tries + 1):
             if not (self._may_send() or await self._may_send_later()):
@@ -265,7 +265,7 @@ class AttemptRun:
                 number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._draw_jitter()
             )
             wait = max(wait, retry_after or 0.0)
-            is_last = number == retry.tries or self._step.canary is not None or self._is_barred()
+            is_last = number == retry.tries or self._step.canary is not None or self._is_barred() or self._is_reported()
             if is_last or wait >= self._time.remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
@@ -403,9 +403,7 @@ class AttemptRun:
             instead = self._host.around(definition, step, first, arguments)
             return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
         if definition.is_remote:
-            assert self._task is not None
-            parked = ParkedAttempt(self.dispatch, definition, first, self._time, self._task)
-            return self._host.remote.wait_for_report(parked)
+            return self._ask_program(definition, first)
         if isinstance(code, Step) and code.run_in == "process" and not self._host.ports.runs_inline:
             return call_in_child(self._host.ports, code, step, self.dispatch.task_id, self._time)
         open_resources.set(self._host.resources)
@@ -413,6 +411,19 @@ class AttemptRun:
             coroutine: Awaitable[Any] = signature.call((first,), arguments)
             return coroutine
         return self._call_in_thread(agent, partial(signature.call, (first,), arguments))
+
+    def _ask_program(self, definition: Step[Any, Any], first: Attempt) -> Awaitable[Any]:
+        """Have a program outside of Python carry the step out."""
+        assert self._task is not None
+        self._parked = ParkedAttempt(self.dispatch, definition, first, self._time, self._task)
+        if definition.is_pulled:
+            return self._host.remote.wait_for_report(self._parked)
+        open_resources.set(self._host.resources)
+        return push_request(self._host.remote, self._parked)
+
+    def _is_reported(self) -> bool:
+        """Returns True if the last try ended by a program's report: there is one for an attempt, so no try follows."""
+        return self._parked is not None and self._parked.is_delivered
 
     def _build_undo(self, definition: Step[Any, Any], given: tuple[str, str, int, str, AttemptTime]) -> Undo[Any]:
         """Build the first argument of a compensation. ``given``: what an Attempt is made of, too."""

@@ -148,6 +148,11 @@ class RemoteDesk:
         self.last_polls: dict[str, Instant] = {}
 
     @property
+    def store(self) -> StateStore:
+        """The store of the attempts."""
+        return self._host.store
+
+    @property
     def is_draining(self) -> bool:
         """True once no request is given out any more."""
         return self._is_draining

@@ -1,0 +1,49 @@
+"""Addresses to which requests may go: a name is resolved once, what it stands for is checked, and the connection goes there."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+from ..errors import Transient
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # IPv4 addresses inside of IPv6
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def is_public(address: Address) -> bool:
+    """Returns True for an address of the public internet: not private, loopback, link-local, multicast or reserved."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+    return address.is_global and not address.is_multicast
+
+
+async def resolve_host(host: str, port: int) -> list[Address]:
+    """Resolve a name, in the order of preference of this machine. Raises Transient."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Transient(f"the name {host} cannot be resolved: {error}", code="unreachable") from error
+    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+
+
+def choose_address(host: str, addresses: Sequence[Address], *, allow_private: bool) -> str:
+    """Choose the address to connect to. Raises Transient - there is none to which requests may go.
+
+    One address that is not public refuses the name as a whole: who could put it there could put another one first.
+    """
+    refused = [] if allow_private else [str(one) for one in addresses if not is_public(one)]
+    if refused:
+        raise Transient(
+            f"the name {host} stands for {refused[0]}, which is not an address of the public internet; if that is meant,"
+            " declare the Agent with allow_private=True",
+            code="address_refused",
+        )
+    if not addresses:
+        raise Transient(f"the name {host} stands for no address", code="unreachable")
+    return str(addresses[0])

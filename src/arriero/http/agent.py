@@ -1,0 +1,136 @@
+"""An Agent whose program arriero calls over HTTP: each attempt is a signed POST."""
+
+import ipaddress
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import httpx2
+import msgspec
+from msgspec.structs import replace
+
+from ..codec import PAYLOAD_BYTES_MAX
+from ..core.alerts import parse_signing_key, sign_message
+from ..declare.resources import Resource
+from ..declare.steps import Agent
+from ..errors import DefinitionError, InDoubt, InvalidInput
+from ..runtime.agent_requests import RemoteRequest
+from .addresses import choose_address, is_public, resolve_host
+from .client import AsyncClient
+
+ACCEPTED = 202
+
+
+class HttpAgent(Agent):
+    """An Agent outside of Python to which arriero sends its requests. Its steps have no body.
+
+    The program answers 200 with the result as JSON, or 202 if it reports later. Other statuses mean what they mean for
+    ``arriero.http``. Redirects are not followed, and no proxy of the environment is used.
+
+    Args:
+        name: as of every Agent; so are ``options``.
+        url: where requests are sent.
+        secret: ``whsec_`` and base64 of 24 to 64 bytes. The program checks by it who sends a request (Standard Webhooks).
+        callback: URL of a gateway, for programs that report later.
+        allow_private: whether the URL may stand for a private, loopback or link-local address.
+    Raises: DefinitionError - something of it cannot be used; the message repeats neither URL nor secret.
+    """
+
+    pushes = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str,
+        secret: str,
+        callback: str | None = None,
+        allow_private: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, **options)
+        self._url = _parse_url(name, "url", url)
+        self._callback = None if callback is None else str(_parse_url(name, "callback", callback)).rstrip("/")
+        self._allow_private = allow_private
+        try:
+            self._key = parse_signing_key(secret)
+        except InvalidInput as error:
+            raise DefinitionError(f"Agent {name}: {error}") from error
+        with suppress(ValueError):  # a name is resolved when a request is sent
+            if not allow_private and not is_public(ipaddress.ip_address(self._url.host)):
+                raise DefinitionError(
+                    f"Agent {name}: its url names an address that is not of the public internet; if that is meant, give"
+                    " allow_private=True"
+                )
+        self._client: Resource[AsyncClient] = Resource(_open_client, name)
+        self.resources.append(self._client)
+
+    async def send_request(self, request: RemoteRequest, body: bytes, message_id: str) -> bytes | None:
+        """Send a request; see ``runtime.pushed_requests.SendingAgent``."""
+        if self._callback is not None:
+            body = msgspec.json.encode(
+                replace(request, callback=f"{self._callback}/v1/agents/{self.name}/requests:report")
+            )
+        timestamp = int(time.time())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "arriero",
+            "Host": self._url.netloc.decode("ascii"),
+            "Arriero-Complete-By": request.complete_by,
+            "webhook-id": message_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": sign_message(self._key, message_id, timestamp, body),
+        }
+        port = self._url.port or (443 if self._url.scheme == "https" else 80)
+        addresses = await resolve_host(self._url.host, port)
+        pinned = choose_address(self._url.host, addresses, allow_private=self._allow_private)
+        client = self._client()
+        sent = client.build_request(
+            "POST",
+            self._url.copy_with(host=pinned),
+            content=body,
+            headers=headers,
+            extensions={"sni_hostname": self._url.host},
+        )
+        response = await client.send(sent, stream=True, follow_redirects=False)
+        try:
+            return await self._read_answer(response)
+        finally:
+            await response.aclose()
+
+    @staticmethod
+    async def _read_answer(response: httpx2.Response) -> bytes | None:
+        if response.status_code == ACCEPTED:
+            return None
+        answer = b""
+        try:
+            async for part in response.aiter_bytes():
+                answer += part
+                if len(answer) > PAYLOAD_BYTES_MAX:
+                    raise InDoubt(f"its answer has more than {PAYLOAD_BYTES_MAX:,} bytes", code="bad_answer")
+            msgspec.json.decode(answer or b"null")
+        except (httpx2.RequestError, httpx2.StreamError) as error:
+            raise InDoubt(f"it was answered {response.status_code}, but its body could not be read: {error}") from error
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InDoubt(
+                f"it was answered {response.status_code}, but its body is no JSON: {error}", code="bad_answer"
+            ) from error
+        return answer or b"null"
+
+
+async def _open_client() -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(trust_env=False) as client:
+        yield client
+
+
+def _parse_url(agent: str, what: str, url: str) -> httpx2.URL:
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, TypeError):
+        raise DefinitionError(f"Agent {agent}: its {what} cannot be read") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
+        raise DefinitionError(
+            f"Agent {agent}: its {what} must be http or https with a host, and without user or password"
+        )
+    return parsed

@@ -1,0 +1,44 @@
+"""Requests that arriero sends to the program of an Agent: one call is one try, and a program may promise its report for later."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from ..errors import StoreError, Transient
+from .agent_requests import RemoteRequest, build_request, read_capability_secret
+from .remote_requests import ParkedAttempt, RemoteDesk, ReportedResult
+
+
+@runtime_checkable
+class SendingAgent(Protocol):
+    """An Agent that can send requests."""
+
+    async def send_request(self, request: RemoteRequest, body: bytes, message_id: str) -> bytes | None:
+        """Send a request. Returns the JSON of its result; None: the program will report.
+
+        Raises: StepError - it failed; see ``http.meaning``.
+        """
+        ...
+
+
+async def push_request(desk: RemoteDesk, parked: ParkedAttempt) -> Any:
+    """Make one try: send the request, and wait for the report if the program promises one.
+
+    Returns: the result as plain JSON values, or as it was reported. Raises: StepError, ReportedFailure.
+    """
+    agent, store = parked.definition.agent, desk.store
+    assert isinstance(agent, SendingAgent)
+    try:
+        secret = await read_capability_secret(store)
+    except StoreError as error:  # nothing was sent
+        raise Transient(f"the store did not answer: {error}", code="no_store") from error
+    request = build_request(parked, store.store_id, secret)
+    step = parked.dispatch.step
+    body = msgspec.json.encode(request)
+    answer = await agent.send_request(request, body, f"{step.idempotency_key}-{step.fence}")
+    if answer is None:
+        parked.is_delivered = True
+        return await desk.wait_for_report(parked)
+    if request.kind == "compensation":
+        return ReportedResult("null")
+    return msgspec.json.decode(answer)

@@ -1,0 +1,321 @@
+"""An Agent whose program arriero calls: what is sent, what answers mean, reports that come later, and addresses."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import ipaddress
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from runtime_world import Machine, session_of, until, within
+
+from arriero import (
+    Agent,
+    App,
+    Attempt,
+    DefinitionError,
+    Permanent,
+    Retry,
+    StepFailed,
+    Supervision,
+    TaskCompensated,
+    Transient,
+    Undo,
+    workflow,
+)
+from arriero.client.remote_agents import RemoteAgents, RemoteReport
+from arriero.errors import AgentRequestRefused
+from arriero.http import HttpAgent
+from arriero.http.addresses import choose_address, is_public
+from arriero.runtime.settings import ROLES
+
+KEY = b"k" * 24
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+Answer = tuple[int, dict[str, str], Any]
+
+
+class Program:
+    """The program of an Agent. ``answers``: what it says, one after the other; the last one for all that follow."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = [(200, {}, {"number": "B-1"})]
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                headers = {
+                    name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)
+                }
+                self.requests.append((headers, await reader.readexactly(int(headers["content-length"]))))
+                status, more, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
+                lines = [
+                    f"HTTP/1.1 {status} X",
+                    *(f"{k}: {v}" for k, v in more.items()),
+                    f"Content-Length: {len(data)}",
+                ]
+                writer.write("\r\n".join([*lines, "", ""]).encode() + data)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def read(self, number: int = -1) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.requests[number][1])
+        return found
+
+
+@asynccontextmanager
+async def program() -> AsyncIterator[Program]:
+    found = Program()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks?of=shop"
+    try:
+        yield found
+    finally:
+        server.close()
+
+
+def shipping_app(machine: Machine, url: str, **options: Any) -> App:
+    shipping = HttpAgent("shipping", url=url, secret=SECRET, allow_private=True, **options)
+
+    @shipping.step(complete_within=15, retry=Retry(tries=2, delay=0.01), supervision=Supervision(attempts=2))
+    def book(attempt: Attempt, parcel: str) -> dict[str, str]: ...  # type: ignore[empty-body]
+
+    @book.compensation(complete_within=15)
+    def cancel(undo: Undo[dict[str, str]], parcel: str) -> None: ...
+
+    @workflow
+    async def ship(parcel: str) -> str:
+        try:
+            return (await book(parcel))["number"]
+        except StepFailed as failed:
+            return f"{failed.cause} {failed.code}"
+
+    @workflow
+    async def ship_and_fail(parcel: str) -> None:
+        await book(parcel)
+        raise Permanent("no")
+
+    return machine.app([shipping], [ship, ship_and_fail])
+
+
+async def shipped(app: App, name: str = "ship") -> Any:
+    flow = next(flow for flow in app.workflows if flow.name == name)
+    return await within((await app.submit(flow("P-1"))).result())
+
+
+def verify(headers: dict[str, str], body: bytes) -> bool:
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    wanted = "v1," + base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
+    return hmac.compare_digest(wanted, headers["webhook-signature"])
+
+
+# --- one call
+async def test_an_attempt_is_a_signed_request_and_its_answer_is_the_result(machine: Machine) -> None:
+    async with program() as called:
+        app = shipping_app(machine, called.url, callback="https://gate.example/")
+        async with app.running():
+            assert await shipped(app) == "B-1"
+        headers, body = called.requests[0]
+        said = called.read(0)
+        assert verify(headers, body)
+        assert not verify(headers, body + b" ")
+        assert (said["step"], said["kind"], said["arguments"]) == ("book", "step", {"parcel": "P-1"})
+        assert said["callback"] == "https://gate.example/v1/agents/shipping/requests:report"
+        assert headers["idempotency-key"] == said["idempotency_key"]
+        assert headers["arriero-complete-by"] == said["complete_by"]
+        assert headers["host"] == called.url.split("/")[2]
+    await machine.check()
+
+
+async def test_an_undo_is_a_request_too(machine: Machine) -> None:
+    async with program() as called:
+        app = shipping_app(machine, called.url)
+        async with app.running():
+            with pytest.raises(TaskCompensated):
+                await shipped(app, "ship_and_fail")
+        undo = called.read()
+        assert (undo["kind"], undo["outcome"], undo["result"]) == ("compensation", "completed", {"number": "B-1"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "calls"),
+    [
+        ((404, {"Content-Type": "application/json"}, {"code": "no_street"}), "permanent no_street", 1),
+        ((302, {"Location": "http://127.0.0.1:1/"}, {}), "unknown 302", 4),
+        ((500, {}, {}), "unknown 500", 4),
+        ((200, {}, b"{"), "unknown bad_answer", 4),
+        ((200, {}, [1]), "unknown unrecordable_result", 1),
+    ],
+    ids=["404", "302", "500", "no JSON", "another type"],
+)
+async def test_other_answers_mean_what_they_mean_for_every_client(
+    machine: Machine, answer: Answer, said: str, calls: int
+) -> None:
+    async with program() as called:
+        called.answers = [answer]
+        app = shipping_app(machine, called.url)
+        async with app.running():
+            assert await shipped(app) == said
+        assert len(called.requests) == calls
+        assert len({headers["idempotency-key"] for headers, _ in called.requests}) == 1
+
+
+async def test_tries_of_an_attempt_share_the_id_of_their_message_and_attempts_do_not(machine: Machine) -> None:
+    async with program() as called:
+        called.answers = [(503, {"Retry-After": "0"}, {}), (500, {}, {}), (200, {}, {"number": "B-2"})]
+        app = shipping_app(machine, called.url)
+        async with app.running():
+            assert await shipped(app) == "B-2"
+        ids = [headers["webhook-id"] for headers, _ in called.requests]
+        assert ids[0] == ids[1] != ids[2]
+
+
+# --- a report that comes later
+@asynccontextmanager
+async def promised(
+    machine: Machine, *roles: Any
+) -> AsyncIterator[tuple[App, Any, Program, Callable[[], RemoteAgents]]]:
+    async with program() as called:
+        called.answers = [(202, {}, b"")]
+        app = shipping_app(machine, called.url)
+        async with app.running(roles=ROLES):
+            flow = next(flow for flow in app.workflows if flow.name == "ship")
+            task = await app.submit(flow("P-1"))
+            desk = session_of(app).agents.remote
+            await until(lambda: called.requests and desk._parked)
+            yield app, task, called, lambda: RemoteAgents(app.session)
+
+
+async def test_a_program_that_promises_its_report_gives_it_with_the_capability(machine: Machine) -> None:
+    async with promised(machine) as (_, task, called, agents):
+        said = called.read()
+        report = RemoteReport(
+            task=said["task"],
+            capability=said["capability"],
+            status="succeeded",
+            result=msgspec.Raw(b'{"number":"B-9"}'),
+        )
+        await agents().report("shipping", report)
+        assert await within(task.result()) == "B-9"
+        with pytest.raises(AgentRequestRefused, match="already"):
+            await agents().report("shipping", report)
+    await machine.check()
+
+
+async def test_a_reported_failure_ends_the_attempt_without_a_further_try(machine: Machine) -> None:
+    async with promised(machine) as (_, task, called, agents):
+        said = called.read()
+        called.answers = [(200, {}, {"number": "B-3"})]
+        await agents().report(
+            "shipping",
+            RemoteReport(task=said["task"], capability=said["capability"], status="transient", message="busy"),
+        )
+        assert await within(task.result()) == "B-3"
+        assert [called.read(number)["attempt"] for number in range(2)] == [1, 2]
+
+
+async def test_a_report_to_another_process_ends_the_attempt_here(machine: Machine) -> None:
+    async with promised(machine) as (app, task, called, _):
+        other = shipping_app(machine, called.url)
+        said = called.read()
+        async with other.running(roles=["http"]):
+            await RemoteAgents(other.session).report(
+                "shipping",
+                RemoteReport(
+                    task=said["task"],
+                    capability=said["capability"],
+                    status="succeeded",
+                    result=msgspec.Raw(b'{"number":"B-4"}'),
+                ),
+            )
+        assert await within(task.result()) == "B-4"
+        await until(lambda: not session_of(app).agents.in_flight)
+
+
+async def test_the_requests_of_such_an_agent_cannot_be_taken(machine: Machine) -> None:
+    async with promised(machine) as (_, task, called, agents):
+        with pytest.raises(AgentRequestRefused, match="arriero sends"):
+            await agents().take("shipping")
+        said = called.read()
+        await agents().report(
+            "shipping", RemoteReport(task=said["task"], capability=said["capability"], status="permanent", code="x")
+        )
+        assert await within(task.result()) == "permanent x"
+
+
+# --- addresses
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "10.0.0.1", "192.168.1.1", "172.16.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "::1", "fe80::1",
+     "fc00::1", "::ffff:10.0.0.1", "2002:a00:1::", "64:ff9b::a00:1", "100.64.0.1"],
+)  # fmt: skip
+def test_an_address_that_is_not_public_is_refused_unless_it_is_allowed(address: str) -> None:
+    one = ipaddress.ip_address(address)
+    assert not is_public(one)
+    with pytest.raises(Transient, match="allow_private=True") as refusal:
+        choose_address("inner.example", [ipaddress.ip_address("8.8.8.8"), one], allow_private=False)
+    assert refusal.value.code == "address_refused"
+    assert choose_address("inner.example", [one], allow_private=True) == str(one)
+
+
+def test_the_first_public_address_is_the_one_to_connect_to() -> None:
+    addresses = [ipaddress.ip_address(one) for one in ("93.184.216.34", "8.8.8.8")]
+    assert choose_address("example.com", addresses, allow_private=False) == "93.184.216.34"
+
+
+async def test_a_name_that_stands_for_this_machine_is_refused_before_anything_is_sent(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with program() as called:
+        app = shipping_app(machine, called.url.replace("127.0.0.1", "localhost"))
+        (agent,) = app.agents
+        monkeypatch.setattr(agent, "_allow_private", False)
+        async with app.running():
+            assert await shipped(app) == "transient address_refused"
+        assert called.requests == []
+
+
+# --- declaration
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"url": "ftp://x.example"}, "url must be http"),
+        ({"url": "https://user:word@x.example"}, "without user or password"),
+        ({"url": "https://"}, "with a host"),
+        ({"url": "http://127.0.0.1/"}, "allow_private=True"),
+        ({"url": "http://[::1]/"}, "allow_private=True"),
+        ({"secret": "whsec_short"}, "secret"),
+        ({"callback": "nowhere"}, "callback must be http"),
+    ],
+)
+def test_what_cannot_work_is_refused_where_it_is_declared(given: dict[str, str], match: str) -> None:
+    fields: Any = {"url": "https://x.example", "secret": SECRET} | given
+    with pytest.raises(DefinitionError, match=match) as refusal:
+        HttpAgent("shipping", **fields)
+    assert (
+        "whsec_" not in str(refusal.value) or given.get("secret") is None or given["secret"] not in str(refusal.value)
+    )
+
+
+def test_its_steps_have_no_body_and_run_nowhere_here() -> None:
+    agent = HttpAgent("shipping", url="https://x.example", secret=SECRET)
+    with pytest.raises(DefinitionError, match="body would never run"):
+
+        @agent.step
+        def book(attempt: Attempt) -> int:
+            return 1
+
+    with pytest.raises(DefinitionError, match="leave run_in out"):
+        agent.step(run_in="process")
+    assert isinstance(agent, Agent)
