@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -32,10 +32,14 @@ from .session import Session
 WAIT_SECONDS_MAX = 60.0  # of one poll: proxies cut what is silent for longer
 BATCH_MAX = 100  # requests in one answer
 ANSWER_SECONDS = 30.0  # until a program is told that nobody knows yet if its report is kept
-NOTHING = b"null"
 
 
 __all__ = ["AttemptTerm", "RemoteAgents", "RemoteReport", "RemoteRequest"]
+
+
+def _build_nothing() -> msgspec.Raw:
+    """Build what stands for a part that is left out; a plain default could not be written into the API's document."""
+    return msgspec.Raw(b"null")
 
 
 class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,10 +59,10 @@ class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     task: str
     capability: str
     status: Literal["succeeded", "transient", "permanent", "unknown"]
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    result: msgspec.Raw = msgspec.field(default_factory=_build_nothing)
     message: str = ""
     code: str = ""
-    details: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    details: msgspec.Raw = msgspec.field(default_factory=_build_nothing)
     retry_after: float | None = None
     unavailable: bool = False
 
@@ -210,15 +214,11 @@ class RemoteAgents:
             if is_undo:
                 return ReportedResult("null")
             try:
-                text = NOTHING if report.result is msgspec.UNSET else bytes(report.result)
-                refuse_deep(text, "the result")
-                value = msgspec.json.decode(text)
+                value = _decode(report.result, "the result")
                 return ReportedResult(definition.signature.encode_result(value))
             except (InvalidInput, msgspec.MsgspecError, ValueError) as error:
                 self._refuse("result-invalid", f"the result does not fit: {error}")
-        given = NOTHING if report.details is msgspec.UNSET else bytes(report.details)
-        refuse_deep(given, "details")
-        details = recordable_details(msgspec.json.decode(given))
+        details = recordable_details(_decode(report.details, "details"))
         message = recordable_text(report.message)
         failure = StepFailure(report.status, message, recordable_text(report.code), details)
         if report.status == "transient":
@@ -273,3 +273,9 @@ class RemoteAgents:
     def _refuse(self, code: str, message: str) -> NoReturn:
         self.refusals[code] += 1
         raise AgentRequestRefused(code, message)
+
+
+def _decode(given: msgspec.Raw, what: str) -> Any:
+    """Decode a part of a report into plain JSON values. Raises InvalidInput - it is nested too deep."""
+    refuse_deep(bytes(given), what)
+    return msgspec.json.decode(given)
