@@ -13,7 +13,7 @@ import uvicorn
 from arriero_app import app, three
 from starlette.requests import Request
 
-from arriero.server import build_application
+from arriero.server.application import build_application
 from arriero.server.calls import Caller
 from arriero.server.rate_limits import RatePolicy
 from arriero.server.routing import DoorLimits

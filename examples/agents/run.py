@@ -101,9 +101,10 @@ async def start_programs(folder: Path) -> list[Program]:
     payments = {**url, "ARRIERO_TOKEN": tokens["payments"], "PAYMENTS_BOOK": str(folder / "payments.jsonl")}
     shipping = {**url, "ARRIERO_TOKEN": tokens["shipping"], "BOOKINGS": str(folder / "bookings")}
     node = find_node_program(folder)
+    arriero = [sys.executable, "-m", "arriero"]
     commands: list[tuple[str, list[str], dict[str, str]]] = [
-        ("scheduler", [sys.executable, "-m", "arriero", "run", "examples.agents.shop:app"], {}),
-        ("gateway", [sys.executable, "-m", "examples.agents.gateway", str(port)], {}),
+        ("scheduler", [*arriero, "run", "examples.agents.shop:app"], {}),
+        ("gateway", [*arriero, "serve", "examples.agents.shop:app", "--port", str(port)], {}),
         ("payments", ["node", str(node)], payments),
         ("shipping", ["sh", str(HERE / "shipping.sh")], shipping),
     ]

@@ -62,9 +62,8 @@ async def serve_until_signal(
         await app.session.open(open_store(configuration.store))
         stack.push_async_callback(app.session.close)
         async with AsyncExitStack() as roles:
-            chosen = [role for role in configuration.roles if role != HTTP]
-            if chosen:
-                await roles.enter_async_context(app.running(store=configuration.store, roles=chosen, agents=agents))
+            running = app.running(store=configuration.store, roles=configuration.roles, agents=agents)
+            await roles.enter_async_context(running)
             await service.start()
             stack.push_async_callback(service.stop)
             feeding = asyncio.get_running_loop().create_task(notifier.feed_watchdog())

@@ -78,7 +78,8 @@ class App(Client):
 
         Args:
             store: URL; else as for the App.
-            roles: some of scheduler, agents, supervisor; all by default.
+            roles: some of scheduler, agents, supervisor and http; all but http by default. http gives out the requests of
+                Agents outside of Python; the HTTP API that they ask is what `arriero serve` or ``arriero.server.mount`` serves.
             agents: names of the Agents to host; all by default.
             lost_processes_max: of processes that died with a task, without progress between, after which it is held; at
                 least 3. Whoever frees the task decides: give all processes of a store the same.

@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager
 
 from ..declare.steps import Agent
 from ..errors import InvalidInput
-from ..runtime.settings import HTTP
 from ..store import open_store
 from .session import Session
 
@@ -22,11 +21,6 @@ def run_configured(
 
     chosen = None if roles is None else tuple(roles)
     configuration = session.configure(store=store, roles=chosen, lost_processes_max=lost_processes_max)
-    if HTTP in configuration.roles:
-        raise InvalidInput(
-            "the role http listens on a socket, which `arriero run` and `arriero serve` do; in a web application of your own use"
-            " arriero.server.mount, and name the other roles here"
-        )
     opened, hosted = open_store(configuration.store), _list_hosted(session, agents)
     return run_node(session, opened, frozenset(configuration.roles), hosted, configuration)
 
