@@ -21,7 +21,7 @@ from server_shop import ShopApp
 from server_world import TOKENS, FixedTokens
 
 from arriero import TaskFailed
-from arriero.server import build_application
+from arriero.server.application import build_application
 from arriero.server.openapi import build_openapi
 from arriero.server.rate_limits import RatePolicy
 from arriero.server.routing import DoorLimits

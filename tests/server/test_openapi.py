@@ -8,7 +8,7 @@ import pytest
 from server_shop import ShopApp, bearer, open_shop
 from server_world import TOKENS, FixedTokens
 
-from arriero.server import build_application
+from arriero.server.application import build_application
 from arriero.server.openapi import build_openapi, list_problems
 from arriero.server.routes import GROUPS
 from arriero.server.routing import Operation

@@ -27,7 +27,6 @@ from arriero import (
     Undo,
     workflow,
 )
-from arriero.client.submission import SubmitOptions, build_submission
 from arriero.trace_context import SpanIds
 
 shop = Agent("shop", max_in_flight=10, breaker=None, retry_budget=None)
@@ -186,21 +185,18 @@ async def test_spans_of_a_steps_own_code_in_a_thread_are_children_of_the_attempt
 
 async def test_a_header_of_w3c_is_kept_with_the_task_and_its_vendors_state_is_handed_on(app: App, spans: Spans) -> None:
     header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    options = SubmitOptions(task_id="1", traceparent=header, tracestate="vendor=x")
-    await app.session.submit(build_submission(app.session, fulfil("1"), options))
-    await app.task("1").result()
+    await (await app.submit(fulfil("1"), traceparent=header, tracestate="vendor=x")).result()
     found = spans.one("fulfil")
     assert found.parent is not None
     assert found.parent.span_id == 0x00F067AA0BA902B7
     assert seen[0]["tracestate"] == "vendor=x"
     with pytest.raises(InvalidInput, match="traceparent"):
-        build_submission(app.session, fulfil("1"), SubmitOptions(traceparent="nonsense"))
+        await app.submit(fulfil("1"), traceparent="nonsense")
 
 
 async def test_a_parent_that_is_not_sampled_is_honoured_and_told_to_services(app: App, spans: Spans) -> None:
     header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
-    await app.session.submit(build_submission(app.session, fulfil("1"), SubmitOptions(task_id="1", traceparent=header)))
-    await app.task("1").result()
+    await (await app.submit(fulfil("1"), traceparent=header)).result()
     assert list(spans) == []
     assert seen[0]["traceparent"].startswith("00-4bf92f3577b34da6a3ce929d0e0e4736-")
     assert seen[0]["traceparent"].endswith("-00")
@@ -236,9 +232,7 @@ async def test_an_app_that_is_not_traced_hands_on_what_the_submitter_gave(
     app = make_app()
     async with app.running():
         await (await app.submit(fulfil("0"), task_id="0")).result()
-        options = SubmitOptions(task_id="1", traceparent=header)
-        await app.session.submit(build_submission(app.session, fulfil("1"), options))
-        await app.task("1").result()
+        await (await app.submit(fulfil("1"), traceparent=header)).result()
     assert ["traceparent" in headers for headers in seen] == [False, True]
     assert seen[1]["traceparent"] == header
 

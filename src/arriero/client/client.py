@@ -49,6 +49,8 @@ class Client:
         priority: int = 5,
         delay: Duration = 0,
         reply_to: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
         connection: Any = None,
     ) -> Task[R]:
         """Start a task. When this returns, the task is durable.
@@ -64,10 +66,12 @@ class Client:
                 convoys, never inside one.
             delay: seconds or timedelta before it may start.
             reply_to: a reply queue of your own that is told what becomes of the task; see ``replies``.
+            traceparent, tracestate: headers of W3C Trace Context that came with a request; else the current span, if the App
+                traces its tasks.
             connection: with a transaction open on the store's database: the task is part of it, and there is none unless
                 you commit. On SQLite a ``sqlite3.Connection``, see ``arriero.connect``; on PostgreSQL one of psycopg, a
                 session or connection of SQLAlchemy, each sync or async, or Django's.
-        Raises: InvalidInput - a bad id, key, priority or delay, a definition that is not in this App, another workflow or
+        Raises: InvalidInput - a bad id, key, priority, delay or traceparent, a definition that is not in this App, another workflow or
             body under a known id or sequence, a convoy that has ended or is ordered otherwise, or a connection that is not
             fit; TransactionConflict - roll back and run your transaction again; StoreError; OutcomeUnknown.
         """
@@ -79,6 +83,8 @@ class Client:
             priority=priority,
             delay=delay,
             reply_to=reply_to,
+            traceparent=traceparent,
+            tracestate=tracestate,
         )
         session = self.session
         command = build_submission(session, call, options)

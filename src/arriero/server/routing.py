@@ -140,8 +140,8 @@ class GatedRoute(APIRoute):
 
         async def pass_gate(request: Request) -> Response:
             begun_at = self.door.monotonic()
-            refuse_unknown_parameters(request, known)
             request.scope["arriero.call"] = await self.door.admit(self.operation, request)
+            refuse_unknown_parameters(request, known)
             if self.operation.method != "GET":  # it may change something, so it is never cut short
                 return await handle(request)
             response = await self.door.stopping.run_until_begun(handle(request))
