@@ -34,6 +34,7 @@ SAID: dict[str, tuple[str, str, Any]] = {
     "batch_max": ("9", "9", 9),
     "lost_processes_max": ("5", "5", 5),
     **{f"approvals_{verb}": ("2", "2", 2) for verb in Verb},
+    "log_format": ('"json"', "json", "json"),
     "alerts_log": ("false", "false", False),
     "alerts_command": ('["notify", "--urgent"]', '["notify", "--urgent"]', ("notify", "--urgent")),
     "alerts_webhook_url": (f'"{URL}"', URL, URL),

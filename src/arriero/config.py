@@ -17,6 +17,7 @@ from .config_values import (
     APP,
     COUNT,
     FLAG,
+    LOG_FORMAT,
     LOSSES,
     PERSONS,
     PROGRAM,
@@ -127,6 +128,11 @@ class Configuration(HttpSettings, frozen=True, kw_only=True):
     approvals_keep_seconds: Annotated[
         float, _seconds("approvals", "An approval counts for so long; any verb carried out on the task ends it.")
     ] = DAY
+
+    log_format: Annotated[
+        str,
+        SettingInfo(LOG_FORMAT, "How a process that runs for long writes its log: lines for people, or JSON.", "log"),
+    ] = "text"
 
     alerts_log: Annotated[bool, SettingInfo(FLAG, "Write alerts to the log.", "alerts")] = True
     alerts_command: Annotated[

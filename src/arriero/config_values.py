@@ -21,6 +21,7 @@ PERSONS_MAX = 10  # who must ask for one verb
 TEXT_SHOWN_MAX = 200
 SECRET_MASKED = "whsec_..."
 LOCAL_NAME = "localhost"
+LOG_FORMATS = ("text", "json")
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -119,6 +120,12 @@ def _flag_of(text: str) -> bool:
     if text.lower() not in FLAGS:
         raise UnfitValue
     return FLAGS[text.lower()]
+
+
+def _log_format(value: object) -> str:
+    if not isinstance(value, str) or value not in LOG_FORMATS:
+        raise UnfitValue
+    return value
 
 
 def _is_text(value: object) -> bool:
@@ -287,6 +294,7 @@ LOSSES = ValueKind(
 )
 PERSONS = ValueKind(f"a whole number from 1 to {PERSONS_MAX}", _persons, int)
 FLAG = ValueKind("true or false", _flag, _flag_of)
+LOG_FORMAT = ValueKind(" or ".join(LOG_FORMATS), _log_format)
 STORE = ValueKind(
     "the URL of a state store, sqlite:///PATH (four slashes for an absolute path) or postgresql://USER@HOST/DATABASE",
     _store,

@@ -159,3 +159,26 @@ def test_bad_targets_end_the_process_with_one_line_and_2(shop: Path) -> None:
     refused = arriero(shop, "run", "shopfront:nothing")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == "arriero: there is no shopfront:nothing; Apps in shopfront: app\n"
+
+
+def test_with_log_format_json_each_line_of_the_log_is_an_object_with_the_process(shop: Path, start: Start) -> None:
+    run = start("--log-format", "json")
+    ready = run.until("ready")
+    (shop / "gate").touch()
+    arriero(shop, "submit", APP, "parcel", "--arguments", order("1", pieces=11), "--task-id", "one", "--wait")
+    run.signal(signal.SIGTERM)
+    code, _, errors = run.ended()
+    assert code == 0
+    lines = [json.loads(line) for line in errors.splitlines()]
+    for line in lines:
+        assert {"time", "level", "logger", "message"} <= set(line)
+        assert line["process"] in ready
+
+
+def test_an_unknown_log_format_is_refused_in_one_line(shop: Path) -> None:
+    refused = arriero(shop, "run", APP, "--log-format", "xml")
+    assert refused.returncode == 2
+    assert (
+        refused.stderr == "Error: --log-format is 'xml'; it must be text or json\n" or "text or json" in refused.stderr
+    )
+    assert len(refused.stderr.splitlines()) == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..config import load_configuration
 from ..errors import InvalidInput
 from ..leases import DistributedMutex, Leadership, Lease
 from ..leases.program import LedProgram
@@ -53,7 +54,7 @@ def lead(
         raise InvalidInput(f"the program {command[0]!r} is not found; name it as a shell would find it")
     stop = StopSignal()
     stop.listen()
-    log_to_standard_error()
+    log_to_standard_error(load_configuration().log_format)
     leading = _Leading(
         open_named_lease(name, lease),
         LedProgram(command, name, duration, grace),

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 import click
@@ -18,12 +18,29 @@ from .output import PlainFormatter, discard_output
 LINGER_SECONDS = 3.0  # for threads of steps that outlived their deadline; nothing of theirs would be kept
 
 
-def log_to_standard_error() -> None:
-    """Log as a program that runs for long: with times, and arriero's own lines from INFO on."""
+def log_to_standard_error(log_format: str = "text", process: Callable[[], str] = str) -> None:
+    """Log as a program that runs for long: with times, and arriero's own lines from INFO on.
+
+    Args:
+        log_format: ``text`` or ``json``.
+        process: returns the name of this process start, for JSON.
+    """
     log = logging.StreamHandler()
-    log.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    if log_format == "json":
+        from ..json_log import AttemptFilter, JsonFormatter  # only who wants it pays for loading it
+
+        log.addFilter(AttemptFilter(process))
+        log.setFormatter(JsonFormatter())
+    else:
+        log.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[log])
     logging.getLogger("arriero").setLevel(logging.INFO)  # refusals of services, too
+
+
+def find_process_name(app: App) -> str:
+    """The name of the process start of an App that runs here; empty while it has none."""
+    node = app.session.node
+    return "" if node is None or node.session is None else node.session.instance
 
 
 class StopSignal:

@@ -73,6 +73,12 @@ def store_option(function: F) -> F:
     return click.option("--store", metavar="URL", callback=_refuse_empty_store, help=text)(function)
 
 
+def log_format_option(function: F) -> F:
+    """Add ``--log-format FORMAT``."""
+    text = "How the log is written: text, or json with one object a line; else ARRIERO_LOG_FORMAT, else arriero.toml, else text."
+    return click.option("--log-format", metavar="FORMAT", help=text)(function)
+
+
 def json_option(function: F) -> F:
     """Add ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")(function)

@@ -1,6 +1,7 @@
 """``arriero run``: Scheduler, Agents and Supervisor of an App in this process, until a signal."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import click
@@ -13,8 +14,15 @@ from ..runtime.service_notifier import ServiceNotifier
 from ..runtime.settings import HTTP
 from .http_options import collect_http_flags, http_options
 from .loading import load_app
-from .long_running import StopSignal, describe_process, exit_soon, log_to_standard_error, print_line
-from .options import store_option
+from .long_running import (
+    StopSignal,
+    describe_process,
+    exit_soon,
+    find_process_name,
+    log_to_standard_error,
+    print_line,
+)
+from .options import log_format_option, store_option
 from .stores import load_configured_app
 
 
@@ -23,9 +31,16 @@ from .stores import load_configured_app
 @store_option
 @click.option("--roles", metavar="ROLES", help="Some of scheduler,agents,supervisor,http; all but http by default.")
 @click.option("--agents", metavar="NAMES", help="The Agents to host, by name and comma; all by default.")
+@log_format_option
 @http_options
 def run(
-    app: str | None, store: str | None, roles: str | None, agents: str | None, token_file: str | None, **http: Any
+    app: str | None,
+    store: str | None,
+    roles: str | None,
+    agents: str | None,
+    log_format: str | None,
+    token_file: str | None,
+    **http: Any,
 ) -> None:
     """Run an App until SIGTERM or Ctrl-C; without a name, the one that the settings name.
 
@@ -36,8 +51,9 @@ def run(
     """
     stop = StopSignal()
     stop.listen()
-    loaded = load_configured_app(load_configuration()) if app is None else load_app(app)
-    log_to_standard_error()
+    settings = load_configuration(flags={"log_format": log_format})
+    loaded = load_configured_app(settings) if app is None else load_app(app)
+    log_to_standard_error(settings.log_format, partial(find_process_name, loaded))
     chosen, hosted = _parse_names(roles, "role"), _parse_names(agents, "Agent")
     configuration = loaded.session.configure(store=store, roles=chosen, **collect_http_flags(http))
     if HTTP in configuration.roles:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,17 @@ from ..runtime.settings import HTTP
 from ..store import open_store
 from .http_options import TOKEN_FILE, collect_http_flags, http_options
 from .loading import load_app
-from .long_running import StopSignal, describe_process, exit_soon, log_to_standard_error, print_line
-from .options import store_option
+from .long_running import StopSignal, describe_process, exit_soon, find_process_name, log_to_standard_error, print_line
+from .options import log_format_option, store_option
 from .stores import load_configured_app
 
 
 @click.command(short_help="Serve the HTTP API of an App until a signal.")
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @store_option
+@log_format_option
 @http_options
-def serve(app: str | None, store: str | None, token_file: str | None, **http: Any) -> None:
+def serve(app: str | None, store: str | None, log_format: str | None, token_file: str | None, **http: Any) -> None:
     """Serve the HTTP API of an App until SIGTERM or Ctrl-C; nothing of the App runs here, see `arriero run --roles`.
 
     It listens on this machine alone. At the first start, a token of admin is written to ./arriero.token. To listen on another
@@ -35,8 +37,9 @@ def serve(app: str | None, store: str | None, token_file: str | None, **http: An
     stop = StopSignal()
     stop.listen()
     loaded = load_configured_app(load_configuration()) if app is None else load_app(app)
-    configuration = loaded.session.configure(store=store, roles=[HTTP], **collect_http_flags(http))
-    log_to_standard_error()
+    flags = collect_http_flags(http)
+    configuration = loaded.session.configure(store=store, roles=[HTTP], log_format=log_format, **flags)
+    log_to_standard_error(configuration.log_format, partial(find_process_name, loaded))
     asyncio.run(serve_until_signal(loaded, configuration, None, stop, token_file))
 
 

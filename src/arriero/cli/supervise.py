@@ -10,13 +10,13 @@ import msgspec
 
 from ..client.app import App
 from ..client.row_shapes import to_datetime
-from ..config import Configuration
+from ..config import Configuration, load_configuration
 from ..errors import StoreError
 from ..escaping import one_line
 from ..runtime.leader import PASS_SECONDS_MAX
 from ..runtime.single_pass import PassReport
 from .long_running import StopSignal, log_to_standard_error
-from .options import json_option, store_option
+from .options import json_option, log_format_option, store_option
 from .output import format_time, print_json
 from .run import run_until_signal
 from .stores import load_store_configuration, open_operator, refuse_memory_store
@@ -52,8 +52,9 @@ class SupervisionView(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(short_help="Run the Supervisor alone, or one pass of it.")
 @click.option("--once", is_flag=True, help="Make one pass, print what it did, and exit; for cron.")
 @store_option
+@log_format_option
 @json_option
-def supervise(once: bool, store: str | None, as_json: bool) -> None:
+def supervise(once: bool, store: str | None, log_format: str | None, as_json: bool) -> None:
     """Supervise a state store without any App's code, until SIGTERM or Ctrl-C; or with --once for one pass.
 
     A pass frees what lost processes held, recovers what is overdue, enforces the limits of tasks, does the upkeep of the
@@ -65,14 +66,15 @@ def supervise(once: bool, store: str | None, as_json: bool) -> None:
     if as_json and not once:
         raise click.UsageError("--json prints what one pass did; give --once too")
     configuration = load_store_configuration(store)
+    chosen = load_configuration(flags={"log_format": log_format}).log_format
     url = refuse_memory_store(configuration.store)
     if not once:
         stop = StopSignal()
         stop.listen()
-        log_to_standard_error()
+        log_to_standard_error(chosen)
         asyncio.run(_supervise_until_signal(url, stop))
         return
-    log_to_standard_error()
+    log_to_standard_error(chosen)
     view = asyncio.run(_supervise_once(url, configuration))
     if as_json:
         print_json(view)
