@@ -8,9 +8,7 @@ from ..inspection.agent_metrics import AgentLoad, AgentMeasurements, CountsRow
 if TYPE_CHECKING:  # only monitors pay for loading it
     from ..inspection.backlog import Backlog
 
-COUNTED_MAX = (
-    10_000  # of each kind: enough to see a trend and an alarm, few enough that counting them takes milliseconds
-)
+COUNTED_MAX = 10_000  # of each kind: enough for a trend and an alarm, few enough to count within milliseconds
 FOLDED_AT_ONCE = 200  # rows in one transaction; each holds all Agents of a process in one minute
 
 
