@@ -79,7 +79,7 @@ postgres: $(VENV)/.test
 	$(BIN)/python -m arriero.testing.postgres
 
 # What the pages take from the code; a test compares.
-reference: $(VENV)/.demo
+reference: $(VENV)/.test
 	$(BIN)/python docs/reference/generate.py
 
 # Broken on purpose: each must be found out, with exit code 1.
