@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "failure_location",
         "history_chain",
         "limits",
+        "loopback",
         "loops",
         "processes",
         "rate_limited_log",

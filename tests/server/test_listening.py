@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from arriero.errors import InvalidInput
-from arriero.server.listening import ListeningWish, is_loopback, plan_listening, refuse_open_without_token
+from arriero.loopback import is_loopback
+from arriero.server.listening import ListeningWish, plan_listening, refuse_open_without_token
 from arriero.server.sockets import describe_address, load_certificate, open_socket
 
 TLS = {"tls_cert": "chain.pem", "tls_key": "key.pem"}

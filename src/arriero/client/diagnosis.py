@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from ..config import load_configuration
 from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..declare.steps import Agent
 from ..explain.agents import diagnose_breakers
@@ -19,7 +20,9 @@ from ..explain.leader import diagnose_leader
 from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
+from ..explain.tokens import diagnose_address, diagnose_tokens
 from ..model import AlertRow, Instant
+from ..runtime.settings import HTTP
 from ..store import open_store
 from ..store.contract import ConvoyLoaded, StateStore
 from ..store.quarantine import UNREADABLE
@@ -110,7 +113,18 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     )
     leader = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
     schedules = diagnose_schedules(await store.list_schedules(), store.now(), Instant(time.time_ns() // 1_000))
-    return [*found, *leader, *breakers, *limits, *attempts, *schedules]
+    return [*found, *leader, *breakers, *limits, *attempts, *schedules, *await _diagnose_http(store)]
+
+
+async def _diagnose_http(store: StateStore) -> list[Finding]:
+    settings = load_configuration()
+    address = diagnose_address(
+        settings.http_host,
+        tls=bool(settings.http_tls_cert),
+        behind_proxy=settings.http_behind_proxy,
+        unix_socket=settings.http_unix_socket,
+    )
+    return [*diagnose_tokens(await store.list_tokens(), store.now(), serves=HTTP in settings.roles), *address]
 
 
 async def _find_stopped_convoys(store: StateStore) -> list[StoppedConvoys]:

@@ -1,13 +1,10 @@
 """Where a server may listen, as a rule: this machine alone, unless whoever connects from elsewhere is surely known."""
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
-
 import msgspec
 
 from ..errors import InvalidInput
+from ..loopback import is_loopback
 from .request_rules import ANY_HOST, LOOPBACK_NAMES
-
-LOCALHOST = "localhost"
 
 
 class ListeningWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,22 +34,6 @@ class ListeningPlan(msgspec.Struct, frozen=True, kw_only=True):
     needs_token: bool
     may_make_token: bool
     hosts: frozenset[str]
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if only this machine can connect to an address. A name but ``localhost`` may stand for any address."""
-    address = parse_address(host)
-    return host == LOCALHOST if address is None else address.is_loopback
-
-
-def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address; one of version 4 that is written as version 6 is one of version 4. None: it is none."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return address if mapped is None else mapped
 
 
 def plan_listening(wish: ListeningWish) -> ListeningPlan:

@@ -11,10 +11,10 @@ from starlette.requests import Request
 
 from ..codec import check_id
 from ..errors import InvalidInput
+from ..loopback import parse_address
 from .authentication import Authenticator
 from .calls import Caller
 from .gate_problems import refuse_credential
-from .listening import parse_address
 
 
 class ProxyAuthenticator:

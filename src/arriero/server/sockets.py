@@ -7,7 +7,8 @@ import ssl
 import stat
 
 from ..errors import InvalidInput
-from .listening import ListeningPlan, ListeningWish, is_loopback
+from ..loopback import is_loopback
+from .listening import ListeningPlan, ListeningWish
 
 BACKLOG = 512
 ANSWER_SECONDS_MAX = 1.0  # for an answer of another server at the same Unix socket
