@@ -50,6 +50,7 @@ PAGES = sorted(page for page in DOCS.glob("**/*.md") if "adr" not in page.parts 
 SECONDS_MAX = 60.0
 POSTGRES = 16
 BANK_PORT = "8410"  # in the tutorial
+API_PORT = "8478"
 LEADS_OR_WAITS = "INFO arriero: lease "  # what `arriero lead` says first
 SERVER_HOST = "db.example.com"  # in the pages
 
@@ -123,6 +124,7 @@ class Reader:
         self.environment = environment()
         self.server: Server | None = None
         self.bank_port = find_free_port()  # of the service that the tutorial starts
+        self.api_port = find_free_port()
 
     def read(self) -> None:
         for block in blocks(self.page):
@@ -171,7 +173,7 @@ class Reader:
 
     def meant(self, text: str) -> str:
         """What a page says, with the server's real place and a password for each role, which readers have in .pgpass."""
-        text = text.replace(BANK_PORT, str(self.bank_port))
+        text = text.replace(BANK_PORT, str(self.bank_port)).replace(API_PORT, str(self.api_port))
         if self.server is None:
             return text
         placed = text.replace(SERVER_HOST, f"127.0.0.1:{self.server.port}")
@@ -195,7 +197,7 @@ class Reader:
         assert typed[0] == "", f"{where}: a console block begins with `$ `"
         for number, one in enumerate(typed[1:], start=1):
             command, _, shown = one.partition("\n")
-            if command.startswith(("arriero run ", "arriero lead ", "python bank.py")):
+            if command.startswith(("arriero run ", "arriero serve ", "arriero lead ", "python bank.py")):
                 self.run_in_background(command)
                 continue
             if command.startswith("export "):
