@@ -5,10 +5,14 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest
-from server_shop import ShopWorld, open_shop
-from server_world import TOKENS
+from server_shop import ShopApp, ShopWorld, open_shop
+from server_world import TOKENS, FixedTokens
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
+from arriero.server.application import build_application
 from arriero.server.paths import write_id
 
 LAMP: dict[str, Any] = {"workflow": "fulfil", "arguments": {"order": {"item": "lamp"}}}
@@ -199,3 +203,19 @@ async def test_many_readers_that_wait_hold_no_submission_up() -> None:
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_an_api_that_is_mounted_names_paths_under_which_it_is_found() -> None:
+    shop = ShopApp()
+    web = Starlette(routes=[Mount("/arriero", app=build_application(shop.app, FixedTokens()))])
+    headers = {"Authorization": f"Bearer {TOKENS['admin']}"}
+    transport = httpx2.ASGITransport(app=web)
+    async with shop.app, httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
+        made = await http.post("/arriero/v1/tasks", json={**LAMP, "id": "a/b:c"})
+        assert made.headers["location"] == "/arriero/v1/tasks/a%2Fb%3Ac"
+        assert (await http.get(made.headers["location"])).json()["id"] == "a/b:c"
+        assert (await http.put("/arriero/v1/tasks/x:cancel")).headers["allow"] == "POST"
+        explained = (await http.get(f"{made.headers['location']}/explain")).json()
+        path = next(verb["path"] for verb in explained["verbs"] if verb["verb"] == "cancel")
+        assert (await http.post(path, json={"reason": "why"})).status_code == 200
+        assert (await http.get("/arriero/v1/openapi.json")).json()["servers"] == [{"url": "/arriero"}]

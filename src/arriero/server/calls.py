@@ -62,6 +62,12 @@ class HttpCall:
         return self.client.session
 
     @property
+    def root(self) -> str:
+        """The path under which the API is mounted; empty: it is not."""
+        root: str = self.request.scope.get("root_path", "")
+        return root
+
+    @property
     def may_read_payloads(self) -> bool:
         """Whether the caller gets arguments, results and outputs."""
         return may_read_payloads(self.caller.scopes)

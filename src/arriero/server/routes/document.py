@@ -21,5 +21,8 @@ document = RouteGroup("document")
 async def show_document(call: Call) -> Response:
     state = call.request.app.state
     if not hasattr(state, "openapi"):
-        state.openapi = encode_answer(build_openapi(call.request.app.routes))
+        document = build_openapi(call.request.app.routes)
+        if call.root:
+            document["servers"] = [{"url": call.root}]
+        state.openapi = encode_answer(document)
     return Response(state.openapi, media_type="application/json")

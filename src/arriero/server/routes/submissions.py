@@ -154,7 +154,7 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
         task = msgspec.structs.replace(task, end=build_end(ended, may_read=call.may_read_payloads))
     is_late = ended is None and preferences.is_asked
     status = 202 if is_late else 201 if answer.created else 200
-    return _respond(task, status, preferences, call.request.scope.get("root_path", ""))
+    return _respond(task, status, preferences, call.root)
 
 
 def _respond(task: SubmissionAnswer, status: int, preferences: Preferences, root: str) -> Response:

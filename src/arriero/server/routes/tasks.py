@@ -286,20 +286,20 @@ async def explain_task(call: Call, task_id: TaskId) -> ExplanationAnswer:
         as_datetime(now),
         tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
         tuple(build_output(ShownAct, act) for act in explanation.acts),
-        tuple(_build_action(task.task_id, action) for action in explanation.actions),
+        tuple(_build_action(call, task.task_id, action) for action in explanation.actions),
         name_payloads(call),
         results=tuple(list_results(loaded)) if may_read else msgspec.UNSET,
         output=msgspec.UNSET if not may_read else None if task.output is None else msgspec.Raw(task.output.encode()),
     )
 
 
-def _build_action(task_id: str, action: AvailableAction) -> ActionAnswer:
+def _build_action(call: HttpCall, task_id: str, action: AvailableAction) -> ActionAnswer:
     if action.refused:
         return ActionAnswer(str(action.verb), action.does, step=action.step, refused=action.refused)
     options = [option.removeprefix("--").replace("-", "_") for option in action.options if option.startswith("--")]
     needs = (*(["step"] if action.step else []), *options, "reason")
     return ActionAnswer(
-        str(action.verb), action.does, f"/v1/tasks/{write_id(task_id)}:{action.verb}", action.step, needs
+        str(action.verb), action.does, f"{call.root}/v1/tasks/{write_id(task_id)}:{action.verb}", action.step, needs
     )
 
 
