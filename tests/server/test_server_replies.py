@@ -113,6 +113,31 @@ async def test_a_small_number_that_becomes_visible_late_is_not_taken_for_receive
         assert f"id: {numbers[0]}\n" in text
 
 
+async def test_a_message_that_becomes_visible_behind_a_later_one_comes_on_the_same_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(REPLIES, "UNACKNOWLEDGED_MAX", 3)
+    async with open_shop(running=True) as world:
+        await _sell(world, 1)
+        load = world.app.session.store.load_statuses
+        asked = 0
+
+        async def hide_the_first(queue: str, limit: int) -> Any:
+            nonlocal asked
+            asked += 1
+            rows = await load(queue, limit)
+            return rows[1:] if asked == 1 else rows
+
+        monkeypatch.setattr(world.app.session.store, "load_statuses", hide_the_first)
+        async with asyncio.timeout(10):
+            text = (await world.http.get("/v1/replies/desk/events")).text
+        assert [line for line in text.splitlines() if line.startswith("event: ")] == [
+            "event: started",
+            "event: completed",
+            "event: received",
+        ]
+
+
 async def test_a_silent_stream_beats_and_ends_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(REPLIES, "HEARTBEAT_SECONDS", 0.0)
     beats = asyncio.Event()
