@@ -349,8 +349,18 @@ def _check_file_setting(file: Path, table: str, key: str, value: Any) -> FoundSe
     what = f"the table [{path}]" if isinstance(value, dict) else path
     known = [setting.path for setting in SETTINGS]
     nearest = _find_nearest(path, known)
-    meant = f"settings are {', '.join(known)}" if nearest is None else f"did you mean {nearest}?"
+    meant = _list_known(table) if nearest is None else f"did you mean {nearest}?"
     raise InvalidInput(f"{file}: {what} is not known; {meant}")
+
+
+def _list_known(table: str) -> str:
+    """List the settings of a table, or all tables if there is none of the name."""
+    keys = [setting.key for setting in SETTINGS if setting.about.table == table]
+    if table and keys:
+        return f"settings of [{table}] are {', '.join(keys)}"
+    top = [setting.key for setting in SETTINGS if not setting.about.table]
+    tables = dict.fromkeys(f"[{setting.about.table}]" for setting in SETTINGS if setting.about.table)
+    return f"settings are {', '.join(top)}, and the tables {', '.join(tables)}"
 
 
 def _resolve_store_path(folder: Path, url: str) -> str:

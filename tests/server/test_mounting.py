@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 
-from arriero import App
-from arriero.errors import InvalidInput
+from arriero import Agent, App, Attempt
+from arriero.client.remote_agents import RemoteAgents
 from arriero.server import Caller, mount
 from arriero.server.routing import refuse_ungated_routes
 
@@ -86,6 +86,14 @@ async def test_before_the_lifespan_opens_the_app_it_is_not_open() -> None:
         assert (await http.get("/v1/health/ready")).status_code == 503
 
 
-def test_an_app_of_ones_own_program_does_not_listen() -> None:
-    with pytest.raises(InvalidInput, match="arriero.server.mount"):
-        App("shop", store="memory://").running(roles=["scheduler", "agents", "supervisor", "http"])
+async def test_a_program_that_mounts_the_api_gives_out_requests_of_agents_with_the_role_http() -> None:
+    carrier = Agent("carrier")
+
+    @carrier.step(remote=True)
+    def book(attempt: Attempt, parcel: str) -> str: ...  # type: ignore[empty-body]
+
+    app = App("shop", agents=[carrier], store="memory://")
+    async with app.running(roles=["scheduler", "agents", "supervisor", "http"]):
+        await app.submit(book("P-7"), task_id="P-7")
+        async with RemoteAgents(app.session).taking("carrier", 1, 10) as requests:
+            assert [request.task for request in requests] == ["P-7"]
