@@ -1,5 +1,6 @@
 """Where a server may listen, as a rule; sockets and certificates that cannot be used."""
 
+import asyncio
 import socket
 import stat
 from pathlib import Path
@@ -87,6 +88,21 @@ def test_a_port_that_is_in_use_is_refused() -> None:
         assert describe_address(plan_listening(ListeningWish()), first) == f"http://127.0.0.1:{port}"
         with pytest.raises(InvalidInput, match=f"127.0.0.1:{port} is in use by another program"):
             open_socket(plan_listening(ListeningWish(port=port)))
+
+
+async def test_an_answer_in_two_parts_does_not_wait_for_an_acknowledgement_between_them() -> None:
+    connected: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        connected.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = open_socket(plan_listening(ListeningWish()))
+    async with await asyncio.start_server(note, sock=listener):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        assert await connected != 0
+        writer.close()
 
 
 def test_localhost_that_stands_for_another_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

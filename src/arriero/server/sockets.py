@@ -56,7 +56,9 @@ def open_socket(plan: ListeningPlan) -> socket.socket:
     family, _, _, _, address = found[0]
     if not plan.is_open and not is_loopback(str(address[0])):
         raise InvalidInput(f"{wish.host!r} stands for {address[0]} here, which others can reach; use 127.0.0.1")
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, so that asyncio switches Nagle's algorithm off: an answer is written in two parts, and without that the second
+    # one waits 40 ms for the caller's acknowledgement of the first.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
