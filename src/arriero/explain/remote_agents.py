@@ -7,7 +7,7 @@ from .format import format_instant_and_age
 from .liveness import LiveProcesses, format_process
 from .task_situation import join_names
 
-START_GATEWAY = "run a process with the role http: arriero run MODULE:APP --roles http"
+START_GATEWAY = "run a process with the role http: arriero serve MODULE:APP"
 START_PROGRAM = "start the program that asks for its requests; see docs/how-to/agents-in-any-language.md"
 NOBODY_ASKS = "and none has asked"
 PROCESSES_TOLD_MAX = 3
