@@ -25,6 +25,7 @@ from rich.console import Console
 from arriero.core.lease import HELD_FROM
 from arriero.errors import MutilatedExport
 
+from .api import Api, serve_until_interrupted
 from .books import balance
 from .effects import read_effects
 from .election import LEADER_KILLED, LEADER_KILLS, ElectionCourse, find_election_problems
@@ -128,6 +129,7 @@ def run_demo(
     keep: Path | None = None,
     outage: tuple[str, float] | None = None,
     supervisors: int = 0,
+    serve: bool = False,
 ) -> int:
     """Run the demonstration and print what it showed.
 
@@ -148,6 +150,7 @@ def run_demo(
             ended; more than 0.
         supervisors: processes that supervise, while the workers do not; the one that leads is killed several times. 0: the
             workers supervise.
+        serve: run the HTTP API beside it, print its address and a token, and go on serving at the end until Ctrl-C.
     Returns: the exit code: 0 when the books balance, each customer's orders were handled in their order, the history is
         clean and all that was planned happened; 1 when not; 2 when it could not begin.
     """
@@ -157,17 +160,31 @@ def run_demo(
             place = new_place(store, folder)
             plan = _plan(folder, place, orders, ledger, FaultPlan(faults, seed), broken, outage)
             plan = replace(plan, processes=processes, kills=kills, supervisors=supervisors)
-            with place.made(keep=keep is not None):
+            with place.made(keep=keep is not None), ExitStack() as stack:
+                if serve:
+                    api = Api(plan.folder, place.url)
+                    stack.callback(api.process.kill)
+                    progress.out(*api.describe(), sep="\n", highlight=False)
                 summary = _demonstrate(plan, progress)
+                _print_summary(summary, place, as_json=as_json, is_kept=keep is not None)
+                if serve:
+                    progress.out("serving until Ctrl-C; one worker carries out what comes", highlight=False)
+                    serve_until_interrupted(plan)
+    except ProcessFailed as error:
+        print(error, file=sys.stderr)
+        return 1
     except (UnusableOptions, UnusablePlace, LedgerError) as error:
         print(error, file=sys.stderr)
         return 2
+    return 0 if summary.is_success else 1
+
+
+def _print_summary(summary: Summary, place: Place, *, as_json: bool, is_kept: bool) -> None:
     if as_json:
-        print(json.dumps(as_figures(summary), indent=2))
+        print(json.dumps(as_figures(summary), indent=2), flush=True)
     else:
         show(summary, Console())
-        print(*_next_steps(place, is_kept=keep is not None), sep="\n")
-    return 0 if summary.is_success else 1
+        print(*_next_steps(place, is_kept=is_kept), sep="\n", flush=True)
 
 
 def _next_steps(place: Place, *, is_kept: bool) -> Iterator[str]:

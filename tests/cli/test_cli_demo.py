@@ -62,6 +62,7 @@ def test_its_options_and_its_exit_code_are_passed_on(call: Call, fake: Path) -> 
         "outage": ("payments", 20.0),
         "processes": 4,
         "seed": 9,
+        "serve": False,
         "store": "sqlite:///x.db",
         "supervisors": 3,
     }

@@ -9,7 +9,7 @@ import click
 
 from .options import json_option, parse_duration
 
-EXTRAS = ("httpx2", "starlette", "uvicorn")
+EXTRAS = ("fastapi", "httpx2", "starlette", "uvicorn")
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOTS = (PACKAGE / "_examples", PACKAGE.parents[1])  # in an installed wheel; in the repository
 
@@ -99,6 +99,11 @@ def parse_outage(text: str) -> tuple[str, float]:
     type=click.Path(file_okay=False, path_type=Path),
     help="A fresh folder in which all is left; a schema stays too.",
 )
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="Run the HTTP API beside it, print its address and a token, and go on serving at the end until Ctrl-C.",
+)
 @json_option
 def demo(
     orders: int,
@@ -112,6 +117,7 @@ def demo(
     broken: str | None,
     store: str | None,
     keep: Path | None,
+    serve: bool,
     as_json: bool,
 ) -> None:
     """Run a shop whose services fail and whose processes are killed, and balance its books.
@@ -136,6 +142,7 @@ def demo(
             as_json=as_json,
             store=store,
             keep=keep,
+            serve=serve,
         )
     )
 
