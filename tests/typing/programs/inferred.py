@@ -332,11 +332,13 @@ def sync_mirrors_all_of_the_async_front() -> None:
     convoy = front.convoy("c")
     assert_type(convoy.key, str)
     assert_type(convoy.view(limit=3), arriero.ConvoyView)
-    nothing = convoy.set(by="ana", reason="r", head="skip", gap=None, gap_within=timedelta(hours=1))
-    nothing = convoy.release(by="ana", reason="r")
-    nothing = convoy.skip(by="ana", reason="r", seen=3)
-    nothing = convoy.park(by="ana", reason="r")
-    nothing = convoy.move_to_head("1", by="ana", reason="r")
+    assert_type(
+        convoy.set(by="ana", reason="r", head="skip", gap=None, gap_within=timedelta(hours=1)), arriero.ConvoyOutcome
+    )
+    assert_type(convoy.release(by="ana", reason="r"), arriero.ConvoyOutcome)
+    assert_type(convoy.skip(by="ana", reason="r", seen=3), arriero.ConvoyOutcome)
+    assert_type(convoy.park(by="ana", reason="r"), arriero.ConvoyOutcome)
+    assert_type(convoy.move_to_head("1", by="ana", reason="r"), arriero.ConvoyOutcome)
     assert nothing is None
 
 
