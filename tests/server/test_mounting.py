@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from arriero import Agent, App, Attempt
-from arriero.client.remote_agents import RemoteAgents
+from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.server import Caller, mount
 from arriero.server.routing import refuse_ungated_routes
 
@@ -95,5 +96,10 @@ async def test_a_program_that_mounts_the_api_gives_out_requests_of_agents_with_t
     app = App("shop", agents=[carrier], store="memory://")
     async with app.running(roles=["scheduler", "agents", "supervisor", "http"]):
         await app.submit(book("P-7"), task_id="P-7")
-        async with RemoteAgents(app.session).taking("carrier", 1, 10) as requests:
-            assert [request.task for request in requests] == ["P-7"]
+        agents = RemoteAgents(app.session)
+        async with agents.taking("carrier", 1, 10) as requests:
+            (request,) = requests
+        result = msgspec.Raw(b'"B-1"')
+        report = RemoteReport(task=request.task, capability=request.capability, status="succeeded", result=result)
+        await agents.report("carrier", report)
+        assert await app.task("P-7").result(timeout=30) == "B-1"
