@@ -492,16 +492,6 @@ class EndProbe(Command, frozen=True, gc=False, kw_only=True):
 
 CommandOfBreaker = TripBreaker | OperateAgent | BeginProbe | EndProbe
 CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry
-TaskCommand = (
-    Advance
-    | Report
-    | CommandOfAttempt
-    | ReleaseAttempt
-    | Recover
-    | EndByLimit
-    | FreeTask
-    | Operate
-    | AssignApp
-    | OperateConvoy
-)
+CommandOfPerson = Operate | AssignApp | OperateConvoy
+TaskCommand = Advance | Report | CommandOfAttempt | ReleaseAttempt | Recover | EndByLimit | FreeTask | CommandOfPerson
 AnyCommand = Claim | Take | TaskCommand | CommandOfBreaker

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..answers import Answer, Refusal, Submitted
-from ..commands import AssignApp, Operate, OperateAgent, OperateConvoy, Submit
+from ..commands import CommandOfPerson, Operate, OperateAgent, Submit
 from ..core.deduplication import answer_known_id
 from ..core.lease import is_alive, read_process_about
 from ..declare.steps import Agent
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..schedules import ScheduleDeclaration
     from ..tracing.tracer import TracingOptions
 
-OperatorCommand = Operate | AssignApp | OperateConvoy | OperateAgent
+OperatorCommand = CommandOfPerson | OperateAgent
 
 
 class Session:
