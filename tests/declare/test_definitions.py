@@ -77,12 +77,15 @@ async def _three() -> int:
 
 def test_an_attempt_says_what_a_service_must_know() -> None:
     seconds = [2.5, -1.0]
-    time = Mock(complete_by=arriero.model.Instant(1_500_000), remaining_seconds=lambda: seconds.pop(0))
+    trace = {"traceparent": "00-1-2-01"}
+    time = Mock(
+        complete_by=arriero.model.Instant(1_500_000), remaining_seconds=lambda: seconds.pop(0), trace_headers=trace
+    )
     attempt = Attempt("käse-1", "charge[a]", 2, "k", time)
     assert (attempt.task_id, attempt.step, attempt.number, attempt.idempotency_key) == ("käse-1", "charge[a]", 2, "k")
     assert attempt.complete_by.isoformat() == "1970-01-01T00:00:01.500000+00:00"
     assert [attempt.remaining, attempt.remaining] == [2.5, 0.0]
-    assert attempt.headers == {"Idempotency-Key": "k", "Arriero-Task": "k\\xe4se-1"}
+    assert attempt.headers == {"Idempotency-Key": "k", "Arriero-Task": "k\\xe4se-1", **trace}
     attempt.headers["Arriero-Task"].encode("ascii")
 
 
