@@ -1,5 +1,6 @@
 """One authenticated request, as the functions of the routes see it."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -40,14 +41,24 @@ class HttpCall:
         body: its bytes, within the limit.
         request: for headers and the state of the connection.
         stopping: whether the server is about to end; a route that waits for news waits for it too.
+        confirm: admits the caller once more, if the seconds that it is given are many; see ``Door.confirm``.
     """
 
-    def __init__(self, client: Client, caller: Caller, body: bytes, request: Request, stopping: Stopping) -> None:
+    def __init__(
+        self,
+        client: Client,
+        caller: Caller,
+        body: bytes,
+        request: Request,
+        stopping: Stopping,
+        confirm: Callable[[float], Awaitable[None]],
+    ) -> None:
         self._client = client
         self.caller = caller
         self.body = body
         self.request = request
         self.stopping = stopping
+        self.confirm = confirm
 
     @property
     def client(self) -> Client:

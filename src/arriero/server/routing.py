@@ -218,9 +218,14 @@ class Door:
             rate = self._agent_rate if operation.needs.agent else self._rate
             rate.admit(caller.credential or caller.name)
         self._refuse_missing_scope(operation, caller, request)
-        is_read = operation.body is not None and not operation.streams_body
-        body = await self._read_body(operation, request) if is_read else b""
-        return HttpCall(self._client, caller, body, request, self.stopping)
+        body = b""
+        if operation.body is not None and not operation.streams_body:
+            begun_at = self.monotonic()
+            body = await self._read_body(operation, request)
+            await self.confirm(operation, request, self.monotonic() - begun_at)  # a slow body outlives no token
+        return HttpCall(
+            self._client, caller, body, request, self.stopping, functools.partial(self.confirm, operation, request)
+        )
 
     async def _read_body(self, operation: Operation, request: Request) -> bytes:
         limits = self._limits
@@ -233,7 +238,7 @@ class Door:
             raise Problem(FORBIDDEN, f"{caller.name} lacks the scope {missing}", scope=missing)
 
     async def confirm(self, operation: Operation, request: Request, seconds: float) -> None:
-        """Admit the caller of a request that took long once more, so that nothing is told to a token that was revoked meanwhile.
+        """Admit the caller of a request that took long once more, so that a token that was revoked meanwhile does and learns nothing.
 
         Raises: Problem - the credential is no longer valid.
         """

@@ -16,13 +16,13 @@ from ...client.session import Session
 from ...errors import InvalidInput
 from ...model import LedgerState
 from ...strict_json import refuse_doubtful_json
-from ..calls import Call
+from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..gate_problems import BODY_TOO_SLOW
 from ..parameters import LIMIT, Cursor, LedgerId, Limit
 from ..problems import INVALID_REQUEST, UNKNOWN_NAME, Problem
 from ..request_body import require_media
-from ..routing import RouteGroup
+from ..routing import CONFIRM_SECONDS, RouteGroup
 from ..scopes import Needs, Scope
 
 ledgers = RouteGroup("ledgers")
@@ -120,17 +120,22 @@ async def stream_ledger(
     ] = "refuse",
 ) -> Ledger:
     require_media(call.request, NDJSON)
-    return await call.client.submit_ledger(ledger_id, iterate_entries(call.session, call.request), bad=bad)
+    return await call.client.submit_ledger(ledger_id, iterate_entries(call), bad=bad)
 
 
-async def iterate_entries(session: Session, request: Request) -> AsyncIterator[Entry]:
+async def iterate_entries(call: HttpCall) -> AsyncIterator[Entry]:
     """Iterate over the lines of a body as they come. A line that is no entry is a bad one; empty lines are left out.
 
-    Raises: Problem - a line is too long.
+    Raises: Problem - a line is too long, or the caller's token was revoked meanwhile. Nothing of the ledger is then visible.
     """
-    async for line in iterate_lines(request):
+    monotonic = call.session.ports.clock.monotonic
+    confirmed_at = monotonic()
+    async for line in iterate_lines(call.request):
+        if (now := monotonic()) - confirmed_at >= CONFIRM_SECONDS:
+            await call.confirm(now - confirmed_at)
+            confirmed_at = now
         if line.strip():
-            yield read_line(session, line)
+            yield read_line(call.session, line)
 
 
 def read_line(session: Session, line: bytes) -> Entry:

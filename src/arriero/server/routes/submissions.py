@@ -149,7 +149,11 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
     command = build_command(session, wanted, choose_id(wanted.id, idempotency_key), find_traceparent(call))
     answer = accept(await session.submit(command))
     task = build_answer(command, answer)
-    ended = None if preferences.wait is None else await wait_until_ended(call, answer.task_no, preferences.wait)
+    ended = None
+    if preferences.wait is not None:
+        began_at = session.ports.clock.monotonic()
+        ended = await wait_until_ended(call, answer.task_no, preferences.wait)
+        await call.confirm(session.ports.clock.monotonic() - began_at)
     if ended is not None:
         task = msgspec.structs.replace(task, end=build_end(ended, may_read=call.may_read_payloads))
     is_late = ended is None and preferences.is_asked
