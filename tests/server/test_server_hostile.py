@@ -106,9 +106,17 @@ async def test_no_answer_repeats_a_secret_of_a_header() -> None:
 
 
 class CutOff:
-    """Sends a request and is gone before the answer."""
+    """Sends a request and is gone before the answer. ``is_complete``: False: before the whole body has come, too."""
 
-    def __init__(self, world: ShopWorld, path: str, body: bytes) -> None:
+    def __init__(
+        self,
+        world: ShopWorld,
+        path: str,
+        body: bytes,
+        *,
+        media: bytes = b"application/json",
+        is_complete: bool = True,
+    ) -> None:
         self._scope: dict[str, Any] = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -121,24 +129,52 @@ class CutOff:
             "root_path": "",
             "headers": [
                 (b"host", b"localhost"),
-                (b"content-type", b"application/json"),
+                (b"content-type", media),
                 (b"authorization", f"Bearer {TOKENS['admin']}".encode()),
             ],
             "client": ("127.0.0.1", 1),
             "server": ("localhost", 80),
         }
         self._world = world
-        self._parts = [{"type": "http.request", "body": body, "more_body": False}]
+        self._is_complete = is_complete
+        self._parts = [{"type": "http.request", "body": body, "more_body": not is_complete}]
 
     async def _receive(self) -> dict[str, Any]:
         return self._parts.pop(0) if self._parts else {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:
-        raise ConnectionResetError("the caller is gone")
+        if self._is_complete:
+            raise ConnectionResetError("the caller is gone")
 
     async def run(self) -> None:
+        if not self._is_complete:  # a server lets what is sent to nobody pass
+            await self._world.server(self._scope, self._receive, self._send)
+            return
         with pytest.raises((ConnectionResetError, BaseExceptionGroup, OSError)):
             await self._world.server(self._scope, self._receive, self._send)
+
+
+@pytest.mark.parametrize(
+    ("path", "media", "body"),
+    [
+        ("/v1/tasks", b"application/json", b'{"workflow": "wait_long"}'),
+        ("/v1/ledgers/l-1:stream", b"application/x-ndjson", b'{"workflow": "wait_long"}\n'),
+    ],
+)
+async def test_a_caller_that_is_gone_before_its_body_has_come_does_nothing_and_is_no_failure_of_ours(
+    path: str, media: bytes, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_shop() as world:
+        await CutOff(world, path, body, media=media, is_complete=False).run()
+        assert await world.app.tasks().count() == 0
+        assert "incident" not in caplog.text
+
+
+async def test_a_length_of_thousands_of_digits_is_too_large_and_no_failure_of_ours() -> None:
+    async with open_shop() as world:
+        headers = {"Content-Type": "application/json", "Content-Length": "9" * 5_000}
+        answer = await world.http.post("/v1/tasks", content=b"{}", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
 
 
 async def test_a_caller_that_is_gone_in_the_middle_of_a_verb_on_many_learns_later_what_was_done() -> None:

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -81,6 +81,7 @@ def build_application(
     server.add_exception_handler(ArrieroError, _answer_error)
     server.add_exception_handler(RequestValidationError, _answer_invalid_request)
     server.add_exception_handler(HTTPException, _answer_http_exception)
+    server.add_exception_handler(ClientDisconnect, _answer_nobody)
     server.add_exception_handler(Exception, _answer_failure)
     return server
 
@@ -110,6 +111,11 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
         return build_problem_response(Problem(NOT_FOUND, NOT_FOUND.title))
     allow = ", ".join(list_methods(request.app.routes, get_route_path(request.scope)))
     return build_problem_response(Problem(METHOD_NOT_ALLOWED, METHOD_NOT_ALLOWED.title, headers={"Allow": allow}))
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    """Answer a caller that is gone before its body has come: nothing was done, and it is no failure of ours."""
+    return build_problem_response(Problem(INVALID_REQUEST, "the connection was closed before the body was complete"))
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:

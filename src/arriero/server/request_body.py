@@ -8,6 +8,7 @@ from .gate_problems import BODY_TOO_SLOW
 from .problems import INVALID_REQUEST, TOO_LARGE, UNSUPPORTED_MEDIA, Problem
 
 JSON = "application/json"
+LENGTH_DIGITS_MAX = 18  # of a header Content-Length; Python refuses to read thousands of them
 
 
 async def read_body(request: Request, limit: int, seconds: float, expected: str = JSON) -> bytes:
@@ -16,10 +17,11 @@ async def read_body(request: Request, limit: int, seconds: float, expected: str 
     Raises: Problem - it is larger than ``limit`` bytes, not declared as the ``expected`` media type, or not there after ``seconds``.
     """
     declared = request.headers.get("content-length")
-    if declared is not None and (not declared.isdecimal() or int(declared) > limit):
+    if declared is not None:
         if not declared.isdecimal():
             raise Problem(INVALID_REQUEST, "the header Content-Length is no number")
-        raise _refuse_size(limit)
+        if len(declared) > LENGTH_DIGITS_MAX or int(declared) > limit:
+            raise _refuse_size(limit)
     require_media(request, expected)
     try:
         async with asyncio.timeout(seconds):
