@@ -1,0 +1,10 @@
+#!/bin/sh
+# PostgreSQL's image runs this once, when it makes the database: the role of the processes, without any right of its own.
+# `arriero migrate --role run shop` gives it the rights in the schema.
+set -eu
+: "${SHOP_PASSWORD:?secrets/postgres.env must name it}"
+psql --no-psqlrc --set ON_ERROR_STOP=1 --set password="$SHOP_PASSWORD" --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" <<'SQL'
+CREATE ROLE shop LOGIN PASSWORD :'password';
+REVOKE ALL ON DATABASE shop FROM PUBLIC;
+GRANT CONNECT ON DATABASE shop TO shop;
+SQL
