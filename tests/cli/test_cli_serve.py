@@ -6,13 +6,13 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from cli_calls import APP, Run, arriero, json_lines, order
+from server_certificates import write_certificate
 
 pytestmark = pytest.mark.acceptance
 REVOKED_SECONDS_MAX = 1.0
@@ -64,35 +64,6 @@ def create(shop: Path, *scopes: str) -> str:
     made = arriero(shop, "token", "create", "ci", "--scope", ",".join(scopes), "--by", "ana")
     assert made.returncode == 0
     return made.stdout.strip()
-
-
-def read_certificate_files(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself."""
-    x509 = pytest.importorskip("cryptography.x509")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    from ipaddress import ip_address
-
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
-        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    chain, private = folder / "chain.pem", folder / "key.pem"
-    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return chain, private
 
 
 def test_a_token_lets_in_until_it_is_revoked_and_no_secret_is_in_the_log(
@@ -161,7 +132,7 @@ def test_a_port_in_use_is_refused_in_one_line(shop: Path, serve: Callable[..., S
 
 
 def test_an_open_address_needs_tls_and_a_token(shop: Path, serve: Callable[..., Served]) -> None:
-    chain, key = read_certificate_files(shop)
+    chain, key = write_certificate(shop)
     options = ("--host", "0.0.0.0", "--tls-cert", str(chain), "--tls-key", str(key))
     refused = arriero(shop, "serve", APP, "--port", "0", *options)
     assert refused.returncode == 2

@@ -146,7 +146,8 @@ spec:
             {{- end }}
             {{- if $serves }}
             - name: POD_IP
-              valueFrom: {fieldRef: {fieldPath: status.podIP}}
+              valueFrom:
+                fieldRef: {fieldPath: status.podIP}
             - name: ARRIERO_HTTP_HOST
               value: $(POD_IP)
             - name: ARRIERO_HTTP_PORT
@@ -184,7 +185,8 @@ spec:
             failureThreshold: 2
           lifecycle:
             # Until every node has heard that no new request may be sent here.
-            preStop: {exec: {command: ["sleep", "5"]}}
+            preStop:
+              exec: {command: ["sleep", "5"]}
           {{- end }}
           securityContext:
             {{- include "arriero.containerSecurity" $root | nindent 12 }}
