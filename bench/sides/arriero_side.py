@@ -41,6 +41,11 @@ def main() -> None:
 
         deliver(outage(asked.tasks), {}, "arriero")
         return
+    if asked.work == "trace_cost":  # it loads OpenTelemetry
+        from arriero_trace_cost import trace_cost
+
+        deliver(asyncio.run(trace_cost(asked.tasks, asked.url)), durability_of(asked), "arriero")
+        return
     figures = w4(asked) if asked.work == "w4" else asyncio.run(run(asked.work, asked.url, asked.tasks))
     deliver(figures, durability_of(asked), "arriero")
 
