@@ -1,6 +1,7 @@
 """Traces of tasks: the tree of spans, who its parent is, and what an attempt hands on."""
 
 import asyncio
+import copy
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 from span_trees import Spans, id_of, trace_of
 from traced_steps import printer, tell
@@ -28,6 +29,7 @@ from arriero import (
     workflow,
 )
 from arriero.trace_context import SpanIds
+from arriero.tracing.task_span import TaskSpan
 
 shop = Agent("shop", max_in_flight=10, breaker=None, retry_budget=None)
 seen: list[dict[str, str]] = []
@@ -350,3 +352,29 @@ async def test_without_tracing_an_attempt_and_a_commit_ask_nothing_of_the_tracin
         finally:
             sys.setprofile(None)
     assert calls == []
+
+
+async def test_a_span_takes_the_form_that_exporters_read_only_when_one_reads_it(
+    make_app: Callable[[], App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[ReadableSpan] = []
+
+    class Keeping(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            assert span.context is not None and span.context.trace_flags.sampled
+            kept.append(span)
+
+    filled: list[ReadableSpan] = []
+    fill = TaskSpan.fill
+    monkeypatch.setattr(TaskSpan, "fill", lambda span: (filled.append(span), fill(span)))
+    provider, app = TracerProvider(), make_app()
+    provider.add_span_processor(Keeping())
+    app.trace(provider)
+    async with app.running():
+        await (await app.submit(fulfil("1"))).result()
+    assert len(kept) == 7
+    assert filled == []
+    again = copy.copy(kept[0])
+    assert [again.to_json(), *(span.to_json() for span in kept[1:])] == [span.to_json() for span in kept]
+    assert len(filled) == 8, "the copy, and each span once"
+    assert not hasattr(kept[0], "nonsense")

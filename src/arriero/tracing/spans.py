@@ -5,6 +5,7 @@ so no two processes tell the same span. Ids are computed from the rows, and inst
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +14,17 @@ from ..answers import Applied, Dispatch
 from ..commands import Advance, AnyCommand, Fired, GaveUp, Outcome, Recover, Report, Reported, RetryAsked, Succeeded
 from ..core.supervision import compute_complete_within
 from ..core.transitions import has_ended
-from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, later
+from ..model import (
+    Instant,
+    StepFailure,
+    StepKind,
+    StepRow,
+    StepState,
+    TaskFailure,
+    TaskRow,
+    TaskState,
+    later,
+)
 from ..trace_context import SpanIds, TraceContext, read_trace_context
 
 AttributeValue = str | int | bool
@@ -23,17 +34,186 @@ _read_task_failure = msgspec.json.Decoder(TaskFailure).decode
 Links = tuple[tuple[int, int], ...]  # to other spans of tasks, as trace and span
 
 
-class EndedSpan(msgspec.Struct, frozen=True, gc=False):
-    """A span that has ended. ``parent_id`` 0: it is the root of its trace. ``error``: why it failed; None: it did not."""
+class EndedSpan(Protocol):
+    """A span that has ended.
 
-    name: str
-    span_id: int
-    parent_id: int
+    The classes below keep what it is made of, without payloads, and compute the rest when an exporter asks.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of low cardinality."""
+
+    @property
+    def span_id(self) -> int:
+        """Computed from the row."""
+
+    @property
+    def parent_id(self) -> int:
+        """0: it is the root of its trace."""
+
+    @property
+    def start(self) -> Instant:
+        """Where the store has recorded it, by the store's clock."""
+
+    @property
+    def end(self) -> Instant:
+        """By the store's clock."""
+
+    @property
+    def attributes(self) -> dict[str, AttributeValue]:
+        """What is told of it."""
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed; None: it did not."""
+
+    @property
+    def links(self) -> Links:
+        """To spans before it."""
+
+
+class SpanOfAttempt(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that has ended. ``tries`` None: nobody reported how many there were. ``is_retried`` None: it succeeded."""
+
+    ids: SpanIds
+    trace_id: int
+    task_id: str
+    incarnation: int
+    step_no: int
+    kind: StepKind
+    step: str
+    label: str
+    agent: str
+    number: int
+    tries: int | None
+    start: Instant
+    is_estimated: bool  # its start
+    end: Instant
+    error: str | None = None
+    error_type: str = ""
+    is_retried: bool | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{_name_step(self.kind, self.step)} attempt"
+
+    @property
+    def span_id(self) -> int:
+        return self.ids.derive_attempt(self.step_no, self.number)
+
+    @property
+    def parent_id(self) -> int:
+        return self.ids.derive_step(self.step_no, self.incarnation)
+
+    @property
+    def attributes(self) -> dict[str, AttributeValue]:
+        found: dict[str, AttributeValue] = {
+            "arriero.task.id": self.task_id,
+            "arriero.step.name": self.label,
+            "arriero.agent": self.agent,
+            "arriero.attempt.number": self.number,
+        }
+        if self.tries is not None:
+            found["arriero.attempt.tries"] = self.tries
+        if self.is_estimated:
+            found["arriero.attempt.start_is_estimated"] = True
+        if self.is_retried is not None:
+            found["error.type"] = self.error_type
+            found["arriero.retried"] = self.is_retried
+        return found
+
+    @property
+    def links(self) -> Links:
+        if self.number <= 1:
+            return ()
+        return ((self.trace_id, self.ids.derive_attempt(self.step_no, self.number - 1)),)
+
+
+class SpanOfStep(msgspec.Struct, frozen=True, gc=False):
+    """A step or compensation that has ended."""
+
+    ids: SpanIds
+    task_no: int
+    task_id: str
+    incarnation: int
+    step_no: int
+    kind: StepKind
+    step: str
+    label: str
+    agent: str
+    state: StepState
     start: Instant
     end: Instant
-    attributes: dict[str, AttributeValue]
     error: str | None = None
-    links: Links = ()
+    error_type: str = ""
+
+    @property
+    def name(self) -> str:
+        return _name_step(self.kind, self.step)
+
+    @property
+    def span_id(self) -> int:
+        return self.ids.derive_step(self.step_no, self.incarnation)
+
+    @property
+    def parent_id(self) -> int:
+        return self.ids.derive_task(self.task_no, self.incarnation)
+
+    @property
+    def attributes(self) -> dict[str, AttributeValue]:
+        found: dict[str, AttributeValue] = {
+            "arriero.task.id": self.task_id,
+            "arriero.step.name": self.label,
+            "arriero.agent": self.agent,
+            "arriero.step.state": self.state.value,
+        }
+        if self.error is not None:
+            found["error.type"] = self.error_type
+        return found
+
+    @property
+    def links(self) -> Links:
+        return ()
+
+
+class SpanOfTask(msgspec.Struct, frozen=True, gc=False):
+    """A task that has ended. ``link``: to the task before it in its convoy."""
+
+    ids: SpanIds
+    trace_id: int
+    parent_id: int
+    task_no: int
+    task_id: str
+    incarnation: int
+    name: str
+    app: str
+    state: TaskState
+    start: Instant
+    end: Instant
+    error: str | None
+    link: tuple[int, int] | None
+
+    @property
+    def span_id(self) -> int:
+        return self.ids.derive_task(self.task_no, self.incarnation)
+
+    @property
+    def attributes(self) -> dict[str, AttributeValue]:
+        return {
+            "arriero.task.id": self.task_id,
+            "arriero.workflow": self.name,
+            "arriero.app": self.app,
+            "arriero.task.state": self.state.value,
+            "arriero.task.incarnation": self.incarnation,
+        }
+
+    @property
+    def links(self) -> Links:
+        links: Links = () if self.link is None else (self.link,)
+        if self.incarnation > 1:
+            links = (*links, (self.trace_id, self.ids.derive_task(self.task_no, self.incarnation - 1)))
+        return links
 
 
 class TaskTrace(msgspec.Struct, frozen=True, gc=False):
@@ -67,59 +247,45 @@ def list_ended_spans(
     ids: SpanIds,
     now: Callable[[], Instant],
     take_begin: Callable[[tuple[int, int], None], Instant | None],
-    links: Links = (),
+    link: tuple[int, int] | None = None,
 ) -> list[EndedSpan]:
     """List the spans that a command has ended: attempts, then steps, then the task.
 
     Args:
         now: the store's clock, after the command; asked where no row has the instant.
         take_begin: returns when an attempt began, by step and fence; None: this process does not know. Asked once.
-        links: of the task, to spans of other tasks.
+        link: of the task, to the trace and span of another one.
     """
     task, steps = answer.task, answer.steps
     found: list[EndedSpan] = []
-    for ended in _list_ended_attempts(command, steps, now):
-        began_at = take_begin((ended.step.step_no, ended.fence), None)
-        found.append(_build_attempt(ended, task, trace, ids, began_at))
+    if isinstance(command, Recover):
+        step = _find_row(steps, command.step_no)
+        if step is not None and not command.starved:
+            is_same = isinstance(command.outcome, GaveUp) and step.state is StepState.FAILED
+            number, at = step.attempt if is_same else step.attempt - 1, step.finished_at or now()
+            began_at = take_begin((step.step_no, command.fence), None)
+            found.append(_build_attempt(step, task, trace, ids, number, None, command.outcome, began_at, at))
+    else:
+        for item in _list_reports(command):
+            if isinstance(item, Reported) and (step := _find_row(steps, item.step_no)) is not None:
+                began_at = take_begin((item.step_no, item.fence), None)
+                found.append(
+                    _build_attempt(
+                        step, task, trace, ids, item.attempt, item.tries, item.outcome, began_at, item.delivered_at
+                    )
+                )
     for step in steps:
         if step.state in _ENDED_STEPS and step.kind is not StepKind.TIMER and step.finished_at is not None:
             found.append(_build_step(step, task, ids, step.finished_at))
     if task.ended_at is not None and has_ended(command, task):
-        found.append(_build_task(task, trace, ids, task.ended_at, links))
+        found.append(_build_task(task, trace, ids, task.ended_at, link))
     return found
 
 
-class _EndedAttempt(msgspec.Struct, frozen=True, gc=False):
-    """An attempt that ended, with its step's row as it stands now. ``tries`` None: nobody reported how many there were."""
-
-    step: StepRow
-    fence: int
-    number: int
-    outcome: Outcome
-    at: Instant
-    tries: int | None
-
-
-def _list_ended_attempts(
-    command: AnyCommand, steps: tuple[StepRow, ...], now: Callable[[], Instant]
-) -> list[_EndedAttempt]:
-    if isinstance(command, Recover):
-        step = _find_row(steps, command.step_no)
-        if step is None or command.starved:
-            return []
-        is_same = isinstance(command.outcome, GaveUp) and step.state is StepState.FAILED
-        number, at = step.attempt if is_same else step.attempt - 1, step.finished_at or now()
-        return [_EndedAttempt(step, command.fence, number, command.outcome, at, None)]
-    reports: tuple[Reported | Fired, ...] = ()
+def _list_reports(command: AnyCommand) -> tuple[Reported | Fired, ...]:
     if isinstance(command, Advance):
-        reports = command.delivered
-    elif isinstance(command, Report):
-        reports = (command.report,)
-    return [
-        _EndedAttempt(step, item.fence, item.attempt, item.outcome, item.delivered_at, item.tries)
-        for item in reports
-        if isinstance(item, Reported) and (step := _find_row(steps, item.step_no)) is not None
-    ]
+        return command.delivered
+    return (command.report,) if isinstance(command, Report) else ()
 
 
 def _find_row(steps: tuple[StepRow, ...], step_no: int) -> StepRow | None:
@@ -130,87 +296,90 @@ def _find_row(steps: tuple[StepRow, ...], step_no: int) -> StepRow | None:
 
 
 def _build_attempt(
-    ended: _EndedAttempt, task: TaskRow, trace: TaskTrace, ids: SpanIds, began_at: Instant | None
-) -> EndedSpan:
-    step, number, outcome = ended.step, ended.number, ended.outcome
-    attributes: dict[str, AttributeValue] = {
-        "arriero.task.id": task.task_id,
-        "arriero.step.name": step.label,
-        "arriero.agent": step.agent,
-        "arriero.attempt.number": number,
-    }
-    if ended.tries is not None:
-        attributes["arriero.attempt.tries"] = ended.tries
+    step: StepRow,
+    task: TaskRow,
+    trace: TaskTrace,
+    ids: SpanIds,
+    number: int,
+    tries: int | None,
+    outcome: Outcome,
+    began_at: Instant | None,
+    at: Instant,
+) -> SpanOfAttempt:
+    is_estimated = began_at is None
     if began_at is None:  # it began in another process: it had at most so much time
-        began_at = later(ended.at, -compute_complete_within(replace(step, attempt=number)))
-        attributes["arriero.attempt.start_is_estimated"] = True
-    links: Links = ()
-    if number > 1:
-        links = ((trace.trace_id, ids.derive_attempt(step.step_no, number - 1)),)
-    error = None
+        began_at = later(at, -compute_complete_within(replace(step, attempt=number)))
+    error, error_type, is_retried = None, "", None
     if not isinstance(outcome, Succeeded):
-        error = outcome.failure.message
-        attributes["error.type"] = outcome.failure.cause
-        attributes["arriero.retried"] = isinstance(outcome, RetryAsked)
-    return EndedSpan(
-        f"{_name_step(step)} attempt",
-        ids.derive_attempt(step.step_no, number),
-        ids.derive_step(step.step_no, task.incarnation),
-        min(began_at, ended.at),
-        ended.at,
-        attributes,
+        error, error_type = outcome.failure.message, outcome.failure.cause
+        is_retried = isinstance(outcome, RetryAsked)
+    return SpanOfAttempt(
+        ids,
+        trace.trace_id,
+        task.task_id,
+        task.incarnation,
+        step.step_no,
+        step.kind,
+        step.name,
+        step.label,
+        step.agent,
+        number,
+        tries,
+        min(began_at, at),
+        is_estimated,
+        at,
         error,
-        links,
+        error_type,
+        is_retried,
     )
 
 
-def _build_step(step: StepRow, task: TaskRow, ids: SpanIds, finished_at: Instant) -> EndedSpan:
-    attributes: dict[str, AttributeValue] = {
-        "arriero.task.id": task.task_id,
-        "arriero.step.name": step.label,
-        "arriero.agent": step.agent,
-        "arriero.step.state": step.state.value,
-    }
-    error = None
+def _build_step(step: StepRow, task: TaskRow, ids: SpanIds, finished_at: Instant) -> SpanOfStep:
+    error, error_type = None, ""
     if step.state is StepState.FAILED and step.failure is not None:
         failure = _read_failure(step.failure)
-        attributes["error.type"], error = failure.cause, failure.message
-    return EndedSpan(
-        _name_step(step),
-        ids.derive_step(step.step_no, task.incarnation),
-        ids.derive_task(task.task_no, task.incarnation),
+        error, error_type = failure.message, failure.cause
+    return SpanOfStep(
+        ids,
+        task.task_no,
+        task.task_id,
+        task.incarnation,
+        step.step_no,
+        step.kind,
+        step.name,
+        step.label,
+        step.agent,
+        step.state,
         max(step.opened_at, task.submitted_at),  # one of an earlier incarnation may be done again
         finished_at,
-        attributes,
         error,
+        error_type,
     )
 
 
-def _build_task(task: TaskRow, trace: TaskTrace, ids: SpanIds, ended_at: Instant, links: Links) -> EndedSpan:
+def _build_task(
+    task: TaskRow, trace: TaskTrace, ids: SpanIds, ended_at: Instant, link: tuple[int, int] | None
+) -> SpanOfTask:
     error = None
     if task.state is not TaskState.PROCESSED:
         error = "" if task.failure is None else _read_task_failure(task.failure).reason
-    if task.incarnation > 1:
-        earlier = ids.derive_task(task.task_no, task.incarnation - 1)
-        links = (*links, (trace.trace_id, earlier))
-    return EndedSpan(
-        task.workflow,
-        ids.derive_task(task.task_no, task.incarnation),
+    return SpanOfTask(
+        ids,
+        trace.trace_id,
         0 if trace.parent is None else trace.parent.span_id,
+        task.task_no,
+        task.task_id,
+        task.incarnation,
+        task.workflow,
+        task.app,
+        task.state,
         task.submitted_at,
         ended_at,
-        {
-            "arriero.task.id": task.task_id,
-            "arriero.workflow": task.workflow,
-            "arriero.app": task.app,
-            "arriero.task.state": task.state.value,
-            "arriero.task.incarnation": task.incarnation,
-        },
         error,
-        links,
+        link,
     )
 
 
-def _name_step(step: StepRow) -> str:
+def _name_step(kind: StepKind, name: str) -> str:
     """Of low cardinality: without the key."""
-    return f"undo {step.name}" if step.kind is StepKind.COMPENSATION else step.name
+    return f"undo {name}" if kind is StepKind.COMPENSATION else name

@@ -8,11 +8,13 @@ While an attempt runs, its span is current without being recorded, so that spans
 import contextvars
 import logging
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 try:
     from opentelemetry import context as current
     from opentelemetry import trace
+    from opentelemetry.context import Context
 except ImportError as missing:
     raise ImportError("App.trace() needs opentelemetry-api: pip install 'arriero[otel]'") from missing
 
@@ -22,13 +24,13 @@ from ..errors import DefinitionError
 from ..model import Instant
 from ..store.contract import StateStore
 from ..trace_context import SpanIds, TraceContext, encode_trace_context
-from .spans import EndedSpan, TaskTrace, find_attempt_span, find_task_trace, list_ended_spans
+from .sampled_trace import SAMPLED, SampledTrace
+from .spans import TaskTrace, find_attempt_span, find_task_trace, list_ended_spans
 
 logger = logging.getLogger("arriero")
 REMEMBERED_MAX = 10_000  # attempts whose beginning is known here, and convoys' next tasks
-_SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+_NO_PARENT = Context()  # without it, a sampler takes the current span for the parent
 _NOT_SAMPLED = trace.TraceFlags(trace.TraceFlags.DEFAULT)
-_UNSET = trace.Status(trace.StatusCode.UNSET)
 
 
 class TracingOptions:
@@ -58,14 +60,6 @@ class TracingOptions:
         return encode_trace_context(TraceContext(found.trace_id, found.span_id, found.trace_flags.sampled, state))
 
 
-class _SampledTrace(NamedTuple):
-    """The trace of a task, with what is decided and made once for all its spans."""
-
-    task: TaskTrace
-    is_sampled: bool
-    state: trace.TraceState | None
-
-
 class TaskTracer:
     """Traces the tasks of one store in this process.
 
@@ -74,14 +68,12 @@ class TaskTracer:
     """
 
     def __init__(self, tracer: Any, store: StateStore) -> None:
-        from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        from .task_span import SpanMaker
 
-        self._make_span = ReadableSpan
-        self._processor, self._sampler, self._resource = tracer.span_processor, tracer.sampler, tracer.resource
-        self._scope = InstrumentationScope("arriero")
+        self._make_span = SpanMaker(tracer.resource).make
+        self._processor, self._sampler = tracer.span_processor, tracer.sampler
         self._ids, self._now = SpanIds(store.store_id), store.now
-        self._traces: OrderedDict[tuple[str, str | None], _SampledTrace] = OrderedDict()
+        self._traces: OrderedDict[tuple[str, str | None], SampledTrace] = OrderedDict()
         self._begun: OrderedDict[tuple[int, int], Instant] = OrderedDict()
         self._links: OrderedDict[int, tuple[int, int]] = OrderedDict()  # of a task of a convoy, to the one before it
 
@@ -97,9 +89,12 @@ class TaskTracer:
         step = dispatch.step
         _remember(self._begun, (step.step_no, step.fence), dispatch.now)
         context = contextvars.copy_context()
-        found = self._find_trace(dispatch.task_id, dispatch.trace_context)
-        context.run(_attach, found, find_attempt_span(self._ids, dispatch))
+        context.run(_attach, AttemptSpan(self._find_span_context, dispatch))
         return context
+
+    def _find_span_context(self, dispatch: Dispatch) -> trace.SpanContext:
+        found = self._find_trace(dispatch.task_id, dispatch.trace_context)
+        return _build_context(found, find_attempt_span(self._ids, dispatch))
 
     # --- what has ended
     def note_applied(self, command: AnyCommand, answer: Applied) -> None:
@@ -115,9 +110,8 @@ class TaskTracer:
         if not found.is_sampled:
             return
         link = self._links.get(task.task_no)
-        links = () if link is None else (link,)
-        for span in list_ended_spans(command, answer, found.task, self._ids, self._now, self._begun.pop, links):
-            self._processor.on_end(self._build(span, found))
+        for span in list_ended_spans(command, answer, found.task, self._ids, self._now, self._begun.pop, link):
+            self._processor.on_end(self._make_span(span, found))
         if task.ended_at is not None:
             self._links.pop(task.task_no, None)
             self._traces.pop((task.task_id, task.trace_context), None)
@@ -125,12 +119,12 @@ class TaskTracer:
             own = found.task.trace_id, self._ids.derive_task(task.task_no, task.incarnation)
             _remember(self._links, answer.next.task.task_no, own)
 
-    def _find_trace(self, task_id: str, kept: str | None) -> _SampledTrace:
+    def _find_trace(self, task_id: str, kept: str | None) -> SampledTrace:
         found = self._traces.get((task_id, kept))
         if found is None:
             task = find_task_trace(self._ids, task_id, kept)
             state = trace.TraceState.from_header([task.state]) if task.state else None
-            found = _SampledTrace(task, self._is_sampled(task), state)
+            found = SampledTrace(task, self._is_sampled(task), state)
             _remember(self._traces, (task_id, kept), found)
         return found
 
@@ -138,44 +132,37 @@ class TaskTracer:
         """The submitter's decision; without one that of the provider's sampler, which is made from the trace id."""
         if task.parent is not None:
             return task.parent.is_sampled
-        return bool(self._sampler.should_sample(None, task.trace_id, "arriero.task").decision.is_sampled())
-
-    def _build(self, span: EndedSpan, found: _SampledTrace) -> Any:
-        trace_id, state = found.task.trace_id, found.state
-        parent = None
-        if span.parent_id:
-            is_remote = found.task.parent is not None and found.task.parent.span_id == span.parent_id
-            parent = trace.SpanContext(trace_id, span.parent_id, is_remote, _SAMPLED, state)
-        return self._make_span(
-            name=span.name,
-            context=trace.SpanContext(trace_id, span.span_id, False, _SAMPLED, state),
-            parent=parent,
-            resource=self._resource,
-            attributes=span.attributes,
-            links=[_build_link(*link) for link in span.links] if span.links else (),
-            kind=trace.SpanKind.INTERNAL,
-            status=_UNSET if span.error is None else trace.Status(trace.StatusCode.ERROR, span.error),
-            start_time=span.start * 1000,
-            end_time=span.end * 1000,
-            instrumentation_scope=self._scope,
-        )
+        return bool(self._sampler.should_sample(_NO_PARENT, task.trace_id, "arriero.task").decision.is_sampled())
 
 
-def _build_link(trace_id: int, span_id: int) -> trace.Link:
-    return trace.Link(trace.SpanContext(trace_id, span_id, True, _SAMPLED))
+class AttemptSpan(trace.NonRecordingSpan):
+    """The span of an attempt that runs, as the parent of spans of its code. Its ids are computed for whoever asks first."""
+
+    def __init__(self, find: Callable[[Dispatch], trace.SpanContext], dispatch: Dispatch) -> None:
+        self._find, self._dispatch = find, dispatch
+
+    def get_span_context(self) -> trace.SpanContext:
+        return self._find(self._dispatch)
+
+    def __repr__(self) -> str:
+        return f"AttemptSpan({self.get_span_context()!r})"
 
 
-def _attach(found: _SampledTrace, span_id: int) -> None:
+def _build_context(found: SampledTrace, span_id: int) -> trace.SpanContext:
+    flags = SAMPLED if found.is_sampled else _NOT_SAMPLED
+    return trace.SpanContext(found.task.trace_id, span_id, False, flags, found.state)
+
+
+def _attach(span: trace.Span) -> None:
     """Make a span that is recorded elsewhere the current one."""
-    flags = _SAMPLED if found.is_sampled else _NOT_SAMPLED
-    span = trace.NonRecordingSpan(trace.SpanContext(found.task.trace_id, span_id, False, flags, found.state))
     _ = current.attach(trace.set_span_in_context(span))
 
 
 def attach_context(context: TraceContext) -> None:
     """Make a span of another process the current one."""
     state = trace.TraceState.from_header([context.state]) if context.state else None
-    _attach(_SampledTrace(TaskTrace(context.trace_id, None), context.is_sampled, state), context.span_id)
+    found = SampledTrace(TaskTrace(context.trace_id, None), context.is_sampled, state)
+    _attach(trace.NonRecordingSpan(_build_context(found, context.span_id)))
 
 
 def _remember(of: "OrderedDict[Any, Any]", key: object, value: object) -> None:
