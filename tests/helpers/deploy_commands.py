@@ -57,5 +57,7 @@ def read_instruction(name: str) -> list[str]:
 
 def list_page_commands(text: str) -> list[list[str]]:
     """The command lines of arriero in the code of a page or of NOTES.txt, also those that another program starts."""
-    found = re.findall(r"(?:^|\$ |-- |worker |`|ExecStart=\S*/)arriero ([a-z][^`\n|&]*)", text, re.MULTILINE)
-    return [shlex.split(line.strip()) for line in found]
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) or [text]
+    in_blocks = re.findall(r"(?:^|\$ |-- |worker |\}\} )arriero ([^\n|>)&]+)", "\n".join(blocks), re.MULTILINE)
+    in_prose = re.findall(r"`arriero ([^`\n]+)`", text)
+    return [shlex.split(line) for line in (*in_blocks, *in_prose)]
