@@ -26,6 +26,17 @@ async def test_a_verb_waits_for_a_second_person_and_says_so(shop: Shop) -> None:
         assert (await task.view()).state in ("compensating", "compensated")
 
 
+@pytest.mark.parametrize("name", ["Ana", "ana ", " ANA", "\uff41na"])
+async def test_a_name_that_people_read_as_the_same_is_the_same_person(shop: Shop, name: str) -> None:
+    async with opened(shop) as world:
+        task = await world.app.submit(shop.order("good", 1), delay=60)
+        for by in ("ana", name, "ana", name):
+            with pytest.raises(ApprovalNeeded):
+                await task.cancel(by=by, reason="alone")
+        await task.cancel(**BO)
+        assert (await task.view()).state in ("compensating", "compensated")
+
+
 async def test_a_verb_without_a_setting_needs_one_person(shop: Shop) -> None:
     async with opened(shop) as world:
         task = await world.app.submit(shop.order("good", 1), delay=60)

@@ -4,6 +4,8 @@ The first persons change nothing but the task's history, which keeps their appro
 verb that is carried out on the task ends all approvals before it.
 """
 
+import unicodedata
+
 import msgspec
 
 from ..answers import APPROVAL_NEEDED, Refusal
@@ -15,20 +17,29 @@ from .changes import Refused, Rows
 
 
 def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
-    """List who else has approved what a command asks for, since the last verb on the task; each person once."""
+    """List who else has approved what a command asks for, since the last verb on the task; each person once.
+
+    Names that people would read as the same one (``ana``, ``Ana``, ``ana `` with a space) are one person.
+    """
     if command.persons <= 1:
         return ()
     wanted = hash_asked(command)
     found: list[str] = []
+    known = {_fold_name(command.by)}
     for text in rows.people_commits(command.task_no, command.approved_since):
         for event in reversed(read_events(text)):
             if isinstance(event, OperatorAction):
                 return tuple(reversed(found))
-            if not isinstance(event, OperatorApproval) or event.by == command.by or event.by in found:
+            if not isinstance(event, OperatorApproval) or _fold_name(event.by) in known:
                 continue
             if (event.verb, event.incarnation, event.asked) == (command.verb, command.incarnation, wanted):
                 found.append(event.by)
+                known.add(_fold_name(event.by))
     return tuple(reversed(found))
+
+
+def _fold_name(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).strip().casefold()
 
 
 def refuse_lonely_verb(command: Operate, task_id: str, state: str, approvers: tuple[str, ...]) -> Refused | None:
