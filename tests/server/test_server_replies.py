@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_shop import ShopWorld, bearer, open_shop
 
+from arriero.errors import StoreError
 from arriero.server.number_runs import format_runs, read_runs
 from arriero.server.problems import Problem
 
@@ -160,6 +161,20 @@ async def test_a_silent_stream_beats_and_ends_with_the_server(monkeypatch: pytes
             text = (await asked).text
         assert text.startswith("retry: 1000")
         assert text.count(": heartbeat") >= 2
+
+
+async def test_a_stream_ends_without_an_incident_when_the_store_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_shop() as world:
+
+        async def refuse(queue: str, limit: int) -> Any:
+            raise StoreError("the store is away")
+
+        monkeypatch.setattr(world.app.session.store, "load_statuses", refuse)
+        answer = await world.http.get("/v1/replies/desk/events")
+        assert (answer.status_code, answer.text) == (200, "retry: 1000\n\n")
+        assert "incident" not in caplog.text
 
 
 @pytest.mark.parametrize("given", ["x", "1-", "-1", "5-1", "1-2000", "1,,2", "1;2", "9" * 30])

@@ -7,6 +7,7 @@ was received. The id of an event lists the numbers that were sent on its connect
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ...client.replies import ASK_SECONDS, ASK_SECONDS_MAX, build_status
 from ...codec import check_id
+from ...errors import StoreError
 from ...model import StatusRow
 from ..calls import Call, HttpCall
 from ..number_runs import format_runs, read_runs
@@ -24,6 +26,7 @@ from ..problems import INVALID_REQUEST, Problem
 from ..routing import GatedRoute, RouteGroup
 from ..scopes import Needs, Scope
 
+logger = logging.getLogger("arriero.server")
 replies = RouteGroup("replies")
 
 EVENT_STREAM = "text/event-stream"
@@ -127,8 +130,17 @@ async def stream_replies(
     checked = check_id(queue, "reply queue")
     if last_event_id:
         await acknowledge(call, checked, read_runs(last_event_id, ACKNOWLEDGED_MAX))
-    stream = iterate_events(call, checked)
+    stream = end_without_store(iterate_events(call, checked))
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+
+
+async def end_without_store(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Pass events on, and end when the store does not answer: the reader connects again, and is then told so with 503."""
+    try:
+        async for event in events:
+            yield event
+    except StoreError as error:
+        logger.info("a stream of replies ends: %s", error)
 
 
 async def iterate_events(call: HttpCall, queue: str) -> AsyncIterator[bytes]:
