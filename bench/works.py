@@ -193,6 +193,20 @@ WORKS = (
         tasks=16_000,
     ),
     Work(
+        "pull",
+        "a program that pulls over HTTP; the Scheduler is the gateway's, or that of another process",
+        {
+            "steps": "steps/s",
+            "deliver": "ms",
+            "report": "ms",
+            "steps, apart": "steps/s",
+            "deliver, apart": "ms",
+            "report, apart": "ms",
+        },
+        max,
+        tasks=1_000,
+    ),
+    Work(
         "trace_cost",
         "CPU of w1 with traces, divided by that without: an exporter that drops its spans, and one that reads them",
         {
@@ -292,6 +306,8 @@ GOALS = (
     Goal("breaker_cost", "w1 cpu", "", _on_both(1.03), at_least=False),
     Goal("breaker_cost", "w2 p50", "", _on_both(1.03), at_least=False),
     Goal("breaker_cost", "w2 cpu", "", _on_both(1.03), at_least=False),
+    Goal("pull", "steps", "", _on_both(1_000)),
+    Goal("pull", "report", "", _on_both(5), at_least=False),
     Goal("trace_cost", "dropped", "", _on_both(1.10), at_least=False),
     Goal("limits", "in use", "", _on_both(0.9)),
     Goal("limits", "most", "", _on_both(50), at_least=False),

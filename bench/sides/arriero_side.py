@@ -11,6 +11,7 @@ from arriero_http import http
 from arriero_limits import limits
 from arriero_masses import sleeping, w7, w8
 from arriero_processes import w1x2, w4, w9
+from arriero_pull import pull
 from arriero_schedules import schedules
 from arriero_takeover import takeover
 from common import (
@@ -128,6 +129,7 @@ WITH_OWN_STORES = {
     "takeover": takeover,
     "schedules": schedules,
     "http": http,
+    "pull": pull,
 }
 
 if __name__ == "__main__":
