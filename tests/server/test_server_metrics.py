@@ -37,3 +37,26 @@ async def test_a_server_without_the_extra_says_what_to_install(monkeypatch: pyte
     async with open_shop() as world:
         answer = await world.http.get("/metrics", headers=bearer("read"))
         assert (answer.status_code, answer.json()["code"]) == (501, "metrics-missing")
+
+
+async def test_requests_are_counted_by_operation_and_refusals_by_code(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "arriero.server.access")
+    async with open_shop() as world:
+        await world.http.get("/v1/tasks", headers=bearer("read"))
+        await world.http.get("/v1/tasks/unknown", headers=bearer("read"))
+        await world.http.get("/v1/tasks", headers=bearer("submit"))
+        await world.http.get("/nowhere-in-particular", headers=bearer("read"))
+        told = (await world.http.get("/metrics", headers=bearer("read"))).text
+    for line in (
+        'arriero_http_requests_total{operation="list_tasks",status="200"} 1.0',
+        'arriero_http_requests_total{operation="show_task",status="404"} 1.0',
+        'arriero_http_requests_total{operation="list_tasks",status="403"} 1.0',
+        'arriero_http_requests_total{operation="",status="404"} 1.0',
+        'arriero_http_problems_total{code="task-unknown"} 1.0',
+        'arriero_http_problems_total{code="forbidden"} 1.0',
+        'arriero_http_problems_total{code="not-found"} 1.0',
+    ):
+        assert line in told.splitlines(), line
+    assert "nowhere" not in told
+    assert "GET /v1/tasks 200" in caplog.messages[0]
+    assert caplog.messages[0].endswith(" caller-read")

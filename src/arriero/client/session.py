@@ -26,6 +26,7 @@ from ..store import open_store
 from ..store.busy_retry import apply_patiently
 from ..store.committer import CommitCounts
 from ..store.contract import Busy, StateStore, Unanswered, Unwritten
+from .http_counts import HttpCounts
 from .replies import Acknowledger
 from .task_view import TaskViews
 
@@ -65,6 +66,7 @@ class Session:
         self.tracing: TracingOptions | None = None  # set by App.trace
         self.node: Node | None = None  # while the App runs in this process
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
+        self.http_counts = HttpCounts()
         self.commit_counts = CommitCounts()  # of what runs in this process, and of its submissions
         self.submission_counts = CommitCounts()
         self.users = 0

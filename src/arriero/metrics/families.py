@@ -115,5 +115,18 @@ ENDED = _of_process(
 ATTEMPTS = _of_process("attempts_in_flight", "Places of an Agent in use in this process.", "agent")
 PLACES = _of_process("attempt_places", "Places of an Agent in this process, used and free.", "agent")
 SUBMISSIONS_WAITING = _of_process("submissions_waiting", "Submissions of this process that have no answer yet.")
+HTTP_REQUESTS = _of_process(
+    "http_requests",
+    "Requests that the HTTP API answered, by operation and status. No operation: none has the path, or it was refused before.",
+    "operation",
+    "status",
+    kind="counter",
+)
+HTTP_PROBLEMS = _of_process(
+    "http_problems",
+    "Requests that the HTTP API refused or failed at, by the code of the problem.",
+    "code",
+    kind="counter",
+)
 
 FAMILIES = tuple(family for family in tuple(globals().values()) if isinstance(family, Family))

@@ -25,6 +25,7 @@ from .problems import (
     build_problem_response,
 )
 from .readiness import ServerReadiness
+from .request_notes import get_note
 from .request_rules import RequestRules
 from .routes import GROUPS
 from .routing import Door, DoorLimits, add_operations, get_route_path, list_methods, refuse_ungated_routes
@@ -64,7 +65,7 @@ def build_application(
     """
     server = ApiServer(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     door = server.door = Door(client, authenticator, limits)
-    server.shield, server.stopping = Shield(rules, door.monotonic), door.stopping
+    server.shield, server.stopping = Shield(rules, door.monotonic, client.session.http_counts), door.stopping
     server.readiness = ServerReadiness(client, door.stopping)
     for group in GROUPS:
         add_operations(server, door, group)
@@ -86,40 +87,45 @@ def build_application(
     return server
 
 
+def _respond(request: Request, problem: Problem) -> Response:
+    get_note(request.scope).problem = problem.kind.code
+    return build_problem_response(problem)
+
+
 async def _answer_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    return build_problem_response(error)
+    return _respond(request, error)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ArrieroError)
     problem = build_problem(error)
-    return await _answer_failure(request, error) if problem is None else build_problem_response(problem)
+    return await _answer_failure(request, error) if problem is None else _respond(request, problem)
 
 
 async def _answer_invalid_request(request: Request, error: Exception) -> Response:
     """Name each parameter of path, query or header that does not fit. Its value is not repeated: it may be a secret."""
     assert isinstance(error, RequestValidationError)
     places = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()]
-    return build_problem_response(Problem(INVALID_REQUEST, "; ".join(places)))
+    return _respond(request, Problem(INVALID_REQUEST, "; ".join(places)))
 
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the router refuses itself: an unknown path, or another method."""
     assert isinstance(error, HTTPException)
     if error.status_code != METHOD_NOT_ALLOWED.status:
-        return build_problem_response(Problem(NOT_FOUND, NOT_FOUND.title))
+        return _respond(request, Problem(NOT_FOUND, NOT_FOUND.title))
     allow = ", ".join(list_methods(request.app.routes, get_route_path(request.scope)))
-    return build_problem_response(Problem(METHOD_NOT_ALLOWED, METHOD_NOT_ALLOWED.title, headers={"Allow": allow}))
+    return _respond(request, Problem(METHOD_NOT_ALLOWED, METHOD_NOT_ALLOWED.title, headers={"Allow": allow}))
 
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:
     """Answer a caller that is gone before its body has come: nothing was done, and it is no failure of ours."""
-    return build_problem_response(Problem(INVALID_REQUEST, "the connection was closed before the body was complete"))
+    return _respond(request, Problem(INVALID_REQUEST, "the connection was closed before the body was complete"))
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:
     """Log a bug of ours with a number, and answer with the number alone."""
     incident = str(uuid.uuid4())
     logger.error("a request failed, incident %s: %r", incident, error, exc_info=error)
-    return build_problem_response(Problem(INTERNAL, f"incident {incident}", incident=incident))
+    return _respond(request, Problem(INTERNAL, f"incident {incident}", incident=incident))

@@ -26,6 +26,7 @@ from .paths import read_id
 from .problems import FORBIDDEN, INVALID_REQUEST, NOT_OPEN, Problem, ProblemType
 from .rate_limits import RateLimits, RatePolicy
 from .request_body import JSON, read_body
+from .request_notes import get_note
 from .scopes import Needs, describe_missing_scope
 from .stopping import Stopping
 
@@ -140,7 +141,10 @@ class GatedRoute(APIRoute):
 
         async def pass_gate(request: Request) -> Response:
             begun_at = self.door.monotonic()
-            request.scope["arriero.call"] = await self.door.admit(self.operation, request)
+            note = get_note(request.scope)
+            note.operation = self.operation.function.__name__
+            call = request.scope["arriero.call"] = await self.door.admit(self.operation, request)
+            note.caller = call.caller.name
             refuse_unknown_parameters(request, known)
             if self.operation.method != "GET":  # it may change something, so it is never cut short
                 return await handle(request)

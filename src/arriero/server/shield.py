@@ -6,8 +6,10 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
+from ..client.http_counts import HttpCounts
 from ..escaping import one_line
 from .problems import build_problem_response
+from .request_notes import RequestNote, attach_note
 from .request_rules import RequestRules, judge_request
 
 access_log = logging.getLogger("arriero.server.access")
@@ -26,11 +28,12 @@ InnerApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Shield:
-    """Judges each request by ``request_rules``, adds headers to each answer, and writes the access log."""
+    """Judges each request by ``request_rules``, adds headers to each answer, counts it, and writes the access log."""
 
-    def __init__(self, rules: RequestRules, monotonic: Callable[[], float]) -> None:
+    def __init__(self, rules: RequestRules, monotonic: Callable[[], float], counts: HttpCounts) -> None:
         self._rules = rules
         self._monotonic = monotonic
+        self._counts = counts
 
     async def serve(self, app: InnerApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request by ``app``, or refuse it."""
@@ -38,6 +41,7 @@ class Shield:
             await app(scope, receive, send)
             return
         begun_at, status = self._monotonic(), 0
+        scope, note = attach_note(scope)
 
         async def send_guarded(message: Message) -> None:
             nonlocal status
@@ -51,16 +55,22 @@ class Shield:
         problem = judge_request(self._rules, scope["method"], target, scope["headers"])
         try:
             if problem is not None:
+                note.problem = problem.kind.code
                 await build_problem_response(problem)(scope, receive, send_guarded)
             else:
                 await app(scope, receive, send_guarded)
         finally:
-            self._log(scope, status, self._monotonic() - begun_at)
+            self._count(note, status)
+            self._log(scope, note.caller, status, self._monotonic() - begun_at)
 
-    def _log(self, scope: Scope, status: int, seconds: float) -> None:
+    def _count(self, note: RequestNote, status: int) -> None:
+        if status:  # else the caller was gone before an answer
+            self._counts.requests[note.operation, status] += 1
+        if note.problem:
+            self._counts.problems[note.problem] += 1
+
+    def _log(self, scope: Scope, caller: str, status: int, seconds: float) -> None:
         """Log a request without its query and headers: they may hold secrets."""
-        call = scope.get("arriero.call")
-        caller = "" if call is None else call.caller.name
         level = logging.DEBUG if scope["path"].endswith(QUIET_PATHS) else logging.INFO
         path = one_line(scope["path"][:200])
         access_log.log(level, "%s %s %s %.0f ms %s", scope["method"], path, status, seconds * 1000, one_line(caller))
