@@ -59,6 +59,17 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(length)
 
 
+async def test_what_follows_a_body_with_two_lengths_is_not_taken_for_a_request() -> None:
+    async with served() as place, asyncio.timeout(20):
+        reader, writer = await place.connect()
+        lengths = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"
+        writer.write(b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\n" + lengths + b"\r\n0\r\n\r\n" + LIVE)
+        answers = await reader.read()
+        assert (answers.count(b"HTTP/1.1"), b"is told twice" in answers) == (1, True)
+        assert not place.begun.is_set()
+        writer.close()
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/health", LIVE[:-2]])
 async def test_a_connection_whose_request_does_not_come_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEADER_SECONDS_MAX", 0.05)

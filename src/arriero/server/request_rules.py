@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .gate_problems import CROSS_ORIGIN, HEADERS_TOO_LARGE, MISDIRECTED, URI_TOO_LONG
-from .problems import Problem
+from .problems import INVALID_REQUEST, Problem
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"
@@ -56,12 +56,20 @@ def judge_request(
             HEADERS_TOO_LARGE,
             f"{len(headers)} headers with {size:,} bytes; the limits are {HEADERS_MAX} and {HEADER_BYTES_MAX:,}",
         )
-    return _judge_host(rules, headers) or _judge_origin(rules, method, headers)
+    return _judge_length(headers) or _judge_host(rules, headers) or _judge_origin(rules, method, headers)
 
 
 def list_values(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
     """The values of a header, one for each time that it was sent."""
     return [value.decode("latin-1") for key, value in headers if key == name]
+
+
+def _judge_length(headers: Sequence[tuple[bytes, bytes]]) -> Problem | None:
+    """A proxy that counts by the other header would take the end of this body for the next request, of another caller."""
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}:
+        detail = "the length of the body is told twice, by Content-Length and by Transfer-Encoding; send one of them"
+        return Problem(INVALID_REQUEST, detail, headers={"Connection": "close"})
+    return None
 
 
 def _judge_host(rules: RequestRules, headers: Sequence[tuple[bytes, bytes]]) -> Problem | None:
