@@ -1,6 +1,7 @@
 """The state of an App: its code and ports, and while it is open its store, submissions and result waiters."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,6 @@ from ..store import open_store
 from ..store.busy_retry import apply_patiently
 from ..store.committer import CommitCounts
 from ..store.contract import Busy, StateStore, Unanswered, Unwritten
-from .http_counts import HttpCounts
 from .replies import Acknowledger
 from .task_view import TaskViews
 
@@ -66,7 +66,8 @@ class Session:
         self.tracing: TracingOptions | None = None  # set by App.trace
         self.node: Node | None = None  # while the App runs in this process
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
-        self.http_counts = HttpCounts()
+        self.http_requests: Counter[tuple[str, int]] = Counter()  # that the HTTP API answered, by operation and status
+        self.http_problems: Counter[str] = Counter()  # its refusals and failures, by code
         self.commit_counts = CommitCounts()  # of what runs in this process, and of its submissions
         self.submission_counts = CommitCounts()
         self.users = 0

@@ -23,9 +23,11 @@ def build_process_metrics(session: Session) -> Iterator[tuple[Family, Values]]:
     refused = session.commit_counts.refused + session.submission_counts.refused
     yield names.REFUSED, [((verdict,), count) for verdict, count in sorted(refused.items())]
     yield names.ENDED, [((state,), session.commit_counts.ended[state]) for state in ENDED_STATES]
-    http = session.http_counts
-    yield names.HTTP_REQUESTS, [((name, str(status)), count) for (name, status), count in sorted(http.requests.items())]
-    yield names.HTTP_PROBLEMS, [((code,), count) for code, count in sorted(http.problems.items())]
+    yield (
+        names.HTTP_REQUESTS,
+        [((name, str(status)), count) for (name, status), count in sorted(session.http_requests.items())],
+    )
+    yield names.HTTP_PROBLEMS, [((code,), count) for code, count in sorted(session.http_problems.items())]
     yield names.SUBMISSIONS_WAITING, [((), session.count_submissions_waiting())]
     if node is not None and node.has_started:
         yield from _build_node(node)

@@ -65,7 +65,7 @@ def build_application(
     """
     server = ApiServer(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     door = server.door = Door(client, authenticator, limits)
-    server.shield, server.stopping = Shield(rules, door.monotonic, client.session.http_counts), door.stopping
+    server.shield, server.stopping = Shield(rules, door.monotonic, client.session), door.stopping
     server.readiness = ServerReadiness(client, door.stopping)
     for group in GROUPS:
         add_operations(server, door, group)

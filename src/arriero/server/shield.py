@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from ..client.http_counts import HttpCounts
+from ..client.session import Session
 from ..escaping import one_line
 from .problems import build_problem_response
 from .request_notes import RequestNote, attach_note
@@ -28,12 +28,15 @@ InnerApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Shield:
-    """Judges each request by ``request_rules``, adds headers to each answer, counts it, and writes the access log."""
+    """Judges each request by ``request_rules``, adds headers to each answer, counts it, and writes the access log.
 
-    def __init__(self, rules: RequestRules, monotonic: Callable[[], float], counts: HttpCounts) -> None:
+    Counts are kept in the ``session``. Their keys are names of the code, never what a caller sent.
+    """
+
+    def __init__(self, rules: RequestRules, monotonic: Callable[[], float], session: Session) -> None:
         self._rules = rules
         self._monotonic = monotonic
-        self._counts = counts
+        self._session = session
 
     async def serve(self, app: InnerApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request by ``app``, or refuse it."""
@@ -65,9 +68,9 @@ class Shield:
 
     def _count(self, note: RequestNote, status: int) -> None:
         if status:  # else the caller was gone before an answer
-            self._counts.requests[note.operation, status] += 1
+            self._session.http_requests[note.operation, status] += 1
         if note.problem:
-            self._counts.problems[note.problem] += 1
+            self._session.http_problems[note.problem] += 1
 
     def _log(self, scope: Scope, caller: str, status: int, seconds: float) -> None:
         """Log a request without its query and headers: they may hold secrets."""

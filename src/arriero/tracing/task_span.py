@@ -18,17 +18,6 @@ _SCOPE = InstrumentationScope("arriero")
 _UNSET = trace.Status(trace.StatusCode.UNSET)
 
 
-class SpanMaker:
-    """Makes spans under one resource."""
-
-    def __init__(self, resource: Resource) -> None:
-        self._resource = resource
-
-    def make(self, ended: EndedSpan, found: SampledTrace) -> "TaskSpan":
-        """Make a span that has ended in a sampled trace."""
-        return TaskSpan(ended, found, self._resource)
-
-
 class TaskSpan(ReadableSpan):
     """A span that is filled when somebody first asks for more than its context."""
 

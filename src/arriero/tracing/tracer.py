@@ -68,10 +68,10 @@ class TaskTracer:
     """
 
     def __init__(self, tracer: Any, store: StateStore) -> None:
-        from .task_span import SpanMaker
+        from .task_span import TaskSpan
 
-        self._make_span = SpanMaker(tracer.resource).make
-        self._processor, self._sampler = tracer.span_processor, tracer.sampler
+        self._make_span = TaskSpan
+        self._processor, self._sampler, self._resource = tracer.span_processor, tracer.sampler, tracer.resource
         self._ids, self._now = SpanIds(store.store_id), store.now
         self._traces: OrderedDict[tuple[str, str | None], SampledTrace] = OrderedDict()
         self._begun: OrderedDict[tuple[int, int], Instant] = OrderedDict()
@@ -111,7 +111,7 @@ class TaskTracer:
             return
         link = self._links.get(task.task_no)
         for span in list_ended_spans(command, answer, found.task, self._ids, self._now, self._begun.pop, link):
-            self._processor.on_end(self._make_span(span, found))
+            self._processor.on_end(self._make_span(span, found, self._resource))
         if task.ended_at is not None:
             self._links.pop(task.task_no, None)
             self._traces.pop((task.task_id, task.trace_context), None)
