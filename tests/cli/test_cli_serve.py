@@ -184,7 +184,7 @@ ODD_HEADERS: list[tuple[tuple[bytes, ...], int]] = [
     ((b"Host: localhost", b"Authorization : Bearer TOKEN"), 400),
     ((b"Host: localhost", b"Authorization: Bearer\tTOKEN"), 401),
     ((b"Host: localhost", b"X: 1\r\n Authorization: Bearer TOKEN"), 401),
-    ((b"Host: localhost", b"Content-Length: 5", b"Transfer-Encoding: chunked"), 401),
+    ((b"Host: localhost", b"Content-Length: 5", b"Transfer-Encoding: chunked"), 422),
     ((b"Host: localhost", b"Content-Length: 5", b"Content-Length: 6"), 400),
     ((b"Host: localhost", b"Upgrade: websocket", b"Connection: Upgrade"), 401),
 ]
