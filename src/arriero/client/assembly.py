@@ -71,7 +71,7 @@ def _make_node(
     store, ports = session.store, session.ports
     groups = group_agents(session.agents)
     said = _about(session.app, agents, session.codes, roles, groups)
-    pulled = tuple(sorted(agent.name for agent in session.agents if agent.is_remote and not agent.pushes))
+    pulled = tuple(sorted(agent.name for agent in session.agents if agent.is_pulled))
     about = msgspec.json.encode(msgspec.structs.replace(said, pulled=pulled)).decode()
     alerting = make_alerting(session, configuration)
     tracer = None if session.tracing is None else session.tracing.make_tracer(store)

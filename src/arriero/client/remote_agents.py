@@ -17,7 +17,8 @@ from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
 from ..model import StepFailure, StepKind
 from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
-from ..runtime.agent_requests import RemoteRequest, build_request, read_capability_secret
+from ..runtime.agent_requests import RemoteRequest, build_request
+from ..runtime.capability_secret import CapabilitySecret
 from ..runtime.remote_requests import (
     ReportedFailure,
     ReportedPermanent,
@@ -80,7 +81,7 @@ class RemoteAgents:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._secret: bytes | None = None
+        self._secret = CapabilitySecret()
         self.refusals: Counter[str] = Counter()
 
     # --- taking
@@ -143,9 +144,7 @@ class RemoteAgents:
         return node.session.agents
 
     async def _read_secret(self) -> bytes:
-        if self._secret is None:
-            self._secret = await read_capability_secret(self._session.store)
-        return self._secret
+        return await self._secret.read(self._session.store)
 
     # --- reporting
     async def report(self, agent: str, report: RemoteReport) -> None:

@@ -439,6 +439,11 @@ class Agent:
         """Returns True if programs outside of Python carry its steps out."""
         return any(step.is_remote for step in self.steps.values())
 
+    @property
+    def is_pulled(self) -> bool:
+        """True if programs outside of Python ask for its requests."""
+        return self.is_remote and not self.pushes
+
     def _become_remote(self) -> None:
         if not self._is_bounded and not self.pushes:
             self.max_in_flight = PLACES_MAX

@@ -59,7 +59,7 @@ class AgentPlaces:
     ) -> None:
         self.agents = agents
         self._demand = demand
-        self._pulled = {name for name, agent in agents.items() if demand and agent.is_remote and not agent.pushes}
+        self._pulled = {name for name, agent in agents.items() if demand and agent.is_pulled}
         self._app = app
         self._adaptive = adaptive
         self.breakers = breakers

@@ -7,8 +7,6 @@ import msgspec
 from ..core.attempts import find_latest_complete_by
 from ..core.capabilities import Capability, seal_capability
 from ..declare.attempt import Undo
-from ..store.contract import StateStore
-from ..store.remote_contract import CAPABILITY_SECRET
 from .remote_requests import ParkedAttempt
 
 
@@ -48,11 +46,6 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     result: msgspec.Raw | None = None
     forward_checkpoint: msgspec.Raw | None = None
     callback: str | None = None
-
-
-async def read_capability_secret(store: StateStore) -> bytes:
-    """Read the secret under which this store's capabilities are signed. Raises StoreError."""
-    return await store.read_secret(CAPABILITY_SECRET)
 
 
 def build_capability(parked: ParkedAttempt, store_id: str) -> Capability:

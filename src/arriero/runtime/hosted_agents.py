@@ -11,4 +11,4 @@ def choose_hosted(agents: Iterable[Agent], roles: frozenset[str]) -> tuple[Agent
     Programs outside of Python ask a process with the role ``http`` for requests, so that one hosts their Agents. All others
     are hosted by the role ``agents``.
     """
-    return tuple(agent for agent in agents if ("http" if agent.is_remote and not agent.pushes else "agents") in roles)
+    return tuple(agent for agent in agents if ("http" if agent.is_pulled else "agents") in roles)

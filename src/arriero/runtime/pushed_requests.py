@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from ..errors import StoreError, Transient
-from .agent_requests import RemoteRequest, build_request, read_capability_secret
+from .agent_requests import RemoteRequest, build_request
 from .remote_requests import ParkedAttempt, RemoteDesk, ReportedResult
 
 
@@ -29,7 +29,7 @@ async def push_request(desk: RemoteDesk, parked: ParkedAttempt) -> Any:
     agent, store = parked.definition.agent, desk.store
     assert isinstance(agent, SendingAgent)
     try:
-        secret = await read_capability_secret(store)
+        secret = await desk.secret.read(store)
     except StoreError as error:  # nothing was sent
         raise Transient(f"the store did not answer: {error}", code="no_store") from error
     request = build_request(parked, store.store_id, secret)

@@ -23,6 +23,7 @@ from ..model import Instant, StepFailure, UndoContext
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
 from .attempt_time import AttemptTime
+from .capability_secret import CapabilitySecret
 from .ports import Ports
 from .report_fates import LATE, Identity, ReportFates
 
@@ -137,6 +138,7 @@ class RemoteDesk:
 
     def __init__(self, host: RemoteHost) -> None:
         self._host = host
+        self.secret = CapabilitySecret()
         self._parked: dict[Identity, ParkedAttempt] = {}
         self._waiting: defaultdict[str, deque[ParkedAttempt]] = defaultdict(deque)
         self._polls: defaultdict[str, dict[Poll, None]] = defaultdict(dict)
