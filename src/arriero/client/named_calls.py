@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
+
 from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidArguments, InvalidInput, UnknownDefinition
 from ..runtime.code import STEP_PREFIX
-from .json_payloads import check_object, decode_arguments
+from .json_payloads import check_object, decode_arguments, require_object
 from .session import Session
 
 
@@ -24,6 +26,18 @@ def build_call(session: Session, name: str, arguments: str, what: str) -> Workfl
         raise
     except InvalidInput as error:
         raise InvalidArguments(str(error)) from error
+
+
+def build_named_call(
+    session: Session, name: str, arguments: msgspec.Raw | msgspec.UnsetType
+) -> WorkflowCall[Any] | StepCall[Any]:
+    """Build the typed call that a checked body names. ``arguments`` UNSET: none.
+
+    Raises: UnknownDefinition, InvalidArguments - as ``build_call``.
+    """
+    definition = find_named_definition(session, name)
+    text = "{}" if isinstance(arguments, msgspec.UnsetType) else bytes(arguments).decode()
+    return build_typed_call(definition, require_object(text, "arguments"))
 
 
 def build_typed_call(

@@ -225,12 +225,11 @@ class Session:
         """Say in a task's verb how many persons must ask for it, by the settings."""
         if not isinstance(command, Operate):
             return command
-        if self.configuration is None:
-            self.configuration = self.configure()
-        persons = self.configuration.count_persons(command.verb)
+        configuration = self.configuration or self.configure()
+        persons = configuration.count_persons(command.verb)
         if persons == 1:
             return command
-        since = later(self.store.now(), -self.configuration.approvals_keep_seconds)
+        since = later(self.store.now(), -configuration.approvals_keep_seconds)
         return replace(command, persons=persons, approved_since=since)
 
     def hint(self) -> None:

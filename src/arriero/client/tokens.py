@@ -18,11 +18,12 @@ from ..core.tokens import (
     format_token,
 )
 from ..declare.attempt import as_datetime
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UnknownName
 from ..model import Instant
 from ..policies import Duration, check_seconds
 from ..store.contract import StateStore
 from ..tokens import NewToken, TokenRow
+from .row_shapes import to_datetime
 from .session import Session
 from .verb_commands import check_signature
 
@@ -70,16 +71,12 @@ def build_token_view(row: TokenRow, now: Instant) -> TokenView:
         state=str(find_state(row, now)),
         created_at=as_datetime(row.created_at),
         created_by=row.created_by,
-        expires_at=_convert(row.expires_at),
-        last_used_at=_convert(row.last_used_at),
-        revoked_at=_convert(row.revoked_at),
+        expires_at=to_datetime(row.expires_at),
+        last_used_at=to_datetime(row.last_used_at),
+        revoked_at=to_datetime(row.revoked_at),
         revoked_by=row.revoked_by,
         revoked_reason=row.revoked_reason,
     )
-
-
-def _convert(instant: Instant | None) -> datetime | None:
-    return None if instant is None else as_datetime(instant)
 
 
 def draw_token() -> TokenParts:
@@ -149,7 +146,7 @@ class Tokens:
         store = self._session.store
         row = await store.revoke_token(check_id(token_id, "id of a token"), by, reason)
         if row is None:
-            raise InvalidInput(
+            raise UnknownName(
                 f"no token has the id {token_id!r} in the store {store.url}; `arriero token list` shows all"
             )
         return build_token_view(row, store.now())

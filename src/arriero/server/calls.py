@@ -1,7 +1,7 @@
 """One authenticated request, as the functions of the routes see it."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from fastapi import Depends
@@ -16,6 +16,7 @@ from .scopes import may_read_payloads
 from .stopping import Stopping
 
 T = TypeVar("T")
+Payloads = Literal["included", "withheld"]
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -82,6 +83,11 @@ class HttpCall:
     def may_read_payloads(self) -> bool:
         """Whether the caller gets arguments, results and outputs."""
         return may_read_payloads(self.caller.scopes)
+
+    @property
+    def payloads(self) -> Payloads:
+        """What an answer says of its payloads."""
+        return "included" if self.may_read_payloads else "withheld"
 
     def read(self, kind: type[T]) -> T:
         """Read the body as a Struct. Raises Problem - no JSON, doubtful JSON (``strict_json``), or another shape."""

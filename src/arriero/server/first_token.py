@@ -10,7 +10,6 @@ from ..errors import InvalidInput
 from ..store.contract import StateStore
 from ..tokens import Scope
 
-FILE_NAME = "arriero.token"
 NAME = "admin"
 ACTOR = "arriero serve"
 MODE = 0o600

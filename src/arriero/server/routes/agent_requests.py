@@ -3,30 +3,22 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Annotated
-from weakref import WeakKeyDictionary
 
 import msgspec
-from fastapi import Path
-from pydantic import AfterValidator
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ...client.remote_agents import AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
-from ...client.session import Session
 from ...errors import AgentRequestRefused
 from ..calls import Call, HttpCall, encode_answer
 from ..gate_problems import refuse_while_stopping
-from ..paths import read_id
+from ..parameters import AgentName
 from ..problems import Problem, ProblemType, declare_problem
-from ..routing import GatedRoute, RouteGroup
+from ..routing import RouteGroup
 from ..scopes import AGENT
 from ..stopping import Stopping
 
 agent_requests = RouteGroup("agent requests")
-
-AgentName = Annotated[str, Path(description="The Agent's name, percent-encoded."), AfterValidator(read_id)]
 
 _REFUSALS = tuple(
     declare_problem(*declared)
@@ -54,7 +46,6 @@ def _choose(*codes: str) -> tuple[ProblemType, ...]:
 
 _OF_AGENT = ("agent-unknown", "agent-not-remote", "gateway-not-running")
 _OF_ATTEMPT = (*_OF_AGENT, "capability-invalid", "report-stale", "report-duplicate", "report-expired", "report-ended")
-_remote_agents: WeakKeyDictionary[Session, RemoteAgents] = WeakKeyDictionary()
 
 
 class TakeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,9 +92,10 @@ def _refusing() -> Iterator[None]:
 
 
 def _get_agents(call: HttpCall) -> RemoteAgents:
-    session = call.session
-    if (found := _remote_agents.get(session)) is None:
-        found = _remote_agents[session] = RemoteAgents(session)
+    state = call.request.app.state
+    if not hasattr(state, "remote_agents"):
+        state.remote_agents = RemoteAgents(call.session)
+    found: RemoteAgents = state.remote_agents
     return found
 
 
@@ -200,9 +192,7 @@ _OF_TASK = {"task": "order-1001", "capability": _CAPABILITY}
     answer_example={"requests": [_REQUEST]},
 )
 async def take_requests(call: Call, agent: AgentName) -> Response:
-    route: GatedRoute = call.request.scope["route"]
-    confirm = partial(route.door.confirm, route.operation, call.request)
-    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call.stopping, confirm)
+    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call.stopping, call.confirm)
 
 
 @agent_requests.operation(

@@ -18,7 +18,7 @@ from ...client.convoy import (
     show_outcome,
 )
 from ...model import ConvoyVerb
-from ..calls import Call, HttpCall
+from ..calls import Call, HttpCall, Payloads
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..parameters import LIMIT, ConvoyKey, Cursor, Limit
 from ..problems import TASK_UNKNOWN, UNKNOWN_NAME, VERB_REFUSED
@@ -38,7 +38,7 @@ class ConvoyAnswer(msgspec.Struct, frozen=True):
     """A convoy as it stands. ``payloads``: ``withheld`` if the token lacks the scope read-payloads."""
 
     convoy: ShownConvoy
-    payloads: Literal["included", "withheld"]
+    payloads: Payloads
 
 
 class ConvoyPageAnswer(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class ConvoyPageAnswer(msgspec.Struct, frozen=True):
 
     convoys: tuple[ShownConvoy, ...]
     next: str | None
-    payloads: Literal["included", "withheld"]
+    payloads: Payloads
 
 
 class ConvoyActRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class ConvoyActAnswer(msgspec.Struct, frozen=True):
     verb: str
     outcome: Literal["done"]
     convoy: ShownConvoy
-    payloads: Literal["included", "withheld"]
+    payloads: Payloads
 
 
 EXAMPLE: dict[str, Any] = {
@@ -112,10 +112,6 @@ def build_shown_convoy(call: HttpCall, view: ConvoyView) -> ShownConvoy:
     return ShownConvoy(**fields)
 
 
-def _name_payloads(call: HttpCall) -> Literal["included", "withheld"]:
-    return "included" if call.may_read_payloads else "withheld"
-
-
 @convoys.operation(
     "GET",
     "/v1/convoys",
@@ -141,9 +137,9 @@ async def list_convoys(
         async for view in views:
             if len(found) == limit:
                 position = write_cursor(store.store_id, listing, found[-1].no)
-                return ConvoyPageAnswer(tuple(found), position, _name_payloads(call))
+                return ConvoyPageAnswer(tuple(found), position, call.payloads)
             found.append(build_shown_convoy(call, view))
-    return ConvoyPageAnswer(tuple(found), None, _name_payloads(call))
+    return ConvoyPageAnswer(tuple(found), None, call.payloads)
 
 
 @convoys.operation(
@@ -161,7 +157,7 @@ async def show_convoy(
     limit: Annotated[int, Query(ge=1, le=NAMED_MAX, description="Tasks of each kind that it names at most.")] = NAMED,
 ) -> ConvoyAnswer:
     view = await call.client.convoy(key).view(limit=limit)
-    return ConvoyAnswer(build_shown_convoy(call, view), _name_payloads(call))
+    return ConvoyAnswer(build_shown_convoy(call, view), call.payloads)
 
 
 # --- verbs
@@ -174,7 +170,7 @@ def _declare_verb(verb: ConvoyVerb, summary: str, body: type[ConvoyActRequest], 
         convoy = call.client.convoy(key)
         outcome = await act(convoy, asked, call.caller.name)
         view = build_shown_convoy(call, show_outcome(await convoy.view(), outcome))
-        return ConvoyActAnswer(key, str(verb), "done", view, _name_payloads(call))
+        return ConvoyActAnswer(key, str(verb), "done", view, call.payloads)
 
     word = verb.replace("_", "-")
     run.__name__ = f"{verb}_convoy"

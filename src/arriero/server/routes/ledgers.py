@@ -8,10 +8,9 @@ import msgspec
 from fastapi import Query
 from starlette.requests import Request
 
-from ...client.json_payloads import require_object
 from ...client.ledger import Entry, Ledger
 from ...client.ledger_views import UNFINISHED, ShownLedger, build_shown_ledger, load_ledger
-from ...client.named_calls import build_typed_call, find_named_definition
+from ...client.named_calls import build_named_call
 from ...client.session import Session
 from ...errors import InvalidInput
 from ...model import LedgerState
@@ -74,10 +73,8 @@ ANSWER_EXAMPLE = {"accepted": 1, "duplicates": 0, "set_aside": []}
 
 def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
     """Build an entry; one with an unknown workflow or arguments that do not fit is a bad one."""
-    text = "{}" if isinstance(body.arguments, msgspec.UnsetType) else bytes(body.arguments).decode()
     try:
-        definition = find_named_definition(session, body.workflow)
-        call = build_typed_call(definition, require_object(text, "arguments"))
+        call = build_named_call(session, body.workflow, body.arguments)
     except InvalidInput as error:
         return Entry.bad(str(error))
     return Entry(call, convoy=body.convoy, task_id=body.id, sequence=body.sequence)

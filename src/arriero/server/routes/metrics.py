@@ -1,7 +1,5 @@
 """Metrics for Prometheus."""
 
-from weakref import WeakKeyDictionary
-
 from starlette.responses import Response
 
 from ...client.app import App
@@ -18,7 +16,6 @@ NO_METRICS = declare_problem(
     "This server has no metrics",
     "Install the extra on the server: `pip install 'arriero[prometheus]'`.",
 )
-_collectors: WeakKeyDictionary[App, object] = WeakKeyDictionary()
 
 
 @metrics.operation(
@@ -38,10 +35,9 @@ async def _render(call: HttpCall) -> tuple[bytes, str]:
         from ...metrics import MetricsCollector
     except ImportError as missing:
         raise Problem(NO_METRICS, str(missing)) from missing
-    app = call.client
+    app, state = call.client, call.request.app.state
     assert isinstance(app, App)
-    collector = _collectors.get(app)
-    if collector is None:
-        collector = _collectors[app] = MetricsCollector(app)
-    assert isinstance(collector, MetricsCollector)
+    if not hasattr(state, "metrics"):
+        state.metrics = MetricsCollector(app)
+    collector: MetricsCollector = state.metrics
     return await collector.render(call.request.headers.get("accept", ""))

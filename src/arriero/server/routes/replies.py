@@ -23,7 +23,7 @@ from ..calls import Call, HttpCall
 from ..number_runs import format_runs, read_runs
 from ..parameters import LIMIT, Limit, QueueName
 from ..problems import INVALID_REQUEST, Problem
-from ..routing import GatedRoute, RouteGroup
+from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
 logger = logging.getLogger("arriero.server")
@@ -146,7 +146,6 @@ async def end_without_store(events: AsyncIterator[bytes]) -> AsyncIterator[bytes
 async def iterate_events(call: HttpCall, queue: str) -> AsyncIterator[bytes]:
     """Send messages as they come, up to ``UNACKNOWLEDGED_MAX``; then the reader connects again and acknowledges them."""
     store, clock = call.session.store, call.session.ports.clock
-    route: GatedRoute = call.request.scope["route"]
     sent: list[int] = []
     begun_at = clock.monotonic()
     wait, beat_at = ASK_SECONDS, begun_at + HEARTBEAT_SECONDS
@@ -155,7 +154,7 @@ async def iterate_events(call: HttpCall, queue: str) -> AsyncIterator[bytes]:
         rows = [row for row in await store.load_statuses(queue, UNACKNOWLEDGED_MAX) if row.no not in sent]
         if rows or clock.monotonic() >= beat_at:
             try:  # a token that was revoked meanwhile is told nothing more
-                await route.door.confirm(route.operation, call.request, clock.monotonic() - begun_at)
+                await call.confirm(clock.monotonic() - begun_at)
             except Problem:
                 return
             beat_at = clock.monotonic() + HEARTBEAT_SECONDS

@@ -1,25 +1,23 @@
 """Schedules: what is submitted when, why something was not, and the verbs on one."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import Query
 
-from ...client.json_payloads import require_object
-from ...client.named_calls import build_typed_call, find_named_definition
+from ...client.named_calls import build_named_call
 from ...client.schedules import AskedRun, Schedules, ScheduleView, build_schedule_view, choose_app_of_schedule
 from ...client.verb_commands import check_signature
-from ..calls import Call, HttpCall
+from ...schedules import ScheduleRow
+from ..calls import Call, HttpCall, Payloads
 from ..parameters import OfApp, ScheduleName
 from ..problems import INVALID_ARGUMENTS, UNKNOWN_NAME, UNKNOWN_WORKFLOW, VERB_REFUSED
 from ..routing import RouteGroup
 from ..scopes import Needs, Scope
 
 schedules = RouteGroup("schedules")
-
-Payloads = Literal["included", "withheld"]
 
 
 class ScheduleListAnswer(msgspec.Struct, frozen=True):
@@ -124,8 +122,9 @@ def _withhold_arguments(call: HttpCall, view: ScheduleView) -> ScheduleView:
     return view if call.may_read_payloads else msgspec.structs.replace(view, arguments=NO_ARGUMENTS)
 
 
-def _name_payloads(call: HttpCall) -> Payloads:
-    return "included" if call.may_read_payloads else "withheld"
+def _build_list(call: HttpCall, rows: Iterable[ScheduleRow]) -> ScheduleListAnswer:
+    views = (_withhold_arguments(call, build_schedule_view(row)) for row in rows)
+    return ScheduleListAnswer(tuple(views), call.payloads)
 
 
 # --- looking
@@ -140,9 +139,7 @@ def _name_payloads(call: HttpCall) -> Payloads:
 async def list_schedules(
     call: Call, app: Annotated[str | None, Query(max_length=255, description="Only of this App.")] = None
 ) -> ScheduleListAnswer:
-    rows = await call.session.store.list_schedules(app)
-    views = (_withhold_arguments(call, build_schedule_view(row)) for row in rows)
-    return ScheduleListAnswer(tuple(views), _name_payloads(call))
+    return _build_list(call, await call.session.store.list_schedules(app))
 
 
 @schedules.operation(
@@ -158,8 +155,7 @@ async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> Sc
     rows = [row for row in await call.session.store.list_schedules(app) if row.name == name]
     if not rows:
         choose_app_of_schedule(rows, name, app)
-    views = (_withhold_arguments(call, build_schedule_view(row)) for row in rows)
-    return ScheduleListAnswer(tuple(views), _name_payloads(call))
+    return _build_list(call, rows)
 
 
 # --- acting
@@ -180,21 +176,13 @@ async def show_schedule(call: Call, name: ScheduleName, app: OfApp = None) -> Sc
 async def add_schedule(call: Call) -> ScheduleVerbAnswer:
     asked = call.read(ScheduleRequest)
     check_signature(call.caller.name, asked.reason)
-    session = call.session
-    text = "{}" if isinstance(asked.arguments, msgspec.UnsetType) else bytes(asked.arguments).decode()
-    definition = find_named_definition(session, asked.workflow)
+    named = build_named_call(call.session, asked.workflow, asked.arguments)
     options: Any = {
         name: getattr(asked, name)
         for name in ("cron", "timezone", "every", "at", "overlap", "catch_up", "jitter", "priority")
     }
-    view = await call.client.schedules.add(
-        asked.name,
-        build_typed_call(definition, require_object(text, "arguments")),
-        by=call.caller.name,
-        reason=asked.reason,
-        **options,
-    )
-    return ScheduleVerbAnswer("add", "done", _withhold_arguments(call, view), _name_payloads(call))
+    view = await call.client.schedules.add(asked.name, named, by=call.caller.name, reason=asked.reason, **options)
+    return ScheduleVerbAnswer("add", "done", _withhold_arguments(call, view), call.payloads)
 
 
 async def _choose(call: HttpCall, name: str, app: str | None) -> Schedules:
@@ -211,7 +199,7 @@ def _declare_verb(verb: str, summary: str, act: Act) -> None:
         asked, by = call.read(ScheduleVerbRequest), call.caller.name
         check_signature(by, asked.reason)
         view = await act(await _choose(call, name, asked.app), name, by, asked.reason)
-        return ScheduleVerbAnswer(verb, "done", _withhold_arguments(call, view), _name_payloads(call))
+        return ScheduleVerbAnswer(verb, "done", _withhold_arguments(call, view), call.payloads)
 
     run.__name__ = f"{verb}_schedule"
     schedules.operation(

@@ -8,8 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...answers import Submitted
-from ...client.json_payloads import require_object
-from ...client.named_calls import build_typed_call, find_named_definition
+from ...client.named_calls import build_named_call
 from ...client.row_shapes import to_datetime
 from ...client.session import Session
 from ...client.submission import SubmitOptions, accept, build_submission
@@ -246,8 +245,6 @@ def build_command(session: Session, wanted: Submission, task_id: str | None, tra
 
     ``trace``: what ``find_traceparent`` has found.
     """
-    arguments = "{}" if isinstance(wanted.arguments, msgspec.UnsetType) else bytes(wanted.arguments).decode()
-    call = build_typed_call(find_named_definition(session, wanted.workflow), require_object(arguments, "arguments"))
     options = SubmitOptions(
         task_id=task_id,
         convoy=wanted.convoy,
@@ -259,7 +256,7 @@ def build_command(session: Session, wanted: Submission, task_id: str | None, tra
         traceparent=trace[0],
         tracestate=trace[1],
     )
-    return build_submission(session, call, options)
+    return build_submission(session, build_named_call(session, wanted.workflow, wanted.arguments), options)
 
 
 def build_answer(command: Submit, answer: Submitted) -> SubmissionAnswer:

@@ -2,7 +2,7 @@
 
 from contextlib import aclosing
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import Depends, Query
@@ -28,7 +28,7 @@ from ...explain.available_actions import AvailableAction
 from ...explain.timeline import IncarnationStart, Timeline
 from ...model import TASK_OPEN, HistoryRow, Loaded, TaskRow
 from ...store.contract import Ended
-from ..calls import Call, HttpCall, encode_answer
+from ..calls import Call, HttpCall, Payloads, encode_answer
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..parameters import LIMIT, Cursor, Limit, TaskId
 from ..paths import write_id
@@ -41,8 +41,6 @@ from ..task_pages import Order, TaskRange, load_page, write_position
 from .submissions import EndAnswer, build_end, wait_until_ended
 
 tasks = RouteGroup("tasks")
-
-Payloads = Literal["included", "withheld"]
 
 
 class TaskAnswer(ShownTask, frozen=True, kw_only=True):
@@ -117,11 +115,6 @@ class ExplanationAnswer(msgspec.Struct, frozen=True):
     output: msgspec.Raw | msgspec.UnsetType | None = msgspec.UNSET
 
 
-def name_payloads(call: HttpCall) -> Payloads:
-    """Say whether the answer has payloads."""
-    return "included" if call.may_read_payloads else "withheld"
-
-
 LISTED_EXAMPLE = {
     "no": 1,
     "id": "order-1001",
@@ -185,7 +178,7 @@ async def show_task(call: Call, task_id: TaskId) -> TaskAnswer:
     shown = build_shown_task(loaded, context, await load_tasks_ahead(loaded, store))
     if not call.may_read_payloads:
         shown = withhold_payloads(shown)
-    return TaskAnswer(**msgspec.structs.asdict(shown), payloads=name_payloads(call))
+    return TaskAnswer(**msgspec.structs.asdict(shown), payloads=call.payloads)
 
 
 async def _find(call: HttpCall, task_id: str) -> Loaded:
@@ -228,9 +221,9 @@ async def show_history(call: Call, task_id: TaskId, limit: Limit = LIMIT, cursor
                 continue
             if len(entries) == limit:
                 position = write_cursor(store.store_id, listing, entries[-1].link)
-                return HistoryAnswer(tuple(entries), position, name_payloads(call))
+                return HistoryAnswer(tuple(entries), position, call.payloads)
             entries.append(entry)
-    return HistoryAnswer(tuple(entries), None, name_payloads(call))
+    return HistoryAnswer(tuple(entries), None, call.payloads)
 
 
 def _build_entry(timeline: Timeline, row: HistoryRow, *, may_read: bool) -> HistoryEntry:
@@ -287,7 +280,7 @@ async def explain_task(call: Call, task_id: TaskId) -> ExplanationAnswer:
         tuple(build_output(ShownReason, reason) for reason in explanation.reasons),
         tuple(build_output(ShownAct, act) for act in explanation.acts),
         tuple(_build_action(call, task.task_id, action) for action in explanation.actions),
-        name_payloads(call),
+        call.payloads,
         results=tuple(list_results(loaded)) if may_read else msgspec.UNSET,
         output=msgspec.UNSET if not may_read else None if task.output is None else msgspec.Raw(task.output.encode()),
     )
@@ -323,7 +316,7 @@ async def show_result(
     task = (await _find(call, task_id)).task
     ended = await _find_end(call, task, wait)
     if ended is None:
-        found = EndAnswer(state=str(task.state), payloads=name_payloads(call))
+        found = EndAnswer(state=str(task.state), payloads=call.payloads)
         return Response(encode_answer(found), 202, media_type="application/json")
     return Response(encode_answer(build_end(ended, may_read=call.may_read_payloads)), media_type="application/json")
 

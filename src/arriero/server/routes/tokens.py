@@ -7,7 +7,7 @@ from fastapi import Path
 from pydantic import AfterValidator
 
 from ...client.tokens import TokenView
-from ...errors import InvalidInput
+from ...errors import UnknownName
 from ..calls import Call
 from ..paths import read_id
 from ..problems import INVALID_REQUEST, Problem, declare_problem
@@ -113,7 +113,5 @@ async def revoke_token(call: Call, token_id: TokenId) -> TokenView:
     reason = call.read(TokenRevocationBody).reason
     try:
         return await call.client.tokens.revoke(token_id, by=call.caller.name, reason=reason)
-    except InvalidInput as error:
-        if token_id in {view.id for view in await call.client.tokens.list()}:
-            raise
+    except UnknownName as error:
         raise Problem(TOKEN_UNKNOWN, str(error)) from error
