@@ -23,11 +23,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
+from arriero.model import TaskState  # noqa: E402
 from examples.agents.shop import app, fulfil  # noqa: E402
 
 KILL_EVERY_SECONDS = 1.5
 GRAMS_MAX = 30_000  # shipping refuses heavier parcels, so that their charges are undone
 SECONDS_MAX = 600.0
+ENDED = (TaskState.PROCESSED, TaskState.COMPENSATED, TaskState.ERROR)
 STRIPS_TYPES_FROM = (22, 18)  # the first Node that runs TypeScript as it is
 
 
@@ -117,7 +119,7 @@ async def wait_and_kill(programs: list[Program], count: int) -> None:
     at, turn = 0.0, 0
     while True:
         states = await app.session.store.counts()
-        ended = states.get("processed", 0) + states.get("compensated", 0) + states.get("error", 0)  # type: ignore[call-overload]
+        ended = sum(states.get(state, 0) for state in ENDED)
         if ended >= count:
             return
         if at > SECONDS_MAX:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -56,4 +55,4 @@ def serve_until_interrupted(plan: Plan) -> None:
             threading.Event().wait()
         worker.ask_to_stop()
         worker.wait_stopped()
-        services.process.send(signal.SIGTERM)
+        services.process.stop()
