@@ -10,6 +10,7 @@ interface AgentRequest {
   idempotency_key: string; capability: string; forward_key?: string;
 }
 interface Entry { kind: "charge" | "refund" | "bar"; key: string; order: string; cents: number }
+interface Problem { status: number; code: string; detail: string }
 type Outcome = { status: "succeeded"; result?: unknown } | { status: "permanent"; message: string; code: string };
 
 const url = process.env.ARRIERO_URL, token = process.env.ARRIERO_TOKEN, path = process.env.PAYMENTS_BOOK ?? "payments.jsonl";
@@ -45,10 +46,14 @@ async function post(verb: string, body: unknown): Promise<Response> {
   return fetch(`${url}/v1/agents/payments/requests:${verb}`, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
-async function work(request: AgentRequest): Promise<void> {
-  const { task, capability } = request;
-  const answer = await post("report", { task, capability, ...carryOut(request) });
-  if (!answer.ok && answer.status !== 409) console.error(`${task}: ${answer.status} ${await answer.text()}`);
+async function report(requests: AgentRequest[]): Promise<void> {
+  const reports = requests.map((request) => ({ task: request.task, capability: request.capability, ...carryOut(request) }));
+  const answer = await post("report-batch", { reports });
+  if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);  // the requests come again, under their keys
+  const { results } = (await answer.json()) as { results: { problem: Problem | null }[] };
+  for (const { problem } of results) {
+    if (problem && problem.status !== 409) console.error(`${problem.code}: ${problem.detail}`);  // 409: it is over
+  }
 }
 
 for (;;) {
@@ -56,7 +61,7 @@ for (;;) {
     const answer = await post("take", { limit: 20, wait_seconds: 10 });
     if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
     const { requests } = (await answer.json()) as { requests: AgentRequest[] };
-    await Promise.all(requests.map(work));
+    if (requests.length) await report(requests);
   } catch (error) {  // the gateway is away: ask again soon
     await new Promise((resolve) => setTimeout(resolve, 200));
   }

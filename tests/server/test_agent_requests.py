@@ -11,7 +11,8 @@ from runtime_world import Machine, session_of, until, within
 from server_world import TOKENS, ServerWorld, open_server
 
 from arriero import Agent, App, Attempt, Supervision, workflow
-from arriero.client.remote_agents import RemoteAgents
+from arriero.client.remote_agents import RemoteAgents, RemoteReport
+from arriero.errors import StoreError
 from arriero.runtime.settings import ROLES
 from arriero.server.application import ApiServer
 from arriero.server.problems import UNAUTHENTICATED, Problem
@@ -78,6 +79,61 @@ async def test_a_request_is_taken_and_reported_over_http(machine: Machine) -> No
     await machine.check()
 
 
+async def test_each_report_of_a_batch_is_recorded_or_refused_by_itself(machine: Machine) -> None:
+    async with serving(machine) as world:
+        tasks = [await submit(world, cents) for cents in range(4)]
+        requests = [await take_one(world) for _ in tasks]
+        first, second, third, fourth = (of(request, status="succeeded", result=7) for request in requests)
+        reports = [first, {**second, "result": "seven"}, {**third, "task": "another"}, fourth, fourth]
+        answer = await post(world, "report-batch", {"reports": reports})
+        assert answer.status_code == 200
+        codes = [one["problem"] and one["problem"]["code"] for one in answer.json()["results"]]
+        assert codes == [None, "result-invalid", "capability-invalid", None, "report-duplicate"]
+        assert answer.json()["refused"] == 3
+        answer = await post(world, "report-batch", {"reports": [first, second, third]})
+        codes = [one["problem"] and one["problem"]["code"] for one in answer.json()["results"]]
+        assert codes == ["report-duplicate", None, None]
+        assert [await within(task.result()) for task in tasks] == [7] * 4
+    await machine.check()
+
+
+async def test_a_batch_of_reports_has_its_bounds_and_names_an_agent_that_is_not_there(machine: Machine) -> None:
+    async with serving(machine) as world:
+        await submit(world)
+        good = of(await take_one(world), status="succeeded", result=1)
+        for reports in ([], [good] * 101):
+            await refused(await post(world, "report-batch", {"reports": reports}), 422, "invalid-request")
+        await refused(
+            await post(world, "report-batch", {"reports": [good, {**good, "status": "done"}]}), 400, "invalid-json"
+        )
+        world.http.headers["Authorization"] = f"Bearer {TOKENS['admin']}"
+        await refused(await post(world, "report-batch", {"reports": [good]}, "nobody"), 404, "agent-unknown")
+        await refused(await post(world, "report-batch", {"reports": [good]}, "plain"), 409, "agent-not-remote")
+        assert (await post(world, "report", good)).status_code == 204  # nothing was changed before
+
+
+async def test_a_report_of_a_batch_whose_commit_is_unknown_is_to_be_sent_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(machine) as world:
+        tasks = [await submit(world, cents) for cents in range(2)]
+        reports = [of(await take_one(world), status="succeeded", result=7) for _ in tasks]
+        report = RemoteAgents.report
+
+        async def report_in_doubt(self: RemoteAgents, agent: str, given: RemoteReport) -> None:
+            await report(self, agent, given)
+            if given.task == reports[0]["task"]:
+                raise StoreError("the connection was cut")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteAgents, "report", report_in_doubt)
+            answer = await post(world, "report-batch", {"reports": reports})
+        problems = [one["problem"] for one in answer.json()["results"]]
+        assert (problems[0]["status"], problems[1]) == (503, None)
+        again = (await post(world, "report-batch", {"reports": reports})).json()["results"]
+        assert [one["problem"]["code"] for one in again] == ["report-duplicate"] * 2
+
+
 async def test_an_extension_and_a_release_over_http(machine: Machine) -> None:
     async with serving(machine) as world:
         task = await submit(world)
@@ -93,7 +149,7 @@ async def test_an_extension_and_a_release_over_http(machine: Machine) -> None:
 
 async def test_only_who_holds_the_scope_of_the_agent_may_ask(machine: Machine) -> None:
     async with serving(machine) as world:
-        for verb, body in (("take", {}), ("report", {}), ("extend", {}), ("release", {})):
+        for verb, body in (("take", {}), ("report", {}), ("report-batch", {}), ("extend", {}), ("release", {})):
             await refused(await post(world, verb, body, "plain"), 403, "forbidden")
             world.http.headers["Authorization"] = f"Bearer {TOKENS['submit']}"
             await refused(await post(world, verb, body), 403, "forbidden")

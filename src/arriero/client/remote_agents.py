@@ -147,6 +147,11 @@ class RemoteAgents:
         return await self._secret.read(self._session.store)
 
     # --- reporting
+    def check_agent(self, agent: str) -> None:
+        """Check that reports of an Agent may come to this process. Raises AgentRequestRefused."""
+        self._find_agent(agent)
+        self._get_hosts()
+
     async def report(self, agent: str, report: RemoteReport) -> None:
         """Record how an attempt ended. It is committed when this returns.
 

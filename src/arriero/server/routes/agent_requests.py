@@ -8,12 +8,20 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ...client.remote_agents import AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
-from ...errors import AgentRequestRefused
+from ...client.remote_agents import BATCH_MAX, AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
+from ...errors import AgentRequestRefused, ArrieroError
 from ..calls import Call, HttpCall, encode_answer
 from ..gate_problems import refuse_while_stopping
 from ..parameters import AgentName
-from ..problems import Problem, ProblemType, declare_problem
+from ..problems import (
+    INVALID_REQUEST,
+    Problem,
+    ProblemDocument,
+    ProblemType,
+    build_problem,
+    build_problem_document,
+    declare_problem,
+)
 from ..routing import RouteGroup
 from ..scopes import AGENT
 from ..stopping import Stopping
@@ -66,6 +74,25 @@ class TakeAnswer(msgspec.Struct, frozen=True):
     requests: tuple[RemoteRequest, ...]
 
 
+class ReportBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How several attempts ended, 1 to 100. Each report is recorded or refused by itself."""
+
+    reports: list[RemoteReport]
+
+
+class ReportVerdict(msgspec.Struct, frozen=True):
+    """What became of one report of a batch. ``problem`` None: it is committed."""
+
+    problem: ProblemDocument | None
+
+
+class ReportBatchAnswer(msgspec.Struct, frozen=True):
+    """What became of each report, in their order. ``refused``: how many have a problem."""
+
+    results: tuple[ReportVerdict, ...]
+    refused: int
+
+
 class ExtendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An attempt that needs more time: it shall end so many seconds from now."""
 
@@ -87,8 +114,12 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except AgentRequestRefused as error:
-        kind = _BY_CODE[error.code]
-        raise Problem(kind, str(error), headers={"Retry-After": "1"} if kind.status == 503 else {}) from error
+        raise _build_refusal(error) from error
+
+
+def _build_refusal(error: AgentRequestRefused) -> Problem:
+    kind = _BY_CODE[error.code]
+    return Problem(kind, str(error), headers={"Retry-After": "1"} if kind.status == 503 else {})
 
 
 def _get_agents(call: HttpCall) -> RemoteAgents:
@@ -177,6 +208,7 @@ _REQUEST = {
     "capability": _CAPABILITY,
 }
 _OF_TASK = {"task": "order-1001", "capability": _CAPABILITY}
+_SUCCEEDED = {**_OF_TASK, "status": "succeeded", "result": {"number": "B-1"}}
 
 
 @agent_requests.operation(
@@ -204,7 +236,7 @@ async def take_requests(call: Call, agent: AgentName) -> Response:
     status=204,
     problems=_choose(*_OF_ATTEMPT, "result-invalid", "report-unanswered"),
     examples={
-        "it succeeded": {**_OF_TASK, "status": "succeeded", "result": {"number": "B-1"}},
+        "it succeeded": _SUCCEEDED,
         "it did not happen": {**_OF_TASK, "status": "transient", "message": "busy", "retry_after": 5},
         "it never will": {**_OF_TASK, "status": "permanent", "message": "no such street", "code": "address"},
         "nobody knows": {**_OF_TASK, "status": "unknown", "message": "the connection was cut"},
@@ -213,6 +245,53 @@ async def take_requests(call: Call, agent: AgentName) -> Response:
 async def report_request(call: Call, agent: AgentName) -> None:
     with _refusing():
         await _get_agents(call).report(agent, call.read(RemoteReport))
+
+
+@agent_requests.operation(
+    "POST",
+    "/v1/agents/{agent}/requests:report-batch",
+    AGENT,
+    summary="Report how up to 100 attempts ended, each recorded or refused by itself. The answer comes after all commits.",
+    body=ReportBatch,
+    answer=ReportBatchAnswer,
+    problems=_choose(*_OF_AGENT),
+    examples={"two": {"reports": [_SUCCEEDED, {**_OF_TASK, "task": "order-1002", "status": "unknown"}]}},
+    answer_example={
+        "results": [
+            {"problem": None},
+            {
+                "problem": {
+                    "type": _BY_CODE["capability-invalid"].uri,
+                    "title": _BY_CODE["capability-invalid"].title,
+                    "status": 403,
+                    "detail": "the capability is of another task than 'order-1002'",
+                    "code": "capability-invalid",
+                }
+            },
+        ],
+        "refused": 1,
+    },
+)
+async def report_requests(call: Call, agent: AgentName) -> ReportBatchAnswer:
+    reports = call.read(ReportBatch).reports
+    if not 1 <= len(reports) <= BATCH_MAX:
+        raise Problem(INVALID_REQUEST, f"the body has {len(reports)} reports; it may have 1 to {BATCH_MAX}")
+    agents = _get_agents(call)
+    with _refusing():
+        agents.check_agent(agent)
+    verdicts = await asyncio.gather(*(_report_one(agents, agent, one) for one in reports))
+    return ReportBatchAnswer(tuple(verdicts), sum(verdict.problem is not None for verdict in verdicts))
+
+
+async def _report_one(agents: RemoteAgents, agent: str, report: RemoteReport) -> ReportVerdict:
+    try:
+        await agents.report(agent, report)
+    except ArrieroError as error:
+        problem = _build_refusal(error) if isinstance(error, AgentRequestRefused) else build_problem(error)
+        if problem is None:
+            raise
+        return ReportVerdict(build_problem_document(problem))
+    return ReportVerdict(None)
 
 
 @agent_requests.operation(
