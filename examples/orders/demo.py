@@ -156,7 +156,7 @@ def run_demo(
     """
     progress = Console(stderr=as_json)
     try:
-        with _ending_on_sigterm(), _folder(keep) as folder:
+        with _ending_on_signals(), _folder(keep) as folder:
             place = new_place(store, folder)
             plan = _plan(folder, place, orders, ledger, FaultPlan(faults, seed), broken, outage)
             plan = replace(plan, processes=processes, kills=kills, supervisors=supervisors)
@@ -166,8 +166,9 @@ def run_demo(
                     stack.callback(api.process.kill)
                     progress.out(*api.describe(), sep="\n", highlight=False)
                 summary = _demonstrate(plan, progress)
-                _print_summary(summary, place, as_json=as_json, is_kept=keep is not None)
-                if serve:
+                _print_summary(summary, place, as_json=as_json, kept=_describe_keeping(keep, is_served=serve))
+                if serve:  # once more: many lines were printed since
+                    progress.out("", *api.describe(), sep="\n", highlight=False)
                     progress.out("serving until Ctrl-C; one worker carries out what comes", highlight=False)
                     serve_until_interrupted(plan)
     except ProcessFailed as error:
@@ -179,17 +180,26 @@ def run_demo(
     return 0 if summary.is_success else 1
 
 
-def _print_summary(summary: Summary, place: Place, *, as_json: bool, is_kept: bool) -> None:
+def _describe_keeping(keep: Path | None, *, is_served: bool) -> str | None:
+    """How long the store is kept; None: not longer than the demonstration runs."""
+    if keep is not None:
+        return "What happened is kept."
+    return "What happened is kept until Ctrl-C, use another terminal." if is_served else None
+
+
+def _print_summary(summary: Summary, place: Place, *, as_json: bool, kept: str | None) -> None:
     if as_json:
         print(json.dumps(as_figures(summary), indent=2), flush=True)
     else:
         show(summary, Console())
-        print(*_next_steps(place, is_kept=is_kept), sep="\n", flush=True)
+        print(*_next_steps(place, kept), sep="\n", flush=True)
 
 
-def _next_steps(place: Place, *, is_kept: bool) -> Iterator[str]:
+def _next_steps(place: Place, kept: str | None) -> Iterator[str]:
+    if kept is None:
+        return next_steps(None, {})
     try:
-        return next_steps(place.url if is_kept else None, task_lives(place) if is_kept else {})
+        return next_steps(place.url, task_lives(place), kept)
     except NotReadable:  # a problem that was told of before
         return next_steps(None, {})
 
@@ -421,8 +431,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that no process of ours is left behind."""
+def _ending_on_signals() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a terminal that is closed, unwind the stack as Ctrl-C does: no process of ours is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set a handler
         return
@@ -430,8 +440,12 @@ def _ending_on_sigterm() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # nohup has it ignored
+            signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -15,18 +15,19 @@ PROGRAM = "arriero"
 UNDONE = "compensated"
 
 
-def next_steps(url: str | None, lives: Mapping[str, Life]) -> Iterator[str]:
+def next_steps(url: str | None, lives: Mapping[str, Life], kept: str = "What happened is kept.") -> Iterator[str]:
     """Lines for people.
 
     Args:
         url: of the store that was kept; None: nothing was.
         lives: of its tasks, by order.
+        kept: a sentence that says how long the store is kept.
     """
     yield ""
     if url is None:
         yield f"Nothing was kept. To look into it: {_program()} demo --keep FOLDER"
     else:
-        yield "What happened is kept. Look into it:"
+        yield f"{kept} Look into it:"
         yield from (f"  {command}" for command in commands(url, lives))
     yield "Then read examples/orders/shop.py, which is all that its user writes, and docs/tutorial.md: your first task, your"
     yield "first undo, your first resubmission, in a quarter of an hour."

@@ -48,6 +48,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log if output is None else output,
                 stderr=log,
+                process_group=0,  # Ctrl-C goes to the demonstration alone, which then stops or kills this one
             )
 
     def ready_line(self) -> str:

@@ -24,6 +24,7 @@ def demo() -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        process_group=0,
     ) as process:
         yield process
         process.kill()
@@ -50,6 +51,8 @@ def test_it_prints_an_address_and_a_token_with_which_orders_are_seen_and_submitt
     demo: subprocess.Popen[str],
 ) -> None:
     url, token = read_until(demo, "HTTP API:"), read_until(demo, "token:")
+    assert read_until(demo, "HTTP API:") == url  # again at the end, below what the demonstration said
+    assert read_until(demo, "token:") == token
     read_until(demo, "serving until Ctrl-C")
     tasks = ask(f"{url}/v1/tasks?workflow=fulfil&limit=1", token)["tasks"]
     assert isinstance(tasks, list)
@@ -61,7 +64,7 @@ def test_it_prints_an_address_and_a_token_with_which_orders_are_seen_and_submitt
     assert ended["created"] is True
     assert isinstance(ended["end"], dict)
     assert ended["end"]["state"] == "processed"
-    demo.send_signal(signal.SIGINT)
+    os.killpg(demo.pid, signal.SIGINT)  # as a terminal sends it: to all processes of the group
     assert demo.wait(60) == 0
     assert demo.stdout is not None
     figures = json.loads(demo.stdout.read())
