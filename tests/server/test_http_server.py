@@ -1,13 +1,14 @@
 """The server on a real socket: connections that send too little, and the end."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from arriero import App
-from arriero.server import http_server
+from arriero.server import http_protocol
 from arriero.server.application import ApiServer, build_application
 from arriero.server.calls import Call
 from arriero.server.http_server import HttpServer
@@ -34,6 +35,7 @@ class Place:
 
         self.application: ApiServer = build_application(app, TokenAuthenticator(app.session))
         add_operations(self.application, self.application.door, group)
+        self.problems = app.session.http_problems
         self.listener = open_socket(plan_listening(ListeningWish()))
         self.server = HttpServer(self.application, self.listener, None, connections_max)
 
@@ -72,7 +74,7 @@ async def test_what_follows_a_body_with_two_lengths_is_not_taken_for_a_request()
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/health", LIVE[:-2]])
 async def test_a_connection_whose_request_does_not_come_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "HEADER_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
     async with served() as place, asyncio.timeout(20):
         reader, writer = await place.connect()
         writer.write(sent)
@@ -84,7 +86,7 @@ async def test_a_connection_whose_request_does_not_come_is_closed(sent: bytes, m
 async def test_a_second_request_that_begins_and_does_not_come_closes_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_server, "HEADER_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
     async with served() as place, asyncio.timeout(20):
         reader, writer = await place.connect()
         writer.write(LIVE)
@@ -95,7 +97,7 @@ async def test_a_second_request_that_begins_and_does_not_come_closes_the_connect
 
 
 async def test_a_request_that_takes_long_is_not_cut_by_the_time_for_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "HEADER_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
     async with served() as place, asyncio.timeout(20):
         slow_reader, slow = await place.connect()
         slow.write(b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
@@ -144,6 +146,52 @@ async def test_one_connection_too_many_is_told_to_come_later() -> None:
         await read_answer(first_reader)
         reader, writer = await place.connect()
         writer.write(LIVE)
-        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 503")
+        head, document = read_problem(await reader.read())
+        assert (document["status"], document["code"]) == (503, "too-many-connections")
+        assert b"retry-after: 1\r\n" in head
+        assert place.problems["too-many-connections"] == 1
         first.close()
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\nAuthorization Bearer s3cret\r\n\r\n", 400, "not-http"),
+        (b"GET /v1/health/live HTTP/1.1\r\nAuthorization: Bearer s3cret\r\nw: \0\r\n\r\n", 400, "not-http"),
+        (b"\x16\x03\x01 s3cret\r\n\r\n", 400, "not-http"),
+        (LIVE[:-2] + b"Cookie: s3cret" + b"x" * 40_000, 431, "headers-too-large"),
+    ],
+    ids=["a header without a colon", "a NUL", "TLS", "large headers"],
+)
+async def test_what_is_no_request_gets_a_problem_document_that_tells_no_header(
+    sent: bytes, status: int, code: str
+) -> None:
+    async with served() as place, asyncio.timeout(20):
+        reader, writer = await place.connect()
+        writer.write(sent)
+        answer = await reader.read()
+        head, document = read_problem(answer)
+        assert (document["status"], document["code"]) == (status, code)
+        assert b"x-content-type-options: nosniff\r\n" in head
+        assert b"s3cret" not in answer
+        assert place.problems[code] == 1
+        writer.close()
+
+
+async def test_a_body_that_breaks_off_being_http_is_refused_and_nothing_is_done() -> None:
+    async with served() as place, asyncio.timeout(20):
+        reader, writer = await place.connect()
+        chunked = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
+        writer.write(b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\n" + chunked + b"\r\nno chunk\r\n")
+        _, document = read_problem(await reader.read())
+        assert document["status"] in (400, 401)  # the token is asked for first
+        writer.close()
+
+
+def read_problem(answer: bytes) -> tuple[bytes, dict[str, object]]:
+    """The head of an answer, in lower case, and the problem document in it."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head.lower()
+    found: dict[str, object] = json.loads(body)
+    return head.lower(), found

@@ -21,6 +21,18 @@ URI_TOO_LONG = declare_problem("uri-too-long", 414, "The path or the query is to
 HEADERS_TOO_LARGE = declare_problem(
     "headers-too-large", 431, "The headers are too large", "Send fewer or shorter headers."
 )
+NOT_HTTP = declare_problem(
+    "not-http",
+    400,
+    "What came is no request of HTTP/1.1",
+    "Correct the program that sends it: RFC 9112 says how a request looks.",
+)
+TOO_MANY_CONNECTIONS = declare_problem(
+    "too-many-connections",
+    503,
+    "The server has too many connections",
+    "Send the request again after `Retry-After` seconds; the setting http.connections_max is the limit.",
+)
 BODY_TOO_SLOW = declare_problem(
     "body-too-slow", 408, "The body did not arrive in time", "Send the request again; nothing was changed."
 )

@@ -5,55 +5,15 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .application import ApiServer
+from .http_protocol import PatientProtocol
 
-HEADER_SECONDS_MAX = (
-    15.0  # until the headers of a request have arrived: connections that send nothing are a cheap attack
-)
 HEADER_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_SECONDS = 30
 REQUESTS_END_SECONDS_MAX = 20  # for requests under way when the server ends
-
-
-class PatientProtocol(H11Protocol):
-    """Closes a connection whose next request does not come in time. uvicorn waits for ever once a first byte has come."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._header_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        super().connection_made(transport)
-        self._watch_header()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch_header()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_watching()
-        super().connection_lost(exc)
-
-    def _watch_header(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:  # a request is under way
-            self._stop_watching()
-        elif self._header_timer is None:
-            self._header_timer = self.loop.call_later(HEADER_SECONDS_MAX, self._give_up)
-
-    def _stop_watching(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-
-    def _give_up(self) -> None:
-        self._header_timer = None
-        if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
-            self.transport.close()
 
 
 class LoopServer(uvicorn.Server):

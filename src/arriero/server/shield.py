@@ -4,12 +4,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ..client.session import Session
 from ..escaping import one_line
-from .problems import build_problem_response
-from .request_notes import RequestNote, attach_note
+from .problems import Problem, build_problem_response
+from .request_notes import RequestNote, attach_note, get_note
 from .request_rules import RequestRules, judge_request
 
 access_log = logging.getLogger("arriero.server.access")
@@ -65,6 +66,24 @@ class Shield:
         finally:
             self._count(note, status)
             self._log(scope, note.caller, status, self._monotonic() - begun_at)
+
+    async def refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request of which nothing is read."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            get_note(scope).problem = problem.kind.code
+            await build_problem_response(problem)(scope, receive, send)
+
+        await self.serve(answer, scope, receive, send)
+
+    def answer_unread(self, problem: Problem) -> Response:
+        """Build the answer to what is no request, and count it."""
+        note = RequestNote()
+        note.problem = problem.kind.code
+        self._count(note, problem.kind.status)
+        answer = build_problem_response(problem)
+        answer.raw_headers[:] = _add_security_headers(answer.raw_headers)
+        return answer
 
     def _count(self, note: RequestNote, status: int) -> None:
         if status:  # else the caller was gone before an answer
