@@ -258,7 +258,8 @@ async def test_the_requests_of_such_an_agent_cannot_be_taken(machine: Machine) -
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "10.0.0.1", "192.168.1.1", "172.16.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "::1", "fe80::1",
-     "fc00::1", "::ffff:10.0.0.1", "2002:a00:1::", "64:ff9b::a00:1", "100.64.0.1"],
+     "fc00::1", "::ffff:10.0.0.1", "2002:a00:1::", "64:ff9b::a00:1", "100.64.0.1",
+     "::127.0.0.1", "fec0::1", "64:ff9b:1::a00:1", "::ffff:0:7f00:1", "5f00::1"],
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused_unless_it_is_allowed(address: str) -> None:
     one = ipaddress.ip_address(address)
@@ -267,6 +268,13 @@ def test_an_address_that_is_not_public_is_refused_unless_it_is_allowed(address: 
         choose_address("inner.example", [ipaddress.ip_address("8.8.8.8"), one], allow_private=False)
     assert refusal.value.code == "address_refused"
     assert choose_address("inner.example", [one], allow_private=True) == str(one)
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "2606:2800:21f::1", "::ffff:8.8.8.8", "2002:808:808::", "64:ff9b::808:808"]
+)
+def test_an_address_of_the_public_internet_may_be_called(address: str) -> None:
+    assert is_public(ipaddress.ip_address(address))
 
 
 def test_the_first_public_address_is_the_one_to_connect_to() -> None:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from ..errors import Transient
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # IPv4 addresses inside of IPv6
+_GLOBAL_UNICAST = ipaddress.ip_network(
+    "2000::/3"
+)  # RFC 4291, 2.5.4: IANA gives nothing else of IPv6 out to the internet
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -19,6 +22,8 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
+        if address not in _GLOBAL_UNICAST:  # is_global is true of site-local addresses, and of ::127.0.0.1
+            return False
     return address.is_global and not address.is_multicast
 
 
