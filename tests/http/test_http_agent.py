@@ -1,17 +1,13 @@
 """An Agent whose program arriero calls: what is sent, what answers mean, reports that come later, and addresses."""
 
-import asyncio
-import base64
-import hashlib
-import hmac
 import ipaddress
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
+from pushed_program import SECRET, Answer, Program, program, shipped, shipping_app, verify
 from runtime_world import Machine, session_of, until, within
 
 from arriero import (
@@ -19,105 +15,14 @@ from arriero import (
     App,
     Attempt,
     DefinitionError,
-    Permanent,
-    Retry,
-    StepFailed,
-    Supervision,
     TaskCompensated,
     Transient,
-    Undo,
-    workflow,
 )
 from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.errors import AgentRequestRefused
 from arriero.http import HttpAgent
 from arriero.http.addresses import choose_address, is_public
 from arriero.runtime.settings import ROLES
-
-KEY = b"k" * 24
-SECRET = "whsec_" + base64.b64encode(KEY).decode()
-Answer = tuple[int, dict[str, str], Any]
-
-
-class Program:
-    """The program of an Agent. ``answers``: what it says, one after the other; the last one for all that follow."""
-
-    def __init__(self) -> None:
-        self.answers: list[Answer] = [(200, {}, {"number": "B-1"})]
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-        self.url = ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                headers = {
-                    name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)
-                }
-                self.requests.append((headers, await reader.readexactly(int(headers["content-length"]))))
-                status, more, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                lines = [
-                    f"HTTP/1.1 {status} X",
-                    *(f"{k}: {v}" for k, v in more.items()),
-                    f"Content-Length: {len(data)}",
-                ]
-                writer.write("\r\n".join([*lines, "", ""]).encode() + data)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    def read(self, number: int = -1) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.requests[number][1])
-        return found
-
-
-@asynccontextmanager
-async def program() -> AsyncIterator[Program]:
-    found = Program()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks?of=shop"
-    try:
-        yield found
-    finally:
-        server.close()
-
-
-def shipping_app(machine: Machine, url: str, **options: Any) -> App:
-    shipping = HttpAgent("shipping", url=url, secret=SECRET, allow_private=True, **options)
-
-    @shipping.step(complete_within=15, retry=Retry(tries=2, delay=0.01), supervision=Supervision(attempts=2))
-    def book(attempt: Attempt, parcel: str) -> dict[str, str]: ...  # type: ignore[empty-body]
-
-    @book.compensation(complete_within=15)
-    def cancel(undo: Undo[dict[str, str]], parcel: str) -> None: ...
-
-    @workflow
-    async def ship(parcel: str) -> str:
-        try:
-            return (await book(parcel))["number"]
-        except StepFailed as failed:
-            return f"{failed.cause} {failed.code}"
-
-    @workflow
-    async def ship_and_fail(parcel: str) -> None:
-        await book(parcel)
-        raise Permanent("no")
-
-    return machine.app([shipping], [ship, ship_and_fail])
-
-
-async def shipped(app: App, name: str = "ship") -> Any:
-    flow = next(flow for flow in app.workflows if flow.name == name)
-    return await within((await app.submit(flow("P-1"))).result())
-
-
-def verify(headers: dict[str, str], body: bytes) -> bool:
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    wanted = "v1," + base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
-    return hmac.compare_digest(wanted, headers["webhook-signature"])
 
 
 # --- one call

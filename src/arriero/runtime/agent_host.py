@@ -226,9 +226,13 @@ class AgentHost:
     async def begin_try(self, step: StepRow) -> float | None:
         """Ask whether an attempt may make another call now.
 
+        The store is asked if calls are counted. It is also asked if a program may have reported meanwhile by way of a process
+        with the role ``http``: then the step is completed, and perhaps undone.
+
         Returns: 0 - it may; else the seconds after which to ask again; None: the attempt is over.
+        Raises: StoreError - nobody knows.
         """
-        if not self.limits.has_rate(step.agent):
+        if not self.limits.has_rate(step.agent) and not self.agents[step.agent].pushes:
             return 0.0
         answer, _ = await self.ask(
             BeginTry(

@@ -18,7 +18,7 @@ from ..declare.attempt import Attempt, StepTry, Undo, current_try
 from ..declare.compensation import Compensation
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Step
-from ..errors import Cause, InvalidInput, Permanent, StepError, Transient
+from ..errors import Cause, InvalidInput, Permanent, StepError, StoreError, Transient
 from ..model import StepFailure, StepKind, StepRow, UndoContext
 from ..store.contract import StateStore
 from ..traceback_frames import trace_exception
@@ -275,9 +275,15 @@ class AttemptRun:
         return None
 
     async def _begin_try(self) -> bool:
-        """Wait until the rate of the Agent allows another call. Returns False if it does not within the attempt's time."""
+        """Wait until the rate of the Agent allows another call. Returns False if it does not within the attempt's time.
+
+        It is not allowed either if the attempt is over by what the store says, or if the store does not answer.
+        """
         while (left := self._time.remaining_seconds()) > 0:
-            wait = await self._host.begin_try(self._step)
+            try:
+                wait = await self._host.begin_try(self._step)
+            except StoreError:
+                return False
             if wait is None or wait >= left:
                 return False
             if wait == 0:

@@ -1,0 +1,83 @@
+"""Reports of a program that arriero calls, when its answer to the call is lost or says something else."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from pushed_program import Answer, program, shipped, shipping_app
+from runtime_world import Machine, session_of, until
+
+from arriero import TaskCompensated
+from arriero.client.remote_agents import RemoteAgents, RemoteReport
+from arriero.errors import StoreError
+from arriero.runtime.agent_host import AgentHost
+from arriero.runtime.settings import ROLES
+
+
+def succeed(said: dict[str, Any], number: str = "B-7") -> RemoteReport:
+    result = msgspec.Raw(msgspec.json.encode({"number": number}))
+    return RemoteReport(task=said["task"], capability=said["capability"], status="succeeded", result=result)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", (500, {}, {}), (429, {}, {}), (202, {}, b"")], ids=["cut", "500", "429", "202"]
+)
+async def test_no_further_try_is_made_once_the_program_has_reported(machine: Machine, answer: Answer) -> None:
+    async with program() as called:
+        called.answers = [answer]
+        app = shipping_app(machine, called.url)
+
+        async def report(said: dict[str, Any]) -> None:
+            await RemoteAgents(app.session).report("shipping", succeed(said))
+
+        called.meanwhile = report
+        async with app.running(roles=ROLES):
+            assert await shipped(app) == "B-7"
+            await until(lambda: not session_of(app).agents.in_flight)
+        assert len(called.requests) == 1
+    await machine.check()
+
+
+async def test_a_request_is_not_sent_again_after_its_undo(machine: Machine) -> None:
+    async with program() as called:
+        called.answers = [b"", (200, {}, {})]
+        app = shipping_app(machine, called.url)
+        undone = asyncio.Event()
+
+        async def report_and_hang(said: dict[str, Any]) -> None:
+            if said["kind"] == "compensation":
+                undone.set()
+                return
+            await RemoteAgents(app.session).report("shipping", succeed(said))
+            await undone.wait()  # then its connection is cut
+
+        called.meanwhile = report_and_hang
+        async with app.running(roles=ROLES):
+            with pytest.raises(TaskCompensated):
+                await shipped(app, "ship_and_fail")
+            await until(lambda: not session_of(app).agents.in_flight)
+        assert [called.read(number)["kind"] for number in range(len(called.requests))] == ["step", "compensation"]
+    await machine.check()
+
+
+async def test_a_try_is_not_repeated_while_the_store_does_not_answer(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with program() as called:
+        called.answers = [(500, {}, {}), (200, {}, {"number": "B-8"})]
+        app = shipping_app(machine, called.url)
+        async with app.running():
+            begin_try, asked = AgentHost.begin_try, []
+
+            async def fail(self: AgentHost, step: Any) -> float | None:
+                asked.append(step)
+                if len(asked) == 1:
+                    raise StoreError("the connection was cut")
+                return await begin_try(self, step)
+
+            monkeypatch.setattr(AgentHost, "begin_try", fail)
+            assert await shipped(app) == "B-8"
+        assert [called.read(number)["attempt"] for number in range(2)] == [1, 2]
+        assert "it will expire" not in caplog.text  # the first attempt has reported its failure
+    await machine.check()
