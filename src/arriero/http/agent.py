@@ -1,5 +1,6 @@
 """An Agent whose program arriero calls over HTTP: each attempt is a signed POST."""
 
+import asyncio
 import ipaddress
 import time
 from collections.abc import AsyncIterator
@@ -16,10 +17,14 @@ from ..declare.resources import Resource
 from ..declare.steps import Agent
 from ..errors import DefinitionError, InDoubt, InvalidInput
 from ..runtime.agent_requests import RemoteRequest
+from ..strict_json import refuse_doubtful_json
 from .addresses import choose_address, is_public, resolve_host
 from .client import AsyncClient
 
 ACCEPTED = 202
+PARTS_IN_TURN = (
+    100  # of an answer, in one turn of the event loop: what has arrived may be thousands of parts of one byte
+)
 
 
 class HttpAgent(Agent):
@@ -101,22 +106,27 @@ class HttpAgent(Agent):
 
     @staticmethod
     async def _read_answer(response: httpx2.Response) -> bytes | None:
-        if response.status_code == ACCEPTED:
+        status = response.status_code
+        if status == ACCEPTED:
             return None
-        answer = b""
+        if not response.is_success:  # as 304, which is no error for a client
+            raise InDoubt(f"it was answered {status}, which is no result", code=str(status))
+        answer, parts = bytearray(), 0
         try:
             async for part in response.aiter_bytes():
                 answer += part
+                parts += 1
                 if len(answer) > PAYLOAD_BYTES_MAX:
                     raise InDoubt(f"its answer has more than {PAYLOAD_BYTES_MAX:,} bytes", code="bad_answer")
-            msgspec.json.decode(answer or b"null")
+                if parts % PARTS_IN_TURN == 0:
+                    await asyncio.sleep(0)
+            refuse_doubtful_json(bytes(answer or b"null"), "its body")
         except (httpx2.RequestError, httpx2.StreamError) as error:
-            raise InDoubt(f"it was answered {response.status_code}, but its body could not be read: {error}") from error
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InDoubt(
-                f"it was answered {response.status_code}, but its body is no JSON: {error}", code="bad_answer"
-            ) from error
-        return answer or b"null"
+            text = f"it was answered {status}, but its body could not be read: {type(error).__name__}: {error}"
+            raise InDoubt(text) from error
+        except InvalidInput as error:
+            raise InDoubt(f"it was answered {status}, but {error}", code="bad_answer") from error
+        return bytes(answer or b"null")
 
 
 async def _open_client() -> AsyncIterator[AsyncClient]:
