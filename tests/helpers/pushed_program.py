@@ -30,7 +30,7 @@ class Program:
         self.answers: list[Answer] = [(200, {}, {"number": "B-1"})]
         self.requests: list[tuple[dict[str, str], bytes]] = []
         self.meanwhile: Callable[[dict[str, Any]], Awaitable[None]] | None = None
-        self.url = ""
+        self.url, self.port = "", 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -67,20 +67,26 @@ class Program:
 
 
 @asynccontextmanager
-async def program() -> AsyncIterator[Program]:
+async def program(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Program]:
     found = Program()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks?of=shop"
+    server = await asyncio.start_server(found.serve, host, port)
+    found.port = server.sockets[0].getsockname()[1]
+    found.url = f"http://{host}:{found.port}/hooks?of=shop"
     try:
         yield found
     finally:
         server.close()
 
 
-def shipping_app(machine: Machine, url: str, **options: Any) -> App:
-    shipping = HttpAgent("shipping", url=url, secret=SECRET, allow_private=True, **options)
+TWO_TRIES = Retry(tries=2, delay=0.01)
 
-    @shipping.step(complete_within=15, retry=Retry(tries=2, delay=0.01), supervision=Supervision(attempts=2))
+
+def shipping_app(
+    machine: Machine, url: str, *, allow_private: bool = True, retry: Retry = TWO_TRIES, **options: Any
+) -> App:
+    shipping = HttpAgent("shipping", url=url, secret=SECRET, allow_private=allow_private, **options)
+
+    @shipping.step(complete_within=15, retry=retry, supervision=Supervision(attempts=2))
     def book(attempt: Attempt, parcel: str) -> dict[str, str]: ...  # type: ignore[empty-body]
 
     @book.compensation(complete_within=15)

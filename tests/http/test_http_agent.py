@@ -1,12 +1,16 @@
 """An Agent whose program arriero calls: what is sent, what answers mean, reports that come later, and addresses."""
 
+import asyncio
 import ipaddress
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import httpcore2
 import msgspec
 import pytest
+from httpcore2._backends.auto import AutoBackend
 from pushed_program import SECRET, Answer, Program, program, shipped, shipping_app, verify
 from runtime_world import Machine, session_of, until, within
 
@@ -15,13 +19,14 @@ from arriero import (
     App,
     Attempt,
     DefinitionError,
+    Retry,
     TaskCompensated,
     Transient,
 )
 from arriero.client.remote_agents import RemoteAgents, RemoteReport
 from arriero.errors import AgentRequestRefused
 from arriero.http import HttpAgent
-from arriero.http.addresses import choose_address, is_public
+from arriero.http.addresses import check_addresses, is_public
 from arriero.runtime.settings import ROLES
 
 
@@ -170,9 +175,9 @@ def test_an_address_that_is_not_public_is_refused_unless_it_is_allowed(address: 
     one = ipaddress.ip_address(address)
     assert not is_public(one)
     with pytest.raises(Transient, match="allow_private=True") as refusal:
-        choose_address("inner.example", [ipaddress.ip_address("8.8.8.8"), one], allow_private=False)
+        check_addresses("inner.example", [ipaddress.ip_address("8.8.8.8"), one], allow_private=False)
     assert refusal.value.code == "address_refused"
-    assert choose_address("inner.example", [one], allow_private=True) == str(one)
+    assert check_addresses("inner.example", [one], allow_private=True) == [str(one)]
 
 
 @pytest.mark.parametrize(
@@ -182,9 +187,115 @@ def test_an_address_of_the_public_internet_may_be_called(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
-def test_the_first_public_address_is_the_one_to_connect_to() -> None:
+def test_public_addresses_are_connected_to_in_their_order() -> None:
     addresses = [ipaddress.ip_address(one) for one in ("93.184.216.34", "8.8.8.8")]
-    assert choose_address("example.com", addresses, allow_private=False) == "93.184.216.34"
+    assert check_addresses("example.com", addresses, allow_private=False) == ["93.184.216.34", "8.8.8.8"]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
+    """What names stand for, question by question; the last answer holds for all that follow."""
+    known: dict[str, list[list[str]]] = {}
+
+    def resolve(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        answers = known[host]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return known
+
+
+def at(called: Program, host: str) -> str:
+    return called.url.replace("127.0.0.1", host)
+
+
+async def test_another_address_of_the_name_is_called_if_there_is_no_connection_to_the_first(
+    machine: Machine, names: dict[str, list[list[str]]]
+) -> None:
+    names["ship.example"] = [["127.0.0.2", "127.0.0.1"]]
+    async with program() as called:
+        app = shipping_app(machine, at(called, "ship.example"))
+        async with app.running():
+            assert await shipped(app) == "B-1"
+        assert called.requests[0][0]["host"] == at(called, "ship.example").split("/")[2]
+
+
+async def test_no_other_address_is_called_if_the_first_may_have_the_request(
+    machine: Machine, names: dict[str, list[list[str]]]
+) -> None:
+    async with program() as first, program("127.0.0.2", first.port) as second:
+        names["ship.example"] = [["127.0.0.2", "127.0.0.1"]]
+        for second.answers, said in (([b""], "unknown "), ([(429, {}, {"code": "unreachable"})], "transient 429")):
+            app = shipping_app(machine, at(first, "ship.example"))
+            async with app.running():
+                assert await shipped(app) == said
+        assert (len(first.requests), len(second.requests)) == (0, 8)
+
+
+async def test_the_name_is_asked_for_once_and_what_it_stands_for_later_does_not_count(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, names: dict[str, list[list[str]]]
+) -> None:
+    async with program() as called:
+        names["ship.example"] = [["8.8.8.8"], ["127.0.0.1"]]  # as one who changes the name between check and connection
+        connected: list[str] = []
+
+        async def connect(self: Any, host: str, *_: Any, **__: Any) -> Any:
+            connected.append(host)
+            raise httpcore2.ConnectError("no way out of the test")
+
+        monkeypatch.setattr(AutoBackend, "connect_tcp", connect)
+        app = shipping_app(machine, at(called, "ship.example"), allow_private=False, retry=Retry(tries=1))
+        async with app.running():
+            assert await shipped(app) == "transient address_refused"
+        assert connected == ["8.8.8.8"]
+        assert called.requests == []
+
+
+async def test_a_name_in_unicode_is_asked_for_as_it_is_sent(
+    machine: Machine, names: dict[str, list[list[str]]]
+) -> None:
+    names["xn--strae-oqa.example"] = [["127.0.0.1"]]
+    async with program() as called:
+        app = shipping_app(machine, at(called, "stra\u00dfe.example"))
+        async with app.running():
+            assert await shipped(app) == "B-1"
+        assert called.requests[0][0]["host"].startswith("xn--strae-oqa.example:")
+
+
+@pytest.mark.parametrize("host", ["0x7f.1", "127.1", "2130706433", "017700000001", "[::ffff:7f00:1]", "localhost"])
+async def test_other_spellings_of_this_machine_are_refused_before_anything_is_sent(machine: Machine, host: str) -> None:
+    async with program() as called:
+        with suppress(DefinitionError):
+            app = shipping_app(machine, at(called, host), allow_private=False)
+            async with app.running():
+                assert await shipped(app) == "transient address_refused"
+        assert called.requests == []
+
+
+async def test_no_proxy_of_the_environment_is_used(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with program() as called, program() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, proxy.url.partition("/hooks")[0])
+        app = shipping_app(machine, called.url)
+        async with app.running():
+            assert await shipped(app) == "B-1"
+        assert (len(called.requests), len(proxy.requests)) == (1, 0)
+
+
+async def test_the_calls_at_once_are_bounded_by_the_places_alone(machine: Machine) -> None:
+    calls = 120  # a client of httpx2 has 100 connections by default
+    async with program() as called:
+        app, all_are_here = shipping_app(machine, called.url, max_in_flight=calls), asyncio.Event()
+
+        async def wait_for_all(said: dict[str, Any]) -> None:
+            if len(called.requests) == calls:
+                all_are_here.set()
+            await all_are_here.wait()
+
+        called.meanwhile = wait_for_all
+        async with app.running():
+            assert await asyncio.gather(*(shipped(app) for _ in range(calls))) == ["B-1"] * calls
 
 
 async def test_a_name_that_stands_for_this_machine_is_refused_before_anything_is_sent(
@@ -210,6 +321,14 @@ async def test_a_name_that_stands_for_this_machine_is_refused_before_anything_is
         ({"url": "http://[::1]/"}, "allow_private=True"),
         ({"secret": "whsec_short"}, "secret"),
         ({"callback": "nowhere"}, "callback must be http"),
+        ({"callback": "https://gate.example/?of=shop"}, "query or fragment"),
+        ({"secret": None}, "secret is no text"),
+        ({"url": None}, "url cannot be read"),
+        ({"url": "https://a..example/"}, "url cannot be read"),
+        ({"url": f"https://{'a' * 64}.example/"}, "url cannot be read"),
+        ({"url": "https://x.example:99999/"}, "port from 1 to 65535"),
+        ({"url": "https://x.example:0/"}, "port from 1 to 65535"),
+        ({"allow_private": "no"}, "must be of the type bool"),
     ],
 )
 def test_what_cannot_work_is_refused_where_it_is_declared(given: dict[str, str], match: str) -> None:

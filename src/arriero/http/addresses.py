@@ -37,8 +37,8 @@ async def resolve_host(host: str, port: int) -> list[Address]:
     return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
 
-def choose_address(host: str, addresses: Sequence[Address], *, allow_private: bool) -> str:
-    """Choose the address to connect to. Raises Transient - there is none to which requests may go.
+def check_addresses(host: str, addresses: Sequence[Address], *, allow_private: bool) -> list[str]:
+    """Return the addresses to connect to, the best first. Raises Transient - there is none to which requests may go.
 
     One address that is not public refuses the name as a whole: who could put it there could put another one first.
     """
@@ -51,4 +51,4 @@ def choose_address(host: str, addresses: Sequence[Address], *, allow_private: bo
         )
     if not addresses:
         raise Transient(f"the name {host} stands for no address", code="unreachable")
-    return str(addresses[0])
+    return [str(one) for one in addresses]

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -15,13 +16,20 @@ from ..codec import PAYLOAD_BYTES_MAX
 from ..core.alerts import parse_signing_key, sign_message
 from ..declare.resources import Resource
 from ..declare.steps import Agent
-from ..errors import DefinitionError, InDoubt, InvalidInput
+from ..errors import DefinitionError, InDoubt, InvalidInput, Transient
+from ..policies import check_type
 from ..runtime.agent_requests import RemoteRequest
 from ..strict_json import refuse_doubtful_json
-from .addresses import choose_address, is_public, resolve_host
+from .addresses import check_addresses, is_public, resolve_host
 from .client import AsyncClient
+from .requests import NOTHING_SENT
 
 ACCEPTED = 202
+CONNECT_SECONDS = (
+    2.0  # to wait for a connection to an address while the name has others: longer than a lost packet takes
+)
+CONNECTIONS_KEPT = 20  # that are idle, in one process
+PORT_MAX = 65_535
 PARTS_IN_TURN = (
     100  # of an answer, in one turn of the event loop: what has arrived may be thousands of parts of one byte
 )
@@ -57,13 +65,22 @@ class HttpAgent(Agent):
         super().__init__(name, **options)
         self._url = _parse_url(name, "url", url)
         self._callback = None if callback is None else str(_parse_url(name, "callback", callback)).rstrip("/")
-        self._allow_private = allow_private
+        if self._callback is not None and ("?" in self._callback or "#" in self._callback):
+            raise DefinitionError(
+                f"Agent {name}: its callback is the URL of a gateway: leave its query or fragment out"
+            )
+        self._host = self._url.raw_host.decode(
+            "ascii"
+        )  # url.host may be Unicode, which Python would encode by IDNA 2003
+        self._allow_private = check_type(allow_private, bool, f"Agent {name}: allow_private")
+        if not isinstance(secret, str):
+            raise DefinitionError(f"Agent {name}: its secret is no text but of type {type(secret).__name__}")
         try:
             self._key = parse_signing_key(secret)
         except InvalidInput as error:
             raise DefinitionError(f"Agent {name}: {error}") from error
         with suppress(ValueError):  # a name is resolved when a request is sent
-            if not allow_private and not is_public(ipaddress.ip_address(self._url.host)):
+            if not allow_private and not is_public(ipaddress.ip_address(self._host)):
                 raise DefinitionError(
                     f"Agent {name}: its url names an address that is not of the public internet; if that is meant, give"
                     " allow_private=True"
@@ -75,7 +92,7 @@ class HttpAgent(Agent):
         """Send a request; see ``runtime.pushed_requests.SendingAgent``."""
         if self._callback is not None:
             body = msgspec.json.encode(
-                replace(request, callback=f"{self._callback}/v1/agents/{self.name}/requests:report")
+                replace(request, callback=f"{self._callback}/v1/agents/{quote(self.name, safe='')}/requests:report")
             )
         timestamp = int(time.time())
         headers = {
@@ -88,15 +105,31 @@ class HttpAgent(Agent):
             "webhook-signature": sign_message(self._key, message_id, timestamp, body),
         }
         port = self._url.port or (443 if self._url.scheme == "https" else 80)
-        addresses = await resolve_host(self._url.host, port)
-        pinned = choose_address(self._url.host, addresses, allow_private=self._allow_private)
+        found = await resolve_host(self._host, port)
+        addresses = check_addresses(self._host, found, allow_private=self._allow_private)
+        for address in addresses[:-1]:
+            try:
+                return await self._send_to(address, body, headers, connect_seconds=CONNECT_SECONDS)
+            except Transient as error:
+                if not isinstance(error.__cause__, NOTHING_SENT):
+                    raise
+        return await self._send_to(addresses[-1], body, headers)
+
+    async def _send_to(
+        self, address: str, body: bytes, headers: dict[str, str], *, connect_seconds: float | None = None
+    ) -> bytes | None:
+        """Send a request to one of the addresses. ``connect_seconds``: to wait for a connection; None: as long as there is time."""
+        timeout = httpx2.Timeout(
+            None, connect=connect_seconds
+        )  # the client bounds all of it by the time of the attempt
         client = self._client()
         sent = client.build_request(
             "POST",
-            self._url.copy_with(host=pinned),
+            self._url.copy_with(host=address),
             content=body,
             headers=headers,
-            extensions={"sni_hostname": self._url.host},
+            timeout=timeout,
+            extensions={"sni_hostname": self._host},
         )
         response = await client.send(sent, stream=True, follow_redirects=False)
         try:
@@ -130,17 +163,22 @@ class HttpAgent(Agent):
 
 
 async def _open_client() -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(trust_env=False) as client:
+    # The Agent's places bound its calls. A bound of the client's own would let attempts wait that have a place.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_KEPT)
+    async with AsyncClient(trust_env=False, limits=limits) as client:
         yield client
 
 
 def _parse_url(agent: str, what: str, url: str) -> httpx2.URL:
     try:
         parsed = httpx2.URL(url)
-    except (httpx2.InvalidURL, TypeError):
+        parsed.raw_host.decode("ascii").encode("idna")  # a label may be empty or too long
+    except (httpx2.InvalidURL, TypeError, UnicodeError):
         raise DefinitionError(f"Agent {agent}: its {what} cannot be read") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
         raise DefinitionError(
             f"Agent {agent}: its {what} must be http or https with a host, and without user or password"
         )
+    if parsed.port is not None and not 1 <= parsed.port <= PORT_MAX:
+        raise DefinitionError(f"Agent {agent}: its {what} must have a port from 1 to {PORT_MAX}, or none")
     return parsed
