@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -67,11 +68,13 @@ class Program:
 
 
 @asynccontextmanager
-async def program(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Program]:
+async def program(
+    host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Program]:
     found = Program()
-    server = await asyncio.start_server(found.serve, host, port)
+    server = await asyncio.start_server(found.serve, host, port, ssl=tls)
     found.port = server.sockets[0].getsockname()[1]
-    found.url = f"http://{host}:{found.port}/hooks?of=shop"
+    found.url = f"http{'' if tls is None else 's'}://{host}:{found.port}/hooks?of=shop"
     try:
         yield found
     finally:

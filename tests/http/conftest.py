@@ -1,5 +1,6 @@
-"""A caller of each kind of client, inside of an attempt."""
+"""A caller of each kind of client, inside of an attempt, and what names stand for."""
 
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,3 +25,17 @@ def caller(request: pytest.FixtureRequest) -> Iterator[Callable[..., Caller]]:
         yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
+    """What names stand for, question by question; the last answer holds for all that follow."""
+    known: dict[str, list[list[str]]] = {}
+
+    def resolve(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        answers = known[host]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return known

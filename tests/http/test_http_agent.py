@@ -2,7 +2,6 @@
 
 import asyncio
 import ipaddress
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -190,20 +189,6 @@ def test_an_address_of_the_public_internet_may_be_called(address: str) -> None:
 def test_public_addresses_are_connected_to_in_their_order() -> None:
     addresses = [ipaddress.ip_address(one) for one in ("93.184.216.34", "8.8.8.8")]
     assert check_addresses("example.com", addresses, allow_private=False) == ["93.184.216.34", "8.8.8.8"]
-
-
-@pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
-    """What names stand for, question by question; the last answer holds for all that follow."""
-    known: dict[str, list[list[str]]] = {}
-
-    def resolve(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
-        answers = known[host]
-        found = answers.pop(0) if len(answers) > 1 else answers[0]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in found]
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    return known
 
 
 def at(called: Program, host: str) -> str:
