@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from ..errors import Transient
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # IPv4 addresses inside of IPv6
-_GLOBAL_UNICAST = ipaddress.ip_network(
-    "2000::/3"
-)  # RFC 4291, 2.5.4: IANA gives nothing else of IPv6 out to the internet
+# RFC 4291, 2.5.4: IANA gives nothing else of IPv6 out to the internet.
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 

@@ -25,14 +25,12 @@ from .client import AsyncClient
 from .requests import NOTHING_SENT
 
 ACCEPTED = 202
-CONNECT_SECONDS = (
-    2.0  # to wait for a connection to an address while the name has others: longer than a lost packet takes
-)
+# To wait for a connection to an address while the name has others: longer than a lost packet takes.
+CONNECT_SECONDS = 2.0
 CONNECTIONS_KEPT = 20  # that are idle, in one process
 PORT_MAX = 65_535
-PARTS_IN_TURN = (
-    100  # of an answer, in one turn of the event loop: what has arrived may be thousands of parts of one byte
-)
+# Of an answer, in one turn of the event loop: what has arrived may be thousands of parts of one byte.
+PARTS_IN_TURN = 100
 
 
 class HttpAgent(Agent):
@@ -69,9 +67,8 @@ class HttpAgent(Agent):
             raise DefinitionError(
                 f"Agent {name}: its callback is the URL of a gateway: leave its query or fragment out"
             )
-        self._host = self._url.raw_host.decode(
-            "ascii"
-        )  # url.host may be Unicode, which Python would encode by IDNA 2003
+        # url.host may be Unicode, which Python would encode by IDNA 2003.
+        self._host = self._url.raw_host.decode("ascii")
         self._allow_private = check_type(allow_private, bool, f"Agent {name}: allow_private")
         if not isinstance(secret, str):
             raise DefinitionError(f"Agent {name}: its secret is no text but of type {type(secret).__name__}")
@@ -119,9 +116,8 @@ class HttpAgent(Agent):
         self, address: str, body: bytes, headers: dict[str, str], *, connect_seconds: float | None = None
     ) -> bytes | None:
         """Send a request to one of the addresses. ``connect_seconds``: to wait for a connection; None: as long as there is time."""
-        timeout = httpx2.Timeout(
-            None, connect=connect_seconds
-        )  # the client bounds all of it by the time of the attempt
+        # The client bounds all of it by the time of the attempt.
+        timeout = httpx2.Timeout(None, connect=connect_seconds)
         client = self._client()
         sent = client.build_request(
             "POST",
