@@ -83,6 +83,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
     ``next``: the next task of its convoy, claimed here; ``begun``: what began of it with the same commit, because its code
     had run ahead; None: its code is to be run. ``following``: the one that waits behind it, as it stands; a hint.
+    ``trace_link``: to the span of the task before it in its convoy, whose turn has ended; None: it is not traced.
     """
 
     task: TaskRow
@@ -91,6 +92,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     next: Loaded | None = None
     begun: tuple[Dispatch, ...] | None = None
     following: Loaded | None = None
+    trace_link: str | None = None
 
 
 class AttemptApplied(msgspec.Struct, frozen=True, gc=False):

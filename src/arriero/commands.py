@@ -263,7 +263,8 @@ class HandOver(msgspec.Struct, frozen=True, gc=False):
 class Advance(Command, frozen=True, gc=False, kw_only=True):
     """The Scheduler's write: results that came, in order, steps they opened, and where that leaves the task.
 
-    ``convoy_no``: of the task; ``hand_over``: whether the next of its convoy is claimed in the same commit.
+    ``convoy_no``: of the task; ``hand_over``: whether the next of its convoy is claimed in the same commit; ``trace_link``: to the
+    task's span, for the next of its convoy.
     """
 
     task_no: int
@@ -276,6 +277,7 @@ class Advance(Command, frozen=True, gc=False, kw_only=True):
     ending: Ending = Keep()
     convoy_no: int | None = None
     hand_over: HandOver | None = None
+    trace_link: str | None = None
 
 
 class Report(Command, frozen=True, gc=False, kw_only=True):

@@ -231,6 +231,7 @@ class ConvoyRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     created_at: Instant = Instant(0)
     link: int = 0  # of its own stream in the history
     head: str = ""
+    trace_link: str | None = None  # to the span of the last task that ended in its turn; see trace_context.encode_link
 
     @property
     def shown(self) -> str:

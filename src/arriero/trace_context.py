@@ -59,6 +59,17 @@ def read_trace_context(text: str | None) -> TraceContext | None:
     return parse_headers(traceparent, tracestate)
 
 
+def encode_link(trace_id: int, span_id: int) -> str:
+    """The text that a convoy's row keeps of a span to which the next task's span leads."""
+    return f"{trace_id:032x}-{span_id:016x}"
+
+
+def read_link(text: str | None) -> tuple[int, int] | None:
+    """Read what a convoy's row keeps, as trace and span; None if there is nothing, or nothing that can be read."""
+    found = None if text is None else parse_headers(f"00-{text}-01")
+    return None if found is None else (found.trace_id, found.span_id)
+
+
 def check_trace_headers(traceparent: object, tracestate: object) -> str | None:
     """Check the headers that a caller gives with a submission. Returns the text for the row; None: no header was given.
 

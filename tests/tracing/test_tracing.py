@@ -23,7 +23,9 @@ from arriero import (
     InvalidInput,
     Permanent,
     Retry,
+    Supervision,
     TaskCompensated,
+    TaskFailed,
     Transient,
     Undo,
     workflow,
@@ -77,6 +79,18 @@ async def fulfil(order: str) -> str:
     return await pay(order)
 
 
+@shop.step(effect_free=True, supervision=Supervision(then="hold"))
+async def pay_or_ask(attempt: Attempt, order: str) -> str:
+    if order.startswith("bad"):
+        raise Permanent("declined")
+    return order
+
+
+@workflow
+async def fulfil_or_hold(order: str) -> str:
+    return await pay_or_ask(order)
+
+
 @workflow
 async def label(order: str) -> str:
     return await print_label(order)
@@ -95,7 +109,9 @@ def spans() -> Spans:
 
 @pytest.fixture
 def make_app(tmp_path: Path) -> Callable[[], App]:
-    return lambda: App("till", agents=[shop], workflows=[fulfil, label], store=f"sqlite:///{tmp_path}/store.db")
+    return lambda: App(
+        "till", agents=[shop], workflows=[fulfil, fulfil_or_hold, label], store=f"sqlite:///{tmp_path}/store.db"
+    )
 
 
 @pytest.fixture
@@ -273,6 +289,29 @@ async def test_the_next_task_of_a_convoy_links_to_the_one_before_it(app: App, sp
     first, second, third = spans.all("fulfil")
     assert [link.context.span_id for link in second.links] == [id_of(first)]
     assert [link.context.span_id for link in third.links] == [id_of(second)]
+
+
+async def test_the_link_of_a_convoy_is_kept_for_another_process_and_for_a_task_that_comes_later(
+    make_app: Callable[[], App], spans: Spans
+) -> None:
+    for order in ("1", "2"):
+        app = make_app()
+        app.trace(spans.provider)
+        async with app.running():
+            await (await app.submit(fulfil(order), convoy="ana")).result()
+    first, second = spans.all("fulfil")
+    assert not first.links
+    ((trace_id, span_id),) = [(link.context.trace_id, link.context.span_id) for link in second.links]
+    assert (trace_id, span_id) == (trace_of(first), id_of(first))
+
+
+async def test_a_task_that_its_convoy_waited_for_links_once_to_its_earlier_incarnation(app: App, spans: Spans) -> None:
+    with pytest.raises(TaskFailed):
+        await (await app.submit(fulfil_or_hold("bad"), task_id="1", convoy="ana")).result()
+    await app.task("1").resubmit(by="ana", reason="again", arguments={"order": "good"})
+    await app.task("1").result()
+    first, second = spans.all("fulfil_or_hold")
+    assert [link.context.span_id for link in second.links] == [id_of(first)]
 
 
 async def test_a_resubmitted_task_links_to_its_earlier_incarnation(app: App, spans: Spans) -> None:

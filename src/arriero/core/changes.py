@@ -105,6 +105,7 @@ class Change(msgspec.Struct):
     edit: EditRow | None = None
     late_answer: LateAnswerRow | None = None
     breakers: list[BreakerChange] = []
+    trace_link: str | None = None  # that the convoy had before
 
 
 class ConvoyChange(msgspec.Struct):

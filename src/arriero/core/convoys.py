@@ -381,9 +381,16 @@ def _still_counts(ahead: Ahead, task: TaskRow, convoy: ConvoyRow, now: Instant) 
 
 
 def settle_convoy(
-    writer: Writer, before: TaskRow, *, hand_over: HandOver | None = None, convoy_state: str | None = None
+    writer: Writer,
+    before: TaskRow,
+    *,
+    hand_over: HandOver | None = None,
+    convoy_state: str | None = None,
+    trace_link: str | None = None,
 ) -> None:
     """Decide the effect of a task's end or return on its convoy. Called last, when ``writer`` holds the task's changes.
+
+    The convoy keeps ``trace_link``, to the task's span, and tells the one that it kept until then.
 
     Raises: Held, before anything is written.
     """
@@ -397,6 +404,8 @@ def settle_convoy(
     if before.turn is Turn.WAITING:
         _leave_convoy(convoy_writer, writer)
     elif was_open:
+        writer.trace_link = convoy_writer.convoy.trace_link
+        convoy_writer.set(trace_link=trace_link)
         if convoy_writer.close(writer):
             if convoy_state is not None and task.state is TaskState.PROCESSED:
                 convoy_writer.set(value=convoy_state)

@@ -255,7 +255,7 @@ def advance(command: Advance, rows: Rows, now: Instant) -> Change | Refused:
             writer.finish(command.ending)
     writer.set(revision=task.revision + 1, unseen_since=None)
     convoy_state = command.ending.convoy_state if isinstance(command.ending, Process) else None
-    settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state)
+    settle_convoy(writer, task, hand_over=command.hand_over, convoy_state=convoy_state, trace_link=command.trace_link)
     return writer.change()
 
 

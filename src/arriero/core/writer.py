@@ -87,6 +87,7 @@ class Writer:
         self.rewrites = False
         self.convoy: ConvoyChange | None = None
         self.edit: EditRow | None = None
+        self.trace_link: str | None = None  # that the convoy had before
         self._may_probe = may_probe
         self._breakers: BreakerBook | None = None  # most commands concern none
 
@@ -112,6 +113,7 @@ class Writer:
             self.convoy,
             self.edit,
             breakers=[] if self._breakers is None else list(self._breakers.changes.values()),
+            trace_link=self.trace_link,
         )
 
     def step(self, step_no: int) -> StepRow | None:

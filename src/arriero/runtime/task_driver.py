@@ -159,8 +159,9 @@ class TaskDriver:
         return move
 
     def _advance(self, move: Move) -> Advance:
-        task, hand_over = self.run.task, None
+        task, hand_over, trace_link, agents = self.run.task, None, None, self._parts.agents
         if task.convoy_no is not None and isinstance(move.ending, ENDS):
+            trace_link = None if agents.tracer is None else agents.tracer.find_link(task)
             self._hand_over = ConvoyHandOver(self._parts, self._holder, key_since=self.key_since, behind=self.behind)
             hand_over = self._hand_over.prepare(self.run, move.ending)
         return Advance(
@@ -175,6 +176,7 @@ class TaskDriver:
             ending=move.ending,
             convoy_no=task.convoy_no,
             hand_over=hand_over,
+            trace_link=trace_link,
         )
 
     def send(self, ending: Ending) -> None:

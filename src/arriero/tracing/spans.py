@@ -25,7 +25,7 @@ from ..model import (
     TaskState,
     later,
 )
-from ..trace_context import SpanIds, TraceContext, read_trace_context
+from ..trace_context import SpanIds, TraceContext, read_link, read_trace_context
 
 AttributeValue = str | int | bool
 _ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.WITHDRAWN))
@@ -212,7 +212,8 @@ class SpanOfTask(msgspec.Struct, frozen=True, gc=False):
     def links(self) -> Links:
         links: Links = () if self.link is None else (self.link,)
         if self.incarnation > 1:
-            links = (*links, (self.trace_id, self.ids.derive_task(self.task_no, self.incarnation - 1)))
+            earlier = (self.trace_id, self.ids.derive_task(self.task_no, self.incarnation - 1))
+            return links if earlier in links else (*links, earlier)  # the convoy may have stood still on it
         return links
 
 
@@ -247,14 +248,12 @@ def list_ended_spans(
     ids: SpanIds,
     now: Callable[[], Instant],
     take_begin: Callable[[tuple[int, int], None], Instant | None],
-    link: tuple[int, int] | None = None,
 ) -> list[EndedSpan]:
     """List the spans that a command has ended: attempts, then steps, then the task.
 
     Args:
         now: the store's clock, after the command; asked where no row has the instant.
         take_begin: returns when an attempt began, by step and fence; None: this process does not know. Asked once.
-        link: of the task, to the trace and span of another one.
     """
     task, steps = answer.task, answer.steps
     found: list[EndedSpan] = []
@@ -278,7 +277,7 @@ def list_ended_spans(
         if step.state in _ENDED_STEPS and step.kind is not StepKind.TIMER and step.finished_at is not None:
             found.append(_build_step(step, task, ids, step.finished_at))
     if task.ended_at is not None and has_ended(command, task):
-        found.append(_build_task(task, trace, ids, task.ended_at, link))
+        found.append(_build_task(task, trace, ids, task.ended_at, read_link(answer.trace_link)))
     return found
 
 

@@ -19,16 +19,16 @@ except ImportError as missing:
     raise ImportError("App.trace() needs opentelemetry-api: pip install 'arriero[otel]'") from missing
 
 from ..answers import Applied, Dispatch
-from ..commands import Advance, AnyCommand
+from ..commands import AnyCommand
 from ..errors import DefinitionError
-from ..model import Instant
+from ..model import Instant, TaskRow
 from ..store.contract import StateStore
-from ..trace_context import SpanIds, TraceContext, encode_trace_context
+from ..trace_context import SpanIds, TraceContext, encode_link, encode_trace_context
 from .sampled_trace import SAMPLED, SampledTrace
 from .spans import TaskTrace, find_attempt_span, find_task_trace, list_ended_spans
 
 logger = logging.getLogger("arriero")
-REMEMBERED_MAX = 10_000  # attempts whose beginning is known here, and convoys' next tasks
+REMEMBERED_MAX = 10_000  # traces, and attempts whose beginning is known here
 _NO_PARENT = Context()  # without it, a sampler takes the current span for the parent
 _NOT_SAMPLED = trace.TraceFlags(trace.TraceFlags.DEFAULT)
 
@@ -75,7 +75,6 @@ class TaskTracer:
         self._ids, self._now = SpanIds(store.store_id), store.now
         self._traces: OrderedDict[tuple[str, str | None], SampledTrace] = OrderedDict()
         self._begun: OrderedDict[tuple[int, int], Instant] = OrderedDict()
-        self._links: OrderedDict[int, tuple[int, int]] = OrderedDict()  # of a task of a convoy, to the one before it
 
     # --- attempts that begin
     def find_context(self, dispatch: Dispatch) -> TraceContext:
@@ -91,6 +90,12 @@ class TaskTracer:
         context = contextvars.copy_context()
         context.run(_attach, AttemptSpan(self._find_span_context, dispatch))
         return context
+
+    def find_link(self, task: TaskRow) -> str | None:
+        """Find what leads to the span of a task that is about to end, for the next one of its convoy; None: it is not sampled."""
+        found = self._find_trace(task.task_id, task.trace_context)
+        own = self._ids.derive_task(task.task_no, task.incarnation)
+        return encode_link(found.task.trace_id, own) if found.is_sampled else None
 
     def _find_span_context(self, dispatch: Dispatch) -> trace.SpanContext:
         found = self._find_trace(dispatch.task_id, dispatch.trace_context)
@@ -109,15 +114,10 @@ class TaskTracer:
         found = self._find_trace(task.task_id, task.trace_context)
         if not found.is_sampled:
             return
-        link = self._links.get(task.task_no)
-        for span in list_ended_spans(command, answer, found.task, self._ids, self._now, self._begun.pop, link):
+        for span in list_ended_spans(command, answer, found.task, self._ids, self._now, self._begun.pop):
             self._processor.on_end(self._make_span(span, found, self._resource))
         if task.ended_at is not None:
-            self._links.pop(task.task_no, None)
             self._traces.pop((task.task_id, task.trace_context), None)
-        if isinstance(command, Advance) and answer.next is not None:
-            own = found.task.trace_id, self._ids.derive_task(task.task_no, task.incarnation)
-            _remember(self._links, answer.next.task.task_no, own)
 
     def _find_trace(self, task_id: str, kept: str | None) -> SampledTrace:
         found = self._traces.get((task_id, kept))

@@ -157,7 +157,8 @@ class Batch:
         if isinstance(command, ExtendAttempt | SaveCheckpoint):
             return self._write_of_attempt(result, command.actor)
         self.write(result, command.actor)
-        applied = Applied(result.task, (*result.steps, *result.opened), tuple(result.dispatches))
+        rows = (*result.steps, *result.opened)
+        applied = Applied(result.task, rows, tuple(result.dispatches), trace_link=result.trace_link)
         return applied if result.convoy is None else self._with_next(applied, result.convoy, command)
 
     def _decide(self, command: AnyCommand) -> Change | ConvoyChange | Refused:

@@ -285,7 +285,8 @@ CREATE TABLE {schema}.convoy (
     value text,                     -- the state of the key, as JSON text
     created_at bigint NOT NULL,
     link integer NOT NULL DEFAULT 0, -- of its own stream in the history
-    head text NOT NULL DEFAULT ''
+    head text NOT NULL DEFAULT '',
+    trace_link text                 -- to the span of the last task that ended in its turn: trace and span, in hexadecimal
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX convoy_due ON {schema}.convoy (look_at) WHERE look_at IS NOT NULL;

@@ -263,7 +263,8 @@ CREATE TABLE arriero_convoy (
     value TEXT,                     -- the state of the key, as JSON text
     created_at INTEGER NOT NULL,
     link INTEGER NOT NULL,          -- of its own stream in the history
-    head TEXT NOT NULL
+    head TEXT NOT NULL,
+    trace_link TEXT                 -- to the span of the last task that ended in its turn: trace and span, in hexadecimal
 );
 CREATE INDEX arriero_convoy_due ON arriero_convoy (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX arriero_convoy_busy ON arriero_convoy (convoy_no) WHERE state <> 'idle' OR parked_at IS NOT NULL;

@@ -14,6 +14,8 @@ ALTER TABLE {schema}.task ADD COLUMN app text NOT NULL DEFAULT '';
 ALTER TABLE {schema}.step ADD COLUMN app text NOT NULL DEFAULT '';
 -- The trace of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them.
 ALTER TABLE {schema}.task ADD COLUMN trace_context text;
+-- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.
+ALTER TABLE {schema}.convoy ADD COLUMN trace_link text;
 DROP INDEX {schema}.task_due, {schema}.task_undo_due, {schema}.step_takeable;
 CREATE INDEX task_due ON {schema}.task (workflow, app, not_before)
  WHERE locked_by IS NULL AND not_before IS NOT NULL AND paused_at IS NULL AND state <> 'compensating';

@@ -3,6 +3,8 @@ ALTER TABLE arriero_task ADD COLUMN app TEXT NOT NULL DEFAULT '';
 ALTER TABLE arriero_step ADD COLUMN app TEXT NOT NULL DEFAULT '';
 -- The trace of who submitted it: traceparent, a space and tracestate, as W3C Trace Context has them.
 ALTER TABLE arriero_task ADD COLUMN trace_context TEXT;
+-- To the span of the last task of a convoy that ended in its turn: trace and span, in hexadecimal.
+ALTER TABLE arriero_convoy ADD COLUMN trace_link TEXT;
 DROP INDEX arriero_step_takeable;
 CREATE INDEX arriero_step_takeable ON arriero_step (agent, app, priority, not_before)
  WHERE state = 'pending' AND kind <> 'timer';

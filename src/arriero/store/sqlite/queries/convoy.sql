@@ -1,13 +1,15 @@
 -- select_convoy: one convoy.
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
+       trace_link
   FROM arriero_convoy
  WHERE convoy_no = :convoy_no
 
 -- select_convoys: convoys after a number, in the order of their numbers.
 -- Params: after, shown (a state as people see it; null: all that are not idle), limit.
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
+       trace_link
   FROM arriero_convoy
  WHERE convoy_no > :after
    AND convoy_no IN (SELECT convoy_no FROM arriero_convoy_tail WHERE placed > 0)
@@ -25,7 +27,8 @@ SELECT convoy_no, key, ordering, placed, last_rank, end_rank, asks
 -- select_due_convoys: convoys whose next turn must be decided, longest due first.
 -- Params: apart (JSON array: convoys to be left alone).
 SELECT convoy_no, key, ordering, state, open_task, fence, number, from_rank, reached, expected, gap_since, alerted_task,
-       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head
+       look_at, parked_at, parked_why, on_head, on_gap, gap_within, value, created_at, link, head,
+       trace_link
   FROM arriero_convoy
  WHERE look_at IS NOT NULL AND look_at <= :now
    AND convoy_no NOT IN (SELECT value FROM json_each(:apart))
