@@ -102,12 +102,23 @@ def shipping_app(
         except StepFailed as failed:
             return f"{failed.cause} {failed.code}"
 
+    @shipping.step(complete_within=15, retry=retry, supervision=Supervision(attempts=1), effect_free=True)
+    def weigh(attempt: Attempt, parcel: str) -> Any: ...
+
+    @workflow
+    async def ship_anything(parcel: str) -> str:
+        try:
+            await weigh(parcel)
+        except StepFailed as failed:
+            return f"{failed.cause} {failed.code}"
+        return "done"
+
     @workflow
     async def ship_and_fail(parcel: str) -> None:
         await book(parcel)
         raise Permanent("no")
 
-    return machine.app([shipping], [ship, ship_and_fail])
+    return machine.app([shipping], [ship, ship_anything, ship_and_fail])
 
 
 async def shipped(app: App, name: str = "ship") -> Any:

@@ -39,6 +39,8 @@ async def test_an_attempt_is_a_signed_request_and_its_answer_is_the_result(machi
         said = called.read(0)
         assert verify(headers, body)
         assert not verify(headers, body + b" ")
+        assert not verify({**headers, "webhook-id": headers["webhook-id"] + "0"}, body)
+        assert not verify({**headers, "webhook-timestamp": str(int(headers["webhook-timestamp"]) + 1)}, body)
         assert (said["step"], said["kind"], said["arguments"]) == ("book", "step", {"parcel": "P-1"})
         assert said["callback"] == "https://gate.example/v1/agents/shipping/requests:report"
         assert headers["idempotency-key"] == said["idempotency_key"]

@@ -56,6 +56,29 @@ async def test_an_answer_that_is_cut_leaves_the_step_in_doubt(machine: Machine, 
         assert len({headers["idempotency-key"] for headers, _ in called.requests}) == 1
 
 
+@pytest.mark.parametrize(
+    ("head", "body", "is_whole"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\n", b"12", False),  # of 1234?
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"", False),
+        (b"HTTP/1.0 200 OK\r\n\r\n", b'{"number":"B-1"}\n', True),
+        (b"HTTP/1.0 200 OK\r\n\r\n", b"null", True),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"12", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n", b"12\r\n0\r\n\r\n", True),
+    ],
+)
+async def test_an_answer_that_ends_with_its_connection_counts_only_if_it_is_surely_whole(
+    machine: Machine, head: bytes, body: bytes, is_whole: bool
+) -> None:
+    async with program() as called:
+        called.answers = [head + body]
+        app = shipping_app(machine, called.url)
+        async with app.running():
+            said = await shipped(app, "ship_anything")
+        assert said == ("done" if is_whole else "unknown bad_answer")
+
+
 async def test_other_tasks_have_their_turns_while_an_answer_is_read() -> None:
     async def arrive() -> AsyncIterator[bytes]:
         for _ in range(1_000):
@@ -63,6 +86,6 @@ async def test_other_tasks_have_their_turns_while_an_answer_is_read() -> None:
         yield b"1"
 
     other = asyncio.create_task(asyncio.sleep(0))
-    response = httpx2.Response(200, content=arrive())
+    response = httpx2.Response(200, content=arrive(), headers={"Content-Length": "1001"})
     assert await HttpAgent._read_answer(response) == b" " * 1_000 + b"1"
     assert other.done()

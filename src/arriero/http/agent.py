@@ -24,7 +24,8 @@ from .addresses import check_addresses, is_public, resolve_host
 from .client import AsyncClient
 from .requests import NOTHING_SENT
 
-ACCEPTED = 202
+ACCEPTED, NO_CONTENT = 202, 204
+FRAMING_HEADERS = ("content-length", "transfer-encoding")  # they say where the body of an answer ends
 # To wait for a connection to an address while the name has others: longer than a lost packet takes.
 CONNECT_SECONDS = 2.0
 CONNECTIONS_KEPT = 20  # that are idle, in one process
@@ -155,7 +156,22 @@ class HttpAgent(Agent):
             raise InDoubt(text) from error
         except InvalidInput as error:
             raise InDoubt(f"it was answered {status}, but {error}", code="bad_answer") from error
+        if not _is_whole(response, bytes(answer)):
+            raise InDoubt(
+                f"it was answered {status}, but its body may be cut: the program must send Content-Length or chunks",
+                code="bad_answer",
+            )
         return bytes(answer or b"null")
+
+
+def _is_whole(response: httpx2.Response, answer: bytes) -> bool:
+    """Returns False if the connection's end was the end of an answer, and its JSON does not show if a part is missing.
+
+    That is so for a number and for nothing. Other JSON is no JSON if its end is missing.
+    """
+    if response.status_code == NO_CONTENT or any(name in response.headers for name in FRAMING_HEADERS):
+        return True
+    return answer.rstrip().endswith((b"}", b"]", b'"', b"true", b"false", b"null"))
 
 
 async def _open_client() -> AsyncIterator[AsyncClient]:
