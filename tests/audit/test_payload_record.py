@@ -139,3 +139,11 @@ def test_a_record_that_fits_its_history_differs_in_nothing() -> None:
 def test_a_record_that_says_something_else_is_found(record: PayloadRecord, events: dict[str, Any], says: str) -> None:
     (found,) = find_record_differences(record, history([events]))
     assert says in found
+
+
+def test_of_two_late_answers_of_one_attempt_the_first_is_kept_and_the_second_is_no_difference() -> None:
+    second = LATE | {"result": payload_hash("8")}
+    record = PayloadRecord((), (answer(),))
+    assert find_record_differences(record, history([LATE], [second])) == []
+    (found,) = find_record_differences(record, history([second], [LATE]))
+    assert "another late answer" in found

@@ -151,9 +151,9 @@ def find_record_differences(record: PayloadRecord, history: Iterable[HistoryRow]
             if edit is None and isinstance(event, StepEdited | OperatorAction) and event.replaces is not UNSET
         ]
         for event in events:
-            if isinstance(event, StepReport) and event.kept:
+            if isinstance(event, StepReport) and event.kept and (event.step, event.fence) not in told:
                 told.add((event.step, event.fence))
-                found += _is_untold_answer(event, answers)
+                found += _describe_untold_answer(event, answers)
     found += [f"link {link} is kept as an edit, and is not in the history" for link in edits]
     found += [f"an answer of step {n} under fence {f} is kept untold" for n, f in answers.keys() - told]
     return found
@@ -170,8 +170,12 @@ def _tells_of(edit: EditRow, event: Event | UnreadableEvent) -> bool:
     return False
 
 
-def _is_untold_answer(event: StepReport, answers: Mapping[tuple[int, int], LateAnswerRow]) -> list[str]:
-    """Returns True if a refused report was kept by no row. Of two events of one attempt the first one's answer is kept."""
+def _describe_untold_answer(event: StepReport, answers: Mapping[tuple[int, int], LateAnswerRow]) -> list[str]:
+    """Describe how the row of a late answer differs from the first event that tells of one of its attempt; empty: it does not.
+
+    Of several answers of one attempt only the first is kept. Two can tell of being kept: two reports of a program that came
+    at once by way of two processes.
+    """
     kept = answers.get((event.step, event.fence))
     if kept is None:
         return [f"a late answer of step {event.step} under fence {event.fence} is told and not kept"]
