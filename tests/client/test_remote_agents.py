@@ -1,8 +1,9 @@
 """Programs outside of Python take requests and report, through one process or several, and what they must not do is refused."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, App, Attempt, Breaker, Permanent, StepFailed, Supervision, TaskCompensated, Undo, workflow
 from arriero.client.remote_agents import RemoteAgents, RemoteReport, RemoteRequest
-from arriero.errors import AgentRequestRefused, InvalidInput
+from arriero.errors import AgentRequestRefused, InvalidInput, UnreadableRow
 from arriero.runtime.settings import DEFAULT_ROLES, ROLES
 
 GATEWAY = ("http",)
@@ -409,6 +410,73 @@ async def test_failures_that_come_to_another_process_open_the_breaker(machine: M
         for request in [await gateway.take_one() for _ in range(2)]:
             await other.agents.report("shipping", failed(request, "unknown", message="down"))
         assert await machine.event("breaker.opened")
+
+
+async def test_a_report_of_a_step_that_cannot_be_read_changes_nothing_and_counts_once_it_can(machine: Machine) -> None:
+    async with gateways(machine, ROLES, GATEWAY) as (gateway, other):
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        (policy,) = _write_policies(machine, '{"supervision":{"attempts":"adaptive"}}')
+        for report in (failed(request, "transient"), succeeded(request)):
+            with pytest.raises(UnreadableRow, match="column policy of table step"):
+                await other.agents.report("shipping", report)
+        _write_policies(machine, policy)
+        await other.agents.report("shipping", succeeded(request))
+        assert await within(task.result()) == "B-1"
+    await machine.check()
+
+
+def _write_policies(machine: Machine, policy: str) -> list[str]:
+    """Write the policy of every step. Returns those that stood there."""
+    with closing(sqlite3.connect(machine.path)) as connection, connection:
+        found = [row[0] for row in connection.execute("SELECT policy FROM arriero_step")]
+        connection.execute("UPDATE arriero_step SET policy = ?", (policy,))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("what", "counted"),
+    [
+        ("silence", [("holder", "expired")]),
+        ("report", [("other", "succeeded")]),
+        ("report twice", [("other", "succeeded")]),
+        ("extension", [("other", "succeeded")]),
+    ],
+)
+async def test_a_call_is_counted_once_although_its_holder_does_not_know_yet_what_came_to_another_process(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, what: str, counted: list[tuple[str, str]]
+) -> None:
+    agent = Agent("shipping")
+
+    @agent.step(remote=True, complete_within=1, supervision=Supervision(attempts=1))
+    def book(attempt: Attempt, parcel: str) -> Booking: ...  # type: ignore[empty-body]
+
+    app = machine_app(machine, agent)
+    async with app.running(roles=ROLES), gateways(machine, GATEWAY) as (other,):
+        # The holder is not to find by itself what came to the other process.
+        monkeypatch.setattr("arriero.runtime.remote_requests.LOOK_SECONDS", 1e9)
+        calls: list[tuple[str, str]] = []
+        for name, gateway in (("holder", Gateway(app)), ("other", other)):
+            monkeypatch.setattr(
+                session_of(gateway.app).agents.breakers,
+                "note_call",
+                lambda _agent, _step, call, name=name, **_: calls.append((name, call.end)),
+            )
+        task = await Gateway(app).submit()
+        request = await Gateway(app).take_one()
+        capability = request.capability
+        if what == "extension":
+            capability = (await other.agents.extend("shipping", request.task, capability, 4)).capability
+        elif what != "silence":
+            await other.agents.report("shipping", succeeded(request))
+        if what == "report twice":
+            await Gateway(app).refused("report-duplicate", succeeded(request))
+        hosts = session_of(app).agents
+        await until(lambda: not hosts.in_flight and not hosts.remote.is_busy())
+        if what == "extension":
+            await other.agents.report("shipping", succeeded(request, capability=capability))
+        await within(task.result())
+    assert calls == counted
 
 
 async def test_an_attempt_whose_gateway_died_is_taken_again_under_the_same_key(machine: Machine) -> None:

@@ -1,10 +1,10 @@
-"""How far the time of an attempt may be extended."""
+"""How far the time of an attempt may be extended, and whether one whose time is over has expired."""
 
 import pytest
 from core_rows import NOW, step_row
 
-from arriero.core.attempts import find_latest_complete_by
-from arriero.model import later
+from arriero.core.attempts import find_latest_complete_by, has_expired
+from arriero.model import StepState, later
 from arriero.policies import Retry, StepPolicy, Supervision, encode_policy
 
 
@@ -28,3 +28,23 @@ def test_an_attempt_is_extended_to_so_many_seconds_after_it_was_taken(
 
 def test_a_policy_without_extend_max_has_the_text_that_it_had_before_there_was_one() -> None:
     assert "extend_max" not in encode_policy(StepPolicy(30.0, None, Retry(), Supervision()))
+
+
+@pytest.mark.parametrize(
+    ("state", "fence", "until", "expired"),
+    [
+        (StepState.RUNNING, 3, 0.0, True),
+        (StepState.RUNNING, 3, 5.0, False),  # extended by way of another process
+        (StepState.COMPLETED, 3, None, False),  # reported there
+        (StepState.PENDING, 3, None, False),  # reported there as failed
+        (StepState.PENDING, 4, None, True),  # the Supervisor was first
+        (StepState.RUNNING, 5, 5.0, True),
+        (StepState.PENDING, 2, None, False),  # of a store that was restored
+    ],
+)
+def test_an_attempt_whose_time_is_over_has_expired_unless_another_process_was_told_of_it(
+    state: StepState, fence: int, until: float | None, expired: bool
+) -> None:
+    step = step_row(state=state, fence=fence, complete_by=None if until is None else later(NOW, until))
+    assert has_expired(step, 3, NOW) is expired
+    assert has_expired(None, 3, NOW) is False

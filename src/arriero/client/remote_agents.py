@@ -27,6 +27,7 @@ from ..runtime.remote_requests import (
     ReportedUnknown,
 )
 from ..runtime.report_fates import APPLIED, UNANSWERED, UNSENT
+from ..store.readable import refuse_unreadable
 from .remote_attempts import AttemptElsewhere, refuse_verdict
 from .session import Session
 
@@ -155,7 +156,8 @@ class RemoteAgents:
     async def report(self, agent: str, report: RemoteReport) -> None:
         """Record how an attempt ended. It is committed when this returns.
 
-        Raises: AgentRequestRefused - nothing changed, and why; StoreError - nobody knows: send it again.
+        Raises: AgentRequestRefused - nothing changed, and why; StoreError - nobody knows: send it again; UnreadableRow - the step
+            cannot be read: nothing changed, send it again once it can be.
         """
         capability = await self._admit(agent, report.task, report.capability)
         hosts = self._get_hosts()
@@ -189,12 +191,13 @@ class RemoteAgents:
         return found
 
     async def _find_elsewhere(self, hosts: AgentHost, agent: str, capability: Capability) -> AttemptElsewhere:
-        """Find an attempt that does not wait here for its report."""
+        """Find an attempt that does not wait here for its report. Raises AgentRequestRefused, UnreadableRow."""
         loaded = await self._session.store.find(capability.task_id)
         step = None if loaded is None else next((s for s in loaded.steps if s.step_no == capability.step_no), None)
         definition = None if step is None else self._find_agent(agent).steps.get(step.name)
         if step is None or definition is None:
             self._refuse("report-ended", "the task or its step is not there any more")
+        refuse_unreadable(step)
         return AttemptElsewhere(hosts, self._session, capability, step, definition)
 
     @staticmethod

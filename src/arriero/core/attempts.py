@@ -25,6 +25,22 @@ def find_latest_complete_by(step: StepRow) -> Instant:
     return later(step.complete_by, max(min(most, SECONDS_MAX) - within, 0.0))
 
 
+def has_expired(step: StepRow | None, fence: int, complete_by: Instant) -> bool:
+    """Decide whether an attempt whose time is over for its process ended without a report; others may have got one.
+
+    Args:
+        step: as its row stands; None: it is not there any more.
+        complete_by: the deadline of the attempt as its process knows it.
+    Returns: False if it was reported, or extended, by way of another process. True under a higher fence: the Supervisor has
+        recovered it. (It may have failed or gone back by way of another process and be under way anew; the row does not tell.)
+    """
+    if step is None or step.fence < fence:
+        return False
+    if step.fence > fence:
+        return True
+    return step.state is StepState.RUNNING and step.complete_by is not None and step.complete_by <= complete_by
+
+
 def extend_attempt(command: ExtendAttempt, rows: Rows, now: Instant) -> Change | Refused:
     """Move the deadline of a running attempt, never back. The change is empty if it lies that late already."""
     step = _find_running(command, rows, now)

@@ -299,14 +299,21 @@ class AttemptRun:
         retry_after: float | None = None,
         unavailable: bool = False,
     ) -> None:
-        """Count a call that has ended for the breaker of its Agent."""
+        """Count a call that has ended for the breaker of its Agent; that of a program, once it is known that nobody else does."""
         assert self._call_began is not None
         seconds, self._call_began = self._clock.monotonic() - self._call_began, None
         call = EndedCall(end, seconds, "" if failure is None else failure.message)
+        count = partial(self._count_call, call, retry_after, unavailable)
+        if self._parked is not None and self._parked.is_delivered:
+            self._host.remote.count_call(self._parked, end, count)
+        else:
+            count()
+
+    def _count_call(self, call: EndedCall, retry_after: float | None, unavailable: bool) -> None:
         assert self._definition is not None
         agent = self._definition.agent
         if agent.adaptive is not None:
-            self._host.note_call(agent, end, seconds)
+            self._host.note_call(agent, call.end, call.seconds)
         self._host.breakers.note_call(agent, self._step, call, retry_after=retry_after, unavailable=unavailable)
 
     def _is_barred(self) -> bool:

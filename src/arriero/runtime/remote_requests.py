@@ -8,7 +8,7 @@ the store; it costs no attempt.
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,16 +16,17 @@ import msgspec
 
 from ..answers import Answer, Applied, Dispatch, Refusal
 from ..commands import AnyCommand, ReleaseAttempt
+from ..core.attempts import has_expired
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
-from ..errors import Permanent, StoreError, Transient
-from ..model import Instant, StepFailure, UndoContext
+from ..errors import InvalidInput, Permanent, StoreError, Transient
+from ..model import Instant, StepFailure, UndoContext, seconds_between
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
 from .attempt_time import AttemptTime
 from .capability_secret import CapabilitySecret
 from .ports import Ports
-from .report_fates import LATE, Identity, ReportFates
+from .report_fates import APPLIED, LATE, Identity, ReportFates
 
 _read_undo = msgspec.json.Decoder(UndoContext).decode
 FETCH_SECONDS = 1.0  # that a request waits for the next poll of its Agent before it goes back to the store
@@ -144,7 +145,7 @@ class RemoteDesk:
         self._polls: defaultdict[str, dict[Poll, None]] = defaultdict(dict)
         self._wanted: Counter[str] = Counter()  # requests that open polls have asked for, by Agent
         self._delivered: Counter[str] = Counter()  # attempts whose request is delivered, by Agent
-        self._releases: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._looked_at = 0.0
         self._is_draining = False
         self.last_polls: dict[str, Instant] = {}
@@ -158,6 +159,10 @@ class RemoteDesk:
     def is_draining(self) -> bool:
         """True once no request is given out any more."""
         return self._is_draining
+
+    def is_busy(self) -> bool:
+        """Returns True if it still asks the store about an attempt that has ended, or gives one back."""
+        return bool(self._tasks)
 
     # --- places
     def count_wanted(self, agent: str) -> int:
@@ -282,9 +287,12 @@ class RemoteDesk:
         for parked in [parked for parked in waited if parked in self._waiting[agent]]:
             self._waiting[agent].remove(parked)
             parked.is_leaving = True
-            task = asyncio.get_running_loop().create_task(self._release(parked), name="arriero-release")
-            self._releases.add(task)
-            task.add_done_callback(self._releases.discard)
+            self._begin(self._release(parked), "arriero-release")
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _hand_out_again(self, agent: str) -> None:
         if self._polls[agent] and self._waiting[agent] and self._host.is_trusted():
@@ -336,6 +344,34 @@ class RemoteDesk:
             else:
                 parked.time.learn(by, began_at, now)
 
+    # --- counting calls
+    def count_call(self, parked: ParkedAttempt, end: str, count: Callable[[], None]) -> None:
+        """Count the call of a delivered attempt that has ended, unless its report came by way of another process before.
+
+        That process has counted the call. ``look`` may not have found yet that it was reported or extended.
+        """
+        fate = self._host.fates.find(parked.identity)
+        if fate is not None:
+            fate.add_done_callback(lambda told: count() if told.result() in (APPLIED, LATE) else None)
+        elif end == "expired":
+            self._begin(self._count_unreported(parked, count), "arriero-expired")
+        else:
+            count()  # the service that was called has answered
+
+    async def _count_unreported(self, parked: ParkedAttempt, count: Callable[[], None]) -> None:
+        step_no, fence = parked.identity
+        # Its time is over here a little before it is by the store's clock. Until then a report counts.
+        left = seconds_between(self._host.store.now(), parked.time.complete_by)
+        if left > 0:
+            await self._host.ports.clock.sleep(left)
+        try:
+            loaded = await self._host.store.find(parked.dispatch.task_id)
+        except (StoreError, InvalidInput):
+            return  # nobody knows, and no call may be counted twice
+        step = None if loaded is None else next((step for step in loaded.steps if step.step_no == step_no), None)
+        if has_expired(step, fence, parked.time.complete_by):
+            count()
+
     # --- the end
     def drain(self) -> None:
         """Give no request out any more. Attempts that are delivered go on until their reports have come."""
@@ -352,7 +388,7 @@ class RemoteDesk:
     def abandon(self) -> None:
         """Forget everything: what was here is another's now."""
         self._is_draining = True
-        for task in self._releases:
+        for task in self._tasks:
             task.cancel()
         for polls in self._polls.values():
             for poll in list(polls):
