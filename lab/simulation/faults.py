@@ -36,6 +36,17 @@ KINDS = (
     "renewal_late",
     "clock_drift",
     "store_restart",
+    "take_lost",
+    "program_death",
+    "program_late",
+    "request_released",
+    "report_lost",
+    "report_repeated",
+    "report_elsewhere",
+    "capability_forged",
+    "capability_of_another_task",
+    "capability_outdated",
+    "report_replayed",
 )
 
 
@@ -46,6 +57,20 @@ ELECTION = {
     "renewal_late": 0.4,
     "clock_drift": 0.9,
     "store_restart": 0.6,
+}
+# Of programs that carry out remote steps, and of those who report in their place.
+PROGRAMS = {
+    "take_lost": 0.2,
+    "program_death": 0.12,
+    "program_late": 0.12,
+    "request_released": 0.15,
+    "report_lost": 0.3,
+    "report_repeated": 0.3,
+    "report_elsewhere": 0.8,
+    "capability_forged": 0.9,
+    "capability_of_another_task": 0.9,
+    "capability_outdated": 0.9,
+    "report_replayed": 0.9,
 }
 
 
@@ -81,6 +106,17 @@ class Faults(msgspec.Struct):
     renewal_late: float = 0.0
     clock_drift: float = 0.0
     store_restart: float = 0.0
+    take_lost: float = 0.0
+    program_death: float = 0.0
+    program_late: float = 0.0
+    request_released: float = 0.0
+    report_lost: float = 0.0
+    report_repeated: float = 0.0
+    report_elsewhere: float = 0.0
+    capability_forged: float = 0.0
+    capability_of_another_task: float = 0.0
+    capability_outdated: float = 0.0
+    report_replayed: float = 0.0
     active: bool = True
     fired: Any = msgspec.field(default_factory=Counter)
 
@@ -128,6 +164,12 @@ class Faults(msgspec.Struct):
     def add_election(self, random: Random) -> None:
         """Draw what happens to leaders, to their leases and to clocks, each kind left out now and then."""
         for kind, strength in ELECTION.items():
+            if random.random() < 0.7:
+                setattr(self, kind, strength * random.uniform(0.3, 1.0))
+
+    def add_programs(self, random: Random) -> None:
+        """Draw what goes wrong with programs outside of arriero, each kind left out now and then."""
+        for kind, strength in PROGRAMS.items():
             if random.random() < 0.7:
                 setattr(self, kind, strength * random.uniform(0.3, 1.0))
 

@@ -24,9 +24,9 @@ class LossWorld(World):
 
     async def play(self) -> None:
         """Tasks run; meanwhile one leader after the other is lost."""
-        clients = [task for number in range(self._tasks) for task in self._spawn(self._client(number), 0)]
+        clients = [task for number in range(self._tasks) for task in self.spawn(self._client(number), 0)]
         for queue in QUEUES:
-            self._spawn(self.people.read(queue), 0)
+            self.spawn(self.people.read(queue), 0)
         for kind in self._losses:
             await asyncio.sleep(self.random.uniform(SETTLE_SECONDS, SETTLE_SECONDS + 3))
             await self._lose_leader(kind)
@@ -53,7 +53,7 @@ class LossWorld(World):
         """As SIGTERM does; the node starts again later."""
         (number,) = [number for number in range(NODES) if self._nodes[number][0] == leader.process]
         _, node = self._nodes[number]
-        self._spawn(self._stop_node(node), leader.process)
+        self.spawn(self._stop_node(node), leader.process)
         self.loop.call_later(SETTLE_SECONDS / 2, self._start_node, number)
 
     def _look_at_loops(self) -> None:

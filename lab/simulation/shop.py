@@ -45,7 +45,7 @@ class Remote:
         """One effect under the attempt's key, once. A call that is cancelled may answer after all."""
         await self._ask(attempt)
         try:
-            return await self._do(attempt, refuse)
+            return await self.do_under_key(attempt.idempotency_key, attempt.task_id, refuse)
         except asyncio.CancelledError:
             if not self._faults.strikes("late_answer", self._late_random):
                 raise
@@ -55,16 +55,16 @@ class Remote:
             raise Transient("cancelled before it happened")
         return len(self.net)
 
-    async def _do(self, attempt: Attempt, refuse: bool) -> int:
+    async def do_under_key(self, key: str, task_id: str, refuse: bool) -> int:
+        """One effect under a key, once."""
         await self._reach()
-        key = attempt.idempotency_key
         if key in self.barred:
             raise Permanent("barred", code="barred")
         if refuse:
             raise Permanent("refused", code="refused")
-        self.keys_of[attempt.task_id].add(key)
+        self.keys_of[task_id].add(key)
         if not self.net[key]:
-            self.came.append(attempt.task_id)
+            self.came.append(task_id)
         self.net[key] = 1
         await self._answer()
         return len(self.net)
@@ -73,10 +73,14 @@ class Remote:
         """Take back whatever stands under the forward key, and keep it from landing later."""
         self._judge(undo.forward_checkpointed, undo.forward_key)
         await self._ask(undo)
+        await self.undo_under_key(undo.forward_key, undo.task_id)
+
+    async def undo_under_key(self, forward_key: str, task_id: str) -> None:
+        """Take back what stands under a forward key."""
         await self._reach()
-        if self.net[undo.forward_key]:
-            self.came.append(undo.task_id)
-        self.take_back(undo.forward_key)
+        if self.net[forward_key]:
+            self.came.append(task_id)
+        self.take_back(forward_key)
         await self._answer()
 
     def reach_service(self, service: str, key: str) -> None:

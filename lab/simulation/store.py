@@ -49,6 +49,7 @@ _PASSED_ON = (
     "change_schedules",
     "read_secret",
     "list_running_attempts",
+    "late_answers",
 )
 
 _COMMITS = ("apply", "submit", "change_schedules")

@@ -68,9 +68,9 @@ class StreamWorld(World):
     async def play(self) -> None:
         await self.submit([self._submission(f"first-{number}", 9) for number in range(QUEUED)])
         low = [self._submission(f"low-{number}", self._stream_random.choice((7, 8, 8, 8))) for number in range(LOW)]
-        clients = [self._spawn(self._submit_late(command, index), 0)[0] for index, command in enumerate(low)]
-        stream = self._spawn(self._flow(), 0)[0]
-        nemesis = self._spawn(self.strike_nodes(), 0)[0]
+        clients = [self.spawn(self._submit_late(command, index), 0)[0] for index, command in enumerate(low)]
+        stream = self.spawn(self._flow(), 0)[0]
+        nemesis = self.spawn(self.strike_nodes(), 0)[0]
         await asyncio.gather(nemesis, *clients)
         for _ in range(round(SECONDS_MAX / LOOK_SECONDS)):
             if self._have_begun(low):

@@ -48,6 +48,7 @@ from .loop import PROCESS, Deadlock, SimulatedLoop
 from .outages import judge_outages
 from .people import QUEUES, People
 from .ports import SimulatedPorts
+from .programs import GATEWAYS, Programs, draw_programs
 from .routes import Routes, draw_routes
 from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
@@ -88,17 +89,16 @@ class Result(msgspec.Struct, frozen=True):
     happened: dict[str, int]  # events of convoys
 
 
-def _add_roles(about: str) -> str:
+def _add_roles(about: str, roles: frozenset[str]) -> str:
     """What a process says of itself, with its roles: runs of schedules wait for a Scheduler that has their code."""
     said = msgspec.json.decode(about, type=ProcessAbout)
-    return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(check_roles(None))))).decode()
+    return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-def _build_app(routes: Routes | None) -> tuple[Routes | None, App]:
-    if routes is None:
-        return None, App("simulated", agents=AGENTS, workflows=(*WORKFLOWS, fragile, *IN_LINE))
-    agents, workflows = (*AGENTS, *routes.agents), (*WORKFLOWS, fragile, *IN_LINE, routes.workflow)
-    return routes, App("simulated", agents=agents, workflows=workflows)
+def _build_app(*parts: Routes | Programs | None) -> App:
+    agents = [*AGENTS, *(agent for part in parts if part is not None for agent in part.agents)]
+    added = [part.workflow for part in parts if part is not None]
+    return App("simulated", agents=agents, workflows=(*WORKFLOWS, fragile, *IN_LINE, *added))
 
 
 class World:
@@ -146,7 +146,9 @@ class World:
             self.faults.add_outages(self._outage_random)
             self.faults.add_asking(asking_random)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random, asking_random)
-        self.routes, self.app = _build_app(draw_routes(seed) if people and faults is None else None)
+        self.routes = draw_routes(seed) if people and faults is None else None
+        self.programs = draw_programs(self, seed, may_have=people and faults is None)
+        self.app = _build_app(self.routes, self.programs)
         self.election = self._build_election(random_module.Random(f"election-{seed}"), people and faults is None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
@@ -155,17 +157,13 @@ class World:
         if has_keys and faults is None:
             self.faults.add_keys(keys_random)
         self.keys = Keys(self, keys_random) if has_keys else None
-        damage_random = random_module.Random(f"damage-{seed}")
-        has_damage = damage_random.random() < DAMAGED_SHARE and people and faults is None
-        self.damage = Damage(self, damage_random) if has_damage else None
-        if has_damage:
-            self.faults.damage = 1.0
+        self.damage = self._draw_damage(may_have=people and faults is None)
         self._other_app = "other" if apps_random.random() < APPS_SHARE and people and faults is None else ""
         self.timetables = draw_timetables(
             self,
             seed,
             # Their runs fill the Agents, so requests wait, and a damaged one whose task was put down meets nobody.
-            may_have=people and faults is None and not has_damage,
+            may_have=people and faults is None and self.damage is None,
             has_keys=has_keys,
             calls=WORKFLOWS[:3],
         )
@@ -176,6 +174,13 @@ class World:
         self.acknowledged: set[str] = set()
         self.violations: list[Violation] = []
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by step and fence: who carried it out
+
+    def _draw_damage(self, *, may_have: bool) -> Damage | None:
+        random = random_module.Random(f"damage-{self.seed}")
+        if random.random() >= DAMAGED_SHARE or not may_have:
+            return None
+        self.faults.damage = 1.0
+        return Damage(self, random)
 
     def _build_election(self, random: random_module.Random, may_have_faults: bool) -> Election | None:
         """The nemesis and the oracle of leaders; None: there is no election."""
@@ -233,9 +238,10 @@ class World:
             await asyncio.sleep(seconds)
             await function()
 
-        self._spawn(run(), 0)
+        self.spawn(run(), 0)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, Any], process: int) -> "list[asyncio.Task[Any]]":
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], process: int) -> "list[asyncio.Task[Any]]":
+        """Run a coroutine as part of a process; 0: of the world itself. Returns: the one task."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, process)
         context.run(REMOTE.set, self.remote)
@@ -266,16 +272,22 @@ class World:
         is_other = random_module.Random(f"app-{self.seed}-{task_id}").random() < OF_THE_OTHER_APP
         return self._other_app if self._other_app and is_other else self.app.name
 
-    def _start_node(self, number: int) -> None:
+    def begin_process(self) -> int:
+        """Begin a process. Returns its number."""
         self._processes += 1
-        process = self._processes
+        return self._processes
+
+    def _start_node(self, number: int) -> None:
+        process = self.begin_process()
+        programs = self.programs if number >= NODES else None  # that it gives requests to
+        roles = check_roles(None if programs is None else programs.draw_roles())
         store = self.build_store(self._unexpected_random)
         rate = 1.0 if self.election is None else self.election.draw_rate(process)
         ports = SimulatedPorts(self, number, rate=rate)
         app = self._app_of_node(number)
-        about = self._limits.describe(app, tuple(self.app.session.codes))
+        about = self._limits.describe(app, tuple(self.app.session.codes) if "scheduler" in roles else ())
         if self.timetables is not None:
-            about = _add_roles(about)
+            about = _add_roles(about, roles)
         node = Node(
             lambda: NodeSession(
                 self.app.agents,
@@ -283,9 +295,9 @@ class World:
                 store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                 ports=ports,
                 settings=self.build_settings(),
-                roles=check_roles(None),
+                roles=roles,
                 on_end=lambda _task, _live: None,
-                around=self._on_try,
+                around=self._on_try if programs is None else None,  # with it no request would be given out
                 about=about,
                 app=app,
                 upkeep=self.build_upkeep(store, ports),
@@ -298,11 +310,13 @@ class World:
             while True:
                 try:
                     await node.start()
-                    return
+                    break
                 except (StoreError, *UNEXPECTED):
                     await asyncio.sleep(0.5)
+            if programs is not None:
+                await programs.open_gateway(number, process, node, store, ports)
 
-        self._spawn(start(), process)
+        self.spawn(start(), process)
 
     def _on_try(self, _step: object, row: StepRow, first: Attempt, _arguments: object) -> None:
         """A step's function is about to be called. All tries of one attempt are given the same Attempt object."""
@@ -353,6 +367,8 @@ class World:
         workflow = self.random.choice(FOR_PEOPLE if self._has_people else WORKFLOWS)
         if self.routes is not None:
             workflow = self.routes.choose(workflow)
+        if self.programs is not None:
+            workflow = self.programs.choose(workflow, self._app_of_task(f"order-{number}"))
         call = workflow(number, self.random.random() < 0.4)
         delay = self.random.choice((0, 0, 3))
         command = self.submission(call, f"order-{number}", self.random, number, delay=delay)
@@ -360,7 +376,7 @@ class World:
             at = self._begin_random.randrange(NODES)
             process, node = self._nodes[at]
             if not self.loop.is_frozen(process) and self._app_of_node(at) == command.app:
-                self._spawn(self._submit_at(node, command), process)
+                self.spawn(self._submit_at(node, command), process)
                 await asyncio.sleep(self._begin_random.uniform(0, 1))
         await self.submit([command])
 
@@ -402,7 +418,7 @@ class World:
                 self.acknowledged.add(answer.task_id or command.task_id)
         _, node = self._nodes[self.random.randrange(NODES)]
         if not self.faults.strikes("lost_wakeup", self.random):
-            self._spawn(self._hint(node), 0)
+            self.spawn(self._hint(node), 0)
         return answers
 
     async def _hint(self, node: Node) -> None:
@@ -420,31 +436,34 @@ class World:
 
     # --- the run
     async def _main(self) -> None:
-        for number in range(NODES):
+        for number in range(NODES if self.programs is None else NODES + GATEWAYS):
             self._start_node(number)
         await self.play()
 
     async def play(self) -> None:
         """What happens in this world."""
-        clients = [task for number in range(self._tasks) for task in self._spawn(self._client(number), 0)]
+        clients = [task for number in range(self._tasks) for task in self.spawn(self._client(number), 0)]
         people = self.people
-        clients += self._spawn(people.operate(FAULT_SECONDS), 0)
-        clients += self._spawn(people.purge(FAULT_SECONDS), 0)
-        clients += self._spawn(self._go_down(), 0)
+        clients += self.spawn(people.operate(FAULT_SECONDS), 0)
+        clients += self.spawn(people.purge(FAULT_SECONDS), 0)
+        clients += self.spawn(self._go_down(), 0)
         if self.election is not None and self.faults.store_restart:
-            self._spawn(self.election.restart_store(FAULT_SECONDS), 0)
+            self.spawn(self.election.restart_store(FAULT_SECONDS), 0)
         if self.routes is not None:
-            clients += self._spawn(self.routes.fail(self.remote.down, self.loop.time, FAULT_SECONDS), 0)
-        clients += self._spawn(people.operate_agents(FAULT_SECONDS, self._outage_random), 0)
+            clients += self.spawn(self.routes.fail(self.remote.down, self.loop.time, FAULT_SECONDS), 0)
+        if self.programs is not None:
+            self.programs.begin()
+            clients += self.spawn(self.programs.strike(FAULT_SECONDS), 0)
+        clients += self.spawn(people.operate_agents(FAULT_SECONDS, self._outage_random), 0)
         for queue in QUEUES:
-            self._spawn(people.read(queue), 0)
+            self.spawn(people.read(queue), 0)
         if self.keys is not None:
-            clients += [task for produced in self.keys.producers() for task in self._spawn(produced, 0)]
-            clients += self._spawn(self.keys.operate(FAULT_SECONDS), 0)
+            clients += [task for produced in self.keys.producers() for task in self.spawn(produced, 0)]
+            clients += self.spawn(self.keys.operate(FAULT_SECONDS), 0)
         if self.timetables is not None:
-            clients += self._spawn(self.timetables.live(FAULT_SECONDS), 0)
+            clients += self.spawn(self.timetables.live(FAULT_SECONDS), 0)
         if self.damage is not None:
-            clients += self._spawn(self.damage.strike(FAULT_SECONDS), 0)
+            clients += self.spawn(self.damage.strike(FAULT_SECONDS), 0)
         await self.strike_nodes()
         await asyncio.gather(*clients)
         if self.timetables is not None:
@@ -558,7 +577,10 @@ class World:
             ]
         self.violations += self._record_violations(exported)
         self.violations += judge_outages(exported)
-        self.violations += judge_counts(self.store.select_all_counts(), self.network.tries)
+        tries = self.network.tries
+        if self.programs is not None:
+            tries += self.programs.count_attempts(exported)
+        self.violations += judge_counts(self.store.select_all_counts(), tries)
         for breaker in self.store.breaker_rows.values():
             self.violations += [
                 Violation("I52", breaker.label, text) for text in find_breaker_differences(history, breaker)
@@ -572,6 +594,8 @@ class World:
             self.violations += self.keys.check()
         if self.timetables is not None:
             self.violations += self.timetables.check(exported)
+        if self.programs is not None:
+            self.violations += self.programs.check(exported)
 
     def _record_violations(self, rows: list[HistoryRow]) -> list[Violation]:
         """Late answers that counted; edits and late answers of which table and history say different things."""

@@ -129,6 +129,7 @@ def test_the_breakages_that_must_be_convicted_are_there() -> None:
         "lost_canary_is_kept",
     }
     wanted |= {"compensate_past_pivot", "edited_in_doubt", "resubmit_forgets_doubt", "purge_forgets_readers"}
+    wanted |= {"capability_without_signature", "capability_without_fence"}
     found = {patch.stem for patch in BREAKAGES}
     assert wanted <= found
     assert BEGIN_AT.keys() <= found
