@@ -408,7 +408,10 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.alerts", "Alerting._handle"): "tells one alert, awaited at once",
     ("runtime.shutdown", "finish"): "one ending, awaited at once",
     ("runtime.attempt_time", "AttemptTime.save_checkpoint"): "keeps one checkpoint, also if its caller stops waiting",
-    ("runtime.remote_requests", "RemoteDesk._release_unfetched"): "gives one request back; its failure is handled",
+    (
+        "runtime.remote_requests",
+        "RemoteDesk._begin",
+    ): "gives one request back, or looks at one row; failures are handled",
     ("runtime.child_main", "Parent.listen"): "in a child process, which ends with it",
     ("runtime.membership", "Membership._free_if_lost"): Loop.FREEING,
     ("runtime.node", "Node._begin_again"): "leaves one lost session, awaited at once",
