@@ -1,6 +1,7 @@
 """Answers of a program that arriero calls, which are no result or are made to do harm."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -26,12 +27,14 @@ WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1
         ((200, {}, b"[" * 100_000 + b"]" * 100_000), "unknown bad_answer"),
         ((200, {}, b"<html>Log in</html>"), "unknown bad_answer"),
         ((200, {}, b'"' + b"x" * 1_000_000 + b'"'), "unknown bad_answer"),
+        ((200, {"Content-Encoding": "gzip"}, gzip.compress(BODY)), "unknown bad_answer"),
+        ((200, {"Content-Encoding": "gzip, gzip"}, gzip.compress(gzip.compress(b" " * 10_000_000))), "unknown bad_answer"),
         ((304, {}, b""), "unknown 304"),
         (b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "unknown "),
         (b"no HTTP\r\n\r\n", "unknown "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n12", "unknown "),
     ],
-    ids=["two keys", "NUL", "surrogate", "NaN", "no UTF-8", "deep", "very deep", "HTML", "long", "304", "101", "no HTTP",
+    ids=["two keys", "NUL", "surrogate", "NaN", "no UTF-8", "deep", "very deep", "HTML", "long", "gzip", "bomb", "304", "101", "no HTTP",
          "two lengths"],
 )  # fmt: skip
 async def test_an_answer_that_is_no_result_leaves_the_step_in_doubt(
@@ -43,6 +46,7 @@ async def test_an_answer_that_is_no_result_leaves_the_step_in_doubt(
         async with app.running():
             assert await shipped(app) == said
         assert len(called.requests) == 4
+        assert called.requests[0][0]["accept-encoding"] == "identity"
     await machine.check()
 
 

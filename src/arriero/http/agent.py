@@ -29,6 +29,7 @@ FRAMING_HEADERS = ("content-length", "transfer-encoding")  # they say where the 
 # To wait for a connection to an address while the name has others: longer than a lost packet takes.
 CONNECT_SECONDS = 2.0
 CONNECTIONS_KEPT = 20  # that are idle, in one process
+PLAIN = "identity"  # a small body may be huge once decoded, and httpx2 2.0 decodes without a bound
 PORT_MAX = 65_535
 # Of an answer, in one turn of the event loop: what has arrived may be thousands of parts of one byte.
 PARTS_IN_TURN = 100
@@ -95,6 +96,7 @@ class HttpAgent(Agent):
         timestamp = int(time.time())
         headers = {
             "Content-Type": "application/json",
+            "Accept-Encoding": PLAIN,
             "User-Agent": "arriero",
             "Host": self._url.netloc.decode("ascii"),
             "Arriero-Complete-By": request.complete_by,
@@ -141,9 +143,13 @@ class HttpAgent(Agent):
             return None
         if not response.is_success:  # as 304, which is no error for a client
             raise InDoubt(f"it was answered {status}, which is no result", code=str(status))
+        encoding = response.headers.get("content-encoding", PLAIN)
+        if encoding != PLAIN:
+            text = f"it was answered {status}, but its body is encoded as {encoding}, which was not asked for"
+            raise InDoubt(text, code="bad_answer")
         answer, parts = bytearray(), 0
         try:
-            async for part in response.aiter_bytes():
+            async for part in response.aiter_raw():
                 answer += part
                 parts += 1
                 if len(answer) > PAYLOAD_BYTES_MAX:
