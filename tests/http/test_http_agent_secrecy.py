@@ -69,3 +69,12 @@ async def test_secrets_are_in_no_log_no_event_and_no_repr(machine: Machine, capl
     assert isinstance(agent, HttpAgent)
     for secret in (SECRET, SECRET.removeprefix("whsec_"), KEY.decode(), *signatures, *capabilities):
         assert secret not in said
+
+
+async def test_what_a_program_sets_as_a_cookie_is_not_sent_with_other_requests(machine: Machine) -> None:
+    async with program() as called:
+        called.answers = [(200, {"Set-Cookie": "of=task-1; Path=/"}, {"number": "B-1"})]
+        app = shipping_app(machine, called.url)
+        async with app.running():
+            assert [await shipped(app) for _ in range(2)] == ["B-1", "B-1"]
+        assert [headers.get("cookie") for headers, _ in called.requests] == [None, None]

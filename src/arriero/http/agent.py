@@ -5,6 +5,7 @@ import ipaddress
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import quote
 
@@ -26,13 +27,11 @@ from .requests import NOTHING_SENT
 
 ACCEPTED, NO_CONTENT = 202, 204
 FRAMING_HEADERS = ("content-length", "transfer-encoding")  # they say where the body of an answer ends
-# To wait for a connection to an address while the name has others: longer than a lost packet takes.
-CONNECT_SECONDS = 2.0
+CONNECT_SECONDS = 2.0  # to wait for an address while the name has others: longer than a packet that is lost once
 CONNECTIONS_KEPT = 20  # that are idle, in one process
 PLAIN = "identity"  # a small body may be huge once decoded, and httpx2 2.0 decodes without a bound
 PORT_MAX = 65_535
-# Of an answer, in one turn of the event loop: what has arrived may be thousands of parts of one byte.
-PARTS_IN_TURN = 100
+PARTS_IN_TURN = 100  # of an answer, in one turn of the event loop: thousands of parts of one byte may have arrived
 
 
 class HttpAgent(Agent):
@@ -69,8 +68,7 @@ class HttpAgent(Agent):
             raise DefinitionError(
                 f"Agent {name}: its callback is the URL of a gateway: leave its query or fragment out"
             )
-        # url.host may be Unicode, which Python would encode by IDNA 2003.
-        self._host = self._url.raw_host.decode("ascii")
+        self._host = self._url.raw_host.decode("ascii")  # url.host may be Unicode: Python would encode it by IDNA 2003
         self._allow_private = check_type(allow_private, bool, f"Agent {name}: allow_private")
         if not isinstance(secret, str):
             raise DefinitionError(f"Agent {name}: its secret is no text but of type {type(secret).__name__}")
@@ -119,8 +117,7 @@ class HttpAgent(Agent):
         self, address: str, body: bytes, headers: dict[str, str], *, connect_seconds: float | None = None
     ) -> bytes | None:
         """Send a request to one of the addresses. ``connect_seconds``: to wait for a connection; None: as long as there is time."""
-        # The client bounds all of it by the time of the attempt.
-        timeout = httpx2.Timeout(None, connect=connect_seconds)
+        timeout = httpx2.Timeout(None, connect=connect_seconds)  # the client bounds all waits by the attempt's time
         client = self._client()
         sent = client.build_request(
             "POST",
@@ -144,7 +141,7 @@ class HttpAgent(Agent):
         if not response.is_success:  # as 304, which is no error for a client
             raise InDoubt(f"it was answered {status}, which is no result", code=str(status))
         encoding = response.headers.get("content-encoding", PLAIN)
-        if encoding != PLAIN:
+        if encoding.lower() != PLAIN:
             text = f"it was answered {status}, but its body is encoded as {encoding}, which was not asked for"
             raise InDoubt(text, code="bad_answer")
         answer, parts = bytearray(), 0
@@ -183,7 +180,9 @@ def _is_whole(response: httpx2.Response, answer: bytes) -> bool:
 async def _open_client() -> AsyncIterator[AsyncClient]:
     # The Agent's places bound its calls. A bound of the client's own would let attempts wait that have a place.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_KEPT)
-    async with AsyncClient(trust_env=False, limits=limits) as client:
+    # Cookies would tell of one task in the requests of others.
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    async with AsyncClient(trust_env=False, limits=limits, cookies=no_cookies) as client:
         yield client
 
 
