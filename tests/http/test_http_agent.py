@@ -208,6 +208,27 @@ async def test_another_address_of_the_name_is_called_if_there_is_no_connection_t
         assert called.requests[0][0]["host"] == at(called, "ship.example").split("/")[2]
 
 
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, names: dict[str, list[list[str]]]
+) -> None:
+    names["ship.example"] = [["127.0.0.2", "127.0.0.1"]]
+    connect, waits = AutoBackend.connect_tcp, {}
+
+    async def wait_in_vain(self: AutoBackend, host: str, port: int, timeout: float | None = None, **more: Any) -> Any:
+        waits[host] = timeout
+        if host == "127.0.0.2":
+            raise httpcore2.ConnectTimeout("nobody answers")
+        return await connect(self, host, port, timeout, **more)
+
+    monkeypatch.setattr(AutoBackend, "connect_tcp", wait_in_vain)
+    async with program() as called:
+        app = shipping_app(machine, at(called, "ship.example"))
+        async with app.running():
+            assert await shipped(app) == "B-1"
+    assert waits["127.0.0.2"] == 2
+    assert 2 < waits["127.0.0.1"] <= 15
+
+
 async def test_no_other_address_is_called_if_the_first_may_have_the_request(
     machine: Machine, names: dict[str, list[list[str]]]
 ) -> None:
