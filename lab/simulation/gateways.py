@@ -17,12 +17,8 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 8.0  # that a program waits beyond what it asked for: shorter than most freezes
 
-_EXPECTED = (
-    AgentRequestRefused,
-    StoreError,
-    UnreadableRow,
-    ConnectionResetError,
-)  # the HTTP API has an answer for each
+# The HTTP API has an answer for each.
+_EXPECTED = (AgentRequestRefused, StoreError, UnreadableRow, ConnectionResetError)
 
 
 class NoAnswer(Exception):
