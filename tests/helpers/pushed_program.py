@@ -32,8 +32,10 @@ class Program:
         self.requests: list[tuple[dict[str, str], bytes]] = []
         self.meanwhile: Callable[[dict[str, Any]], Awaitable[None]] | None = None
         self.url, self.port = "", 0
+        self.connections = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from pushed_program import Answer, program, shipped, shipping_app
-from runtime_world import Machine, session_of, until
+from runtime_world import Machine, session_of, until, within
 
 from arriero import TaskCompensated
 from arriero.client.remote_agents import RemoteAgents, RemoteReport
@@ -37,6 +37,36 @@ async def test_no_further_try_is_made_once_the_program_has_reported(machine: Mac
             await until(lambda: not session_of(app).agents.in_flight)
         assert len(called.requests) == 1
     await machine.check()
+
+
+@pytest.mark.parametrize("body", [b"", b"null"])
+async def test_the_connection_of_a_202_is_kept(machine: Machine, body: bytes) -> None:
+    async with program() as called:
+        called.answers = [(202, {}, body)]
+        app = shipping_app(machine, called.url)
+
+        async def report(said: dict[str, Any]) -> None:
+            await RemoteAgents(app.session).report("shipping", succeed(said))
+
+        called.meanwhile = report
+        async with app.running(roles=ROLES):
+            for _ in range(3):
+                assert await shipped(app) == "B-7"
+                await until(lambda: not session_of(app).agents.in_flight)
+        assert (len(called.requests), called.connections) == (3, 1)
+
+
+async def test_a_promise_whose_body_is_cut_is_a_promise(machine: Machine) -> None:
+    async with program() as called:
+        called.answers = [b"HTTP/1.1 202 Accepted\r\nContent-Length: 9\r\n\r\n123"]
+        app = shipping_app(machine, called.url)
+        async with app.running(roles=ROLES):
+            flow = next(flow for flow in app.workflows if flow.name == "ship")
+            task, desk = await app.submit(flow("P-1")), session_of(app).agents.remote
+            await until(lambda: desk._parked)
+            await RemoteAgents(app.session).report("shipping", succeed(called.read()))
+            assert await within(task.result()) == "B-7"
+        assert len(called.requests) == 1
 
 
 async def test_a_request_is_not_sent_again_after_its_undo(machine: Machine) -> None:

@@ -30,6 +30,7 @@ FRAMING_HEADERS = ("content-length", "transfer-encoding")  # they say where the 
 CONNECT_SECONDS = 2.0  # to wait for an address while the name has others: longer than a packet that is lost once
 CONNECTIONS_KEPT = 20  # that are idle, in one process
 PLAIN = "identity"  # a small body may be huge once decoded, and httpx2 2.0 decodes without a bound
+SHORT_LENGTHS = frozenset(map(str, range(1_001)))  # of a body that is read only to keep its connection
 PORT_MAX = 65_535
 PARTS_IN_TURN = 100  # of an answer, in one turn of the event loop: thousands of parts of one byte may have arrived
 
@@ -137,6 +138,7 @@ class HttpAgent(Agent):
     async def _read_answer(response: httpx2.Response) -> bytes | None:
         status = response.status_code
         if status == ACCEPTED:
+            await _read_to_end(response)
             return None
         if not response.is_success:  # as 304, which is no error for a client
             raise InDoubt(f"it was answered {status}, which is no result", code=str(status))
@@ -165,6 +167,15 @@ class HttpAgent(Agent):
                 code="bad_answer",
             )
         return bytes(answer or b"null")
+
+
+async def _read_to_end(response: httpx2.Response) -> None:
+    """Read a short body that says nothing, because a connection whose answer was not read to its end is closed."""
+    length = response.headers.get("content-length", "")
+    if length in SHORT_LENGTHS:
+        with suppress(httpx2.RequestError, httpx2.StreamError):  # the promise holds in any case
+            async for _ in response.aiter_raw():
+                pass
 
 
 def _is_whole(response: httpx2.Response, answer: bytes) -> bool:
