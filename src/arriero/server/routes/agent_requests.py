@@ -15,6 +15,7 @@ from ..gate_problems import refuse_while_stopping
 from ..parameters import AgentName
 from ..problems import (
     INVALID_REQUEST,
+    UNREADABLE,
     Problem,
     ProblemDocument,
     ProblemType,
@@ -234,7 +235,7 @@ async def take_requests(call: Call, agent: AgentName) -> Response:
     summary="Report how an attempt ended. The answer comes after the commit.",
     body=RemoteReport,
     status=204,
-    problems=_choose(*_OF_ATTEMPT, "result-invalid", "report-unanswered"),
+    problems=(*_choose(*_OF_ATTEMPT, "result-invalid", "report-unanswered"), UNREADABLE),
     examples={
         "it succeeded": _SUCCEEDED,
         "it did not happen": {**_OF_TASK, "status": "transient", "message": "busy", "retry_after": 5},
@@ -302,7 +303,7 @@ async def _report_one(agents: RemoteAgents, agent: str, report: RemoteReport) ->
     body=ExtendBody,
     body_max=10_000,
     answer=AttemptTerm,
-    problems=_choose(*_OF_ATTEMPT),
+    problems=(*_choose(*_OF_ATTEMPT), UNREADABLE),
     examples={"a minute": {**_OF_TASK, "seconds": 60}},
     answer_example={
         "capability": _CAPABILITY,
@@ -324,7 +325,7 @@ async def extend_request(call: Call, agent: AgentName) -> AttemptTerm:
     body=ReleaseBody,
     body_max=10_000,
     status=204,
-    problems=_choose(*_OF_ATTEMPT),
+    problems=(*_choose(*_OF_ATTEMPT), UNREADABLE),
     examples={"it was not begun": _OF_TASK},
 )
 async def release_request(call: Call, agent: AgentName) -> None:
