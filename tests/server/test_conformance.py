@@ -101,7 +101,9 @@ schema = _build_schema().exclude(path_regex="/events$")  # a stream has no end o
 
 def is_sent(value: object) -> bool:
     """Whether a value of a query is seen in the request."""
-    return value is not None and (not isinstance(value, list | dict) or any(one is not None for one in value))
+    if isinstance(value, list | dict):
+        return any(is_sent(one) for one in (value.values() if isinstance(value, dict) else value))
+    return value is not None
 
 
 @schema.parametrize()  # type: ignore[untyped-decorator]
