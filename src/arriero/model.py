@@ -383,6 +383,10 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
         """The steps that count: without those of a life that was undone as a whole before the task was resubmitted."""
         return life_of(self.task, self.steps)
 
+    def find_step(self, step_no: int) -> StepRow | None:
+        """Find a step by its number; None: the task has no such step."""
+        return next((step for step in self.steps if step.step_no == step_no), None)
+
     def as_begun(self, at: Instant, convoy: ConvoyRow | None) -> "Loaded":
         """The task as it will be when it begins: ``at``, with this state of its key."""
         task = msgspec.structs.replace(self.task, state=TaskState.PROCESSING, started_at=at)

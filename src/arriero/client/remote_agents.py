@@ -193,7 +193,7 @@ class RemoteAgents:
     async def _find_elsewhere(self, hosts: AgentHost, agent: str, capability: Capability) -> AttemptElsewhere:
         """Find an attempt that does not wait here for its report. Raises AgentRequestRefused, UnreadableRow."""
         loaded = await self._session.store.find(capability.task_id)
-        step = None if loaded is None else next((s for s in loaded.steps if s.step_no == capability.step_no), None)
+        step = None if loaded is None else loaded.find_step(capability.step_no)
         definition = None if step is None else self._find_agent(agent).steps.get(step.name)
         if step is None or definition is None:
             self._refuse("report-ended", "the task or its step is not there any more")

@@ -19,7 +19,7 @@ class _LoadedRows:
         return self._loaded.task
 
     def step(self, step_no: int) -> StepRow | None:
-        return next((step for step in self._loaded.steps if step.step_no == step_no), None)
+        return self._loaded.find_step(step_no)
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return self._loaded.steps

@@ -275,10 +275,7 @@ class AttemptRun:
         return None
 
     async def _begin_try(self) -> bool:
-        """Wait until the rate of the Agent allows another call. Returns False if it does not within the attempt's time.
-
-        It is not allowed either if the attempt is over by what the store says, or if the store does not answer.
-        """
+        """Wait until the store allows another call. Returns False if it does not within the attempt's time, or does not answer."""
         while (left := self._time.remaining_seconds()) > 0:
             try:
                 wait = await self._host.begin_try(self._step)

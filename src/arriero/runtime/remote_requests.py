@@ -368,7 +368,7 @@ class RemoteDesk:
             loaded = await self._host.store.find(parked.dispatch.task_id)
         except (StoreError, InvalidInput):
             return  # nobody knows, and no call may be counted twice
-        step = None if loaded is None else next((step for step in loaded.steps if step.step_no == step_no), None)
+        step = None if loaded is None else loaded.find_step(step_no)
         if has_expired(step, fence, parked.time.complete_by):
             count()
 

@@ -58,23 +58,14 @@ class Shield:
         target = raw_path.split(b"?")[0] + b"?" + scope.get("query_string", b"")
         problem = judge_request(self._rules, scope["method"], target, scope["headers"])
         try:
-            if problem is not None:
-                note.problem = problem.kind.code
-                await build_problem_response(problem)(scope, receive, send_guarded)
-            else:
-                await app(scope, receive, send_guarded)
+            await (app if problem is None else _refuse_with(problem))(scope, receive, send_guarded)
         finally:
             self._count(note, status)
             self._log(scope, note.caller, status, self._monotonic() - begun_at)
 
     async def refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request of which nothing is read."""
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            get_note(scope).problem = problem.kind.code
-            await build_problem_response(problem)(scope, receive, send)
-
-        await self.serve(answer, scope, receive, send)
+        await self.serve(_refuse_with(problem), scope, receive, send)
 
     def answer_unread(self, problem: Problem) -> Response:
         """Build the answer to what is no request, and count it."""
@@ -96,6 +87,16 @@ class Shield:
         level = logging.DEBUG if scope["path"].endswith(QUIET_PATHS) else logging.INFO
         path = one_line(scope["path"][:200])
         access_log.log(level, "%s %s %s %.0f ms %s", scope["method"], path, status, seconds * 1000, one_line(caller))
+
+
+def _refuse_with(problem: Problem) -> InnerApp:
+    """Return what answers a request with a problem, and notes its code."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        get_note(scope).problem = problem.kind.code
+        await build_problem_response(problem)(scope, receive, send)
+
+    return answer
 
 
 def _add_security_headers(headers: Any) -> list[tuple[bytes, bytes]]:
