@@ -25,13 +25,22 @@ SEEDS_TO_CONVICT = 400  # four times and more what the slowest breakage needed w
 BEGIN_AT = {
     "another_app_takes": 9,
     "caught_up_though_ahead": 18,
+    "expired_come_back_at_once": 11,
+    "extended_without_fence": 45,
     "head_released_without_fence": 9,
+    "interchange_without_shared_key": 11,
+    "late_answer_counts": 9,
+    "late_is_handled_in_silence": 10,
+    "limit_slot_not_given_back": 11,
+    "nothing_ages": 146,
+    "probe_without_guard": 9,
+    "ran_ahead_with_old_state": 13,
     "recover_without_still_expired": 47,
+    "replay_at_once": 19,
     "resubmit_forgets_doubt": 12,
-    "returned_is_forgotten": 77,
-    "run_anew_under_old_keys": 25,
-    "silent_attempt_is_forgotten": 34,
-    "two_holders_of_one_key": 12,
+    "run_anew_under_old_keys": 35,
+    "schedule_keyed_by_tick_count": 10,
+    "undone_elsewhere": 77,
 }
 # Each found a fault of arriero once, in worlds without people.
 KNOWN_SEEDS = (45, 74, 85, 93, 99, 104, 149, 266, 270, 558, 1099, 3725)
