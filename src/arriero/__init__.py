@@ -3,13 +3,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .client.acting import Acted
 from .client.app import App
 from .client.convoy import Convoy, ConvoyOutcome, ConvoyView
 from .client.external_transaction import connect, transaction
 from .client.ledger import Entry, Ledger
 from .client.replies import Status
 from .client.task import Task, start
+from .client.task_verbs import Acted
 from .client.task_view import FailureView, StepView, TaskView
 from .client.tasks import Tasks
 from .declare.attempt import Attempt, Undo

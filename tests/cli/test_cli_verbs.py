@@ -128,6 +128,10 @@ def test_a_paused_task_is_resumed(troubled: Call) -> None:
         (["extend", "later", "--within", "2h"], "'later' has no limit of its own"),
         (["answer", "h1", "charge", "--did-not-happen"], "step charge has a result already; it never changes"),
         (["cancel", "nobody"], "no task 'nobody' in the store sqlite:///"),
+        (
+            ["resubmit", "later", "--app", APP, "--arguments", '{"order": {}}'],
+            "'later' is processing: resubmit is not allowed there",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -410,7 +414,7 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
         (["answer", "h1", *WHY], "answer which step?"),
         (["answer", "h1", "charge", "--at-step", "charge", *WHY], "the step is named twice"),
         (["answer", "h1", "nothing", *WHY], "it has charge, reserve"),
-        (["answer", "h1", "reserve", *WHY], "step reserve: give its --result JSON, or say --did-not-happen"),
+        (["answer", "h1", "reserve", *WHY], "give the result of step reserve, or say that it did not happen"),
         (["answer", "h1", "reserve", *WHY, "--result", "1", "--did-not-happen"], "exclude each other"),
         (["answer", "h1", "reserve", *WHY, "--result", "null"], "--result is checked against the types in your code"),
         (["answer", "h1", "reserve", *WHY, "--app", APP, "--result", "{"], "--result is no JSON"),

@@ -10,7 +10,7 @@ from runtime_world import QUICK, Machine, within
 from shop_world import DECLINED, HOLD, WHO, Shop, held, opened, record
 
 from arriero import InvalidInput, Permanent, TaskFailed, workflow
-from arriero.client.acting import PAGE, Acted
+from arriero.client.task_verbs import PAGE, Acted
 from arriero.testing.world import World
 
 

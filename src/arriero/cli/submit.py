@@ -8,11 +8,11 @@ from typing import Any
 import click
 import msgspec
 
-from ..client.acting import load_task
 from ..client.app import App
 from ..client.named_calls import build_call
 from ..client.submission import SubmitOptions
 from ..client.task import Task
+from ..client.task_verbs import load_task
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import TaskFailed

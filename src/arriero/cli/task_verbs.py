@@ -4,21 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import msgspec
 
-from ..client.app import App
-from ..client.json_payloads import check_json, check_object, decode_arguments, decode_result
+from ..client.json_payloads import check_json, check_object
+from ..client.task_verbs import build_answer_from_json, build_edit_from_json
 from ..client.verb_commands import (
-    build_answer,
-    build_edit,
     check_limit,
-    find_definition,
-    find_edited_definition,
-    find_step,
 )
 from ..errors import InvalidInput
-from ..model import Loaded, StepKind, Verb
-from ..runtime.code import STEP_PREFIX
+from ..model import Loaded, Verb
 from ..verb_rules import VERB_RULES
 from .filters import filter_options
 from .options import (
@@ -82,12 +75,11 @@ def resubmit(request: TaskVerbRequest, arguments: str | None, at_step: str | Non
         raise InvalidInput("--arguments are edited of one task at a time; give its ID instead of a filter")
     text = check_object(read_option(arguments, "--arguments"), "--arguments")
     loaded_app = load_app_with_types(app, request.store, "--arguments")
-    execute_verb(request, loaded_app, lambda loaded: _edit_arguments(loaded_app, loaded, text, at_step))
 
+    def build_fields(loaded: Loaded) -> dict[str, Any]:
+        return build_edit_from_json(loaded_app.session, loaded, text, at_step, by=request.by, reason=request.reason)
 
-def _edit_arguments(app: App, loaded: Loaded, text: str, at_step: str | None) -> dict[str, Any]:
-    _, definition = find_edited_definition(loaded, app.session.codes, at_step)
-    return build_edit(loaded, app.session.codes, decode_arguments(definition.signature, text), at_step)
+    execute_verb(request, loaded_app, build_fields)
 
 
 @_verb_command(
@@ -107,7 +99,7 @@ def extend(request: TaskVerbRequest, within: float) -> None:
     One task by its ID, or all that a filter names.
     """
     limit = check_limit(within)
-    execute_verb(request, arguments=lambda loaded: {"within": limit})
+    execute_verb(request, build_fields=lambda loaded: {"within": limit})
 
 
 @_verb_command(
@@ -137,14 +129,19 @@ def answer(
     step = _require_one_step(step_given, at_step)
     if result is not None and did_not_happen:
         raise InvalidInput("--result and --did-not-happen exclude each other; give one of them")
-    if result is None:
-        code = None if app is None else load_app_with_types(app, request.store, "--app")
-        execute_verb(request, code, lambda loaded: _answer_without_result(loaded, step, did_not_happen))
-    else:
+    text, code = None, None
+    if result is not None:
         text = read_option(result, "--result")
         check_json(text, "--result")
-        loaded_app = load_app_with_types(app, request.store, "--result")
-        execute_verb(request, loaded_app, lambda loaded: _answer_with_result(loaded_app, loaded, text, step))
+        code = load_app_with_types(app, request.store, "--result")
+    elif app is not None:
+        code = load_app_with_types(app, request.store, "--app")
+    codes = {} if code is None else code.session.codes
+
+    def build_fields(loaded: Loaded) -> dict[str, Any]:
+        return build_answer_from_json(codes, loaded, step, text, did_not_happen=did_not_happen)
+
+    execute_verb(request, code, build_fields)
 
 
 def _require_one_step(step_given: str | None, at_step: str | None) -> str:
@@ -156,21 +153,6 @@ def _require_one_step(step_given: str | None, at_step: str | None) -> str:
             "answer which step? Name it after the ID, or with --at-step; `arriero task show ID` lists them"
         )
     return step
-
-
-def _answer_without_result(loaded: Loaded, step: str, did_not_happen: bool) -> dict[str, Any]:
-    row = find_step(loaded, step)
-    if row.kind is StepKind.STEP and not did_not_happen:
-        raise InvalidInput(f"step {row.label}: give its --result JSON, or say --did-not-happen")
-    return build_answer(loaded, {}, step, msgspec.UNSET, did_not_happen)
-
-
-def _answer_with_result(app: App, loaded: Loaded, text: str, step: str) -> dict[str, Any]:
-    row = find_step(loaded, step)
-    if row.kind is StepKind.COMPENSATION:
-        raise InvalidInput(f"undo:{row.label} is a compensation and has no result: leave --result out")
-    definition = find_definition(app.session.codes, STEP_PREFIX + row.name)
-    return build_answer(loaded, app.session.codes, step, decode_result(definition.signature, text), False)
 
 
 # --- verbs that need no more than their name

@@ -8,16 +8,22 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..client.acting import Acted, What, load_task, load_task_to_act, operate_task, operate_tasks
 from ..client.app import App
-from ..client.task_shapes import StandingTask, build_standing_task
-from ..client.task_view import load_tasks_ahead
-from ..client.verb_commands import build_command, check_signature, raise_refused
-from ..core.verb_preview import find_verb_refusal
+from ..client.task_shapes import StandingTask
+from ..client.task_verbs import (
+    Acted,
+    FieldsBuilder,
+    build_standing,
+    load_task,
+    load_task_to_act,
+    operate_task,
+    operate_tasks,
+    preview_verb,
+)
+from ..client.verb_commands import check_signature
 from ..errors import InvalidInput, VerbRefused
 from ..escaping import shell_argument
 from ..model import Loaded, TaskState, Verb
-from ..store.contract import StateStore
 from ..verb_rules import VERB_RULES
 from .filters import TaskSelection
 from .options import format_refusal
@@ -64,29 +70,31 @@ class TaskVerbOutcome(msgspec.Struct, frozen=True):
     task: StandingTask | msgspec.UnsetType = msgspec.UNSET
 
 
-def no_arguments(loaded: Loaded) -> dict[str, Any]:
-    """The arguments of a verb that needs no more than its name."""
+def build_no_fields(loaded: Loaded) -> dict[str, Any]:
+    """Build the fields of a verb that needs no more than its name: none."""
     return {}
 
 
-def execute_verb(request: TaskVerbRequest, app: App | None = None, arguments: What = no_arguments) -> None:
+def execute_verb(
+    request: TaskVerbRequest, app: App | None = None, build_fields: FieldsBuilder = build_no_fields
+) -> None:
     """Carry the verb out and print what came of it; exits with 1 if some of many tasks were refused.
 
     Args:
         app: whose code checks what was typed; None: no code is needed.
-        arguments: of the verb, for a task as it was just read.
+        build_fields: builds the fields that the verb needs besides its name, for a task as it was just read.
     Raises: InvalidInput - a refusal, or a filter that names nothing; StoreError.
     """
     check_signature(request.by, request.reason)
     if request.task_id is None:
-        _execute_on_many(request, app, arguments)
+        _execute_on_many(request, app, build_fields)
     else:
-        _print_one(request, *asyncio.run(_execute_on_one(request, request.task_id, app, arguments)))
+        _print_one(request, *asyncio.run(_execute_on_one(request, request.task_id, app, build_fields)))
 
 
 # --- one task
 async def _execute_on_one(
-    request: TaskVerbRequest, task_id: str, app: App | None, arguments: What
+    request: TaskVerbRequest, task_id: str, app: App | None, build_fields: FieldsBuilder
 ) -> tuple[StandingTask, str]:
     """The task as it stands, and that nobody runs it, if so."""
     async with open_operator(app, request.store) as on:
@@ -94,21 +102,13 @@ async def _execute_on_one(
         loaded = await load_task_to_act(session, on.task(task_id).id)
         try:
             if request.dry_run:
-                _try_out(request, session.store, loaded, arguments(loaded))
-                return build_standing_task(loaded), ""
-            await operate_task(session, request.verb, loaded, request.by, request.reason, **arguments(loaded))
+                preview_verb(session, request.verb, loaded, request.by, request.reason, **build_fields(loaded))
+                return await build_standing(session, loaded), ""
+            await operate_task(session, request.verb, loaded, request.by, request.reason, **build_fields(loaded))
         except VerbRefused as refused:
             raise InvalidInput(format_refusal(refused)) from refused
         after = await load_task(session, task_id)
-        return build_standing_task(
-            after, await load_tasks_ahead(after, session.store)
-        ), await session.describe_missing_scheduler()
-
-
-def _try_out(request: TaskVerbRequest, store: StateStore, loaded: Loaded, arguments: dict[str, Any]) -> None:
-    operate = build_command(request.verb, loaded, store.store_id, by=request.by, reason=request.reason, **arguments)
-    if refusal := find_verb_refusal(operate, loaded, store.now()):
-        raise_refused(request.verb, loaded.task.task_id, refusal)
+        return await build_standing(session, after), await session.describe_missing_scheduler()
 
 
 def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str) -> None:
@@ -148,8 +148,8 @@ class ManyDone(msgspec.Struct, frozen=True):
     nobody: str
 
 
-def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: What) -> None:
-    trial = asyncio.run(_execute_on_each(request, app, arguments, dry_run=True))
+def _execute_on_many(request: TaskVerbRequest, app: App | None, build_fields: FieldsBuilder) -> None:
+    trial = asyncio.run(_execute_on_each(request, app, build_fields, dry_run=True))
     _refuse_empty_selection(request, trial.acted)
     if request.dry_run or not trial.acted.done:
         _print_many(request, trial.acted)
@@ -159,7 +159,7 @@ def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: What)
             f"{request.verb} {count_tasks(len(trial.acted.done))}{_format_refused(trial.acted)}{left}", yes=request.yes
         )
         counted = {trial.numbers[task_id] for task_id in trial.acted.done}
-        done = asyncio.run(_execute_on_each(request, app, arguments, dry_run=False, counted=counted))
+        done = asyncio.run(_execute_on_each(request, app, build_fields, dry_run=False, counted=counted))
         acted = _merge_trial(done.acted, trial.acted)
         _print_many(request, acted, gone=len(counted) - done.acted.meant - done.acted.left_out_count)
         _print_what_waits(request, done)
@@ -172,7 +172,7 @@ def _execute_on_many(request: TaskVerbRequest, app: App | None, arguments: What)
 async def _execute_on_each(
     request: TaskVerbRequest,
     app: App | None,
-    arguments: What,
+    build_fields: FieldsBuilder,
     *,
     dry_run: bool,
     counted: Collection[int] | None = None,
@@ -185,7 +185,7 @@ async def _execute_on_each(
         numbers[loaded.task.task_id] = loaded.task.task_no
         if loaded.task.state is TaskState.ERROR:
             in_error.add(loaded.task.task_id)
-        return arguments(loaded)
+        return build_fields(loaded)
 
     async with open_operator(app, request.store) as on:
         with Progress(f"{request.verb}, looking" if dry_run else request.verb, "tasks", beside_data=False) as progress:
@@ -198,7 +198,7 @@ async def _execute_on_each(
                 request.reason,
                 dry_run=dry_run,
                 progress=progress.reached,
-                what=note_task,
+                build_fields=note_task,
                 is_meant=lambda row: counted is None or row.task_no in counted,
             )
         return ManyDone(acted, numbers, frozenset(in_error), await session.describe_missing_scheduler())

@@ -30,7 +30,7 @@ _NOTHING = CountsOfAgent(tuple(AgentCounts() for _ in WINDOWS), AgentCounts())
 
 
 class CallOutcomes(msgspec.Struct, frozen=True, kw_only=True):
-    """How calls ended: with a result, with one of the errors, or not before their attempt's ``complete_by``."""
+    """Counts of ended calls: with a result, with one of the errors, or not before their attempt's ``complete_by``."""
 
     succeeded: int = 0
     transient: int = 0

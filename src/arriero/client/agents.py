@@ -151,7 +151,7 @@ class AgentHandle:
         return f"<Agent {self._build_unopened().label} of App {self._app}>"
 
     async def view(self) -> AgentView:
-        """How it stands now."""
+        """Read the current state of the Agent."""
         store = self._session.store
         for view in await load_agent_views(store):
             if (view.agent, view.app, view.target) == (self.agent, self._app, self.target):

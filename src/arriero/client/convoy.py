@@ -18,8 +18,8 @@ from ..policies import ConvoyPolicy, Duration, check_seconds
 from ..store.contract import ConvoyLoaded, StateStore
 from ..store.readable import faults_of, legible
 from . import verb_commands
-from .acting import load_task
 from .session import Session
+from .task_verbs import load_task
 from .task_view import describe_release_wait
 
 SHOWN = (*map(str, ConvoyState), "parked")

@@ -36,7 +36,7 @@ MEMORY = "memory://"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """What was found. ``healthy``: nothing needs care."""
+    """Findings of the doctor. ``healthy``: nothing needs care."""
 
     store: str
     healthy: bool

@@ -1,4 +1,4 @@
-"""Who leads the Supervisors, for people and programs that watch."""
+"""Leader of the Supervisors, for people and programs that watch."""
 
 from datetime import datetime
 

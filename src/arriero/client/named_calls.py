@@ -1,4 +1,4 @@
-"""From the name of a workflow or step and arguments in JSON to the call that is submitted: for doors that have no Python."""
+"""Build the call to submit from the name of a workflow or step and arguments in JSON, for doors that have no Python."""
 
 from typing import Any
 

@@ -12,8 +12,8 @@ from ..events import read_events_to_show
 from ..events.task import OperatorAction
 from ..model import Instant, Loaded, TaskRow, Verb
 from ..store.contract import StateStore
-from .acting import Acted, What, operate_rows
 from .session import Session
+from .task_verbs import Acted, FieldsBuilder, operate_rows
 
 
 class PlannedTask(msgspec.Struct, frozen=True, array_like=True):
@@ -43,18 +43,23 @@ class ActedByPlan(msgspec.Struct, frozen=True):
 
 
 async def plan_rows(
-    session: Session, verb: Verb, rows: Sequence[TaskRow], by: str, reason: str, what: What | None = None
+    session: Session,
+    verb: Verb,
+    rows: Sequence[TaskRow],
+    by: str,
+    reason: str,
+    build_fields: FieldsBuilder | None = None,
 ) -> tuple[Acted, VerbPlan]:
     """Judge a verb on tasks without a change. Returns: the judgement, and the tasks that allow it."""
     made_at = session.store.now()
-    acted = await operate_rows(session, verb, iterate_rows(rows), by, reason, dry_run=True, what=what)
+    acted = await operate_rows(session, verb, iterate_rows(rows), by, reason, dry_run=True, build_fields=build_fields)
     allowed = frozenset(acted.done)
     tasks = tuple(PlannedTask(row.task_no, row.incarnation) for row in rows if row.task_id in allowed)
     return acted, VerbPlan(made_at, tasks)
 
 
 async def operate_plan(
-    session: Session, verb: Verb, plan: VerbPlan, by: str, reason: str, what: What | None = None
+    session: Session, verb: Verb, plan: VerbPlan, by: str, reason: str, build_fields: FieldsBuilder | None = None
 ) -> ActedByPlan:
     """Carry out a verb on each task of a plan that still is as it was planned.
 
@@ -75,7 +80,7 @@ async def operate_plan(
             refused.append((loaded.task.task_id, says))
         else:
             meant.append(loaded.task)
-    acted = await operate_rows(session, verb, iterate_rows(meant), by, reason, what=what)
+    acted = await operate_rows(session, verb, iterate_rows(meant), by, reason, build_fields=build_fields)
     merged = Acted(acted.meant + len(refused), acted.done, (*refused, *acted.refused), acted.left_out)
     return ActedByPlan(merged, tuple(before))
 

@@ -45,7 +45,7 @@ def _build_nothing() -> msgspec.Raw:
 
 
 class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an attempt ended, as its program says.
+    """Report of a program about the end of an attempt.
 
     Args:
         task: of the request.

@@ -33,7 +33,7 @@ def build_output(output_type: type[S], row: object, **computed: Any) -> S:
 
 @functools.cache
 def _list_converters(output_type: type[msgspec.Struct]) -> dict[str, Callable[[Any], Any] | None]:
-    """By the fields of a type, what makes their values from those of a row; None: they are the same."""
+    """Find the converter of each field of a type from the value of a row; None: the value stays the same."""
     return {field.name: _find_converter(field.type) for field in msgspec.structs.fields(output_type)}
 
 

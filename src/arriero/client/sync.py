@@ -178,7 +178,7 @@ class SyncMutex(_Mirror):
 
     @property
     def name(self) -> str:
-        """Of the lease."""
+        """Name of the lease."""
         return str(self._to.name)
 
     run = _build_waiting_method(DistributedMutex.run)
@@ -207,7 +207,7 @@ class SyncLease(_Mirror):
     break_lease = _build_waiting_method(Lease.break_lease)
 
     def watch(self) -> Iterator[LeaseView]:
-        """Who holds the lease: now, and after each change; see Lease.watch."""
+        """Yield the holder of the lease: now, and after each change; see Lease.watch."""
         return BackgroundReading[LeaseView](self._background, self._to.watch).each()
 
 

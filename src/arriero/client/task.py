@@ -14,8 +14,8 @@ from ..policies import Duration, check_seconds
 from ..runtime.code import Code
 from ..store.contract import Ended
 from . import verb_commands
-from .acting import load_task, load_task_to_act, operate_task
 from .session import Session
+from .task_verbs import load_task, load_task_to_act, operate_task
 from .task_view import TaskView
 
 R = TypeVar("R")
@@ -109,11 +109,11 @@ class Task(Generic[R_co]):
             its old arguments; UnreadableRow; InvalidInput; UnknownTask; StoreError.
         """
         loaded = await load_task_to_act(self._session, self.id)
-        what: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if arguments is not None:
             verb_commands.refuse_edits(loaded, self._session.store.now(), by=by, reason=reason)
-            what = verb_commands.build_edit(loaded, self._session.codes, arguments, step)
-        await operate_task(self._session, Verb.RESUBMIT, loaded, by, reason, **what)
+            fields = verb_commands.build_edit(loaded, self._session.codes, arguments, step)
+        await operate_task(self._session, Verb.RESUBMIT, loaded, by, reason, **fields)
 
     async def compensate(self, *, by: str, reason: str) -> None:
         """Undo everything it has done, also after its end; refused past a pivot.
@@ -144,8 +144,8 @@ class Task(Generic[R_co]):
         Raises: as ``resubmit``.
         """
         loaded = await load_task_to_act(self._session, self.id)
-        what = verb_commands.build_answer(loaded, self._session.codes, step, result, did_not_happen)
-        await operate_task(self._session, Verb.ANSWER, loaded, by, reason, **what)
+        fields = verb_commands.build_answer(loaded, self._session.codes, step, result, did_not_happen)
+        await operate_task(self._session, Verb.ANSWER, loaded, by, reason, **fields)
 
     async def pause(self, *, by: str, reason: str) -> None:
         """Let nothing new begin; attempts under way end. Its own limit is not enforced meanwhile, but goes on counting.

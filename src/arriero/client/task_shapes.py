@@ -185,7 +185,7 @@ def name_apps(tasks: list[ListedTask]) -> list[ListedTask]:
 
 
 class TaskContext(msgspec.Struct, frozen=True):
-    """What is read beside a task's own rows: times, names of the processes that hold it, the store's clock.
+    """Facts beside a task's own rows: times, names of the processes that hold it, the store's clock.
 
     ``record``: what is kept of its payloads.
     """

@@ -12,8 +12,8 @@ from ..model import Instant, Loaded, TaskState, Verb, later
 from ..policies import Duration, check_seconds
 from ..store.task_filter import TaskFilter
 from . import verb_commands
-from .acting import Acted, Progress, What, list_rows, operate_tasks
 from .session import Session
+from .task_verbs import Acted, FieldsBuilder, Progress, list_rows, operate_tasks
 from .task_view import TaskView
 
 NEWEST_MAX = 10_000
@@ -38,7 +38,7 @@ def compute_since(since: Since | None, now: Instant) -> Instant | None:
 
 
 class TaskCriteria(msgspec.Struct, frozen=True):
-    """What tasks have in common, as it was asked for and checked.
+    """Checked criteria that select tasks.
 
     Args:
         older_than: seconds since their submission at least.
@@ -147,10 +147,10 @@ class Tasks:
     ) -> Acted:
         """Answer the same step of each; see Task.answer."""
 
-        def what(loaded: Loaded) -> dict[str, Any]:
+        def build_fields(loaded: Loaded) -> dict[str, Any]:
             return verb_commands.build_answer(loaded, self._session.codes, step, result, did_not_happen)
 
-        return await self._each(Verb.ANSWER, by, reason, dry_run, progress, what)
+        return await self._each(Verb.ANSWER, by, reason, dry_run, progress, build_fields)
 
     async def pause(self, *, by: str, reason: str, dry_run: bool = False, progress: Progress | None = None) -> Acted:
         """Pause each; see Task.pause."""
@@ -161,8 +161,21 @@ class Tasks:
         return await self._each(Verb.RESUME, by, reason, dry_run, progress)
 
     async def _each(
-        self, verb: Verb, by: str, reason: str, dry_run: bool, progress: Progress | None, what: What | None = None
+        self,
+        verb: Verb,
+        by: str,
+        reason: str,
+        dry_run: bool,
+        progress: Progress | None,
+        build_fields: FieldsBuilder | None = None,
     ) -> Acted:
         return await operate_tasks(
-            self._session, verb, self._filter(), by, reason, dry_run=dry_run, progress=progress, what=what
+            self._session,
+            verb,
+            self._filter(),
+            by,
+            reason,
+            dry_run=dry_run,
+            progress=progress,
+            build_fields=build_fields,
         )

@@ -39,7 +39,7 @@ def require_readable(loaded: Loaded) -> Loaded:
         raise of_task(error, loaded.task.task_no, loaded.task.task_id) from error
 
 
-def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason: str, **what: Any) -> Operate:
+def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason: str, **fields: Any) -> Operate:
     """Build the command of a verb on a task as it was just read."""
     task = loaded.task
     who, why = check_signature(by, reason)
@@ -51,7 +51,7 @@ def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason:
         by=who,
         reason=why,
         store_id=store_id,
-        **what,
+        **fields,
     )
 
 

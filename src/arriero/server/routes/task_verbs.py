@@ -5,18 +5,27 @@ from typing import Any, Literal
 import msgspec
 
 from ...client import verb_commands
-from ...client.acting import Acted, What, load_task, load_task_to_act, operate_rows, operate_task, refuse_all_tasks
 from ...client.app_assignment import Assignment, assign
-from ...client.json_payloads import decode_arguments, decode_result, require_object
+from ...client.json_payloads import require_object
 from ...client.planned_verbs import VerbPlan, iterate_rows, operate_plan, plan_rows
 from ...client.session import Session
-from ...client.task_shapes import StandingTask, build_standing_task
-from ...client.task_view import load_tasks_ahead
+from ...client.task_shapes import StandingTask
+from ...client.task_verbs import (
+    Acted,
+    FieldsBuilder,
+    build_answer_from_json,
+    build_edit_from_json,
+    build_standing,
+    load_task,
+    load_task_to_act,
+    operate_rows,
+    operate_task,
+    preview_verb,
+    refuse_all_tasks,
+)
 from ...codec import check_id
-from ...core.verb_preview import find_verb_refusal
 from ...errors import InvalidInput
-from ...model import Loaded, StepKind, Verb
-from ...runtime.code import STEP_PREFIX
+from ...model import Loaded, Verb
 from ..calls import Call, HttpCall
 from ..cursors import CURSOR_INVALID, read_cursor, write_cursor
 from ..parameters import LIMIT_MAX, TaskId
@@ -98,7 +107,7 @@ class BulkAnswerRequest(BulkRequest, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class VerbAnswer(msgspec.Struct, frozen=True):
-    """What a verb did; ``task``: as it stands now."""
+    """Outcome of a verb. ``task``: its state afterwards."""
 
     id: str
     verb: str
@@ -114,7 +123,7 @@ class RefusedTask(msgspec.Struct, frozen=True):
 
 
 class BulkAnswer(msgspec.Struct, frozen=True):
-    """What a verb did to a part of the tasks.
+    """Outcome of a verb for one page of the selected tasks.
 
     Args:
         outcome: ``would_be_done`` of a dry run.
@@ -209,23 +218,17 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
     session, by = call.session, call.caller.name
     verb_commands.check_signature(by, asked.reason)
     loaded = await load_task_to_act(session, check_id(task_id, "task_id"))
-    what = _build_what(session, asked, by)(loaded)
+    fields = _choose_fields_builder(session, asked, by)(loaded)
     if asked.dry_run:
-        command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=asked.reason, **what)
-        if refusal := find_verb_refusal(command, loaded, session.store.now()):
-            verb_commands.raise_refused(verb, task_id, refusal)
-        return VerbAnswer(task_id, str(verb), "would_be_done", await _build_standing(session, loaded))
-    await operate_task(session, verb, loaded, by, asked.reason, **what)
+        preview_verb(session, verb, loaded, by, asked.reason, **fields)
+        return VerbAnswer(task_id, str(verb), "would_be_done", await build_standing(session, loaded))
+    await operate_task(session, verb, loaded, by, asked.reason, **fields)
     after = await load_task(session, task_id)
-    return VerbAnswer(task_id, str(verb), "done", await _build_standing(session, after))
+    return VerbAnswer(task_id, str(verb), "done", await build_standing(session, after))
 
 
-async def _build_standing(session: Session, loaded: Loaded) -> StandingTask:
-    return build_standing_task(loaded, await load_tasks_ahead(loaded, session.store))
-
-
-def _build_what(session: Session, asked: VerbRequest | BulkRequest, by: str) -> What:
-    """Build the function that makes what a verb carries beside its name, for a task as it was just read."""
+def _choose_fields_builder(session: Session, asked: VerbRequest | BulkRequest, by: str) -> FieldsBuilder:
+    """Choose the function that builds the fields of a verb from the body, for a task as it was just read."""
     if isinstance(asked, ExtendRequest | BulkExtendRequest):
         limit = verb_commands.check_limit(asked.within)
         return lambda loaded: {"within": limit}
@@ -233,19 +236,14 @@ def _build_what(session: Session, asked: VerbRequest | BulkRequest, by: str) -> 
         return lambda loaded: _answer(session, loaded, asked)
     if isinstance(asked, ResubmitRequest):
         return lambda loaded: _edit(session, loaded, asked, by)
+    if type(asked) not in (VerbRequest, BulkRequest):
+        raise AssertionError(f"the fields of {type(asked).__name__} are read nowhere")
     return lambda loaded: {}
 
 
 def _answer(session: Session, loaded: Loaded, asked: AnswerRequest | BulkAnswerRequest) -> dict[str, Any]:
-    result: Any = asked.result
-    if isinstance(result, msgspec.Raw):
-        row, text = verb_commands.find_step(loaded, asked.step), bytes(result).decode()
-        if row.kind is StepKind.STEP and not asked.did_not_happen:
-            definition = verb_commands.find_definition(session.codes, STEP_PREFIX + row.name)
-            result = decode_result(definition.signature, text)
-        else:
-            result = msgspec.json.decode(text)
-    return verb_commands.build_answer(loaded, session.codes, asked.step, result, asked.did_not_happen)
+    text = None if isinstance(asked.result, msgspec.UnsetType) else bytes(asked.result).decode()
+    return build_answer_from_json(session.codes, loaded, asked.step, text, did_not_happen=asked.did_not_happen)
 
 
 def _edit(session: Session, loaded: Loaded, asked: ResubmitRequest, by: str) -> dict[str, Any]:
@@ -253,11 +251,8 @@ def _edit(session: Session, loaded: Loaded, asked: ResubmitRequest, by: str) -> 
         if asked.step is not None:
             raise InvalidInput("step names the step whose arguments are edited; give both, or none of them")
         return {}
-    verb_commands.refuse_edits(loaded, session.store.now(), by=by, reason=asked.reason)
-    _, definition = verb_commands.find_edited_definition(loaded, session.codes, asked.step)
     text = require_object(bytes(asked.arguments).decode(), "arguments")
-    typed = decode_arguments(definition.signature, text)
-    return verb_commands.build_edit(loaded, session.codes, typed, asked.step)
+    return build_edit_from_json(session, loaded, text, asked.step, by=by, reason=asked.reason)
 
 
 # --- many tasks
@@ -298,9 +293,9 @@ async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkA
     verb_commands.check_signature(by, asked.reason)
     if (asked.filter is None) == (asked.plan is None):
         raise InvalidInput(f"{verb} what? Give a filter, or the plan of a dry run")
-    what = _build_what(session, asked, by)
+    build_fields = _choose_fields_builder(session, asked, by)
     if asked.plan is not None:
-        return await _operate_by_plan(session, verb, asked, asked.plan, by, what)
+        return await _operate_by_plan(session, verb, asked, asked.plan, by, build_fields)
     if not 1 <= asked.limit <= LIMIT_MAX:
         raise InvalidInput(f"limit is {asked.limit}; it must be a whole number from 1 to {LIMIT_MAX}")
     assert asked.filter is not None
@@ -314,20 +309,20 @@ async def _operate_many(call: HttpCall, verb: Verb, asked: BulkRequest) -> BulkA
     page = await load_page(store, meant, within, asked.limit, "oldest")
     after = None if page.rest is None else write_cursor(store.store_id, listing, write_position(page.rest))
     if not asked.dry_run:
-        acted = await operate_rows(session, verb, iterate_rows(page.rows), by, asked.reason, what=what)
+        acted = await operate_rows(session, verb, iterate_rows(page.rows), by, asked.reason, build_fields=build_fields)
         return _build_bulk_answer(verb, "done", acted, next=after)
-    acted, plan = await plan_rows(session, verb, page.rows, by, asked.reason, what)
+    acted, plan = await plan_rows(session, verb, page.rows, by, asked.reason, build_fields)
     token = write_cursor(store.store_id, ["plan", verb], plan) if plan.tasks else None
     return _build_bulk_answer(verb, "would_be_done", acted, next=after, plan=token)
 
 
 async def _operate_by_plan(
-    session: Session, verb: Verb, asked: BulkRequest, token: str, by: str, what: What
+    session: Session, verb: Verb, asked: BulkRequest, token: str, by: str, build_fields: FieldsBuilder
 ) -> BulkAnswer:
     if asked.cursor is not None or asked.dry_run:
         raise InvalidInput("a plan names its tasks: leave cursor and dry_run out")
     plan = read_cursor(token, session.store.store_id, ["plan", verb], VerbPlan)
-    done = await operate_plan(session, verb, plan, by, asked.reason, what)
+    done = await operate_plan(session, verb, plan, by, asked.reason, build_fields)
     return _build_bulk_answer(verb, "done", done.acted, done_before=done.done_before)
 
 
@@ -343,7 +338,7 @@ for _verb in Verb:
 
 # --- assigning
 class AssignAppRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which App runs tasks that name none, or another one.
+    """Request to assign tasks that name no App, or another App, to one App.
 
     Args:
         app: that runs them from now on.

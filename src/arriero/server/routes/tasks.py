@@ -8,7 +8,6 @@ import msgspec
 from fastapi import Depends, Query
 from starlette.responses import Response
 
-from ...client.acting import load_task
 from ...client.payload_record import read_record
 from ...client.row_shapes import build_output
 from ...client.task_explanation import ShownAct, ShownReason, ShownResult, list_results, load_explanation
@@ -20,6 +19,7 @@ from ...client.task_shapes import (
     build_shown_task,
     withhold_payloads,
 )
+from ...client.task_verbs import load_task
 from ...client.task_view import load_tasks_ahead, read_holders, read_times
 from ...codec import check_id
 from ...declare.attempt import as_datetime
@@ -61,7 +61,7 @@ class TaskPageAnswer(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """What one commit did to a task.
+    """Events of one commit in the history of a task.
 
     Args:
         link: its number in the task's history: 1, 2, ...
@@ -100,7 +100,7 @@ class ActionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExplanationAnswer(msgspec.Struct, frozen=True):
-    """Why a task is where it is, the most telling reason first; what people did; which verbs would move it."""
+    """Reasons for the state of a task, the most important first; acts of people; verbs that would move it."""
 
     id: str
     workflow: str

@@ -1,7 +1,7 @@
-"""Sends what a person asks for: one verb for one task, or for each task that a filter names."""
+"""Carries out a verb of a person on one task, or on each task that a filter names; the same for all doors."""
 
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,17 +10,21 @@ from ..answers import Refusal
 from ..commands import Operate
 from ..core.verb_preview import find_verb_refusal
 from ..errors import InvalidInput, UnknownTask
-from ..model import Loaded, TaskRow, TaskState, Verb
+from ..model import Loaded, StepKind, TaskRow, TaskState, Verb
+from ..runtime.code import STEP_PREFIX, Code
 from ..store.contract import StateStore
 from ..store.task_filter import ANY_TASK, TaskFilter
 from ..verb_rules import explain_left_out
 from . import verb_commands
+from .json_payloads import decode_arguments, decode_result
 from .session import Session
+from .task_shapes import StandingTask, build_standing_task
+from .task_view import load_tasks_ahead
 
 PAGE = 200  # tasks read, and verbs written, at a time
 
 Progress = Callable[[int], None]
-What = Callable[[Loaded], dict[str, Any]]
+FieldsBuilder = Callable[[Loaded], dict[str, Any]]  # of ``Operate``, besides those that all verbs have
 
 
 async def load_task(session: Session, task_id: str) -> Loaded:
@@ -36,12 +40,61 @@ async def load_task_to_act(session: Session, task_id: str) -> Loaded:
     return verb_commands.require_readable(await load_task(session, task_id))
 
 
-async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **what: Any) -> None:
+async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
     """Carry out a verb on a task as it was just seen. Raises VerbRefused, InvalidInput, StoreError."""
-    command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **what)
+    command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
     (answer,) = await session.operate([command])
     if isinstance(answer, Refusal):
         verb_commands.raise_refused(verb, loaded.task.task_id, answer)
+
+
+def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
+    """Judge a verb on a task as it was just seen, and change nothing. Raises VerbRefused, InvalidInput."""
+    command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
+    if refusal := find_verb_refusal(command, loaded, session.store.now()):
+        verb_commands.raise_refused(verb, loaded.task.task_id, refusal)
+
+
+async def build_standing(session: Session, loaded: Loaded) -> StandingTask:
+    """Build a task as a verb shows it, with the tasks before it in its convoy. Raises StoreError."""
+    return build_standing_task(loaded, await load_tasks_ahead(loaded, session.store))
+
+
+def build_edit_from_json(
+    session: Session, loaded: Loaded, text: str, step: str | None, *, by: str, reason: str
+) -> dict[str, Any]:
+    """Build the fields of a resubmission with edited arguments, for doors that have no Python.
+
+    Args:
+        text: a JSON object with the arguments by parameter name; those not named stay as they were.
+        step: whose arguments are edited; None: the only failed one, or the task's own.
+    Raises: VerbRefused - the state of the task does not allow it; InvalidInput - the arguments or the step do not fit.
+    """
+    verb_commands.refuse_edits(loaded, session.store.now(), by=by, reason=reason)
+    _, definition = verb_commands.find_edited_definition(loaded, session.codes, step)
+    return verb_commands.build_edit(loaded, session.codes, decode_arguments(definition.signature, text), step)
+
+
+def build_answer_from_json(
+    codes: Mapping[str, Code], loaded: Loaded, step: str, text: str | None, *, did_not_happen: bool
+) -> dict[str, Any]:
+    """Build the fields of an answer, for doors that have no Python.
+
+    Args:
+        codes: those of the App; none are needed without a result.
+        step: its label, ``undo:LABEL`` for its compensation, or its number.
+        text: the result in JSON; None: none is given.
+    Raises: InvalidInput - no such step, both or neither given, or a result of another type.
+    """
+    result: Any = msgspec.UNSET
+    if text is not None:
+        row = verb_commands.find_step(loaded, step)
+        if row.kind is StepKind.STEP and not did_not_happen:
+            definition = verb_commands.find_definition(codes, STEP_PREFIX + row.name)
+            result = decode_result(definition.signature, text)
+        else:
+            result = msgspec.json.decode(text)
+    return verb_commands.build_answer(loaded, codes, step, result, did_not_happen)
 
 
 async def list_rows(store: StateStore, which: TaskFilter) -> AsyncIterator[TaskRow]:
@@ -84,7 +137,7 @@ async def operate_tasks(
     *,
     dry_run: bool = False,
     progress: Progress | None = None,
-    what: What | None = None,
+    build_fields: FieldsBuilder | None = None,
     is_meant: Callable[[TaskRow], bool] = lambda row: True,
 ) -> Acted:
     """Carry out a verb on each task of a filter that allows it.
@@ -92,14 +145,22 @@ async def operate_tasks(
     Args:
         dry_run: only judge the tasks; change nothing.
         progress: called with the number of tasks that were asked so far, after each page.
-        what: makes what the verb carries beside its name, for a task as it was just read.
+        build_fields: builds the fields that the verb needs besides its name, for a task as it was just read.
         is_meant: returns False for a task of the filter that is to be passed over, uncounted.
     Raises: InvalidInput - the filter names everything there is, or nobody signs; StoreError.
     """
     refuse_all_tasks(verb, which)
     rows = list_rows(session.store, which)
     return await operate_rows(
-        session, verb, rows, by, reason, dry_run=dry_run, progress=progress, what=what, is_meant=is_meant
+        session,
+        verb,
+        rows,
+        by,
+        reason,
+        dry_run=dry_run,
+        progress=progress,
+        build_fields=build_fields,
+        is_meant=is_meant,
     )
 
 
@@ -118,7 +179,7 @@ async def operate_rows(
     *,
     dry_run: bool = False,
     progress: Progress | None = None,
-    what: What | None = None,
+    build_fields: FieldsBuilder | None = None,
     is_meant: Callable[[TaskRow], bool] = lambda row: True,
 ) -> Acted:
     """Carry out a verb on each of these tasks that allows it. Arguments and errors are those of ``operate_tasks``."""
@@ -150,12 +211,12 @@ async def operate_rows(
             continue
         try:
             verb_commands.require_readable(loaded)
-            more = {} if what is None else what(loaded)
+            fields = {} if build_fields is None else build_fields(loaded)
         except InvalidInput as error:
             refused.append((loaded.task.task_id, str(error)))
             continue
         waiting.append(
-            (verb_commands.build_command(verb, loaded, store.store_id, by=by, reason=reason, **more), loaded)
+            (verb_commands.build_command(verb, loaded, store.store_id, by=by, reason=reason, **fields), loaded)
         )
         if len(waiting) == PAGE:
             await carry_out()
