@@ -150,7 +150,8 @@ async def test_a_process_hears_again_of_a_task_that_it_holds_and_could_not_read(
     assert await world.store.load_news(process_no) == []
     damage.mend()
     clock.move(APART_SECONDS)
-    ((task_no, _),) = await world.store.load_news(process_no)
+    for _ in range(2):  # also if the first answer was lost
+        ((task_no, _),) = await world.store.load_news(process_no)
     assert [loaded.task.task_id for loaded in await world.store.load_tasks([task_no])] == ["t0"]
     assert await world.store.load_news(process_no) == []
 
@@ -268,6 +269,19 @@ async def test_a_convoy_that_cannot_be_read_keeps_no_other_convoy_and_no_task_wi
     assert (alert.task_id, alert.code) == ("a0", "convoy.state")
     assert {one.convoy.key for one in await world.store.list_convoys()} >= {"a"}
     damage.mend()
+
+
+async def test_the_alert_of_an_unreadable_convoy_names_the_task_that_was_moved_to_its_head(world: World) -> None:
+    numbers = [await world.submit(f"t{n}", convoy="key", sequence=n + 2) for n in range(2)]
+    found = await world.store.find_convoy("key")
+    assert found is not None
+    moved = Damage(world.store, "task", numbers[1], "rank", -1)  # as of a task that was moved to the head twice
+    damage = Damage(world.store, "convoy", found.convoy.convoy_no, "state", "resting")
+    assert await world.claimed_ids() == []
+    (alert,) = await alerts(world)
+    assert alert.task_id == "t1"
+    damage.mend()
+    moved.mend()
 
 
 async def test_a_verb_on_a_convoy_whose_next_task_cannot_be_read_is_refused_by_name(world: World) -> None:

@@ -33,7 +33,7 @@ class AttemptStore(Protocol):
         ...
 
     async def retrying_steps(self, task_nos: Sequence[int]) -> list[Retrying]:
-        """Of each of these tasks that has steps that are tried again the one with the most failures, by task_no."""
+        """Find the step with the most failures of each task that has steps which are retried, by task_no."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""For those who ask a store directly, without a committer: a task that others have open is waited for."""
+"""Retry for callers without a committer: they wait while another transaction holds the task."""
 
 from collections.abc import Sequence
 from typing import Protocol

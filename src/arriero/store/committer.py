@@ -212,7 +212,7 @@ class Committer(Generic[C, A]):
         self._end()
 
     def _end(self) -> None:
-        """Nobody waits for an answer that never comes."""
+        """Fail the pending commands, so that nobody waits for an answer that never comes."""
         for asked in self._batch:
             asked.tell(Unanswered("the store was closed before it had answered"))
         self.hurry()

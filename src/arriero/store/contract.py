@@ -483,7 +483,7 @@ class StateStore(
         ...
 
     async def count_refused_terms(self) -> tuple[int, Instant | None]:
-        """How many writes of Supervisors were refused because their term was past, and when the last one was.
+        """Count the writes of Supervisors that were refused because their term was past; with the instant of the last one.
 
         It reads the store's own history.
         """

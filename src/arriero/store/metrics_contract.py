@@ -35,7 +35,7 @@ class AgentMetricsStore(Protocol):
         ...
 
     async def measure_backlog(self) -> "Backlog":
-        """What waits in the store. However many tasks are kept, it reads only what is not finished, and so many of each kind."""
+        """Measure the backlog. It reads only unfinished tasks and steps, and at most a fixed number of each kind."""
         ...
 
 

@@ -85,9 +85,10 @@ class SetApart:
             self._untold += errors
 
     def to_be_tried(self) -> list[int]:
-        """Tasks that could not be read and are no longer left alone: whoever holds one reads it again (then ``mark_tried``).
+        """Tasks that could not be read and are no longer left alone: whoever holds one reads it again.
 
-        Nobody drives what a process holds and could not read: it must not wait for news.
+        Nobody drives what a process holds and could not read: it must not wait for news. So it is named again and again,
+        also if an answer is lost, until the holder has read it (``forget_untried``).
         """
         if not self._to_be_tried:
             return []
@@ -95,8 +96,8 @@ class SetApart:
         with self._lock:
             return sorted(self._to_be_tried - left_alone)
 
-    def mark_tried(self, task_nos: Iterable[int]) -> None:
-        """Their holder reads these tasks again; the ones still unreadable are set apart anew."""
+    def forget_untried(self, task_nos: Iterable[int]) -> None:
+        """Their holder reads these tasks now, or this process holds them no longer. What is unreadable is added anew."""
         with self._lock:
             self._to_be_tried.difference_update(task_nos)
 

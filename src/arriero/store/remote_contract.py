@@ -1,4 +1,4 @@
-"""What Agents outside of Python need of a store, a part of the contract in ``store.contract``."""
+"""Operations of a store for Agents outside of Python, a part of the contract in ``store.contract``."""
 
 from typing import NamedTuple, Protocol
 

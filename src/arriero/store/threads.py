@@ -73,7 +73,7 @@ class ConnectionThread(Generic[C]):
         await asyncio.to_thread(self._thread.join)
 
     def wait(self, seconds: float) -> None:
-        """For a function that waits, in the thread: at most so long. Urgent ones that come meanwhile are run."""
+        """Wait in the thread for at most so many seconds. An urgent call that arrives meanwhile is run."""
         with self._wake:
             if not self._urgent:
                 self._wake.wait(seconds)

@@ -15,7 +15,7 @@ class TokenStore(Protocol):
         ...
 
     async def find_tokens(self, token_ids: Sequence[str]) -> list[TokenRow]:
-        """Those tokens of these ids that there are, in no order."""
+        """Read the tokens of these ids that exist, in any order."""
         ...
 
     async def list_tokens(self) -> list[TokenRow]:

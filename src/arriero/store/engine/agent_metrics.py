@@ -46,7 +46,7 @@ class AgentMetricsRows(UnreadableRows, Protocol):
         ...
 
     def select_backlog(self, now: Instant, limit: int) -> "Backlog":
-        """What waits. ``limit``: of each kind so many are counted."""
+        """Measure the backlog. ``limit``: highest count of each kind."""
         ...
 
 

@@ -50,7 +50,7 @@ class PurgeTable(LedgerTable, Protocol):
         ...
 
     def remove_tasks(self, task_nos: Sequence[int]) -> None:
-        """With steps, arguments, alerts and history. Their numbers are not given again."""
+        """Remove tasks with their steps, arguments, alerts and history. Their numbers are not given again."""
         ...
 
     def remove_convoy(self, convoy_no: int) -> None:

@@ -130,7 +130,11 @@ class ReadingEngine(Transactions[R]):
         )
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        return await self._read_to_act(lambda rows: load_readable(rows, task_nos, self._apart))
+        def read(rows: R) -> list[Loaded]:
+            self._apart.forget_untried(task_nos)  # whoever holds one asks until it has an answer
+            return load_readable(rows, task_nos, self._apart)
+
+        return await self._read_to_act(read)
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
         return await self._read_to_act(lambda rows: load_ended(rows, task_nos, self._apart))

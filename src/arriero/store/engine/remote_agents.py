@@ -1,4 +1,4 @@
-"""What Agents outside of Python need of a store, the same for all stores."""
+"""Operations of a store for Agents outside of Python, the same for all stores."""
 
 import secrets
 from functools import partial

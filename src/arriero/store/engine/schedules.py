@@ -37,7 +37,7 @@ class ScheduleRows(Table, Protocol):
         ...
 
     def lock_schedules(self, keys: Sequence[ScheduleKey]) -> list[ScheduleRow]:
-        """Those that are there of some schedules, locked in the order of their keys."""
+        """Lock those of the given schedules that exist, in the order of their keys."""
         ...
 
     def read_term(self, lease: str) -> int:

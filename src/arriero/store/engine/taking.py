@@ -43,7 +43,7 @@ class TakeRows(LimitTable, Protocol):
         ...
 
     def lock_takeable_of_keys(self, wanted: WantedRequests, keys: Sequence[str], of_each: int) -> Sequence[StepRow]:
-        """For each of these keys, in their order, the first ``of_each`` requests."""
+        """Lock the first ``of_each`` requests of each key, in the order of the keys."""
         ...
 
     def lock_movable(self, wanted: WantedRequests, limit: int, ways: Ways) -> Sequence[StepRow]:
@@ -52,7 +52,7 @@ class TakeRows(LimitTable, Protocol):
 
 
 class Taking:
-    """What one Take has taken so far."""
+    """State of one Take: the requests taken so far."""
 
     def __init__(self, command: Take, rows: TakeRows) -> None:
         self.command = command
@@ -63,7 +63,7 @@ class Taking:
         self._turned_away: dict[str, Barred] = {}  # by Agent: what a breaker did not let through
 
     def list_barred(self, agent: str) -> Barred:
-        """What the breakers of an Agent, and the retry budget of the process, do not let through."""
+        """List the targets that the breakers of an Agent and the retry budget of the process do not let through."""
         barred = list_barred(self.rows.breakers(agent), self.rows.read_clock())
         barred = barred.joined_with(self._turned_away.get(agent, NOTHING_BARRED))
         return bar_retries(barred, self.rows.breakers(agent)) if self._retries.get(agent) == 0 else barred

@@ -32,7 +32,7 @@ class TokenRows(UnreadableRows, Protocol):
     def select_tokens(self, token_ids: Sequence[str]) -> list[TokenRow]: ...
 
     def select_all_tokens(self) -> list[TokenRow]:
-        """By the time of creation."""
+        """List tokens by the time of their creation."""
         ...
 
 

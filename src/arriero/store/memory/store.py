@@ -101,9 +101,6 @@ class MemoryReading(MemoryUpkeep):
         news = [(t.unseen_since, t) for t in ours if t.unseen_since is not None]
         to_be_tried = set(self._apart.to_be_tried())
         again = [t for t in ours if t.task_no in to_be_tried]
-        self._apart.mark_tried(
-            t.task_no for t in again
-        )  # processes of the simulator share this store: the others' stay
         found = [t for _, t in sorted(news, key=lambda one: (one[0], one[1].task_no))]
         return [(t.task_no, t.revision) for t in (*found, *again)]
 
@@ -225,7 +222,7 @@ class MemoryReading(MemoryUpkeep):
         return len(said), max(said, default=None)
 
     def _list_said(self, what: str) -> list[Instant]:
-        """When the store's own history said something."""
+        """List the instants at which the store's own history recorded such an event."""
         return [row.at for row in self.log if row.task_no == STORE_STREAM and what in bytes(row.events).decode()]
 
     def _queue(self, queue: str) -> QueueSurvey:

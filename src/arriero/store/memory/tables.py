@@ -291,7 +291,7 @@ class MemoryConvoys(MemoryTasks):
         return None if behind is None else Loaded(behind, self.arguments(behind.task_no), ())
 
     def find_by_sequence(self, convoy_no: int, sequence: int) -> TaskRow | None:
-        """Also one that a ledger keeps."""
+        """Find the task of a sequence number, also one that a ledger keeps."""
         found = (t for t in self.tasks.values() if t.convoy_no == convoy_no and t.sequence == sequence)
         return next(found, None)
 

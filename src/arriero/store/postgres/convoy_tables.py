@@ -122,7 +122,7 @@ class PostgresConvoyRows(PostgresTaskRows):
         return task
 
     def count_sequences(self, convoy_no: int, start: int, end: int) -> int:
-        """None while somebody may add one: it may have come since the next to open was read. Who asks seals and reads again."""
+        """Returns 0 unless the tail is locked; lock it and read again."""
         if convoy_no not in self._sealed:
             return 0
         asked = {"convoy_no": convoy_no, "start": start, "stop": end}

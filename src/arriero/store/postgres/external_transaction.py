@@ -143,7 +143,7 @@ class _CallersStatement(Generic[A]):
         raise NotImplementedError
 
     def _describe_lock(self) -> str:
-        """What another transaction has open when a lock could not be had."""
+        """Describe the transaction that holds a lock which could not be taken."""
         raise NotImplementedError
 
     def _raise(self, error: psycopg.Error) -> NoReturn:

@@ -1,4 +1,4 @@
-"""From which time on a queue is read, so that what a transaction left open by somebody keeps is not read through each time.
+"""Lower bound of a queue's times, so that a look skips dead index entries that an open transaction keeps.
 
 What was claimed and what has ended leaves dead entries at the beginning of a queue's index. Nobody may clear them away while a
 snapshot stands that is older than they are, and whoever looks for the first entry reads past all of them: after a million tasks,

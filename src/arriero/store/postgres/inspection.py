@@ -107,7 +107,7 @@ def _transaction(row: tuple[Any, ...]) -> OpenTransaction:
 
 
 def _clock(connection: Connection) -> tuple[float, float, Instant]:
-    """By how many seconds the server is ahead of this machine, how long the answer took, and the server's time."""
+    """Compare the clocks: seconds that the server is ahead of this machine, duration of the answer, the server's time."""
     looks = []
     for _ in range(CLOCK_LOOKS):
         before = time.time()

@@ -154,7 +154,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self._refuse_owner(role)}\n{text}"
 
     def _refuse_owner(self, role: str) -> str:
-        """Of the owner's rights nothing is to be taken away."""
+        """Build a statement that refuses to limit the rights of the schema's owner."""
         return (
             "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS r ON r.oid = n.nspowner\n"
             f"    WHERE n.nspname = '{self.schema}' AND r.rolname = {_literal(role)}) THEN\n"
@@ -274,7 +274,7 @@ class PostgresSchema:
 
 
 def refuse_absent(url: str) -> None:
-    """For those who only read. Raises StoreError: there are no tables of ours at the URL."""
+    """Check for a reader that the URL holds a store. Raises StoreError: there are no tables of arriero."""
     target = target_of(url)
     if ask_once(target, lambda connection: find_schema(make_execute(connection), target.schema)).number is None:
         raise StoreError(

@@ -69,7 +69,7 @@ def step_of(row: Row) -> StepRow:
 
 
 def convoy_as_told(text: str | None) -> ConvoyRow | None:
-    """Like ``convoy_in``, but keeps a row that this release cannot read."""
+    """Read a convoy like ``convoy_in``, but keep a row that this release cannot read."""
     if text is None:
         return None
     fields = msgspec.json.decode(text)

@@ -78,7 +78,7 @@ class PostgresStore(
     def _submit_all(
         self, session: PostgresSession, batch: Sequence[Submit]
     ) -> list[Submitted | Refusal | ArrieroError]:
-        """In one transaction, unless a stranger's open transaction on one id stands in the way of the others."""
+        """Submit in one transaction, unless a foreign open transaction on one id blocks the others."""
         if not batch:
             return []
         try:
@@ -145,7 +145,7 @@ class PostgresStore(
     def _apply(
         self, session: PostgresSession, batch: Sequence[AnyCommand], writer: BatchWriter | None
     ) -> list[Answer | ArrieroError]:
-        """In one transaction, unless one command's rows stand in the way of the others."""
+        """Apply in one transaction, unless the rows of one command block the others."""
         self._confirm()
         try:
             return self._apply_once(session, batch, writer)
@@ -225,7 +225,7 @@ class PostgresStore(
 
     # --- processes
     def announce(self, instance: str) -> None:
-        """To those of this user on this machine; the others look at the lease."""
+        """Announce the process to those of this user on this machine; others look at its lease."""
         try:
             if self._lives is None:
                 self._lives = Lives(folder_of_machine(self.store_id))

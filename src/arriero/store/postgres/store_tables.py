@@ -64,7 +64,7 @@ class PostgresRows(
         return None if row is None else row[0]
 
     def select_first_waiting(self, convoy_no: int) -> int:
-        row = self.ask("select_next_waiting", {"convoy_no": convoy_no, "rank": 0, "place": 0}).fetchone()
+        row = self.ask("select_first_waiting", {"convoy_no": convoy_no}).fetchone()
         return 0 if row is None else row[0]
 
     def close_unreadable(self, task_nos: Sequence[int]) -> None:
@@ -93,10 +93,10 @@ class PostgresRows(
         asked = {"process_no": process_no, "since": since, "apart": self._apart.tasks()}
         found = self.ask("select_news", asked).fetchall()
         frontiers.news.end_look(found[0][2] if found else None, self._context.now(), frontiers.dead_tasks)
-        again = self._apart.to_be_tried()
-        if again:
-            found += self.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
-            self._apart.mark_tried(again)
+        if again := self._apart.to_be_tried():
+            held = self.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
+            self._apart.forget_untried(set(again).difference(row[0] for row in held))  # others hold them now
+            found += held
         return [(row[0], row[1]) for row in found]
 
     # --- statuses and alerts

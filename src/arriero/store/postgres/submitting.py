@@ -41,7 +41,7 @@ INSERT_FIRST_STATUSES = columns.insert_rows("status", columns.STATUS, suffix=_KE
 
 
 class Again(Exception):  # no error: the transaction is rolled back and run again
-    """Somebody else brought a task_id meanwhile, and the place that it was given here must not stay empty."""
+    """Another process submitted a task_id meanwhile; the place that it got here must not stay empty."""
 
 
 # Who reads them before the transaction has ended waits for the server once more. None: somebody else brought the id

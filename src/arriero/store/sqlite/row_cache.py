@@ -27,7 +27,7 @@ class Remembered:
         self.limits: dict[str, list[AgentLimitsRow]] = {}  # by Agent
 
     def compare(self, connection: sqlite3.Connection) -> None:
-        """At the beginning of a transaction: forget everything if others have written since the last one."""
+        """Begin a transaction: forget everything if others have written since the last one."""
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self.forget()

@@ -214,7 +214,7 @@ class SqliteStore(
         return result
 
     async def _write(self, work: Callable[[SqliteRows], T], lane: Lane = Lane.OTHERS) -> T:
-        """In any lane but UPKEEP, ``work`` changes tasks, steps and convoys only through its rows, or not at all."""
+        """Run ``work`` in a write transaction. In any lane but UPKEEP it changes tasks, steps and convoys through its rows alone."""
         if self._writer is None:
             raise StoreError(f"store {self.path}: it is not open")
         if lane is Lane.RENEWALS:
@@ -378,5 +378,5 @@ class SqliteStore(
 
 
 def _read_last_seen(tables: SqliteRows, meta: Mapping[str, str]) -> Instant:
-    """Of the last life of the file: its last renewal, or what was written after that."""
+    """Read the last known instant of the store before this boot: its last renewal, or a later commit."""
     return max(Instant(int(meta.get("clock_seen") or 0)), tables.latest_instant())

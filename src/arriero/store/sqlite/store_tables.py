@@ -115,8 +115,9 @@ class SqliteDueRows(SqliteConvoyRows):
         """See ``StateStore.load_news``."""
         found = self.ask("select_news", {"process_no": process_no, "apart": self._apart.tasks()}).fetchall()
         if again := self._apart.to_be_tried():
-            found += self.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
-            self._apart.mark_tried(again)
+            held = self.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
+            self._apart.forget_untried(set(again).difference(row[0] for row in held))  # others hold them now
+            found += held
         return found
 
 
@@ -178,7 +179,7 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         return epoch
 
     def rename_workflows(self, old: str, new: str) -> None:
-        """Nobody submits by SQL to a file."""
+        """Do nothing: nobody submits by SQL to a file."""
 
     # --- leases
     def select_lease(self, name: str) -> LeaseRow | None:

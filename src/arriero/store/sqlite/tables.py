@@ -391,7 +391,7 @@ class SqliteConvoyRows(SqliteTaskRows):
         self._known.tails[tail.key] = self._changed_tails[tail.key] = tail
 
     def seal(self, convoy_no: int) -> TailRow | None:
-        """Nobody else can add while the write lock is ours."""
+        """Find the tail. It needs no lock of its own: nobody else can add while the write lock is ours."""
         return self.find_tail(self.convoy(convoy_no).key)
 
     def next_convoy_no(self) -> int:

@@ -27,7 +27,7 @@ class WaitingLine:
         self._is_whole = len(self._line) < READ_AT_ONCE and not self._is_cut
 
     def _append(self, one: Loaded) -> None:
-        """At the end, if there is room."""
+        """Append a task, if there is room."""
         size = self._size + len(one.arguments)
         has_room = len(self._line) < 2 or (len(self._line) < READ_AT_ONCE and size <= SIZE_MAX)
         if self._is_cut or not has_room:

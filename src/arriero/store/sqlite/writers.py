@@ -45,7 +45,7 @@ class Writes(Protocol):
 
 
 def remember(connection: Writes) -> None:
-    """From now on ``find_writing`` asks it, as long as anybody uses it."""
+    """Register a connection, so that ``find_writing`` asks it as long as somebody uses it."""
     with _lock:
         _connections.add(connection)
 

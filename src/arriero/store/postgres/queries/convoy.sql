@@ -81,6 +81,12 @@ SELECT task_no FROM {schema}.task
  ORDER BY convoy_no, rank, place
  LIMIT 1
 
+-- select_first_waiting: the task that is first among those that wait in a convoy.
+SELECT task_no FROM {schema}.task
+ WHERE turn = 'waiting' AND convoy_no = %(convoy_no)s
+ ORDER BY convoy_no, rank, place
+ LIMIT 1
+
 -- select_behind: for each convoy the second task that waits, with its arguments, as a hint; it is not locked.
 SELECT {t.task}, (SELECT arguments FROM {schema}.body WHERE task_no = t.task_no)
   FROM unnest(%(convoy_nos)s::bigint[]) AS wanted (convoy_no)
