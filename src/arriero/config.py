@@ -178,7 +178,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """In its table of the file: ``keep_seconds``."""
+        """Name in its table of the file: ``keep_seconds``."""
         return self.name.removeprefix(f"{self.about.table}_")
 
     @property
@@ -188,12 +188,12 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def variable(self) -> str:
-        """In the environment: ``ARRIERO_REPLIES_KEEP_SECONDS``."""
+        """Name in the environment: ``ARRIERO_REPLIES_KEEP_SECONDS``."""
         return PREFIX + self.name.upper()
 
     @property
     def flag(self) -> str:
-        """On the command line, where a command has it."""
+        """Name of the option on the command line, where a command has it."""
         return self.about.flag or f"--{self.name.replace('_', '-')}"
 
 

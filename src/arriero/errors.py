@@ -65,7 +65,7 @@ class DefinitionError(ArrieroError):
 
 
 class InvalidInput(ArrieroError):
-    """What was given cannot be accepted."""
+    """An argument, option or document cannot be accepted."""
 
 
 class MutilatedExport(InvalidInput):
@@ -86,7 +86,7 @@ class AppCollision(InvalidInput):
 
 
 class IdempotencyKeyBarred(InvalidInput):
-    """What this key asked for was undone, and nothing may land under it any more."""
+    """The request of this key was undone, and no request may take effect under it any more."""
 
 
 class IdempotencyKeyReused(InvalidInput):
@@ -209,7 +209,7 @@ class IllegalTransition(ArrieroError):
 
 
 class StepError(ArrieroError):
-    """What a step raises to say what became of its try.
+    """Raised by a step to report how its try failed.
 
     Args:
         message: for people.

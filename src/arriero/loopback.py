@@ -1,4 +1,4 @@
-"""Which addresses only this machine itself can connect to."""
+"""Recognition of loopback addresses, to which only this machine can connect."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 

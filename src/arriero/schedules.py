@@ -13,7 +13,7 @@ OF_PERSON = "person"  # declared by ``arriero schedule add`` or ``app.schedules.
 
 
 class Overlap(StrEnum):
-    """What becomes of a run that is due while the last one is still open."""
+    """Policy for a run that is due while the last one is still open."""
 
     SKIP = "skip"  # it is passed over
     QUEUE = "queue"  # it waits for its turn
@@ -38,14 +38,14 @@ class ScheduleVerb(StrEnum):
 
 
 class ProblemCause(StrEnum):
-    """Why a schedule submits nothing although it is due."""
+    """Reason why a due schedule submits nothing."""
 
     CODE = "code"  # no process alive has its workflow
     ARGUMENTS = "arguments"  # they do not fit the workflow any more
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """When a schedule is due: by a cron line in a time zone, every so many microseconds, or once. Exactly one is given."""
+    """Times of a schedule: a cron line in a time zone, a period in microseconds, or one instant. Exactly one is given."""
 
     cron: str = ""
     timezone: str = ""
@@ -197,7 +197,7 @@ class FireSchedule(Command, frozen=True, gc=False, kw_only=True):
 
 
 class ReportScheduleProblem(Command, frozen=True, gc=False, kw_only=True):
-    """Somebody found that a schedule cannot submit, or that it can again (``problem`` is empty). Guard: the row's revision.
+    """Record that a schedule cannot submit, or that it can again (``problem`` is empty). Guard: the row's revision.
 
     ``term``: of the leader; None: a process that has the code found it. ``look_at``: when the leader looks again; with it a
     schedule that has no such problem is only looked at later.

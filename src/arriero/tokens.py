@@ -11,7 +11,7 @@ ANY_AGENT = f"{AGENT_PREFIX}*"
 
 
 class Scope(StrEnum):
-    """What the holder of a token may do. Beside these there is ``agent:NAME`` for each Agent, and ``agent:*``.
+    """Permission of a token's holder. Beside these there is ``agent:NAME`` for each Agent, and ``agent:*``.
 
     No scope implies another one, but for ``admin``, which implies all.
     """

@@ -65,7 +65,7 @@ class StepFold:
 
     @property
     def may_have_happened(self) -> bool:
-        """In doubt, or being attempted."""
+        """Returns True if the step is in doubt or under way."""
         return self.state is not StepState.COMPLETED and (self.in_doubt or self.state is StepState.RUNNING)
 
 

@@ -1,4 +1,4 @@
-"""How the calls of an Agent ended lately, as ``arriero agent show`` prints it."""
+"""Outcomes of the recent calls of an Agent, as ``arriero agent show`` prints them."""
 
 import click
 

@@ -108,7 +108,7 @@ async def _load_page(url: str | None, which: TaskSelection, page: PageRequest, *
 
 
 async def _measure_durations(store: StateStore, rows: list[TaskRow], now: Instant) -> dict[int, float]:
-    """Only tasks for which somebody may have waited need a look at their history."""
+    """Read the histories of those tasks alone for which somebody may have waited."""
     waited = [row for row in rows if may_have_waited(row)]
     return {row.task_no: (await read_times(store, row.task_no)).measure_task(row, now).took or 0.0 for row in waited}
 

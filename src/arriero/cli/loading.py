@@ -1,4 +1,4 @@
-"""From ``MODULE:APP`` to the App, and from a name to its workflow or step."""
+"""Import the App named by ``MODULE:APP``, and find a workflow or step of it by name."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""What commands share that run until a signal: the signal, the log, and lines about the process."""
+"""Shared parts of commands that run until a signal: the signal, the log, and lines about the process."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ class StopSignal:
         self._event = asyncio.Event()
 
     def listen(self) -> None:
-        """From now on signals come here."""
+        """Install this as the handler of SIGTERM and SIGINT."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
 
@@ -92,7 +92,7 @@ def exit_soon() -> None:
 
 
 def describe_process(app: App, roles: Iterable[str], agents: list[str] | None) -> str:
-    """What runs in this process, for the line that says it is ready."""
+    """Describe the process for the line that says it is ready."""
     hosted = "" if agents is None else f", Agents {' '.join(agents)}"
     running = " ".join(role for role in ROLES if role in roles)
     node = app.session.node

@@ -1,4 +1,4 @@
-"""What the store's own history tells of one thing: an Agent, a lease, a schedule."""
+"""Events of the store's own history about one Agent, lease or schedule."""
 
 from collections.abc import Callable, Iterable
 

@@ -52,7 +52,7 @@ class Concurrency(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def places(self) -> int:
-        """How many calls may be made at once."""
+        """Number of calls that may be made at once."""
         return int(self.limit + 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""What the code of a running attempt may ask of the store: more time, and a value for the attempts after it."""
+"""Commands of a running attempt: more time, and a checkpoint for the attempts after it."""
 
 from msgspec.structs import replace
 

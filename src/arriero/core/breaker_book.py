@@ -1,4 +1,4 @@
-"""How an attempt begins and ends, as far as the circuit breaker of its Agent has a say in it.
+"""Rules of the circuit breaker for the beginning and the end of an attempt.
 
 A request is taken only if the breaker lets it through. While the breaker is not closed, every attempt that begins is a
 canary: its row carries the breaker's fence, and its end is told to the breaker in the commit that records it. An attempt
@@ -200,7 +200,7 @@ class Barred(msgspec.Struct, frozen=True):
         return _format_targets(self.targets)
 
     def list_probed(self) -> list[str]:
-        """What ``probed`` holds, as ``list_targets``."""
+        """List ``probed`` in the form of ``list_targets``."""
         return _format_targets(self.probed)
 
     def with_request(self, step: StepRow) -> "Barred":
@@ -208,7 +208,7 @@ class Barred(msgspec.Struct, frozen=True):
         return replace(self, targets=self.targets | {(step.app, step.target)})
 
     def joined_with(self, other: "Barred") -> "Barred":
-        """What either of them holds."""
+        """Build the union of both."""
         return Barred(
             self.apps | other.apps,
             self.targets | other.targets,

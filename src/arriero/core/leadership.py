@@ -21,7 +21,7 @@ FOREVER = float("inf")
 
 
 class LeadershipEnd(StrEnum):
-    """Why a term ended."""
+    """Reason for the end of a term."""
 
     RELEASED = "released"  # the work ended, or was told to stop
     REFUSED = "refused"  # the provider says that the lease is another's, was broken, or has lapsed
@@ -31,7 +31,7 @@ class LeadershipEnd(StrEnum):
 
 
 class LeadershipSettings(msgspec.Struct, frozen=True):
-    """How a lease is kept. All in seconds.
+    """Settings of a lease, in seconds.
 
     Args:
         duration: of the lease; None: it has no end, and only a person's break frees it from a holder that died.
@@ -52,7 +52,7 @@ class LeadershipSettings(msgspec.Struct, frozen=True):
 
 
 class Belief(msgspec.Struct, frozen=True):
-    """What a holder knows of its lease; instants on its own monotonic clock.
+    """Knowledge of a holder about its lease; instants on its own monotonic clock.
 
     Args:
         trusted_until: it must not act as the leader from then on.

@@ -49,7 +49,7 @@ def release_attempt(command: ReleaseAttempt, rows: Rows, now: Instant) -> Change
 
 
 def _compute_wait_by(step: StepRow, now: Instant) -> Instant | None:
-    """Until when the request may wait for its first attempt; that begins anew, as it has waited for nobody meanwhile."""
+    """Compute the deadline for the next first attempt. The time begins anew: the request has waited for nobody meanwhile."""
     within = read_step_policy(step).wait_within
     was_tried = step.attempt > 1 or step.lost_count
     return None if within is None or was_tried else later(now, within)

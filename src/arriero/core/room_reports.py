@@ -1,4 +1,4 @@
-"""What a process reports with its lease of the Agents that it hosts: free places, and how their last calls ended."""
+"""Report of a process about the Agents that it hosts: free places, and outcomes of their last calls."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Which of the Agents that provide the same steps gets a request. Values in, values out.
+"""Choice between the Agents that provide the same steps. Values in, values out.
 
 A request gets its Agent when it is opened: by preference, weight, health and room. Until it is taken it may move to any other
 provider. Once it was taken it stays, because the service of another Agent may not know its idempotency key: only a step that
@@ -125,7 +125,7 @@ def _rank(candidate: Candidate) -> int:
 
 # --- a request that has its Agent
 class Ways(msgspec.Struct, frozen=True):
-    """What is open to the requests of an Agent that another one could take over.
+    """Restrictions on requests that another Agent could take over.
 
     Attributes:
         closed: what the breakers of their own Agent do not let through: it moves at once.

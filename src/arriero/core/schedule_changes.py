@@ -42,7 +42,7 @@ _encode = msgspec.json.encode
 
 
 class ScheduleChange(msgspec.Struct):
-    """What a command writes. ``row`` None: the schedule is removed. No events: nothing is changed, unless ``marks``.
+    """Writes of a command. ``row`` None: the schedule is removed. No events: nothing is changed, unless ``marks``.
 
     ``opens``: an alert is opened. ``closes``: the open one is closed.
     """

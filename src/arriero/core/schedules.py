@@ -1,4 +1,4 @@
-"""What becomes of the instants of a schedule that are due: run, passed over, or made up after a gap.
+"""Decision about the due instants of a schedule: to run, to pass over, or to make up after a gap.
 
 An instant is decided about once: the row says up to where. So it does not matter how often, how late and by how many leaders
 a schedule is looked at. A run is a task whose id is the schedule's name and the instant, so it cannot be there twice either.
@@ -32,7 +32,7 @@ _decode_policy = msgspec.json.Decoder(TaskPolicy).decode
 
 
 class DueDecision(msgspec.Struct, frozen=True):
-    """What becomes of the instants in (``since``, ``until``]: ``runs`` are submitted, so many others are passed over.
+    """Decision about the instants in (``since``, ``until``]: ``runs`` are submitted, so many others are passed over.
 
     ``why``: they are: ``overlap`` or ``catch_up``. ``cancels``: the open run is to be cancelled first. ``owed_until``,
     ``next_at``, ``look_at``: of the row from now on.

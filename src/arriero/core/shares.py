@@ -1,4 +1,4 @@
-"""How the room of a process for tasks is divided between workflows that compete for it."""
+"""Division of a process's room for tasks between workflows that compete for it."""
 
 from collections.abc import Mapping
 

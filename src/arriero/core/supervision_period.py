@@ -1,4 +1,4 @@
-"""When the Supervisor makes its next pass: soon while something is overdue, seldom while nothing is."""
+"""Period between passes of the Supervisor: short while something is overdue, else longer."""
 
 GROWTH = 2.0  # of the period with each pass that found nothing: from 0.25 s to 2 s in three passes
 

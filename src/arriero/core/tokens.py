@@ -28,7 +28,7 @@ _match_token = re.compile(rf"{PREFIX}_([0-9a-f]{{16}})_([0-9A-Za-z]{{43}})([0-9A
 
 
 class TokenParts(msgspec.Struct, frozen=True):
-    """What a caller has sent: the id of a token, and the secret."""
+    """Parts of a sent token: its id and its secret."""
 
     token_id: str
     secret: str
@@ -38,7 +38,7 @@ class TokenParts(msgspec.Struct, frozen=True):
 
 
 class TokenVerdict(StrEnum):
-    """Whether a token may pass."""
+    """Verdict on a token."""
 
     VALID = "valid"
     UNKNOWN = "unknown"  # also one with another secret: a caller is not told which ids there are

@@ -27,7 +27,7 @@ def as_instant(when: datetime) -> Instant:
 
 
 class AttemptHandle(Protocol):
-    """What an Attempt knows of its run, and asks of it."""
+    """The run of an attempt, as ``Attempt`` sees it."""
 
     @property
     def complete_by(self) -> Instant:
@@ -36,7 +36,7 @@ class AttemptHandle(Protocol):
 
     @property
     def checkpoint(self) -> str | None:
-        """What this attempt, or one before it, kept last, as JSON text."""
+        """Last checkpoint of this attempt, or of one before it, as JSON text."""
         ...
 
     @property
@@ -134,7 +134,7 @@ class Attempt:
 
     @property
     def checkpointed(self) -> Any:
-        """What this attempt or one before it kept last by ``checkpoint``, as plain JSON values; None: nothing."""
+        """Last value that this attempt or one before it saved by ``checkpoint``, as plain JSON values; None: there is none."""
         return decode_checkpoint(self._handle.checkpoint)
 
     @property
@@ -150,7 +150,7 @@ class Attempt:
 
 
 def decode_checkpoint(text: str | None) -> Any:
-    """What was kept, as plain JSON values; None for nothing."""
+    """Decode a checkpoint into plain JSON values; None: there is none."""
     return None if text is None else msgspec.json.decode(text)
 
 
@@ -195,7 +195,7 @@ class Undo(Attempt, Generic[R_co]):
 
     @property
     def forward_checkpointed(self) -> Any:
-        """What the step's own attempts kept last by ``checkpoint``, also if it is in doubt; None: nothing."""
+        """Last value that the step's own attempts saved by ``checkpoint``, also if the step is in doubt; None: there is none."""
         return decode_checkpoint(self._forward_checkpoint)
 
 

@@ -27,7 +27,7 @@ class Limit:
 
 
 class Concurrent(Limit):
-    """At most so many attempts at once, in all processes together.
+    """Limit on concurrent attempts, in all processes together.
 
     Args:
         most: from 1 to 1,000,000.
@@ -52,7 +52,7 @@ class Concurrent(Limit):
 
 
 class Rate(Limit):
-    """At most so many calls that begin within ``per`` seconds, in all processes together.
+    """Limit on calls that begin within ``per`` seconds, in all processes together.
 
     Args:
         most: calls, from 1 to 1,000,000.

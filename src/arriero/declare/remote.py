@@ -19,7 +19,7 @@ async def _say_nothing_later() -> None: ...
 
 
 def _list_instructions(code: CodeType) -> list[tuple[str, Any]]:
-    """What a function does, without what differs by its place and its docstring."""
+    """List the instructions of a function, without those that depend on its line numbers and its docstring."""
     listed = (i for i in dis.get_instructions(code) if i.opname not in ("NOP", "RESUME", "CACHE"))
     return [(i.opname, i.argval if i.opname.startswith(("LOAD_CONST", "RETURN_CONST")) else None) for i in listed]
 

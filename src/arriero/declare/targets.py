@@ -1,4 +1,4 @@
-"""Which part of its Agent's service a call concerns: what the Agent's functions of the arguments say."""
+"""Target of a call: the part of its Agent's service that it uses, computed from the arguments by the Agent's functions."""
 
 import inspect
 from collections.abc import Callable

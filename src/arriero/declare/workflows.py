@@ -46,7 +46,7 @@ class WorkflowCall(CallValue[R_co]):
         convoy: str | None = None,
         priority: int | None = None,
     ) -> "WorkflowCall[R_co]":
-        """For child tasks. Raises: NotYetBuilt - this release has none; submit the workflow instead."""
+        """Reserved for child tasks. Raises: NotYetBuilt - this release has none; submit the workflow instead."""
         raise NotYetBuilt("child tasks come with a later release; submit each workflow with app.submit(..., task_id=)")
 
     async def _run_call(self) -> R_co:

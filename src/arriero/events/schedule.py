@@ -33,7 +33,7 @@ class ScheduleDeclared(_OfSchedule, frozen=True, kw_only=True, tag="schedule.dec
 
 
 class ScheduleDecided(_OfSchedule, frozen=True, kw_only=True, tag="schedule.decided"):
-    """It was decided about the instants after ``since`` up to ``until``: these are ``runs``, the others are passed over.
+    """The instants after ``since`` up to ``until`` were decided: ``runs`` are submitted, the others are passed over.
 
     ``tasks``: ids of the runs. ``why``: others are passed over: ``overlap``, because the last run was open, or
     ``catch_up``, because they were missed. ``refused``: ids that another task has. ``cancelled``: the run that was
@@ -61,14 +61,14 @@ class ScheduleAsked(_OfSchedule, frozen=True, kw_only=True, tag="schedule.asked"
 
 
 class SchedulePaused(_OfSchedule, frozen=True, kw_only=True, tag="schedule.paused"):
-    """Nothing is run until a person resumes it."""
+    """The schedule was paused: it submits nothing until a person resumes it."""
 
     by: str
     reason: str
 
 
 class ScheduleResumed(_OfSchedule, frozen=True, kw_only=True, tag="schedule.resumed"):
-    """It runs again what becomes due after ``decided_until``."""
+    """The schedule was resumed: it submits again what becomes due after ``decided_until``."""
 
     by: str
     reason: str
@@ -83,14 +83,14 @@ class ScheduleRemoved(_OfSchedule, frozen=True, kw_only=True, tag="schedule.remo
 
 
 class ScheduleTroubled(_OfSchedule, frozen=True, kw_only=True, tag="schedule.troubled"):
-    """It submits nothing until this is mended. ``cause``: ``code`` or ``arguments``."""
+    """The schedule cannot submit until its problem is mended. ``cause``: ``code`` or ``arguments``."""
 
     cause: str
     problem: str
 
 
 class ScheduleMended(_OfSchedule, frozen=True, kw_only=True, tag="schedule.mended"):
-    """It submits again."""
+    """The problem of the schedule is mended: it submits again."""
 
     cause: str
 

@@ -29,7 +29,7 @@ class TaskClaimed(HistoryEvent, frozen=True, tag="task.claimed"):
 
 
 class TaskReleased(HistoryEvent, frozen=True, tag="task.released"):
-    """Nobody drives the task. ``why``: ``put_down``, ``lost``, ``stuck`` or ``limit``."""
+    """The task was released, so nobody drives it. ``why``: ``put_down``, ``lost``, ``stuck`` or ``limit``."""
 
     fence: int
     not_before: Instant | None

@@ -1,4 +1,4 @@
-"""What the breakers of Agents mean for people: findings of the doctor, reasons of tasks, sentences of their history."""
+"""Sentences for people about breakers of Agents: findings of the doctor, reasons of tasks, lines of their history."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never

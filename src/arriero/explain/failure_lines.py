@@ -78,7 +78,7 @@ def _kind_of(step: StepRow) -> Kind:
 
 
 def _kind_of_trace(trace: Trace) -> Kind:
-    """By type and line, not by its text: that names another order each time."""
+    """Build the kind of an error from its type and line, not from its text, which names another order each time."""
     frame = find_frame_to_show(trace)
     return (trace[0].error if trace else "", "" if frame is None else f"{frame.file}:{frame.line}")
 

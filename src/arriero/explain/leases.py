@@ -1,4 +1,4 @@
-"""What happened to leases, in sentences for people."""
+"""Sentences for people about the events of leases."""
 
 from ..events.store import LeaseBroken, LeaseGranted, LeaseLost
 

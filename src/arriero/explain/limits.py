@@ -1,4 +1,4 @@
-"""What the limits of Agents mean for people: why a request waits, and findings of the doctor."""
+"""Sentences for people about limits of Agents: reasons why a request waits, and findings of the doctor."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol

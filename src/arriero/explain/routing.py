@@ -1,4 +1,4 @@
-"""To which Agents a waiting request may go, and whether those that host its own have room; as sentences."""
+"""Sentences for people about routing: the Agents that may get a waiting request, and whether they have room."""
 
 from collections.abc import Iterable
 

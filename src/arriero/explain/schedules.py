@@ -1,4 +1,4 @@
-"""What schedules mean for people: when they are due next and why, what is wrong with one, sentences of their history."""
+"""Sentences for people about schedules: their next instant and its reason, their problems, lines of their history."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -88,7 +88,7 @@ def explain_change_of_time(timing: Timing, instant: Instant) -> str:
 
 
 def _follows_elapsed_time(line: str) -> bool:
-    """As ``cronsim`` decides it: the minute or the hour begins with ``*``, or the line has seconds."""
+    """Returns True if ``cronsim`` treats the line so: its minute or hour begins with ``*``, or it has seconds."""
     fields = line.split()
     return len(fields) != 5 or fields[0].startswith("*") or fields[1].startswith("*")
 

@@ -34,7 +34,7 @@ CALLING_ONCE = (httpx2.ASGITransport, httpx2.WSGITransport)  # an error from the
 
 
 class _Judge:
-    """What both clients share.
+    """Judgement of answers, shared by both clients.
 
     Args:
         meanings, trace, sends_once: see ``AsyncClient``.

@@ -1,4 +1,4 @@
-"""What an answer over HTTP says about its request: whether it happened, and whether another try may succeed. Pure.
+"""Meaning of an HTTP answer: whether the request happened, and whether another try may succeed. Pure.
 
 The table follows from the semantics of HTTP (RFC 9110; RFC 6585 for 429, RFC 8470 for 425): which answers say that the
 server did not perform the request, and which leave that open. What it leaves open is in doubt.

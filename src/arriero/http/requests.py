@@ -1,4 +1,4 @@
-"""What one call of a client sends within a try, request by request, and what an error or an answer then means.
+"""Requests of one call within a try, and the meaning of their errors and answers.
 
 One call may send several requests: redirects that are followed, and what an auth flow sends. A try may make several calls.
 "Surely did not happen" is said only if it is true of all of them. The rule is in ``claim``.

@@ -1,4 +1,4 @@
-"""For those who write a service: each call under an idempotency key has its effect once, in the service's own database.
+"""Idempotent receivers: each call under an idempotency key takes effect once, in the service's own database.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What the writer of a service holds: a call under a key, keys that are barred, and old keys that are dropped."""
+"""Interface for the writer of a service: a call under a key, barred keys, and removal of old keys."""
 
 import json
 import time

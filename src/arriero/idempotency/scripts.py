@@ -1,4 +1,4 @@
-"""What is asked of the database for a key, and what its answers mean. Opens nothing: a script yields what is to be done.
+"""Scripts of database statements for a key, and the meaning of their answers. They open no connection.
 
 A script yields a ``NamedStatement`` or a ``Savepoint`` and is sent the outcome, or has the error thrown in. So the same script
 serves sync and async connections.
@@ -27,7 +27,7 @@ KEY_LENGTH_MAX = 255
 
 
 class Savepoint(Enum):
-    """What is done with the innermost savepoint."""
+    """Operation on the innermost savepoint."""
 
     OPEN = "open"
     RELEASE = "release"

@@ -1,4 +1,4 @@
-"""What the store keeps and knows about the calls of Agents, as rows; ``core.agent_metrics`` adds them up."""
+"""Rows about the calls of Agents, as the store keeps them; ``core.agent_metrics`` adds them up."""
 
 import msgspec
 

@@ -92,7 +92,7 @@ class RecordedEnd(msgspec.Struct, frozen=True):
 
 
 class _PossibleEnd(msgspec.Struct):
-    """As much of an event as tells of an attempt's end: also of an event that a later release has extended."""
+    """Part of an event that tells of an attempt's end; it also reads events that a later release has extended."""
 
     type: str
     step: Any = None

@@ -1,4 +1,4 @@
-"""What waits in a store, as numbers for monitors."""
+"""Backlog of a store: counts and ages for monitors."""
 
 import msgspec
 

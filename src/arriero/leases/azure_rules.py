@@ -34,7 +34,7 @@ BROKEN_REASON = "arriero_broken_reason"
 
 
 class AzureAnswer(StrEnum):
-    """What an answer that is no success means for a lease."""
+    """Meaning of an unsuccessful answer for a lease."""
 
     TAKEN = "taken"  # another one holds the lease, or it is being broken
     LOST = "lost"  # this lease id does not hold the lease any more

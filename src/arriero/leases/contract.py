@@ -70,7 +70,7 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseSignal(StrEnum):
-    """What a provider tells the holder of a lease by itself."""
+    """Message of a provider to the holder of a lease."""
 
     SUSPENDED = "suspended"  # the connection is interrupted: no trust, until a renewal succeeds
     LOST = "lost"  # the lease is gone
@@ -181,7 +181,7 @@ class Lease(ABC):
             return await connection.break_lease(actor, reason, at_once=at_once)
 
     async def watch(self) -> AsyncIterator[LeaseView]:
-        """Who holds the lease: now, and after each change of holder or term. For ``async for``; it never ends by itself.
+        """Yield the holder of the lease: now, and after each change of holder or term. It never ends by itself.
 
         Raises: LeaseUnavailable, LeaseRefused.
         """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class EtcdHeader(msgspec.Struct):
-    """In each answer. ``raft_term``: of etcd's leader, as the member that answers knows it."""
+    """Header of each answer. ``raft_term``: of etcd's leader, as the answering member knows it."""
 
     revision: int = 0
     raft_term: int = 0

@@ -229,6 +229,6 @@ class LeaseKeeper:
             await finish(connection.close())
 
     def _compute_lapse(self) -> float:
-        """When the lease lapses at the latest, on the process's clock, as far as its holder knows."""
+        """Compute the latest lapse of the lease that its holder knows of, on the process's clock."""
         assert self.belief is not None
         return self.belief.renewed_at + (self.settings.duration or 0.0)

@@ -49,7 +49,7 @@ class Leadership:
 
     @property
     def trusted_until(self) -> float:
-        """When the trust window ends, on the machine's clock since boot; 0: the term has ended.
+        """End of the trust window, on the machine's clock since boot; 0: the term has ended.
 
         An interrupted connection does not shorten it: nobody else is granted the lease before it is over.
         """
@@ -58,7 +58,7 @@ class Leadership:
 
     @property
     def why_lost(self) -> str:
-        """Why the term ended, in words; empty while it goes on."""
+        """Reason for the end of the term, in words; empty while it goes on."""
         return "" if self._keeper.end is None else END_TEXTS[self._keeper.end]
 
     def beat(self) -> None:
@@ -66,7 +66,7 @@ class Leadership:
         self._keeper.beat()
 
     def raise_if_lost(self) -> None:
-        """For plain functions, which cannot be cancelled: stop here if another may lead. Raises LeadershipLost."""
+        """Stop a plain function, which cannot be cancelled, if another may lead. Raises LeadershipLost."""
         if not self.is_held():
             why = self.why_lost or "its trust window is over, or the connection to the provider is interrupted"
             raise LeadershipLost(f"lease {self.name!r}, term {self.term}: {why}; stop to act as the leader")

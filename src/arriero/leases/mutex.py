@@ -69,7 +69,7 @@ class DistributedMutex:
 
     @property
     def name(self) -> str:
-        """Of the lease."""
+        """Name of the lease."""
         return self.lease.name
 
     async def run(self, work: Work[Any]) -> None:

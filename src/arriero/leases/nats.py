@@ -30,7 +30,7 @@ _NAME = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 
 
 class NatsRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a key holds. ``term`` 0: that of the record's own revision."""
+    """Value of a key. ``term`` 0: the term is the record's own revision."""
 
     holder: str = ""
     term: int = 0

@@ -10,7 +10,7 @@ from ..runtime.service_notifier import ServiceNotifier
 
 
 class Readiness:
-    """Where the state is told.
+    """Tells the surroundings whether this process leads.
 
     Args:
         ready_file: exists while this process leads, with the term in it; None: there is none.

@@ -47,7 +47,7 @@ QUEUED = re.compile(r"[0-9a-f]{32}-(\d{10})")
 
 
 class ZooKeeperNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What the lease's node holds: the leader, or the last one.
+    """Content of the lease's node: the leader, or the last one.
 
     Args:
         node: of the leader.

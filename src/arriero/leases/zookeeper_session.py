@@ -58,7 +58,7 @@ class NegotiatingClient(KazooClient):  # type: ignore[misc]
 
     @property
     def negotiated_seconds(self) -> float:
-        """How long the session lasts without a sign of life; 0: nobody knows."""
+        """Seconds that the session lasts without a sign of life; 0: unknown."""
         return self._connection.negotiated
 
 
@@ -105,12 +105,12 @@ class ZooKeeperSession:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server answers just now, as far as kazoo knows."""
+        """Returns True if kazoo is connected to a server."""
         return bool(self._client.connected)
 
     @property
     def session_id(self) -> int:
-        """Of the session. Raises LeaseUnavailable - not connected."""
+        """Id of the session. Raises LeaseUnavailable - not connected."""
         client_id = self._client.client_id
         if client_id is None:
             raise LeaseUnavailable(f"the connection to ZooKeeper at {self._hosts} is interrupted")

@@ -24,7 +24,7 @@ ANSWER_SECONDS_MAX = 4.0  # a scrape of Prometheus may last ten seconds
 
 
 class StoreReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store says of itself. ``seconds``: how long the reading took; ``at``: when it began, monotonic."""
+    """Measurements of a store. ``seconds``: duration of the reading; ``at``: its beginning on the monotonic clock."""
 
     at: float
     seconds: float

@@ -1,4 +1,4 @@
-"""What a metric has for values of its labels."""
+"""Values of the labels of a metric."""
 
 from collections.abc import Iterable, Sequence
 

@@ -28,7 +28,7 @@ class AskedRoom(msgspec.Struct, frozen=True):
 
 
 class Demand(Protocol):
-    """What programs outside of Python ask for in this process. ``last_polls``: when they did so last, by Agent."""
+    """Demand of programs outside of Python for work of this process. ``last_polls``: instants of their last polls, by Agent."""
 
     last_polls: dict[str, Instant]
 

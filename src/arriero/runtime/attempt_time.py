@@ -36,7 +36,7 @@ class AttemptHost(Protocol):
 
 
 class AttemptTime:
-    """Until when an attempt runs, by the store's clock and by this process's; both move only forward.
+    """Deadline of an attempt, by the store's clock and by this process's; both move only forward.
 
     The deadline here is never later than the store's: it moves only by what the store has answered, counted from before the
     store read its clock. If an answer is lost, the committer asks again; until it comes the old deadline holds.

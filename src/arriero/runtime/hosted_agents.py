@@ -1,4 +1,4 @@
-"""Which Agents of an App a process hosts, by its roles."""
+"""Selection of the Agents that a process hosts, by its roles."""
 
 from collections.abc import Iterable
 

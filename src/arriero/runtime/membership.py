@@ -187,7 +187,7 @@ class Membership:
             self._lease_guard.tell(error)
 
     def _tell_room(self) -> str:
-        """What is reported with a renewal. That must not fail with it."""
+        """Build the report that goes with a renewal. If the report fails, the renewal must still go out."""
         try:
             return self._room_now()
         except Exception as error:

@@ -74,7 +74,7 @@ class Ports(Protocol):
 
     @property
     def runs_inline(self) -> bool:
-        """Whether ``run_in_thread`` holds up the loop, as in tests: nobody else can work until the function has ended."""
+        """Returns True if ``run_in_thread`` blocks the event loop until the function has ended, as in tests."""
         ...
 
     def keep(self, renewals: Callable[[], Coroutine[Any, Any, None]]) -> "Keeper":

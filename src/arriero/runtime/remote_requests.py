@@ -113,7 +113,7 @@ class ParkedAttempt:
         self.is_leaving = False  # it is being released
 
     def read_undo(self) -> UndoContext | None:
-        """What a compensation is told of the step that it undoes; None: it is no compensation."""
+        """Decode the facts about the undone step; None: this is no compensation."""
         undo = self.dispatch.step.undo
         return None if undo is None else _read_undo(undo)
 

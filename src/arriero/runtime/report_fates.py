@@ -1,4 +1,4 @@
-"""What became of reports whose program waits for the answer: whether the store has kept them."""
+"""Answers for programs that wait until the store has kept or refused their reports."""
 
 import asyncio
 

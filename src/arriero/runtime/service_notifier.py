@@ -13,7 +13,7 @@ MICROSECONDS = 1_000_000
 
 
 class ServiceNotifier:
-    """Where systemd is told. Without it, nothing is done. The variables are taken out: a child must not speak for us."""
+    """Sends notifications to systemd, if it started us. It removes the variables, because a child must not notify for us."""
 
     def __init__(self, clock: ProcessClock) -> None:
         self._clock = clock

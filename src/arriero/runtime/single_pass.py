@@ -39,7 +39,7 @@ LEASES_WAITED = 3  # after a time when nobody renewed, each process gets the tim
 
 
 class PassReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass did.
+    """Result of one pass.
 
     Args:
         led_by: another process that leads, so that nothing was done; None: this one led.

@@ -1,4 +1,4 @@
-"""Who sends a request. What decides is behind ``Authenticator``: tokens of the store, a proxy's header, or a user's function."""
+"""Authentication of a request, behind ``Authenticator``: by tokens of the store, a proxy's header, or a user's function."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol

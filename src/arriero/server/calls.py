@@ -20,7 +20,7 @@ Payloads = Literal["included", "withheld"]
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who sends a request.
+    """Sender of a request.
 
     Args:
         name: signs each act in the history: the token's name, or what the proxy says. Never what the request says.
@@ -81,12 +81,12 @@ class HttpCall:
 
     @property
     def may_read_payloads(self) -> bool:
-        """Whether the caller gets arguments, results and outputs."""
+        """Returns True if the caller gets arguments, results and outputs."""
         return may_read_payloads(self.caller.scopes)
 
     @property
     def payloads(self) -> Payloads:
-        """What an answer says of its payloads."""
+        """Value of ``payloads`` in an answer."""
         return "included" if self.may_read_payloads else "withheld"
 
     def read(self, kind: type[T]) -> T:

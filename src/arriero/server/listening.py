@@ -1,4 +1,4 @@
-"""Where a server may listen, as a rule: this machine alone, unless whoever connects from elsewhere is surely known."""
+"""Rule for the address of a server: only this machine may connect, unless callers from elsewhere must authenticate."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from .request_rules import ANY_HOST, LOOPBACK_NAMES
 
 
 class ListeningWish(msgspec.Struct, frozen=True, kw_only=True):
-    """Where somebody wants to listen; the settings of the same names."""
+    """Address that the settings of the same names ask for."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -20,7 +20,7 @@ class ListeningWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListeningPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done for a wish.
+    """Address to listen on, decided from a ``ListeningWish``.
 
     Args:
         is_open: others than this machine can connect.

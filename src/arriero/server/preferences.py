@@ -10,7 +10,7 @@ _match_wait = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.ASCII).fullmatch
 
 
 class Preferences(msgspec.Struct, frozen=True):
-    """What the caller prefers. ``wait``: seconds for which the end is waited for; None: it is not."""
+    """Preferences of the caller. ``wait``: seconds to wait for the end of the task; None: do not wait."""
 
     respond_async: bool = False
     wait: int | None = None

@@ -1,4 +1,4 @@
-"""How many requests a caller may send in a second: a token bucket, as a rule and as the table of this process."""
+"""Rate limit of each caller: the rule of a token bucket, and the buckets of this process."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,14 +11,14 @@ BUCKETS_MAX = 10_000  # callers that are remembered; whoever is forgotten has se
 
 
 class RatePolicy(msgspec.Struct, frozen=True):
-    """So many requests a second on average, and so many at once after a pause."""
+    """Rate limit: requests a second on average, and requests at once after a pause."""
 
     per_second: float
     burst: float
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """What is left for one caller. ``left``: as of ``at``, in seconds of a monotonic clock."""
+    """Token bucket of one caller. ``left``: tokens at the instant ``at``, in seconds of a monotonic clock."""
 
     left: float
     at: float

@@ -1,4 +1,4 @@
-"""Whether this server can do its work: the store answers, and the loops of the App live."""
+"""Readiness of the server: the store answers, and the loops of the App are alive."""
 
 import asyncio
 import logging

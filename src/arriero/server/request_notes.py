@@ -1,4 +1,4 @@
-"""What is learned of a request on its way, for the access log and the counts."""
+"""Notes about a request for the access log and the metrics."""
 
 from starlette.types import Scope
 

@@ -1,4 +1,4 @@
-"""Whether a request is looked at at all: its host, its origin, its size. Values in, refusals out."""
+"""Rules that refuse a request before its route sees it: host, origin and size. Values in, refusals out."""
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ HEADER_BYTES_MAX = 16_384
 
 
 class RequestRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request must fulfil.
+    """Conditions that each request must meet.
 
     Args:
         hosts: names by which this server is known, in lower case and without port; ``*`` stands for any name.

@@ -181,7 +181,7 @@ def refuse_unknown_parameters(request: Request, known: AbstractSet[str]) -> None
 
 
 class DoorLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one caller may send.
+    """Limits on what one caller sends.
 
     Args:
         body_max: bytes of a body, unless its operation says another number.

@@ -8,7 +8,7 @@ __all__ = ["AGENT", "AGENT_PREFIX", "ANY_AGENT", "ANY_TOKEN", "Needs", "Scope", 
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What a caller must hold for a route.
+    """Scopes that a route demands of its caller.
 
     Args:
         scope: this one; None: see the others.

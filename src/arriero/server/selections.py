@@ -1,4 +1,4 @@
-"""Which tasks a list or a verb means: the filter of ``app.tasks``, from a query or a body."""
+"""Selection of the tasks for a list or a verb: the filter of ``app.tasks``, read from a query or a body."""
 
 from datetime import datetime
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""What stands around all routes: a request that is not fit is refused, and each answer says how browsers are to treat it."""
+"""Middleware around all routes: it refuses unfit requests and adds the security headers for browsers to each answer."""
 
 import logging
 from collections.abc import Awaitable, Callable

@@ -11,13 +11,13 @@ GRACE_SECONDS = 0.5  # for a request that only reads and is about to end by itse
 
 
 class Stopping:
-    """Whether the server is about to end."""
+    """Flag that tells requests which wait for news that the server is about to end."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def begin(self) -> None:
-        """From now on nobody waits here for news."""
+        """Set the flag. Requests that wait for news are answered now."""
         self._event.set()
 
     @property

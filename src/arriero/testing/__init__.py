@@ -1,4 +1,4 @@
-"""For users' tests: hand-made attempts, and a world on a virtual clock that jumps.
+"""Tools for users' tests: hand-made attempts, and a world on a virtual clock that jumps.
 
 async with testing.running(shop) as world:
     world.answers(charge, Receipt("r1"))

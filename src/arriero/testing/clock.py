@@ -16,7 +16,7 @@ class VirtualTimer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """It will not be called."""
+        """Cancel the callback."""
         self.callback = None
 
 
@@ -54,7 +54,7 @@ class VirtualClock:
             timer.cancel()
 
     def is_slept_in(self) -> bool:
-        """Whether somebody sleeps on this clock (between two tries of a step)."""
+        """Returns True if somebody sleeps on this clock (between two tries of a step)."""
         return self._sleepers > 0
 
     async def idle(self, event: asyncio.Event, seconds: float) -> None:
@@ -70,7 +70,7 @@ class VirtualClock:
 
     # --- driving
     def next_timer(self) -> float | None:
-        """When the next callback is due; None when there is none."""
+        """Instant of the next callback; None: there is none."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -107,7 +107,7 @@ class _NoKeeper:
 
 
 class World:
-    """What ``testing.running`` gives."""
+    """World of a test, given by ``testing.running``."""
 
     def __init__(self, app: App, seed: int) -> None:
         self._ports = _Ports(seed)
@@ -154,7 +154,7 @@ class World:
         self._replaced[step] = by
 
     def answers(self, step: Step[..., R], *answers: R | Exception) -> None:
-        """What the step's next calls give, one answer a try: a value is returned, an exception raised.
+        """Set the answers of the step's next calls, one a try: a value is returned, an exception raised.
 
         Its compensation does nothing then. A call beyond the last answer fails for good and says so. What is said of a step
         holds for the Agents that provide it, too.
@@ -176,7 +176,7 @@ class World:
     def _around(
         self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any]
     ) -> Callable[[], Any] | None:
-        """What to call instead of the step's or compensation's function; None: its own."""
+        """Find the function to call instead of the step's or compensation's own; None: its own."""
         of_base = step if step.agent.provides is None else step.agent.provides.steps[step.name]
         if row.kind is not StepKind.COMPENSATION:
             for called in {step, of_base}:
@@ -205,7 +205,7 @@ class World:
 
     # --- time
     async def _settle(self) -> None:
-        """Until everybody waits: for the clock, or for something outside of this world."""
+        """Run until everybody waits for the clock, or for something outside of this world."""
         loop = asyncio.get_running_loop()
         real_end = loop.time() + REAL_SECONDS_MAX
         still, seen = 0, -1

@@ -1,4 +1,4 @@
-"""Which spans a command has ended: values in, values out.
+"""Spans that end with a command: values in, values out.
 
 A span is told by the process whose command ended the thing, once the command is written. The command's guard holds only once,
 so no two processes tell the same span. Ids are computed from the rows, and instants are those that the store has recorded.
@@ -42,7 +42,7 @@ class EndedSpan(Protocol):
 
     @property
     def name(self) -> str:
-        """Of low cardinality."""
+        """Name of low cardinality, without keys and ids."""
 
     @property
     def span_id(self) -> int:
@@ -54,23 +54,23 @@ class EndedSpan(Protocol):
 
     @property
     def start(self) -> Instant:
-        """Where the store has recorded it, by the store's clock."""
+        """Recorded instant of the beginning, by the store's clock."""
 
     @property
     def end(self) -> Instant:
-        """By the store's clock."""
+        """Recorded instant of the end, by the store's clock."""
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
-        """What is told of it."""
+        """Attributes of the span."""
 
     @property
     def error(self) -> str | None:
-        """Why it failed; None: it did not."""
+        """Text of the failure; None: there is none."""
 
     @property
     def links(self) -> Links:
-        """To spans before it."""
+        """Links to earlier spans."""
 
 
 class SpanOfAttempt(msgspec.Struct, frozen=True, gc=False):
@@ -225,7 +225,7 @@ class TaskTrace(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def state(self) -> str:
-        """What vendors add to it."""
+        """The W3C tracestate: values that vendors add to a trace."""
         return "" if self.parent is None else self.parent.state
 
 
@@ -380,5 +380,5 @@ def _build_task(
 
 
 def _name_step(kind: StepKind, name: str) -> str:
-    """Of low cardinality: without the key."""
+    """Build a name of low cardinality: it leaves the key out."""
     return f"undo {name}" if kind is StepKind.COMPENSATION else name

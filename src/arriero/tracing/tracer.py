@@ -34,7 +34,7 @@ _NOT_SAMPLED = trace.TraceFlags(trace.TraceFlags.DEFAULT)
 
 
 class TracingOptions:
-    """What ``App.trace`` was told. ``provider`` None: the global one, as it is when the App is opened."""
+    """Options of ``App.trace``. ``provider`` None: the global provider at the time when the App is opened."""
 
     def __init__(self, provider: trace.TracerProvider | None) -> None:
         if provider is not None and not isinstance(provider, trace.TracerProvider):

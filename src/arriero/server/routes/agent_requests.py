@@ -58,7 +58,7 @@ _OF_ATTEMPT = (*_OF_AGENT, "capability-invalid", "report-stale", "report-duplica
 
 
 class TakeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program asks for.
+    """Request of a program for work.
 
     Args:
         limit: requests at most, 1 to 100.
@@ -76,19 +76,19 @@ class TakeAnswer(msgspec.Struct, frozen=True):
 
 
 class ReportBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How several attempts ended, 1 to 100. Each report is recorded or refused by itself."""
+    """Reports of 1 to 100 attempts. Each report is recorded or refused by itself."""
 
     reports: list[RemoteReport]
 
 
 class ReportVerdict(msgspec.Struct, frozen=True):
-    """What became of one report of a batch. ``problem`` None: it is committed."""
+    """Verdict on one report of a batch. ``problem`` None: it is committed."""
 
     problem: ProblemDocument | None
 
 
 class ReportBatchAnswer(msgspec.Struct, frozen=True):
-    """What became of each report, in their order. ``refused``: how many have a problem."""
+    """Verdicts in the order of the reports. ``refused``: number of those with a problem."""
 
     results: tuple[ReportVerdict, ...]
     refused: int

@@ -38,7 +38,7 @@ class AgentVerbRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class AgentVerbAnswer(msgspec.Struct, frozen=True):
-    """What a verb did; ``agent``: as it stands now."""
+    """Outcome of a verb. ``agent``: its state afterwards."""
 
     verb: str
     outcome: Literal["done"]

@@ -76,7 +76,7 @@ class MoveToHeadRequest(ConvoyActRequest, frozen=True, kw_only=True, forbid_unkn
 
 
 class ConvoyActAnswer(msgspec.Struct, frozen=True):
-    """What a verb did; ``convoy``: as it stands now."""
+    """Outcome of a verb. ``convoy``: its state afterwards."""
 
     key: str
     verb: str

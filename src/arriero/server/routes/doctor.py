@@ -1,4 +1,4 @@
-"""What needs care in a store and around it."""
+"""Findings of the doctor about a store and its surroundings."""
 
 from typing import Any
 

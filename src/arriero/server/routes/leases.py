@@ -30,7 +30,7 @@ class LeaseListAnswer(msgspec.Struct, frozen=True):
 
 
 class BreakLeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a lease is taken away. ``at_once``: let another one lead now, though its holder may still believe that it leads."""
+    """Request to break a lease. ``at_once``: let another one lead now, though its holder may still believe that it leads."""
 
     reason: str
     at_once: bool = False

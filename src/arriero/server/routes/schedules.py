@@ -72,7 +72,7 @@ class BackfillRequest(ScheduleVerbRequest, frozen=True, kw_only=True, forbid_unk
 
 
 class ScheduleVerbAnswer(msgspec.Struct, frozen=True):
-    """What a verb did; ``schedule``: as it stands now, of one that was removed as it was."""
+    """Outcome of a verb. ``schedule``: its state afterwards; of a removed one, its last state."""
 
     verb: str
     outcome: Literal["done"]

@@ -81,7 +81,7 @@ class SubmissionBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a task ended. ``output``: of a processed one; ``reason``, ``step`` and ``code``: of the others.
+    """End of a task. A processed task has an ``output``; others have ``reason``, ``step`` and ``code``.
 
     ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then there is no output.
     """
@@ -109,14 +109,14 @@ class SubmissionAnswer(msgspec.Struct, frozen=True):
 
 
 class SubmissionVerdict(msgspec.Struct, frozen=True):
-    """What became of one submission of a batch: the task, or why it was refused."""
+    """Verdict on one submission of a batch: the task, or the problem that refuses it."""
 
     task: SubmissionAnswer | None = None
     problem: ProblemDocument | None = None
 
 
 class BatchAnswer(msgspec.Struct, frozen=True):
-    """What became of each submission, in their order. ``refused``: how many have a problem."""
+    """Verdicts in the order of the submissions. ``refused``: number of those with a problem."""
 
     results: tuple[SubmissionVerdict, ...]
     refused: int

@@ -61,7 +61,7 @@ class TokenListAnswer(msgspec.Struct, frozen=True):
 
 
 class TokenRevocationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a token is revoked."""
+    """Reason for the revocation of a token."""
 
     reason: str
 

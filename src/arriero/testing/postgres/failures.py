@@ -1,4 +1,4 @@
-"""What the launcher raises: nothing to launch, or a program that did not do what it was started for."""
+"""Errors of the launcher: nothing to launch, or a program that did not do its work."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class ProgramFailed(ArrieroError):
 
 
 def text_of(log: Path) -> str:
-    """What stands in a log so far; nothing if there is none, also if its program takes it away just now."""
+    """Read a log; empty if there is none, also if its program removes it just now."""
     try:
         return log.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -13,12 +13,12 @@ from . import keeper
 from .failures import ProgramFailed
 
 Way = Literal["direct", "namespace", "nobody"]
-"""How a program runs: as this user; as root's stand-in in a user namespace; as the user ``nobody``."""
+"""User that a program runs as: this user; root's stand-in in a user namespace; the user ``nobody``."""
 
 
 @cache
 def usual_way() -> Way:
-    """How programs are started here: PostgreSQL and PgBouncer both refuse to run as root.
+    """Find the usual way to start programs here: PostgreSQL and PgBouncer both refuse to run as root.
 
     Returns: "direct" for an ordinary user; for root "namespace", or "nobody" where namespaces are not to be had.
     """
@@ -84,11 +84,11 @@ class Program:
 
     @property
     def running(self) -> bool:
-        """Whether anything of it still runs."""
+        """Returns True if any process of it still runs."""
         return self._keeper.poll() is None
 
     def owns(self, pid: int) -> bool:
-        """Whether a process is the program itself (not one that it started)."""
+        """Returns True if a process is the program itself (not one that it started)."""
         return keeper.parent_of(pid) == self._keeper.pid
 
     def processes(self) -> list[int]:

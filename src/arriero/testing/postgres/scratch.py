@@ -70,5 +70,5 @@ def listener() -> socket.socket:
 
 
 def port_of(listening: socket.socket) -> int:
-    """On which port it listens."""
+    """Port that it listens on."""
     return int(listening.getsockname()[1])

@@ -52,7 +52,7 @@ class Server:
         self.version = version
         self.settings = dict(settings)
         self.launched: Way = way
-        """How its programs run: "direct", "namespace" or "nobody"."""
+        """Way in which its programs run: "direct", "namespace" or "nobody"."""
         self.folder = folder or self._scratch
         self.socket_folder = self._scratch
         self.port = port or 0
@@ -112,16 +112,16 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What it has written to its log so far."""
+        """Text of its log so far."""
         return text_of(self._log)
 
     @property
     def running(self) -> bool:
-        """Whether any process of it runs."""
+        """Returns True if any process of it runs."""
         return self._program is not None and self._program.running
 
     def url(self, database: str = "postgres", user: str | None = None, *, socket: bool = False) -> str:
-        """How to reach a database of it: over TCP on the loopback address, or by its socket."""
+        """Build the URL of a database of it: over TCP on the loopback address, or by its socket."""
         if socket:
             at = f"{login(user, self.password)}@/{quote(database, safe='')}"
             return f"postgresql://{at}?host={quote(str(self.socket_folder), safe='')}&port={self.port}"
@@ -316,7 +316,7 @@ class Server:
             time.sleep(LOOK_SECONDS)
 
     def _is_ready(self, program: Program) -> bool:
-        """By the file that the postmaster writes; one of a postmaster that was killed may still lie there."""
+        """Returns True if it is ready, by the file that the postmaster writes. A killed one may have left its file."""
         told = text_of(self.data / "postmaster.pid").splitlines()
         if len(told) < 8 or told[7].strip() != READY or not program.owns(int(told[0])):
             return False
@@ -330,7 +330,7 @@ class Server:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _free_shared_memory(self) -> None:
-        """Of a server that was killed a bit of shared memory stays; its next start, or else we, must free it.
+        """Free the shared memory that a killed server leaves, unless its next start has done so.
 
         Only ours: a given folder may turn out to be in use by somebody else's server.
         """
