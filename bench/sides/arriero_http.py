@@ -16,14 +16,14 @@ from starlette.requests import Request
 from arriero.server.application import build_application
 from arriero.server.calls import Caller
 from arriero.server.rate_limits import RatePolicy
-from arriero.server.routing import DoorLimits
+from arriero.server.routing import GateLimits
 
 PAYLOAD = "x" * 100
 BATCH = 400  # submissions in a request, and at once in process
 BATCH_CONNECTIONS = 2  # the next request is there when one is answered
 CONNECTIONS = 16
 TURNS = 3  # of each way, alternating
-UNLIMITED = DoorLimits(rate=RatePolicy(1e9, 1e9))
+UNLIMITED = GateLimits(rate=RatePolicy(1e9, 1e9))
 BODY = {"workflow": "three", "arguments": {"payload": PAYLOAD}}
 
 

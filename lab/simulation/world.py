@@ -297,7 +297,7 @@ class World:
                 settings=self.build_settings(),
                 roles=roles,
                 on_end=lambda _task, _live: None,
-                around=self._on_try if programs is None else None,  # with it no request would be given out
+                find_substitute=self._on_try if programs is None else None,  # with it no request would be given out
                 about=about,
                 app=app,
                 upkeep=self.build_upkeep(store, ports),

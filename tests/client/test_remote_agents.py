@@ -454,7 +454,7 @@ async def test_a_call_is_counted_once_although_its_holder_does_not_know_yet_what
     app = machine_app(machine, agent)
     async with app.running(roles=ROLES), gateways(machine, GATEWAY) as (other,):
         # The holder is not to find by itself what came to the other process.
-        monkeypatch.setattr("arriero.runtime.remote_requests.LOOK_SECONDS", 1e9)
+        monkeypatch.setattr("arriero.runtime.remote_dispatcher.LOOK_SECONDS", 1e9)
         calls: list[tuple[str, str]] = []
         for name, gateway in (("holder", Gateway(app)), ("other", other)):
             monkeypatch.setattr(

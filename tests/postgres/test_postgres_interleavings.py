@@ -55,7 +55,7 @@ from arriero.store.contract import SUPERVISOR_LEASE, Busy, ConvoyLoaded, StateSt
 from arriero.store.engine import leases, processes
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres import submitting
-from arriero.store.postgres.batch_transaction import Applying
+from arriero.store.postgres.batch_transaction import BatchTransaction
 from arriero.store.postgres.context import StoreContext
 from arriero.store.postgres.session import PostgresSession, Transaction
 from arriero.store.postgres.store import PostgresStore
@@ -82,8 +82,8 @@ Two = tuple[Asked, Asked]
 Scene = Callable[[StateStore, Sequence[str]], Awaitable[list[Two]]]  # rows for each name, and what is asked of them
 
 
-def _applying(transaction: Transaction, at: Instant) -> Applying:
-    return Applying(transaction, StoreContext(lambda: at))
+def _applying(transaction: Transaction, at: Instant) -> BatchTransaction:
+    return BatchTransaction(transaction, StoreContext(lambda: at))
 
 
 def applied(command: AnyCommand, at: Instant = Instant(NOON)) -> Asked:

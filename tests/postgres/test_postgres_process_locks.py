@@ -12,7 +12,7 @@ from postgres_servers import database, emptied
 
 from arriero import Agent, App, Attempt, workflow
 from arriero.store.postgres.store import PostgresStore
-from arriero.store.process_locks import Lives, folder_of_machine
+from arriero.store.process_locks import ProcessLocks, folder_of_machine
 
 LEASE_SECONDS = 3600.0  # no test waits that long
 PATIENCE_SECONDS = 60.0
@@ -146,7 +146,7 @@ def test_after_the_machine_was_started_again_nobody_is_asked_in_the_old_folder(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = folder_of_machine("store")
-    lives = Lives(before)
+    lives = ProcessLocks(before)
     lives.announce("p1")
     boot = temporary / "boot"
     boot.write_text("another-start\n")

@@ -409,8 +409,8 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("runtime.shutdown", "finish"): "one ending, awaited at once",
     ("runtime.attempt_time", "AttemptTime.save_checkpoint"): "keeps one checkpoint, also if its caller stops waiting",
     (
-        "runtime.remote_requests",
-        "RemoteDesk._begin",
+        "runtime.remote_dispatcher",
+        "RemoteDispatcher._begin",
     ): "gives one request back, or looks at one row; failures are handled",
     ("runtime.child_main", "Parent.listen"): "in a child process, which ends with it",
     ("runtime.membership", "Membership._free_if_lost"): Loop.FREEING,

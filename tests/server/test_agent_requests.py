@@ -17,7 +17,7 @@ from arriero.runtime.settings import ROLES
 from arriero.server.application import ApiServer
 from arriero.server.problems import UNAUTHENTICATED, Problem
 from arriero.server.routes.agent_requests import TakeBody, TakenResponse
-from arriero.server.stopping import Stopping
+from arriero.server.shutdown_signal import ShutdownSignal
 
 
 def bank_app(machine: Machine) -> App:
@@ -205,7 +205,7 @@ async def test_a_poll_ends_at_once_when_the_server_is_about_to_end(machine: Mach
         desk = session_of(world.app).agents.remote
         await until(lambda: desk.count_wanted("bank"))
         assert isinstance(world.server, ApiServer)
-        world.server.stopping.begin()
+        world.server.shutdown.begin()
         assert (await within(polling)).status_code == 503
         assert desk.count_wanted("bank") == 0
 
@@ -218,7 +218,7 @@ async def test_a_token_that_was_revoked_during_a_poll_is_given_nothing(machine: 
             asked.append(seconds)
             raise Problem(UNAUTHENTICATED, "revoked")
 
-        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(), Stopping(), refuse)
+        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(), ShutdownSignal(), refuse)
 
         async def never() -> dict[str, Any]:
             await asyncio.Event().wait()
@@ -245,7 +245,9 @@ async def poll(world: ServerWorld, gone: asyncio.Event, sent: list[Any]) -> None
     async def send(message: Any) -> None:
         sent.append(message)
 
-    response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=30), Stopping(), admit)
+    response = TakenResponse(
+        RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=30), ShutdownSignal(), admit
+    )
     await response({"type": "http"}, receive, send)
 
 
@@ -281,7 +283,9 @@ async def test_a_request_whose_answer_could_not_be_written_goes_to_the_next_prog
             if len(sent) > where:
                 raise OSError("the connection is closed")
 
-        response = TakenResponse(RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=15), Stopping(), admit)
+        response = TakenResponse(
+            RemoteAgents(world.app.session), "bank", TakeBody(wait_seconds=15), ShutdownSignal(), admit
+        )
         with pytest.raises(OSError, match="closed"):
             await within(response({"type": "http"}, receive, send))
         request = await take_one(world)

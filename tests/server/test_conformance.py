@@ -25,12 +25,12 @@ from arriero.server.application import build_application
 from arriero.server.http_protocol import PatientProtocol
 from arriero.server.openapi import build_openapi
 from arriero.server.rate_limits import RatePolicy
-from arriero.server.routing import DoorLimits
+from arriero.server.routing import GateLimits
 
 EXAMPLES = int(os.environ.get("ARRIERO_CONFORMANCE_EXAMPLES", "15"))  # requests for each operation
 # A request of the right shape may still mean nothing, like a cursor of another list: that is refused with 422, as documented.
 EXCLUDED = [positive_data_acceptance]
-UNLIMITED = DoorLimits(rate=RatePolicy(1e9, 10**9), agent_rate=RatePolicy(1e9, 10**9))
+UNLIMITED = GateLimits(rate=RatePolicy(1e9, 10**9), agent_rate=RatePolicy(1e9, 10**9))
 AUTHORIZED = {"Authorization": f"Bearer {TOKENS['admin']}"}
 
 

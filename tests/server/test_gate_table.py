@@ -9,14 +9,14 @@ from server_shop import ShopApp, bearer
 from server_world import TOKENS, FixedTokens
 
 from arriero import App
-from arriero.server import DoorLimits
+from arriero.server import GateLimits
 from arriero.server.application import ApiServer, build_application
 from arriero.server.openapi import build_openapi
 from arriero.server.rate_limits import RatePolicy
 from arriero.server.token_authentication import TokenAuthenticator
 
 PUBLIC = {"GET /v1/health/live", "GET /v1/health/ready"}
-MANY = DoorLimits(rate=RatePolicy(1e6, 1e6), agent_rate=RatePolicy(1e6, 1e6))
+MANY = GateLimits(rate=RatePolicy(1e6, 1e6), agent_rate=RatePolicy(1e6, 1e6))
 
 
 def list_operations(server: ApiServer) -> list[tuple[str, str, str | None]]:
@@ -41,7 +41,7 @@ async def test_each_scope_passes_exactly_the_operations_that_the_document_says()
     operations = list_operations(server)
     assert {f"{method} {path}" for method, path, scope in operations if scope is None} == PUBLIC
     async with shop.app:
-        server.stopping.begin()  # nothing waits, so streams and polls end at once
+        server.shutdown.begin()  # nothing waits, so streams and polls end at once
         for method, path, scope in operations:
             for held in TOKENS:
                 answer = await ask(server, method, path, bearer(held))
@@ -60,7 +60,7 @@ async def test_no_operation_is_open_to_a_credential_that_is_none(kind: str) -> N
     async with shop.app, App("shop", store="memory://") as other:
         token = await _build_credential(shop.app, other, kind)
         server = build_application(shop.app, TokenAuthenticator(shop.app.session), limits=MANY)
-        server.stopping.begin()
+        server.shutdown.begin()
         for method, path, scope in list_operations(server):
             answer = await ask(server, method, path, {} if token is None else {"Authorization": f"Bearer {token}"})
             assert (answer.status_code == 401) is (scope is not None), (method, path, answer.text)

@@ -12,7 +12,7 @@ from arriero.server import http_protocol
 from arriero.server.application import ApiServer, build_application
 from arriero.server.calls import Call
 from arriero.server.http_server import HttpServer
-from arriero.server.listening import ListeningWish, plan_listening
+from arriero.server.listening import ListenOptions, plan_listening
 from arriero.server.routing import RouteGroup, add_operations
 from arriero.server.scopes import Needs
 from arriero.server.sockets import open_socket
@@ -34,9 +34,9 @@ class Place:
             await self.let_go.wait()
 
         self.application: ApiServer = build_application(app, TokenAuthenticator(app.session))
-        add_operations(self.application, self.application.door, group)
+        add_operations(self.application, self.application.gate, group)
         self.problems = app.session.http_problems
-        self.listener = open_socket(plan_listening(ListeningWish()))
+        self.listener = open_socket(plan_listening(ListenOptions()))
         self.server = HttpServer(self.application, self.listener, None, connections_max)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -10,7 +10,7 @@ import pytest
 
 from arriero.errors import InvalidInput
 from arriero.loopback import is_loopback
-from arriero.server.listening import ListeningWish, plan_listening, refuse_open_without_token
+from arriero.server.listening import ListenOptions, plan_listening, refuse_open_without_token
 from arriero.server.sockets import describe_address, load_certificate, open_socket
 
 TLS = {"tls_cert": "chain.pem", "tls_key": "key.pem"}
@@ -57,7 +57,7 @@ def test_only_what_is_surely_this_machine_counts_as_loopback(host: str, expected
 def test_an_open_address_needs_tls_and_a_token_or_a_proxy(
     wish: dict[str, Any], is_open: bool, needs_token: bool, may_make_token: bool
 ) -> None:
-    plan = plan_listening(ListeningWish(**wish))
+    plan = plan_listening(ListenOptions(**wish))
     assert (plan.is_open, plan.needs_token, plan.may_make_token) == (is_open, needs_token, may_make_token)
     assert ("localhost" in plan.hosts) is not is_open
     assert ("*" in plan.hosts) is is_open
@@ -71,23 +71,23 @@ def test_an_open_address_needs_tls_and_a_token_or_a_proxy(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "shop.example.com", "127.1"])
 def test_an_open_address_without_tls_or_proxy_is_refused_with_the_remedy(host: str) -> None:
-    for wish in (ListeningWish(host=host), ListeningWish(host=host, tls_cert="chain.pem")):
+    for wish in (ListenOptions(host=host), ListenOptions(host=host, tls_cert="chain.pem")):
         with pytest.raises(InvalidInput, match="--tls-cert and --tls-key, or name the header of a proxy"):
             plan_listening(wish)
 
 
 def test_names_that_are_given_are_the_only_ones_of_an_open_address() -> None:
-    plan = plan_listening(ListeningWish(host="0.0.0.0", hosts=("API.example.com",), **TLS))
+    plan = plan_listening(ListenOptions(host="0.0.0.0", hosts=("API.example.com",), **TLS))
     assert plan.hosts == {"api.example.com"}
 
 
 def test_a_port_that_is_in_use_is_refused() -> None:
-    first = open_socket(plan_listening(ListeningWish()))
+    first = open_socket(plan_listening(ListenOptions()))
     with first:
         port = first.getsockname()[1]
-        assert describe_address(plan_listening(ListeningWish()), first) == f"http://127.0.0.1:{port}"
+        assert describe_address(plan_listening(ListenOptions()), first) == f"http://127.0.0.1:{port}"
         with pytest.raises(InvalidInput, match=f"127.0.0.1:{port} is in use by another program"):
-            open_socket(plan_listening(ListeningWish(port=port)))
+            open_socket(plan_listening(ListenOptions(port=port)))
 
 
 async def test_an_answer_in_two_parts_does_not_wait_for_an_acknowledgement_between_them() -> None:
@@ -98,7 +98,7 @@ async def test_an_answer_in_two_parts_does_not_wait_for_an_acknowledgement_betwe
         connected.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         writer.close()
 
-    listener = open_socket(plan_listening(ListeningWish()))
+    listener = open_socket(plan_listening(ListenOptions()))
     async with await asyncio.start_server(note, sock=listener):
         _, writer = await asyncio.open_connection(*listener.getsockname())
         assert await connected != 0
@@ -109,17 +109,17 @@ def test_localhost_that_stands_for_another_address_is_refused(monkeypatch: pytes
     found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("10.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: found)
     with pytest.raises(InvalidInput, match="which others can reach"):
-        open_socket(plan_listening(ListeningWish(host="localhost")))
+        open_socket(plan_listening(ListenOptions(host="localhost")))
 
 
 def test_an_address_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match="192.0.2.1"):
-        open_socket(plan_listening(ListeningWish(host="192.0.2.1", **PROXY)))
+        open_socket(plan_listening(ListenOptions(host="192.0.2.1", **PROXY)))
 
 
 def test_a_unix_socket_is_for_its_owner_alone_and_replaces_what_a_killed_server_left(tmp_path: Path) -> None:
     path = tmp_path / "a.sock"
-    plan = plan_listening(ListeningWish(unix_socket=str(path)))
+    plan = plan_listening(ListenOptions(unix_socket=str(path)))
     first = open_socket(plan)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(InvalidInput, match="in use by another program"):
@@ -140,5 +140,5 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path, text: str 
         chain.write_text(text)
         key.write_text(text)
     with pytest.raises(InvalidInput, match="chain.pem"):
-        load_certificate(ListeningWish(tls_cert=str(chain), tls_key=str(key)))
-    assert load_certificate(ListeningWish()) is None
+        load_certificate(ListenOptions(tls_cert=str(chain), tls_key=str(key)))
+    assert load_certificate(ListenOptions()) is None

@@ -15,10 +15,10 @@ class OneToken:
     """Knows the token ``good``."""
 
     async def authenticate(self, request: Request) -> Caller:
-        from arriero.server.gate_problems import refuse_credential
+        from arriero.server.gate_problems import build_credential_problem
 
         if request.headers["authorization"] != "Bearer good":
-            raise refuse_credential("the token is unknown")
+            raise build_credential_problem("the token is unknown")
         return Caller("holder", frozenset({"submit"}), "0011")
 
 

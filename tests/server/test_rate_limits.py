@@ -5,7 +5,7 @@ from server_world import TOKENS, open_server
 
 from arriero.server.problems import Problem
 from arriero.server.rate_limits import BUCKETS_MAX, Bucket, RateLimits, RatePolicy, take_one
-from arriero.server.routing import DoorLimits
+from arriero.server.routing import GateLimits
 
 POLICY = RatePolicy(per_second=2, burst=3)
 
@@ -40,7 +40,7 @@ def test_callers_have_buckets_of_their_own_and_the_table_is_bounded() -> None:
 
 
 async def test_a_caller_who_sends_too_much_is_told_when_to_come_again() -> None:
-    limits = DoorLimits(rate=RatePolicy(0.5, 2))
+    limits = GateLimits(rate=RatePolicy(0.5, 2))
     async with open_server(limits=limits) as world:
         answers = [await world.http.get("/v1/tokens") for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]

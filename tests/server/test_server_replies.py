@@ -157,7 +157,7 @@ async def test_a_silent_stream_beats_and_ends_with_the_server(monkeypatch: pytes
         asked = asyncio.create_task(world.http.get("/v1/replies/desk/events"))
         async with asyncio.timeout(10):
             await beats.wait()
-            world.server.stopping.begin()
+            world.server.shutdown.begin()
             text = (await asked).text
         assert text.startswith("retry: 1000")
         assert text.count(": heartbeat") >= 2

@@ -13,7 +13,7 @@ from arriero.events import read_events
 from arriero.server.application import build_application
 from arriero.server.calls import Call
 from arriero.server.gate_problems import STOPPING
-from arriero.server.routing import DoorLimits, RouteGroup, add_operations
+from arriero.server.routing import GateLimits, RouteGroup, add_operations
 from arriero.server.scopes import Needs, Scope
 from arriero.server.token_authentication import TokenAuthenticator
 
@@ -68,7 +68,7 @@ async def test_a_body_that_does_not_end_is_given_up() -> None:
         yield b"{"
         await asyncio.Event().wait()
 
-    async with open_server(limits=DoorLimits(body_seconds=0.01)) as world:
+    async with open_server(limits=GateLimits(body_seconds=0.01)) as world:
         answer = await world.http.post("/v1/tokens", content=drip(), headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()["code"]) == (408, "body-too-slow")
         assert answer.headers["connection"] == "close"
@@ -98,7 +98,7 @@ async def test_a_server_that_is_about_to_end_or_whose_app_is_not_open_is_not_rea
     async with open_server(opened=False) as world:
         assert (await world.http.get("/v1/health/ready")).status_code == 503
     async with open_server() as world:
-        world.server.stopping.begin()  # type: ignore[attr-defined]
+        world.server.shutdown.begin()  # type: ignore[attr-defined]
         assert (await world.http.get("/v1/health/ready")).status_code == 503
         assert (await world.http.get("/v1/health/live")).status_code == 200
 
@@ -123,7 +123,7 @@ class Poll:
             await self.news.wait()
 
         self.server = build_application(self.app, TokenAuthenticator(self.app.session))
-        add_operations(self.server, self.server.door, group)
+        add_operations(self.server, self.server.gate, group)
 
 
 async def ask(poll: Poll, method: str, path: str, token: str) -> httpx2.Response:
@@ -156,7 +156,7 @@ async def test_what_waits_for_news_ends_at_once_and_what_acts_ends_by_itself() -
         poll.begun.clear()
         acting = asyncio.create_task(ask(poll, "POST", "/v1/act", made.token))
         await poll.begun.wait()
-        poll.server.stopping.begin()
+        poll.server.shutdown.begin()
         refused = await asking
         assert (refused.status_code, refused.json()["code"]) == (503, STOPPING.code)
         assert not acting.done()

@@ -238,7 +238,7 @@ async def test_whoever_waits_for_an_end_is_answered_when_the_server_ends() -> No
         asked = asyncio.create_task(world.http.post("/v1/tasks", json=LAMP, headers={"Prefer": "wait=60"}))
         while not await world.app.tasks().count():
             await asyncio.sleep(0)
-        world.server.stopping.begin()
+        world.server.shutdown.begin()
         async with asyncio.timeout(10):
             answer = await asked
         assert (answer.status_code, answer.json()["created"]) == (202, True)

@@ -12,22 +12,22 @@ from store_world import TestClock
 from arriero.errors import InvalidInput, StoreError
 from arriero.runtime.ports import SystemPorts
 from arriero.store.memory import MemoryStore
-from arriero.store.process_locks import Lives, folder_of_file, lock_file_of
+from arriero.store.process_locks import ProcessLocks, folder_of_file, lock_file_of
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.store_tables import SqliteRows
 
 LIVE = """
 import sys
-from arriero.store.process_locks import Lives, folder_of_file
-lives = Lives(folder_of_file(sys.argv[1]))
+from arriero.store.process_locks import ProcessLocks, folder_of_file
+lives = ProcessLocks(folder_of_file(sys.argv[1]))
 lives.announce("other")
 print("alive", flush=True)
 sys.stdin.read()
 """
 FORKS = """
 import os, sys
-from arriero.store.process_locks import Lives, folder_of_file
-lives = Lives(folder_of_file(sys.argv[1]))
+from arriero.store.process_locks import ProcessLocks, folder_of_file
+lives = ProcessLocks(folder_of_file(sys.argv[1]))
 lives.announce("other")
 if os.fork():
     print("parent gone", flush=True)
@@ -36,8 +36,8 @@ sys.stdin.read()
 """
 EXECS = """
 import subprocess, sys
-from arriero.store.process_locks import Lives, folder_of_file
-lives = Lives(folder_of_file(sys.argv[1]))
+from arriero.store.process_locks import ProcessLocks, folder_of_file
+lives = ProcessLocks(folder_of_file(sys.argv[1]))
 lives.announce("other")
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], close_fds=False)
 print("parent gone", flush=True)
@@ -61,7 +61,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def test_a_process_lives_until_it_is_killed_and_then_is_known_dead_at_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     process = _start(LIVE, path)
-    lives = Lives(folder_of_file(str(path)))
+    lives = ProcessLocks(folder_of_file(str(path)))
     assert not lives.is_known_dead("other")
     _end(process)
     assert lives.is_known_dead("other")
@@ -72,7 +72,7 @@ def test_a_forked_child_keeps_its_parent_from_being_called_dead_so_only_the_leas
     path = tmp_path / "store.db"
     process = _start(FORKS, path)
     process.wait()
-    lives = Lives(folder_of_file(str(path)))
+    lives = ProcessLocks(folder_of_file(str(path)))
     assert not lives.is_known_dead("other")
     assert process.stdin is not None
     process.stdin.close()
@@ -86,12 +86,12 @@ def test_a_program_started_by_a_process_does_not_inherit_its_life(tmp_path: Path
     path = tmp_path / "store.db"
     process = _start(EXECS, path)
     process.wait()
-    assert Lives(folder_of_file(str(path))).is_known_dead("other")
+    assert ProcessLocks(folder_of_file(str(path))).is_known_dead("other")
     process.communicate()
 
 
 def test_of_a_process_without_a_file_nobody_can_tell(tmp_path: Path) -> None:
-    assert not Lives(folder_of_file(str(tmp_path / "store.db"))).is_known_dead("never-heard-of")
+    assert not ProcessLocks(folder_of_file(str(tmp_path / "store.db"))).is_known_dead("never-heard-of")
 
 
 async def test_a_store_s_own_process_and_one_that_closed_are_not_dead(
@@ -157,7 +157,7 @@ def test_a_link_in_the_place_of_a_lock_file_is_not_followed(tmp_path: Path) -> N
     folder = folder_of_file(str(tmp_path / "store.db"))
     folder.mkdir()
     (folder / "p1.lock").symlink_to(tmp_path / "elsewhere")
-    lives = Lives(folder)
+    lives = ProcessLocks(folder)
     with pytest.raises(OSError, match="symbolic links"):
         lives.announce("p1")
     assert not lives.is_known_dead("p1")
@@ -196,7 +196,7 @@ async def test_a_file_that_its_remover_left_behind_goes_when_the_retirement_is_a
     number = await store.register("other", 3.0)
     _end(process)
     with monkeypatch.context() as patched:
-        patched.setattr(Lives, "forget", lambda *_: None)  # as if the remover died just before
+        patched.setattr(ProcessLocks, "forget", lambda *_: None)  # as if the remover died just before
         assert await store.retire(number, by="me", known_dead=True)
     assert [file.name for file in (tmp_path / "store.db.processes").iterdir()] == ["other.lock"]
     assert await store.retire(number, by="me", known_dead=True)

@@ -17,7 +17,7 @@ from arriero.core.ledgers import LedgerBatch, LedgerEntry
 from arriero.model import Instant, LedgerState, Loaded, TaskRow, TaskState, Turn
 from arriero.runtime.settings import Settings
 from arriero.store.contract import Purge
-from arriero.store.sqlite import row_cache as remembered
+from arriero.store.sqlite import row_cache
 from arriero.store.sqlite.rows import convoy_of, step_of, tail_of, task_of
 from arriero.store.sqlite.store import SqliteStore
 from arriero.store.sqlite.store_tables import SqliteRows
@@ -46,13 +46,13 @@ async def other(world: World, open_sqlite: Opens, clock: TestClock) -> World:
     return World(await open_sqlite(), clock)
 
 
-def of(world: World) -> remembered.Remembered:
+def of(world: World) -> row_cache.RowCache:
     assert isinstance(world.store, SqliteStore)
-    return world.store._remembered
+    return world.store._row_cache
 
 
 async def agrees(world: World) -> None:
-    """Compare what the next transaction would find remembered with the file."""
+    """Compare what the next transaction would find row_cache with the file."""
 
     def compare(tables: SqliteRows) -> None:
         known, connection = of(world), tables.connection
@@ -91,7 +91,7 @@ async def in_a_convoy(world: World) -> TaskRow:
     return (await world.running(answer.next.task, "charge"))[0]
 
 
-def is_empty(known: remembered.Remembered) -> bool:
+def is_empty(known: row_cache.RowCache) -> bool:
     return not (known.tasks or known.steps or known.convoys or known.tails or known.waiting)
 
 
@@ -147,7 +147,7 @@ async def test_what_nobody_drives_is_not_kept(world: World) -> None:
 
 
 async def test_more_than_a_bound_is_forgotten_and_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "TASKS_MAX", 3)
+    monkeypatch.setattr(row_cache, "TASKS_MAX", 3)
     held = []
     for number in range(10):
         held.append(await world.held(f"t{number}"))
@@ -157,7 +157,7 @@ async def test_more_than_a_bound_is_forgotten_and_read_again(world: World, monke
 
 
 async def test_lines_of_more_convoys_than_a_bound_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "LINES_MAX", 2)
+    monkeypatch.setattr(row_cache, "WAITING_MAX", 2)
     for number in range(12):
         await world.submit(f"t{number}", convoy=f"key {number % 4}")
     turn = list(await world.claim())

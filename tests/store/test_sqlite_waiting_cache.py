@@ -9,7 +9,7 @@ from store_world import NOON, submission
 from arriero.core.transitions import build_new_task
 from arriero.model import Instant, Loaded, TaskRow, TaskState, Turn
 from arriero.store.sqlite import waiting_cache as waiting_module
-from arriero.store.sqlite.waiting_cache import READ_AT_ONCE, WaitingLine
+from arriero.store.sqlite.waiting_cache import READ_AT_ONCE, WaitingCache
 
 EVERYONE = range(1, READ_AT_ONCE + 1)
 
@@ -21,18 +21,18 @@ def waiting(number: int, **changes: Any) -> TaskRow:
     return msgspec.structs.replace(task, **(fields | changes))
 
 
-def line(*numbers: int) -> WaitingLine:
+def line(*numbers: int) -> WaitingCache:
     """What is known when just these were read."""
-    return WaitingLine([Loaded(waiting(number), f"{number}", ()) for number in numbers])
+    return WaitingCache([Loaded(waiting(number), f"{number}", ()) for number in numbers])
 
 
-def pass_on(line: WaitingLine, *numbers: int) -> None:
+def pass_on(line: WaitingCache, *numbers: int) -> None:
     """The turns of these come, one after the other."""
     for number in numbers:
         assert line.update(waiting(number, turn=Turn.OPEN))
 
 
-def numbers(line: WaitingLine) -> list[int | None]:
+def numbers(line: WaitingCache) -> list[int | None]:
     """Who stands first and second."""
     return [None if loaded is None else loaded.task.task_no for loaded in (line.first, line.second)]
 
@@ -94,8 +94,8 @@ def test_a_line_that_grew_to_its_bound_no_longer_knows_all() -> None:
 def test_who_has_arguments_too_large_to_be_kept_and_all_behind_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_module, "SIZE_MAX", 11)
     texts = {1: "large", 2: "large", 3: "large", 4: ""}
-    read = WaitingLine([Loaded(waiting(number), text, ()) for number, text in texts.items()])
-    added = WaitingLine([])
+    read = WaitingCache([Loaded(waiting(number), text, ()) for number, text in texts.items()])
+    added = WaitingCache([])
     for number, text in texts.items():
         assert added.add(waiting(number), text)
     for known in (read, added):

@@ -71,7 +71,7 @@ async def serve_until_signal(
             stack.push_async_callback(service.stop)
             feeding = asyncio.get_running_loop().create_task(notifier.feed_watchdog())
             stack.callback(feeding.cancel)
-            if service.made_token:
+            if service.has_made_token:
                 print_line(f"the first token, of admin, is in {token_file or TOKEN_FILE}; only you can read it")
             print_line(f"ready: {describe_process(app, configuration.roles, agents)}, {service.address}")
             notifier.tell_ready(f"serves {service.address}")

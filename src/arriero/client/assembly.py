@@ -85,7 +85,7 @@ def _make_node(
             settings=session.settings or configuration.node_settings(),
             roles=roles,
             on_end=lambda task, run: session.waiting.settle_ended(task, run.loaded),
-            around=session.around,
+            find_substitute=session.find_substitute,
             about=about,
             app=session.app,
             upkeep=Upkeep(store=store, ports=ports, replies_keep_seconds=configuration.replies_keep_seconds),

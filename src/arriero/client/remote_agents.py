@@ -19,16 +19,16 @@ from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request
 from ..runtime.capability_secret import CapabilitySecret
-from ..runtime.remote_requests import (
+from ..runtime.remote_dispatcher import (
     ReportedFailure,
     ReportedPermanent,
     ReportedResult,
     ReportedTransient,
     ReportedUnknown,
 )
-from ..runtime.report_fates import APPLIED, UNANSWERED, UNSENT
+from ..runtime.report_verdicts import APPLIED, UNANSWERED, UNSENT
 from ..store.readable import refuse_unreadable
-from .remote_attempts import AttemptElsewhere, refuse_verdict
+from .remote_attempts import StoredAttempt, describe_refusal
 from .session import Session
 
 WAIT_SECONDS_MAX = 60.0  # of one poll: proxies cut what is silent for longer
@@ -105,7 +105,7 @@ class RemoteAgents:
         try:
             await desk.wait(poll, wait_seconds)
             store_id = self._session.store.store_id
-            yield tuple(build_request(parked, store_id, secret) for parked in poll.requests)
+            yield tuple(build_request(remote_attempt, store_id, secret) for remote_attempt in poll.requests)
             desk.confirm(poll)
         finally:
             desk.give_up(poll)
@@ -161,22 +161,22 @@ class RemoteAgents:
         """
         capability = await self._admit(agent, report.task, report.capability)
         hosts = self._get_hosts()
-        pending = hosts.fates.find(capability.identity)
+        pending = hosts.verdicts.find(capability.identity)
         if pending is not None:  # somebody has just reported it
-            self._settle(await self._wait_for(pending), came_first=False)
+            self._raise_if_refused(await self._wait_for(pending), came_first=False)
             return
-        parked = hosts.remote.find(capability.identity)
-        if parked is not None and self._session.store.now() < capability.complete_by:
-            is_undo = parked.dispatch.step.kind is StepKind.COMPENSATION
-            outcome = self._read_outcome(report, parked.definition, is_undo=is_undo)
-            verdict = await self._wait_for(hosts.remote.settle(parked, outcome))
+        remote_attempt = hosts.remote.find(capability.identity)
+        if remote_attempt is not None and self._session.store.now() < capability.complete_by:
+            is_undo = remote_attempt.dispatch.step.kind is StepKind.COMPENSATION
+            outcome = self._read_outcome(report, remote_attempt.definition, is_undo=is_undo)
+            verdict = await self._wait_for(hosts.remote.settle(remote_attempt, outcome))
             if verdict != UNSENT:
-                self._settle(verdict, came_first=True)
+                self._raise_if_refused(verdict, came_first=True)
                 return
-        elsewhere = await self._find_elsewhere(hosts, agent, capability)
-        is_undo = elsewhere.step.kind is StepKind.COMPENSATION
-        outcome = self._read_outcome(report, elsewhere.definition, is_undo=is_undo)
-        self._settle(await elsewhere.report(outcome), came_first=True)
+        stored = await self._find_in_store(hosts, agent, capability)
+        is_undo = stored.step.kind is StepKind.COMPENSATION
+        outcome = self._read_outcome(report, stored.definition, is_undo=is_undo)
+        self._raise_if_refused(await stored.report(outcome), came_first=True)
 
     async def _admit(self, agent: str, task: str, capability: str) -> Capability:
         """Read a capability. Raises AgentRequestRefused."""
@@ -190,15 +190,15 @@ class RemoteAgents:
             self._refuse("capability-invalid", f"the capability is of another task than {task!r}")
         return found
 
-    async def _find_elsewhere(self, hosts: AgentHost, agent: str, capability: Capability) -> AttemptElsewhere:
-        """Find an attempt that does not wait here for its report. Raises AgentRequestRefused, UnreadableRow."""
+    async def _find_in_store(self, hosts: AgentHost, agent: str, capability: Capability) -> StoredAttempt:
+        """Find an attempt by its row: it does not wait here, or its time is over. Raises AgentRequestRefused, UnreadableRow."""
         loaded = await self._session.store.find(capability.task_id)
         step = None if loaded is None else loaded.find_step(capability.step_no)
         definition = None if step is None else self._find_agent(agent).steps.get(step.name)
         if step is None or definition is None:
             self._refuse("report-ended", "the task or its step is not there any more")
         refuse_unreadable(step)
-        return AttemptElsewhere(hosts, self._session, capability, step, definition)
+        return StoredAttempt(hosts, self._session, capability, step, definition)
 
     @staticmethod
     async def _wait_for(fate: "asyncio.Future[str]") -> str:
@@ -207,11 +207,11 @@ class RemoteAgents:
         except TimeoutError:
             return UNANSWERED
 
-    def _settle(self, verdict: str, *, came_first: bool) -> None:
+    def _raise_if_refused(self, verdict: str, *, came_first: bool) -> None:
         """Raise what follows from the store's verdict about a report."""
         if verdict == APPLIED and came_first:
             return
-        code, message = refuse_verdict("duplicate" if verdict == APPLIED else verdict)
+        code, message = describe_refusal("duplicate" if verdict == APPLIED else verdict)
         self._refuse(code, message)
 
     def _read_outcome(
@@ -245,18 +245,18 @@ class RemoteAgents:
         hosts, store = self._get_hosts(), self._session.store
         if store.now() >= found.complete_by:
             self._refuse("report-expired", "the deadline of the capability has passed")
-        parked = hosts.remote.find(found.identity)
-        if parked is not None:
+        remote_attempt = hosts.remote.find(found.identity)
+        if remote_attempt is not None:
             try:
-                await parked.time.extend(seconds)
+                await remote_attempt.time.extend(seconds)
             except AttemptOver as error:
                 self._refuse("report-stale", str(error))
-            complete_by = parked.time.complete_by
+            complete_by = remote_attempt.time.complete_by
         else:
-            elsewhere = await self._find_elsewhere(hosts, agent, found)
-            extended = await elsewhere.extend(seconds)
+            stored = await self._find_in_store(hosts, agent, found)
+            extended = await stored.extend(seconds)
             if isinstance(extended, str):
-                self._refuse(*refuse_verdict(extended))
+                self._refuse(*describe_refusal(extended))
             complete_by = extended
         renewed = seal_capability(replace(found, complete_by=complete_by), await self._read_secret())
         remaining = max(complete_by - store.now(), 0) // 1000
@@ -269,13 +269,13 @@ class RemoteAgents:
         """
         found = await self._admit(agent, task, capability)
         hosts = self._get_hosts()
-        parked = hosts.remote.find(found.identity)
-        if parked is not None:
-            answer = await hosts.remote.release(parked)
+        remote_attempt = hosts.remote.find(found.identity)
+        if remote_attempt is not None:
+            answer = await hosts.remote.release(remote_attempt)
         else:
-            answer = await (await self._find_elsewhere(hosts, agent, found)).release()
+            answer = await (await self._find_in_store(hosts, agent, found)).release()
         verdict = getattr(answer, "verdict", APPLIED)
-        self._settle(verdict, came_first=True)
+        self._raise_if_refused(verdict, came_first=True)
 
     def _refuse(self, code: str, message: str) -> NoReturn:
         self.refusals[code] += 1

@@ -1,4 +1,4 @@
-"""An attempt of a remote step whose report came to a process that does not hold it: the store's guards are all that counts."""
+"""An attempt of a remote step by its row in the store: it does not wait in this process, or its time is over."""
 
 from ..answers import Answer, Applied, AttemptApplied, Refusal
 from ..commands import ExtendAttempt, GaveUp, Outcome, ReleaseAttempt, Report, Reported, Succeeded
@@ -9,26 +9,25 @@ from ..declare.steps import Step
 from ..model import Instant, StepRow, later, seconds_between
 from ..runtime.agent_host import AgentHost
 from ..runtime.call_monitor import EndedCall
-from ..runtime.remote_requests import ReportedFailure, ReportedResult, ReportedTransient
-from ..runtime.report_fates import read_verdict
+from ..runtime.remote_dispatcher import ReportedFailure, ReportedResult, ReportedTransient
+from ..runtime.report_verdicts import read_verdict
 from .session import Session
 
 _REFUSALS = {
     "duplicate": ("report-duplicate", "the attempt is reported already: its first report counts"),
     "late": ("report-expired", "the deadline has passed; a result is kept for people, and changes nothing"),
     "unknown": ("report-ended", "the task or its step is not there any more"),
-    "ended": ("report-ended", "the task has ended"),
     "unanswered": ("report-unanswered", "nobody knows yet if it is kept: send it again"),
 }
 _STALE = ("report-stale", "the attempt is over: it was recovered, released, or taken by another program")
 
 
-def refuse_verdict(verdict: str) -> tuple[str, str]:
+def describe_refusal(verdict: str) -> tuple[str, str]:
     """Return the code and the message of a refusal for the store's verdict about a report."""
     return _REFUSALS.get(verdict, _STALE)
 
 
-class AttemptElsewhere:
+class StoredAttempt:
     """See the module. ``step``: its row, as just read."""
 
     def __init__(
@@ -41,7 +40,8 @@ class AttemptElsewhere:
         self.definition = definition
 
     async def report(self, outcome: ReportedResult | ReportedFailure) -> str:
-        """Report to the store. Returns: ``applied``, or the verdict of a refusal.
+        """Report to the store. Returns: ``applied``, or the verdict for the program: ``late``
+        after the deadline, even if the store says ``stale``.
 
         A report that is refused whatever it says writes nothing, so a program may repeat it a thousand times. A result that
         came too late is written once, as the first answer of its attempt is kept for people.

@@ -33,7 +33,7 @@ from .task_view import TaskViews
 if TYPE_CHECKING:  # only who runs an App pays for loading these
     from ..config import Configuration
     from ..core.alerts import Alert
-    from ..runtime.attempt_run import Around
+    from ..runtime.attempt_run import SubstituteFinder
     from ..runtime.node import Node
     from ..schedules import ScheduleDeclaration
     from ..tracing.tracer import TracingOptions
@@ -60,7 +60,7 @@ class Session:
         self.given_store = given_store
         self.ports: Ports = SystemPorts()
         self.settings: Settings | None = None  # set by tests; else as configured
-        self.around: Around | None = None
+        self.find_substitute: SubstituteFinder | None = None
         self.on_alert: list[Callable[[Alert], Any]] = []
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.tracing: TracingOptions | None = None  # set by App.trace

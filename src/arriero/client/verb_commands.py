@@ -20,7 +20,6 @@ from ..store.readable import of_task, refuse_unreadable_task
 
 UNDO_PREFIX = "undo:"
 ACTOR = "operator"
-Asked = Mapping[str, Any]
 
 
 def check_signature(by: str, reason: str) -> tuple[str, str]:
@@ -107,7 +106,9 @@ def find_step_to_edit(loaded: Loaded, name: str | None) -> StepRow:
 
 
 # --- edited arguments and answers, checked against the code's types
-def build_edit(loaded: Loaded, codes: Mapping[str, Code], arguments: Asked, step: str | None) -> dict[str, Any]:
+def build_edit(
+    loaded: Loaded, codes: Mapping[str, Code], arguments: Mapping[str, Any], step: str | None
+) -> dict[str, Any]:
     """Build ``step`` and ``arguments`` of a resubmission with edited arguments.
 
     Args:
@@ -150,7 +151,9 @@ def find_definition(codes: Mapping[str, Code], name: str) -> Workflow[Any, Any] 
     return code.definition
 
 
-def _merge_arguments(definition: Workflow[Any, Any] | Step[Any, Any], recorded: str, arguments: Asked) -> str:
+def _merge_arguments(
+    definition: Workflow[Any, Any] | Step[Any, Any], recorded: str, arguments: Mapping[str, Any]
+) -> str:
     """Replace some recorded arguments. Returns them as the definition's own call would record them."""
     if not isinstance(arguments, Mapping) or not arguments:
         raise InvalidInput("arguments must be given by parameter name, at least one, like {'order': order}")

@@ -231,7 +231,7 @@ class StepTry:
             return name
         return None
 
-    def note_claim(self, error: Exception) -> None:
+    def note_not_happened(self, error: Exception) -> None:
         """Note an error that says: nothing of this try has happened. It was true when the error was made."""
         self._claims.append(error)
 

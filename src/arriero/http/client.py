@@ -18,7 +18,7 @@ from .meaning import Meaning, check_meanings
 from .requests import (
     ClientCall,
     add_headers,
-    claim,
+    confirm_not_happened,
     current_call,
     describe_request,
     is_effect_free,
@@ -69,7 +69,7 @@ class _Judge:
         step_try = current_try.get()
         if step_try is not None:
             text = f"the URL cannot be called: {error}"
-            raise claim(step_try, Permanent(text, code="bad_url")) from error
+            raise confirm_not_happened(step_try, Permanent(text, code="bad_url")) from error
 
     def open_call(self, request: httpx2.Request, step_try: StepTry) -> ClientCall:
         add_headers(request, step_try.attempt, trace=self._trace)

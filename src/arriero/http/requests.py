@@ -1,7 +1,7 @@
 """Requests of one call within a try, and the meaning of their errors and answers.
 
 One call may send several requests: redirects that are followed, and what an auth flow sends. A try may make several calls.
-"Surely did not happen" is said only if it is true of all of them. The rule is in ``claim``.
+"Surely did not happen" is said only if it is true of all of them. The rule is in ``confirm_not_happened``.
 
 A request is noted by an event hook of httpx2, right before the transport gets it. So it does not matter who built it.
 """
@@ -92,7 +92,9 @@ class ClientCall:
         name = describe_request(request)
         remaining = self._step_try.attempt.remaining
         if remaining <= 0:
-            raise claim(self._step_try, Transient(f"{name}: no time was left to send it", code="no_time_left"))
+            raise confirm_not_happened(
+                self._step_try, Transient(f"{name}: no time was left to send it", code="no_time_left")
+            )
         waits = request.extensions.get("arriero_waits", request.extensions.get("timeout")) or {}
         bounded = {phase: _bound_wait(waits.get(phase), remaining) for phase in PHASES}
         request.extensions = {**request.extensions, "arriero_waits": waits, "timeout": bounded}
@@ -142,10 +144,10 @@ class ClientCall:
         if is_from_transport and self._believes_errors and not last.is_body_begun():
             if isinstance(error, NOTHING_SENT):
                 self._withdraw(last)
-                return claim(self._step_try, Transient(text, code="unreachable"))
+                return confirm_not_happened(self._step_try, Transient(text, code="unreachable"))
             if isinstance(error, NEVER_SENT):
                 self._withdraw(last)
-                return claim(self._step_try, Permanent(text, code="bad_url"))
+                return confirm_not_happened(self._step_try, Permanent(text, code="bad_url"))
         return InDoubt(text)
 
     def judge_answer(self, response: httpx2.Response, body: Mapping[str, Any]) -> StepError:
@@ -163,9 +165,9 @@ class ClientCall:
         if not self._believes_answers or not self._sent:
             return InDoubt(f"{text}; the transport may have sent more than that", code=code, details=details)
         if meaning is Meaning.PERMANENT:
-            return claim(self._step_try, Permanent(text, code=code, details=details))
+            return confirm_not_happened(self._step_try, Permanent(text, code=code, details=details))
         unavailable = is_unavailable(status, wait)
-        return claim(
+        return confirm_not_happened(
             self._step_try, Transient(text, code=code, details=details, retry_after=wait, unavailable=unavailable)
         )
 
@@ -174,13 +176,13 @@ class ClientCall:
             self._step_try.withdraw_request(sent.token)
 
 
-def claim(step_try: StepTry, error: Transient | Permanent) -> StepError:
+def confirm_not_happened(step_try: StepTry, error: Transient | Permanent) -> StepError:
     """Return an error that says "surely did not happen", if that is true of all that the try has sent; else InDoubt."""
     other = step_try.find_request()
     if other is not None:
         text = f"{error.message}; but {other} of the same try may have happened"
         return InDoubt(text, code=error.code, details=error.details)
-    step_try.note_claim(error)
+    step_try.note_not_happened(error)
     return error
 
 

@@ -27,14 +27,14 @@ from .agent_metrics import AgentMetricsWriter
 from .agent_places import AgentPlaces
 from .agent_router import AgentRouter
 from .attempt_registry import AttemptRegistry
-from .attempt_run import Around, AttemptRun, Recorder
+from .attempt_run import AttemptRun, ReportRecorder, SubstituteFinder
 from .breakers import Breakers
 from .call_monitor import CallCounter
 from .limited_agents import LimitedAgents
 from .ports import Ports
 from .probes import Probes
-from .remote_requests import RemoteDesk
-from .report_fates import UNSENT, Identity, ReportFates
+from .remote_dispatcher import RemoteDispatcher
+from .report_verdicts import UNSENT, AttemptIdentity, ReportVerdicts
 from .request_taker import RequestTaker
 from .retry_budgets import RetryBudgets
 from .settings import Settings
@@ -51,7 +51,7 @@ class AgentHost:
 
     Args:
         is_trusted: returns True if this process may still trust its lease.
-        around: for tests; with it resources are opened at the first call of a step's own function.
+        find_substitute: for tests; with it resources are opened at the first call of a step's own function.
         groups: Agents of the App that serve the same calls.
         others: the other processes, as of the last renewal.
         tracer: traces the attempts; None: nobody does.
@@ -69,7 +69,7 @@ class AgentHost:
         actor: str,
         process_no: int,
         is_trusted: Callable[[], bool],
-        around: Around | None = None,
+        find_substitute: SubstituteFinder | None = None,
         app: str = "",
         groups: Groups | None = None,
         others: Callable[[], Sequence[ProcessRow]] = tuple,
@@ -84,9 +84,9 @@ class AgentHost:
         self.ports = ports
         self.actor = actor
         self.process_no = process_no
-        self.recorder: Recorder
+        self.recorder: ReportRecorder
         self.is_trusted = is_trusted
-        self.around = around
+        self.find_substitute = find_substitute
         self.resources: dict[Resource[Any], Any] = {}
         self._exits = AsyncExitStack()
         self.in_flight: dict[tuple[int, int], asyncio.Task[None]] = {}
@@ -101,8 +101,8 @@ class AgentHost:
         self.probes = Probes(self, app)
         self.adaptive = AdaptivePlaces(hosted, clock.monotonic)
         self.limits = LimitedAgents(hosted, clock, self._take_soon)
-        self.fates = ReportFates()
-        self.remote = RemoteDesk(self)
+        self.verdicts = ReportVerdicts()
+        self.remote = RemoteDispatcher(self)
         self.places = AgentPlaces(
             self.agents,
             app=app,
@@ -112,7 +112,7 @@ class AgentHost:
             is_trusted=is_trusted,
             take_soon=self._take_soon,
             # A test calls a function in place of a program, so nobody asks for its requests.
-            demand=None if around else self.remote,
+            demand=None if find_substitute else self.remote,
         )
         self.retries = RetryBudgets(hosted, clock, self.places)
         self.router = AgentRouter(
@@ -139,7 +139,7 @@ class AgentHost:
     # --- life
     async def start(self) -> None:
         """Open the Agents' resources."""
-        if self.around is None:
+        if self.find_substitute is None:
             for agent in self.agents.values():
                 await self.open_resources(agent)
 
@@ -175,7 +175,7 @@ class AgentHost:
         """Cancel every attempt without a report."""
         self.places.stop_taking()
         self.remote.abandon()
-        self.fates.give_up()
+        self.verdicts.give_up()
         self.probes.abandon()
         for task in self._runs:
             task.cancel()
@@ -307,17 +307,17 @@ class AgentHost:
         step = dispatch.step
         del self._runs[task]
         if not run.has_reported:
-            self.fates.tell((step.step_no, step.fence), UNSENT)
+            self.verdicts.tell((step.step_no, step.fence), UNSENT)
         run.end()
         self.in_flight.pop((step.step_no, step.fence), None)
         if dispatch.lost_count >= PROBATION_FROM:
             self._probation[step.task_no] -= 1
             self._probation += Counter()
 
-    def settle_report(self, identity: Identity, verdict: str) -> None:
+    def settle_report(self, identity: AttemptIdentity, verdict: str) -> None:
         """Note what the store has answered to the report of an attempt."""
         self.registry.settle(identity)
-        self.fates.tell(identity, verdict)
+        self.verdicts.tell(identity, verdict)
 
     def find_attempt(self, task: "asyncio.Task[Any] | None") -> tuple[StepRow, str] | None:
         """The step whose attempt runs as this asyncio task, and the id of its task; None if there is none."""

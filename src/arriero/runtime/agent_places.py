@@ -15,7 +15,7 @@ from .breakers import Breakers
 from .limited_agents import LimitedAgents
 
 
-class AskedRoom(msgspec.Struct, frozen=True):
+class ReservedRoom(msgspec.Struct, frozen=True):
     """Places of one Agent that are kept for a Take under way, and that no other work may use meanwhile."""
 
     agent: str
@@ -27,7 +27,7 @@ class AskedRoom(msgspec.Struct, frozen=True):
         return self.room.open + self.room.urgent
 
 
-class Demand(Protocol):
+class RemoteDemand(Protocol):
     """Demand of programs outside of Python for work of this process. ``last_polls``: instants of their last polls, by Agent."""
 
     last_polls: dict[str, Instant]
@@ -55,7 +55,7 @@ class AgentPlaces:
         limits: LimitedAgents,
         is_trusted: Callable[[], bool],
         take_soon: Callable[[], None],
-        demand: Demand | None = None,
+        demand: RemoteDemand | None = None,
     ) -> None:
         self.agents = agents
         self._demand = demand
@@ -168,13 +168,13 @@ class AgentPlaces:
             self.note_waiting(agent)
 
     # --- places kept for a Take
-    def keep(self, asked: Iterable[AskedRoom]) -> None:
+    def keep(self, asked: Iterable[ReservedRoom]) -> None:
         """Keep free places for what a Take may bring."""
         for one in asked:
             self.used[one.agent] += one.places
             self.used_by_others[one.agent] += one.room.open
 
-    def free(self, asked: Iterable[AskedRoom]) -> None:
+    def free(self, asked: Iterable[ReservedRoom]) -> None:
         """Free places that were kept for a Take."""
         for one in asked:
             self.used[one.agent] -= one.places
@@ -194,7 +194,7 @@ class AgentPlaces:
         self._take_soon()
 
     # --- for the simulator and tests
-    def count_leaked(self, priorities: Sequence[int], asked: Sequence[AskedRoom]) -> int:
+    def count_leaked(self, priorities: Sequence[int], asked: Sequence[ReservedRoom]) -> int:
         """Count places in use that belong to nobody.
 
         Args:

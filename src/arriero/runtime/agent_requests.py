@@ -7,7 +7,7 @@ import msgspec
 from ..core.attempts import find_latest_complete_by
 from ..core.capabilities import Capability, seal_capability
 from ..declare.attempt import Undo
-from .remote_requests import ParkedAttempt
+from .remote_dispatcher import RemoteAttempt
 
 
 class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +48,7 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     callback: str | None = None
 
 
-def build_capability(parked: ParkedAttempt, store_id: str) -> Capability:
+def build_capability(parked: RemoteAttempt, store_id: str) -> Capability:
     """Build the capability of an attempt until its deadline as it is now."""
     step = parked.dispatch.step
     return Capability(
@@ -63,7 +63,7 @@ def build_capability(parked: ParkedAttempt, store_id: str) -> Capability:
     )
 
 
-def build_request(parked: ParkedAttempt, store_id: str, secret: bytes) -> RemoteRequest:
+def build_request(parked: RemoteAttempt, store_id: str, secret: bytes) -> RemoteRequest:
     """Build the request of an attempt."""
     step, attempt = parked.dispatch.step, parked.attempt
     signature = parked.definition.signature

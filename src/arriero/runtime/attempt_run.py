@@ -31,7 +31,7 @@ from .child_call import RaisedInChild, call_in_child
 from .child_messages import ChildSucceeded, ChildUnrecordable
 from .ports import Timer
 from .pushed_requests import push_request
-from .remote_requests import ParkedAttempt, RemoteDesk, ReportedFailure, ReportedResult
+from .remote_dispatcher import RemoteAttempt, RemoteDispatcher, ReportedFailure, ReportedResult
 from .retry_budgets import RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
@@ -41,10 +41,10 @@ TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
 _read_undo = msgspec.json.Decoder(UndoContext).decode
 
 # What a test puts in a step's place: given the step, its row, its Attempt and arguments; None: the step's own function.
-Around = Callable[[Step[Any, Any], StepRow, Attempt, dict[str, Any]], Callable[[], Any] | None]
+SubstituteFinder = Callable[[Step[Any, Any], StepRow, Attempt, dict[str, Any]], Callable[[], Any] | None]
 
 
-class Recorder(Protocol):
+class ReportRecorder(Protocol):
     """The Scheduler, as attempts see it."""
 
     def offer(self, step: StepRow, report: Reported) -> None:
@@ -60,20 +60,20 @@ class Recorder(Protocol):
         ...
 
 
-class Host(AttemptHost, Protocol):
+class AttemptRunHost(AttemptHost, Protocol):
     """The Agents of the process, as an attempt sees them. ``resources``: those that are open."""
 
     store: StateStore
     is_trusted: Callable[[], bool]
-    around: Around | None
-    recorder: Recorder
+    find_substitute: SubstituteFinder | None
+    recorder: ReportRecorder
     resources: dict[Resource[Any], Any]
     agents: Mapping[str, Agent]
     places: AgentPlaces
     breakers: Breakers
     retries: RetryBudgets
     in_threads: "set[AttemptRun]"
-    remote: RemoteDesk
+    remote: RemoteDispatcher
 
     async def begin_try(self, step: StepRow) -> float | None: ...
     def note_call(self, agent: Agent, end: str, seconds: float) -> None: ...
@@ -83,7 +83,7 @@ class Host(AttemptHost, Protocol):
 class AttemptRun:
     """One attempt: its tries and its report."""
 
-    def __init__(self, host: Host, dispatch: Dispatch, deadline: float) -> None:
+    def __init__(self, host: AttemptRunHost, dispatch: Dispatch, deadline: float) -> None:
         self._host = host
         self.dispatch = dispatch
         self._step = dispatch.step
@@ -102,7 +102,7 @@ class AttemptRun:
         self._leaving: Timer | None = None
         self.has_place = True  # of its Agent; False while it waits for the retry budget
         self.has_reported = False
-        self._parked: ParkedAttempt | None = None  # of the last try, if a program outside of Python makes it
+        self._remote_attempt: RemoteAttempt | None = None  # of the last try, if a program outside of Python makes it
         self.is_over = False  # it has ended, or was left behind
         self._over: asyncio.Future[None] | None = None  # made for whoever waits for that
 
@@ -301,8 +301,8 @@ class AttemptRun:
         seconds, self._call_began = self._clock.monotonic() - self._call_began, None
         call = EndedCall(end, seconds, "" if failure is None else failure.message)
         count = partial(self._count_call, call, retry_after, unavailable)
-        if self._parked is not None and self._parked.is_delivered:
-            self._host.remote.count_call(self._parked, end, count)
+        if self._remote_attempt is not None and self._remote_attempt.is_delivered:
+            self._host.remote.count_call(self._remote_attempt, end, count)
         else:
             count()
 
@@ -409,8 +409,8 @@ class AttemptRun:
         arguments = checked.pop() if checked else signature.arguments(step.arguments)
         self._step_try = StepTry(first)
         current_try.set(self._step_try)
-        if self._host.around is not None:
-            instead = self._host.around(definition, step, first, arguments)
+        if self._host.find_substitute is not None:
+            instead = self._host.find_substitute(definition, step, first, arguments)
             return self._call_substitute(agent, code.is_async, instead, partial(signature.call, (first,), arguments))
         if definition.is_remote:
             return self._ask_program(definition, first)
@@ -425,15 +425,15 @@ class AttemptRun:
     def _ask_program(self, definition: Step[Any, Any], first: Attempt) -> Awaitable[Any]:
         """Have a program outside of Python carry the step out."""
         assert self._task is not None
-        self._parked = ParkedAttempt(self.dispatch, definition, first, self._time, self._task)
+        self._remote_attempt = RemoteAttempt(self.dispatch, definition, first, self._time, self._task)
         if definition.is_pulled:
-            return self._host.remote.wait_for_report(self._parked)
+            return self._host.remote.wait_for_report(self._remote_attempt)
         open_resources.set(self._host.resources)
-        return push_request(self._host.remote, self._parked)
+        return push_request(self._host.remote, self._remote_attempt)
 
     def _is_reported(self) -> bool:
         """Returns True if the last try ended by a program's report: there is one for an attempt, so no try follows."""
-        return self._parked is not None and self._parked.is_delivered
+        return self._remote_attempt is not None and self._remote_attempt.is_delivered
 
     def _build_undo(self, definition: Step[Any, Any], given: tuple[str, str, int, str, AttemptTime]) -> Undo[Any]:
         """Build the first argument of a compensation. ``given``: what an Attempt is made of, too."""

@@ -8,7 +8,7 @@ from ..core.drive import build_first_requests
 from ..core.speculative_run import run_ahead
 from ..core.task_run import TaskRun
 from ..model import Loaded
-from .driver_parts import Holder, Parts
+from .driver_parts import DriverHost, Parts
 from .running_code import run_code
 
 logger = logging.getLogger("arriero")
@@ -22,7 +22,7 @@ class ConvoyHandOver:
         behind: the next task of the convoy, if it is known.
     """
 
-    def __init__(self, parts: Parts, holder: Holder, *, key_since: float, behind: Loaded | None) -> None:
+    def __init__(self, parts: Parts, holder: DriverHost, *, key_since: float, behind: Loaded | None) -> None:
         self._parts = parts
         self._holder = holder
         self._key_since = key_since

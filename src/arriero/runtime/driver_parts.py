@@ -33,7 +33,7 @@ class Parts(msgspec.Struct, frozen=True):
     on_applied: OnApplied
 
 
-class Holder(Protocol):
+class DriverHost(Protocol):
     """The Scheduler, as a driver sees it."""
 
     def may_hand_over(self, key_since: float) -> bool:

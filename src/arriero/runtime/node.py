@@ -22,7 +22,7 @@ from ..store.contract import Busy, StateStore
 from . import crash_points
 from .agent_host import AgentHost
 from .alerts import Alerting
-from .attempt_run import Around
+from .attempt_run import SubstituteFinder
 from .code import Code
 from .failure_log import FailureLog, OnApplied
 from .hosted_agents import choose_hosted
@@ -69,7 +69,7 @@ class NodeSession:
         settings: Settings,
         roles: frozenset[str],
         on_end: Callable[[TaskRow, TaskRun], None],
-        around: Around | None = None,
+        find_substitute: SubstituteFinder | None = None,
         about: str = "{}",
         app: str = "",
         upkeep: Upkeep | None = None,
@@ -84,7 +84,7 @@ class NodeSession:
         self._app = app
         self._upkeep = upkeep
         self._alerting = alerting
-        self._around = around
+        self._find_substitute = find_substitute
         self._store = store
         self._ports = ports
         self._settings = settings
@@ -144,7 +144,7 @@ class NodeSession:
             **of_app,
             process_no=process_no,
             is_trusted=self.membership.is_trusted,
-            around=self._around,
+            find_substitute=self._find_substitute,
             groups=self._groups,
             others=lambda: self.membership.others,
             tracer=self._tracer,

@@ -6,7 +6,7 @@ import msgspec
 
 from ..errors import StoreError, Transient
 from .agent_requests import RemoteRequest, build_request
-from .remote_requests import ParkedAttempt, RemoteDesk, ReportedResult
+from .remote_dispatcher import RemoteAttempt, RemoteDispatcher, ReportedResult
 
 
 @runtime_checkable
@@ -21,24 +21,24 @@ class SendingAgent(Protocol):
         ...
 
 
-async def push_request(desk: RemoteDesk, parked: ParkedAttempt) -> Any:
+async def push_request(desk: RemoteDispatcher, remote_attempt: RemoteAttempt) -> Any:
     """Make one try: send the request, and wait for the report if the program promises one.
 
     Returns: the result as plain JSON values, or as it was reported. Raises: StepError, ReportedFailure.
     """
-    agent, store = parked.definition.agent, desk.store
+    agent, store = remote_attempt.definition.agent, desk.store
     assert isinstance(agent, SendingAgent)
     try:
         secret = await desk.secret.read(store)
     except StoreError as error:  # nothing was sent
         raise Transient(f"the store did not answer: {error}", code="no_store") from error
-    request = build_request(parked, store.store_id, secret)
-    step = parked.dispatch.step
+    request = build_request(remote_attempt, store.store_id, secret)
+    step = remote_attempt.dispatch.step
     body = msgspec.json.encode(request)
     answer = await agent.send_request(request, body, f"{step.idempotency_key}-{step.fence}")
     if answer is None:
-        parked.is_delivered = True
-        return await desk.wait_for_report(parked)
+        remote_attempt.is_delivered = True
+        return await desk.wait_for_report(remote_attempt)
     if request.kind == "compensation":
         return ReportedResult("null")
     return msgspec.json.decode(answer)

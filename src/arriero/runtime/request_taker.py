@@ -8,7 +8,7 @@ from ..commands import AnyCommand, Take
 from ..core.reserve import Room
 from ..store.committer import Committer
 from ..store.contract import Busy, Unwritten
-from .agent_places import AgentPlaces, AskedRoom
+from .agent_places import AgentPlaces, ReservedRoom
 from .retry_budgets import RetryBudgets
 
 
@@ -50,8 +50,8 @@ class RequestTaker:
         self._on_taken = on_taken
         self._names = tuple({name for agent in places.agents.values() for name in agent.steps})
         self._take_again = False
-        self.asked: tuple[AskedRoom, ...] = ()  # by the Take under way
-        self.unsure: tuple[AskedRoom, ...] = ()  # by Takes whose answer was lost; the store is asked what those took
+        self.asked: tuple[ReservedRoom, ...] = ()  # by the Take under way
+        self.unsure: tuple[ReservedRoom, ...] = ()  # by Takes whose answer was lost; the store is asked what those took
 
     def take_soon(self) -> None:
         """Ask the store for requests, one Take at a time."""
@@ -85,11 +85,11 @@ class RequestTaker:
         )
         self._committer.put(command, lambda answer: self._process_answer(asked, answer))
 
-    def _build_asked_room(self, agent: str) -> AskedRoom:
+    def _build_asked_room(self, agent: str) -> ReservedRoom:
         room, limit = self._places.compute_room(agent), self._batch_max
-        return AskedRoom(agent, Room(min(room.open, limit), min(room.urgent, limit)))
+        return ReservedRoom(agent, Room(min(room.open, limit), min(room.urgent, limit)))
 
-    def _process_answer(self, asked: tuple[AskedRoom, ...], answer: Answer | BaseException) -> None:
+    def _process_answer(self, asked: tuple[ReservedRoom, ...], answer: Answer | BaseException) -> None:
         self.asked = ()
         if isinstance(answer, Busy | Unwritten):  # nothing was taken; the next poll asks again
             self._places.free(asked)
@@ -100,7 +100,7 @@ class RequestTaker:
             self._retries.lose_take()
             self.unsure += asked  # what was taken, if anything, is found by reconciling; until then its place is kept
 
-    def _process_taken(self, asked: tuple[AskedRoom, ...], answer: Taken) -> None:
+    def _process_taken(self, asked: tuple[ReservedRoom, ...], answer: Taken) -> None:
         places, dispatches = self._places, answer.dispatches
         places.breakers.learn([one.agent for one in asked], answer.breakers)
         self._retries.settle_take([dispatch.step for dispatch in dispatches])
@@ -117,7 +117,7 @@ class RequestTaker:
         if again or any(one.agent in places.backlog - full for one in asked if got[one.agent]):
             self.take_soon()
 
-    def free_reconciled_places(self, known: tuple[AskedRoom, ...]) -> None:
+    def free_reconciled_places(self, known: tuple[ReservedRoom, ...]) -> None:
         """Free the places kept for these lost answers: what they had taken is under way by now.
 
         Others may have been lost since the store was asked: their places are kept until it is asked again.

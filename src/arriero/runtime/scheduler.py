@@ -20,7 +20,7 @@ from .driver_parts import Parts
 from .failure_log import OnApplied, ignore_applied
 from .ports import Ports
 from .reload import ReloadQueue
-from .report_fates import UNANSWERED, read_verdict
+from .report_verdicts import UNANSWERED, read_verdict
 from .running_code import start_run
 from .settings import Settings
 from .speculative_start import SpeculativeStarts
@@ -249,7 +249,7 @@ class Scheduler:
             if age < REPORT_SECONDS_MAX:
                 self._ports.clock.call_later(REPORT_AGAIN_SECONDS, lambda: self.report_alone(report))
         if isinstance(answer, BaseException):
-            self._agents.fates.tell((report.step_no, report.fence), UNANSWERED)
+            self._agents.verdicts.tell((report.step_no, report.fence), UNANSWERED)
         else:
             self._agents.settle_report((report.step_no, report.fence), read_verdict(answer))
         if not isinstance(answer, Applied):
@@ -265,7 +265,7 @@ class Scheduler:
         """
         command = Report(actor=self._parts.actor, process_no=self._parts.process_no, report=report, late=True)
         identity = (report.step_no, report.fence)
-        self._parts.committer.put(command, lambda answer: self._agents.fates.tell(identity, read_verdict(answer)))
+        self._parts.committer.put(command, lambda answer: self._agents.verdicts.tell(identity, read_verdict(answer)))
 
     # --- what the store says is ours
     async def look_for_news(self) -> None:

@@ -15,7 +15,7 @@ from ..core.task_run import TaskRun
 from ..declare.workflow_run import current_run
 from ..errors import StoreError
 from ..store.contract import Busy, Unwritten
-from .driver_parts import Holder, Parts
+from .driver_parts import DriverHost, Parts
 from .running_code import code_running
 
 logger = logging.getLogger("arriero")
@@ -30,7 +30,7 @@ class SpeculativeStarts:
         holder: told of the tasks that have begun here.
     """
 
-    def __init__(self, parts: Parts, may_begin: Callable[[str], bool], holder: Holder) -> None:
+    def __init__(self, parts: Parts, may_begin: Callable[[str], bool], holder: DriverHost) -> None:
         self._parts = parts
         self._may_begin = may_begin
         self._holder = holder

@@ -18,8 +18,8 @@ from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
 from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, seconds_between
 from .convoy_hand_over import ConvoyHandOver
-from .driver_parts import Holder, Parts
-from .report_fates import APPLIED
+from .driver_parts import DriverHost, Parts
+from .report_verdicts import APPLIED
 from .running_code import code_running, log_error, run_code
 
 logger = logging.getLogger("arriero")
@@ -36,7 +36,7 @@ class TaskDriver:
     """
 
     def __init__(
-        self, run: TaskRun, parts: Parts, holder: Holder, *, key_since: float, behind: Loaded | None = None
+        self, run: TaskRun, parts: Parts, holder: DriverHost, *, key_since: float, behind: Loaded | None = None
     ) -> None:
         self.run = run
         self._parts = parts
@@ -222,7 +222,7 @@ class TaskDriver:
         elif self.is_held:
             for report in reports + outdated:  # what came in counts all the same
                 self._holder.report_alone(report)
-            self._quarantine(command, answer)
+            self._hold_unwritable(command, answer)
 
     def _process_applied(self, command: Advance, answer: Applied) -> None:
         parts, run = self._parts, self.run
@@ -259,7 +259,7 @@ class TaskDriver:
         opened = command.opened + ending.planned if isinstance(ending, PlanUndo) else command.opened
         return [new.agent for new in opened if new.take] if opened else []
 
-    def _quarantine(self, command: Advance, error: object) -> None:
+    def _hold_unwritable(self, command: Advance, error: object) -> None:
         """Hold a task whose command cannot be written, with the evidence: a bug of arriero, which must not stop other tasks."""
         if isinstance(command.ending, Hold):
             logger.error("task %s cannot even be held, it is read again: %r", self.run.task.task_id, error)

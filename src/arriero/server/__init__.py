@@ -2,6 +2,6 @@
 
 from .calls import Caller
 from .mounting import mount
-from .routing import DoorLimits
+from .routing import GateLimits
 
-__all__ = ["Caller", "DoorLimits", "mount"]
+__all__ = ["Caller", "GateLimits", "mount"]

@@ -28,30 +28,30 @@ from .readiness import ServerReadiness
 from .request_notes import get_note
 from .request_rules import RequestRules
 from .routes import GROUPS
-from .routing import Door, DoorLimits, add_operations, get_route_path, list_methods, refuse_ungated_routes
-from .shield import Shield
-from .stopping import Stopping
+from .routing import Gate, GateLimits, add_operations, get_route_path, list_methods, refuse_ungated_routes
+from .security_middleware import SecurityMiddleware
+from .shutdown_signal import ShutdownSignal
 
 logger = logging.getLogger("arriero.server")
 
 
 class ApiServer(FastAPI):
-    """The application, with its shield around everything, and the way to its end."""
+    """The application, with its security middleware around everything, and the way to its end."""
 
-    door: Door
-    shield: Shield
-    stopping: Stopping
+    gate: Gate
+    security: SecurityMiddleware
+    shutdown: ShutdownSignal
     readiness: ServerReadiness
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.shield.serve(super().__call__, scope, receive, send)
+        await self.security.serve(super().__call__, scope, receive, send)
 
 
 def build_application(
     client: Client,
     authenticator: Authenticator,
     *,
-    limits: DoorLimits = DoorLimits(),
+    limits: GateLimits = GateLimits(),
     rules: RequestRules = RequestRules(),
 ) -> ApiServer:
     """Build the application that serves an App over HTTP.
@@ -64,11 +64,11 @@ def build_application(
     Raises: DefinitionError - a route has no gate.
     """
     server = ApiServer(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    door = server.door = Door(client, authenticator, limits)
-    server.shield, server.stopping = Shield(rules, door.monotonic, client.session), door.stopping
-    server.readiness = ServerReadiness(client, door.stopping)
+    gate = server.gate = Gate(client, authenticator, limits)
+    server.security, server.shutdown = SecurityMiddleware(rules, gate.monotonic, client.session), gate.shutdown
+    server.readiness = ServerReadiness(client, gate.shutdown)
     for group in GROUPS:
-        add_operations(server, door, group)
+        add_operations(server, gate, group)
     refuse_ungated_routes(server.routes)
     if rules.origins:
         server.add_middleware(

@@ -6,7 +6,7 @@ from typing import Protocol
 from starlette.requests import Request
 
 from .calls import Caller
-from .gate_problems import refuse_credential
+from .gate_problems import build_credential_problem
 
 Authenticate = Callable[[Request], Awaitable[Caller | None]]
 
@@ -22,12 +22,12 @@ class Authenticator(Protocol):
 def read_bearer(values: Sequence[str]) -> str:
     """Read the credential out of all headers Authorization of a request. Raises Problem (unauthenticated)."""
     if not values:
-        raise refuse_credential("no token was sent; send the header Authorization: Bearer TOKEN", given=False)
+        raise build_credential_problem("no token was sent; send the header Authorization: Bearer TOKEN", given=False)
     if len(values) > 1:  # servers and proxies differ about which one counts
-        raise refuse_credential("the header Authorization was sent twice")
+        raise build_credential_problem("the header Authorization was sent twice")
     scheme, _, credential = values[0].partition(" ")
     if scheme.lower() != "bearer" or not (credential := credential.strip()):
-        raise refuse_credential("the header Authorization must be: Bearer TOKEN")
+        raise build_credential_problem("the header Authorization must be: Bearer TOKEN")
     return credential
 
 
@@ -40,7 +40,7 @@ class FunctionAuthenticator:
     async def authenticate(self, request: Request) -> Caller:
         caller = await self._authenticate(request)
         if caller is None:
-            raise refuse_credential("no valid credential was sent", given="authorization" in request.headers)
+            raise build_credential_problem("no valid credential was sent", given="authorization" in request.headers)
         if not caller.name.strip():
-            raise refuse_credential("the caller has no name, by which acts could be signed")
+            raise build_credential_problem("the caller has no name, by which acts could be signed")
         return caller

@@ -13,7 +13,7 @@ from ..errors import InvalidInput
 from ..strict_json import refuse_doubtful_json
 from .problems import INVALID_JSON, NOT_OPEN, Problem
 from .scopes import may_read_payloads
-from .stopping import Stopping
+from .shutdown_signal import ShutdownSignal
 
 T = TypeVar("T")
 Payloads = Literal["included", "withheld"]
@@ -41,8 +41,8 @@ class HttpCall:
         caller: who sends it.
         body: its bytes, within the limit.
         request: for headers and the state of the connection.
-        stopping: whether the server is about to end; a route that waits for news waits for it too.
-        confirm: admits the caller once more, if the seconds that it is given are many; see ``Door.confirm``.
+        shutdown: whether the server is about to end; a route that waits for news waits for it too.
+        confirm: admits the caller once more, if the seconds that it is given are many; see ``Gate.confirm``.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class HttpCall:
         caller: Caller,
         body: bytes,
         request: Request,
-        stopping: Stopping,
+        shutdown: ShutdownSignal,
         confirm: Callable[[float], Awaitable[None]],
     ) -> None:
         self._client = client
         self.caller = caller
         self.body = body
         self.request = request
-        self.stopping = stopping
+        self.shutdown = shutdown
         self.confirm = confirm
 
     @property

@@ -45,17 +45,17 @@ STOPPING = declare_problem(
 REALM = 'Bearer realm="arriero"'
 
 
-def refuse_credential(detail: str, *, given: bool = True) -> Problem:
+def build_credential_problem(detail: str, *, given: bool = True) -> Problem:
     """Build the refusal of a credential (RFC 6750). ``given``: False: there was none."""
     challenge = f'{REALM}, error="invalid_token"' if given else REALM
     return Problem(UNAUTHENTICATED, detail, headers={"WWW-Authenticate": challenge})
 
 
-def refuse_for_now(detail: str, seconds: float) -> Problem:
+def build_rate_problem(detail: str, seconds: float) -> Problem:
     """Build the refusal of one request too many. ``seconds``: after which it may be sent again."""
     return Problem(TOO_MANY_REQUESTS, detail, headers={"Retry-After": str(max(1, round(seconds + 0.5)))})
 
 
-def refuse_while_stopping() -> Problem:
+def build_shutdown_problem() -> Problem:
     """Build the refusal of what a server that ends does not begin, or does not wait for any longer."""
     return Problem(STOPPING, "the server is about to end; nothing was changed", headers={"Retry-After": "1"})

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .gate_problems import HEADERS_TOO_LARGE, NOT_HTTP, TOO_MANY_CONNECTIONS
 from .problems import Problem
-from .shield import Shield
+from .security_middleware import SecurityMiddleware
 
 HEADER_SECONDS_MAX = (
     15.0  # until the headers of a request have arrived: connections that send nothing are a cheap attack
@@ -27,7 +27,7 @@ class PatientProtocol(H11Protocol):
         super().__init__(*args, **kwargs)
         self._header_timer: asyncio.TimerHandle | None = None
         self._application = self.app
-        self._shield: Shield = self.config.app.shield  # type: ignore[union-attr]  # an ApiServer
+        self._security: SecurityMiddleware = self.config.app.security  # type: ignore[union-attr]  # an ApiServer
         self._connections_max, self.limit_concurrency = (
             self.limit_concurrency,
             None,
@@ -54,7 +54,7 @@ class PatientProtocol(H11Protocol):
         else:
             problem = Problem(NOT_HTTP, "the request is not HTTP/1.1 as RFC 9112 has it; nothing was done")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer is on its way
-            answer = self._shield.answer_unread(problem)
+            answer = self._security.answer_unread(problem)
             head = h11.Response(
                 status_code=answer.status_code, headers=[*answer.raw_headers, (b"connection", b"close")]
             )
@@ -69,7 +69,7 @@ class PatientProtocol(H11Protocol):
     async def _refuse_for_now(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {"Retry-After": "1", "Connection": "close"}
         problem = Problem(TOO_MANY_CONNECTIONS, "the server has as many connections as it takes", headers=headers)
-        await self._shield.refuse(problem, scope, receive, send)
+        await self._security.refuse(problem, scope, receive, send)
 
     def _watch_header(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # a request is under way

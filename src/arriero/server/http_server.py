@@ -11,7 +11,7 @@ import uvicorn
 from .application import ApiServer
 from .http_protocol import PatientProtocol
 
-HEADER_BYTES_MAX = 32 * 1024
+INCOMPLETE_REQUEST_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_SECONDS = 30
 REQUESTS_END_SECONDS_MAX = 20  # for requests under way when the server ends
 
@@ -54,7 +54,7 @@ class HttpServer:
                 backlog=512,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=REQUESTS_END_SECONDS_MAX,
-                h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+                h11_max_incomplete_event_size=INCOMPLETE_REQUEST_BYTES_MAX,
                 ssl_context_factory=None if certificate is None else lambda config, default: certificate,
             )
         )

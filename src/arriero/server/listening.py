@@ -7,7 +7,7 @@ from ..loopback import is_loopback
 from .request_rules import ANY_HOST, LOOPBACK_NAMES
 
 
-class ListeningWish(msgspec.Struct, frozen=True, kw_only=True):
+class ListenOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Address that the settings of the same names ask for."""
 
     host: str = "127.0.0.1"
@@ -19,8 +19,8 @@ class ListeningWish(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
 
 
-class ListeningPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Address to listen on, decided from a ``ListeningWish``.
+class ListenPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Address to listen on, decided from a ``ListenOptions``.
 
     Args:
         is_open: others than this machine can connect.
@@ -29,14 +29,14 @@ class ListeningPlan(msgspec.Struct, frozen=True, kw_only=True):
         hosts: names by which the server is known.
     """
 
-    wish: ListeningWish
+    wish: ListenOptions
     is_open: bool
     needs_token: bool
     may_make_token: bool
     hosts: frozenset[str]
 
 
-def plan_listening(wish: ListeningWish) -> ListeningPlan:
+def plan_listening(wish: ListenOptions) -> ListenPlan:
     """Decide whether a server may listen there. Raises InvalidInput - others could connect, and nobody would know who they are."""
     is_open = not wish.unix_socket and not is_loopback(wish.host)
     has_tls = bool(wish.tls_cert and wish.tls_key)
@@ -49,7 +49,7 @@ def plan_listening(wish: ListeningWish) -> ListeningPlan:
     named = frozenset(host.lower() for host in wish.hosts)
     if not is_open:
         named |= frozenset(LOOPBACK_NAMES)
-    return ListeningPlan(
+    return ListenPlan(
         wish=wish,
         is_open=is_open,
         needs_token=is_open and not wish.behind_proxy,
@@ -58,7 +58,7 @@ def plan_listening(wish: ListeningWish) -> ListeningPlan:
     )
 
 
-def refuse_open_without_token(plan: ListeningPlan, *, has_token: bool) -> None:
+def refuse_open_without_token(plan: ListenPlan, *, has_token: bool) -> None:
     """Refuse an open address while nobody could send a valid token. Raises InvalidInput."""
     if plan.needs_token and not has_token:
         raise InvalidInput(

@@ -6,7 +6,7 @@ from ..client.client import Client
 from .application import ApiServer, build_application
 from .authentication import Authenticate, FunctionAuthenticator
 from .request_rules import LOOPBACK_NAMES, RequestRules
-from .routing import DoorLimits
+from .routing import GateLimits
 from .token_authentication import TokenAuthenticator
 
 
@@ -16,7 +16,7 @@ def mount(
     authenticate: Authenticate | None = None,
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
-    limits: DoorLimits = DoorLimits(),
+    limits: GateLimits = GateLimits(),
 ) -> ApiServer:
     """Build the HTTP API of an App for ``web.mount("/arriero", mount(app))`` in FastAPI or Starlette.
 

@@ -14,7 +14,7 @@ from ..errors import InvalidInput
 from ..loopback import parse_address
 from .authentication import Authenticator
 from .calls import Caller
-from .gate_problems import refuse_credential
+from .gate_problems import build_credential_problem
 
 
 class ProxyAuthenticator:
@@ -45,7 +45,7 @@ class ProxyAuthenticator:
 
     async def authenticate(self, request: Request) -> Caller:
         if not self._is_proxy(request):
-            raise refuse_credential("this server answers its proxy alone", given=False)
+            raise build_credential_problem("this server answers its proxy alone", given=False)
         if "authorization" in request.headers:
             return await self._tokens.authenticate(request)
         name = _read_name(request.headers.getlist(self._header), self._header)
@@ -53,7 +53,7 @@ class ProxyAuthenticator:
         if self._scopes_header:
             given = request.headers.getlist(self._scopes_header)
             if len(given) > 1:
-                raise refuse_credential(f"the header {self._scopes_header} was sent twice")
+                raise build_credential_problem(f"the header {self._scopes_header} was sent twice")
             scopes = frozenset(" ".join(given).replace(",", " ").split())
         return Caller(name, scopes, f"proxy:{name}")  # no id of a token holds a colon
 
@@ -66,8 +66,8 @@ class ProxyAuthenticator:
 
 def _read_name(values: list[str], header: str) -> str:
     if len(values) != 1 or not values[0].strip():
-        raise refuse_credential(f"the proxy named no caller, or two, in the header {header}", given=bool(values))
+        raise build_credential_problem(f"the proxy named no caller, or two, in the header {header}", given=bool(values))
     try:
         return check_id(values[0].strip().encode("latin-1").decode(), "name of the caller")
     except (InvalidInput, UnicodeDecodeError):
-        raise refuse_credential(f"the header {header} holds no name") from None
+        raise build_credential_problem(f"the header {header} holds no name") from None

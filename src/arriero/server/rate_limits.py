@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from .gate_problems import refuse_for_now
+from .gate_problems import build_rate_problem
 
 BUCKETS_MAX = 10_000  # callers that are remembered; whoever is forgotten has sent nothing for longest
 
@@ -53,4 +53,4 @@ class RateLimits:
         while len(self._buckets) > BUCKETS_MAX:
             self._buckets.popitem(last=False)
         if seconds > 0:
-            raise refuse_for_now(f"this caller may send {self._policy.per_second:g} requests in a second", seconds)
+            raise build_rate_problem(f"this caller may send {self._policy.per_second:g} requests in a second", seconds)

@@ -6,7 +6,7 @@ import logging
 from ..client.client import Client
 from ..errors import ArrieroError
 from ..store.contract import SUPERVISOR_LEASE
-from .stopping import Stopping
+from .shutdown_signal import ShutdownSignal
 
 logger = logging.getLogger("arriero.server")
 ANSWER_SECONDS_MAX = 2.0  # a store that takes longer counts as gone
@@ -16,9 +16,9 @@ REMEMBERED_SECONDS = 1.0  # however many ask, the store is asked once in it
 class ServerReadiness:
     """Asks the store, and remembers its answer for a second."""
 
-    def __init__(self, client: Client, stopping: Stopping) -> None:
+    def __init__(self, client: Client, shutdown: ShutdownSignal) -> None:
         self._client = client
-        self._stopping = stopping
+        self._shutdown = shutdown
         self._answers = False
         self._asked_at: float | None = None
         self._asking: asyncio.Task[bool] | None = None
@@ -26,7 +26,7 @@ class ServerReadiness:
     async def find_obstacle(self) -> str:
         """Find why no work can be sent here; empty: it can."""
         session = self._client.session
-        if self._stopping.has_begun:
+        if self._shutdown.has_begun:
             return "the server is about to end"
         if not session.is_open:
             return "the App is not open"

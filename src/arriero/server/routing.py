@@ -28,7 +28,7 @@ from .rate_limits import RateLimits, RatePolicy
 from .request_body import JSON, read_body
 from .request_notes import get_note
 from .scopes import Needs, describe_missing_scope
-from .stopping import Stopping
+from .shutdown_signal import ShutdownSignal
 
 CONFIRM_SECONDS = 1.0  # a revocation is promised to work within it
 
@@ -133,23 +133,23 @@ class GatedRoute(APIRoute):
     """A route that lets nobody pass who lacks what its operation needs."""
 
     operation: Operation
-    door: "Door"
+    gate: "Gate"
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # Coroutine is one
         handle = super().get_route_handler()
         known = list_query_parameters(self.dependant)
 
         async def pass_gate(request: Request) -> Response:
-            begun_at = self.door.monotonic()
+            begun_at = self.gate.monotonic()
             note = get_note(request.scope)
             note.operation = self.operation.function.__name__
-            call = request.scope["arriero.call"] = await self.door.admit(self.operation, request)
+            call = request.scope["arriero.call"] = await self.gate.admit(self.operation, request)
             note.caller = call.caller.name
             refuse_unknown_parameters(request, known)
             if self.operation.method != "GET":  # it may change something, so it is never cut short
                 return await handle(request)
-            response = await self.door.stopping.run_until_begun(handle(request))
-            await self.door.confirm(self.operation, request, self.door.monotonic() - begun_at)
+            response = await self.gate.shutdown.run_until_begun(handle(request))
+            await self.gate.confirm(self.operation, request, self.gate.monotonic() - begun_at)
             return response
 
         return pass_gate
@@ -180,7 +180,7 @@ def refuse_unknown_parameters(request: Request, known: AbstractSet[str]) -> None
         raise Problem(INVALID_REQUEST, f"query parameter {twice!r} is there twice; give it once")
 
 
-class DoorLimits(msgspec.Struct, frozen=True, kw_only=True):
+class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on what one caller sends.
 
     Args:
@@ -197,16 +197,16 @@ class DoorLimits(msgspec.Struct, frozen=True, kw_only=True):
     agent_rate: RatePolicy = RatePolicy(1_000, 5_000)
 
 
-class Door:
+class Gate:
     """Admits requests: says who the caller is, counts, compares the scopes, reads the body up to its limits."""
 
-    def __init__(self, client: Client, authenticator: Authenticator, limits: DoorLimits) -> None:
+    def __init__(self, client: Client, authenticator: Authenticator, limits: GateLimits) -> None:
         self._client = client
         self._authenticator = authenticator
         self._limits = limits
         self._rate = RateLimits(limits.rate, self.monotonic)
         self._agent_rate = RateLimits(limits.agent_rate, self.monotonic)
-        self.stopping = Stopping()
+        self.shutdown = ShutdownSignal()
 
     def monotonic(self) -> float:
         """Seconds on this process's clock."""
@@ -228,7 +228,7 @@ class Door:
             body = await self._read_body(operation, request)
             await self.confirm(operation, request, self.monotonic() - begun_at)  # a slow body outlives no token
         return HttpCall(
-            self._client, caller, body, request, self.stopping, functools.partial(self.confirm, operation, request)
+            self._client, caller, body, request, self.shutdown, functools.partial(self.confirm, operation, request)
         )
 
     async def _read_body(self, operation: Operation, request: Request) -> bytes:
@@ -258,10 +258,10 @@ class Door:
         return await self._authenticator.authenticate(request)
 
 
-def add_operations(server: FastAPI, door: Door, group: RouteGroup) -> None:
+def add_operations(server: FastAPI, gate: Gate, group: RouteGroup) -> None:
     """Make a route of each operation of a group."""
     for operation in group.operations:
-        route_class = type("GatedRoute", (GatedRoute,), {"operation": operation, "door": door})
+        route_class = type("GatedRoute", (GatedRoute,), {"operation": operation, "gate": gate})
         server.router.add_api_route(
             operation.path,
             _build_endpoint(operation),

@@ -11,11 +11,11 @@ from .application import ApiServer, build_application
 from .authentication import Authenticator
 from .first_token import make_first_token
 from .http_server import HttpServer
-from .listening import ListeningPlan, ListeningWish, plan_listening, refuse_open_without_token
+from .listening import ListenOptions, ListenPlan, plan_listening, refuse_open_without_token
 from .proxy_authentication import ProxyAuthenticator
 from .rate_limits import RatePolicy
 from .request_rules import RequestRules
-from .routing import DoorLimits
+from .routing import GateLimits
 from .sockets import describe_address, load_certificate, open_socket
 from .token_authentication import TokenAuthenticator
 
@@ -47,13 +47,13 @@ class HttpService:
         self._listener: socket.socket = open_socket(self._plan)
         self.address = describe_address(self._plan, self._listener)
         self._server = HttpServer(application, self._listener, certificate, configuration.http_connections_max)
-        self.made_token = False  # the first one, in the file
+        self.has_made_token = False  # the first one, in the file
 
     async def start(self) -> None:
         """Serve from now on. Raises InvalidInput - nobody could send a valid token; StoreError."""
         store = self._client.session.store
         if self._plan.may_make_token:
-            self.made_token = await make_first_token(store, self._token_file)
+            self.has_made_token = await make_first_token(store, self._token_file)
         elif self._plan.needs_token:
             now = store.now()
             has_token = any(find_state(row, now) is TokenVerdict.VALID for row in await store.list_tokens())
@@ -62,7 +62,7 @@ class HttpService:
 
     def begin_to_stop(self) -> None:
         """End what only waits; everything else goes on."""
-        self._application.stopping.begin()
+        self._application.shutdown.begin()
 
     async def stop(self) -> None:
         """Take no new connection, let requests under way end, close."""
@@ -78,8 +78,8 @@ class HttpService:
         await self._server.wait_until_ended()
 
 
-def _plan(configuration: Configuration) -> ListeningPlan:
-    wish = ListeningWish(
+def _plan(configuration: Configuration) -> ListenPlan:
+    wish = ListenOptions(
         host=configuration.http_host,
         port=configuration.http_port,
         unix_socket=configuration.http_unix_socket,
@@ -104,6 +104,6 @@ def _build_authenticator(client: Client, configuration: Configuration) -> Authen
     )
 
 
-def _build_limits(configuration: Configuration) -> DoorLimits:
+def _build_limits(configuration: Configuration) -> GateLimits:
     rate = configuration.http_requests_per_second_max
-    return DoorLimits(rate=RatePolicy(rate, rate * BURST_SECONDS))
+    return GateLimits(rate=RatePolicy(rate, rate * BURST_SECONDS))

@@ -8,14 +8,14 @@ import stat
 
 from ..errors import InvalidInput
 from ..loopback import is_loopback
-from .listening import ListeningPlan, ListeningWish
+from .listening import ListenOptions, ListenPlan
 
 BACKLOG = 512
 ANSWER_SECONDS_MAX = 1.0  # for an answer of another server at the same Unix socket
 SOCKET_MODE = 0o600  # who may open it may send tokens; give others the rights on its folder and file
 
 
-def load_certificate(wish: ListeningWish) -> ssl.SSLContext | None:
+def load_certificate(wish: ListenOptions) -> ssl.SSLContext | None:
     """Load certificate and key; None: there are none. Raises InvalidInput - they cannot be read, or do not fit each other."""
     if not wish.tls_cert:
         return None
@@ -44,7 +44,7 @@ def _refuse_password() -> str:
     raise _EncryptedKey
 
 
-def open_socket(plan: ListeningPlan) -> socket.socket:
+def open_socket(plan: ListenPlan) -> socket.socket:
     """Open the socket, and listen. Raises InvalidInput - it is in use, or there is no such address."""
     wish = plan.wish
     if wish.unix_socket:
@@ -114,7 +114,7 @@ def _remove_stale_socket(path: str) -> None:
     raise InvalidInput(f"the socket {path} is in use by another program; name another path with --unix-socket")
 
 
-def describe_address(plan: ListeningPlan, listener: socket.socket) -> str:
+def describe_address(plan: ListenPlan, listener: socket.socket) -> str:
     """The address for people, with the port that was chosen."""
     if plan.wish.unix_socket:
         return f"unix:{plan.wish.unix_socket}"

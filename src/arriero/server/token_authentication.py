@@ -18,7 +18,7 @@ from ..errors import StoreError
 from ..tokens import TokenRow
 from .authentication import read_bearer
 from .calls import Caller
-from .gate_problems import refuse_credential, refuse_for_now
+from .gate_problems import build_credential_problem, build_rate_problem
 
 REMEMBERED_SECONDS = 0.5  # half of what is promised for a revocation: the other half is for the query
 REMEMBERED_MAX = 10_000
@@ -45,7 +45,7 @@ class TokenLookups:
         """Find a row. Raises StoreError; Problem (too-many-requests) - too many others wait."""
         if token_id not in self._waiting:
             if len(self._waiting) >= LOOKUPS_MAX:
-                raise refuse_for_now("too many tokens that are not known here are sent", 1.0)
+                raise build_rate_problem("too many tokens that are not known here are sent", 1.0)
             self._waiting[token_id] = asyncio.get_running_loop().create_future()
         found = self._waiting[token_id]
         if self._running is None or self._running.done():
@@ -88,11 +88,11 @@ class TokenAuthenticator:
     async def authenticate(self, request: Request) -> Caller:
         parts = parse_token(read_bearer(request.headers.getlist("authorization")))
         if parts is None:
-            raise refuse_credential("the token is not written as a token of arriero")
+            raise build_credential_problem("the token is not written as a token of arriero")
         row = await self._find(parts.token_id)
         verdict = judge_token(row, parts.secret, self._session.store.now())
         if row is None or verdict is not TokenVerdict.VALID:
-            raise refuse_credential(f"the token is {verdict}")
+            raise build_credential_problem(f"the token is {verdict}")
         await self._note_use(row)
         return Caller(row.name, frozenset(row.scopes), row.token_id)
 

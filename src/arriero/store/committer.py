@@ -31,7 +31,7 @@ BUSY_SECONDS_MAX = 10.0  # how long whoever does not repeat waits for that trans
 OnAnswer = Callable[[A | BaseException], None]
 
 
-class _Asked(msgspec.Struct, Generic[C, A], eq=False):
+class _PendingCommand(msgspec.Struct, Generic[C, A], eq=False):
     """A command, who is told of its answer, and since when another transaction stands in its way."""
 
     command: C
@@ -108,14 +108,14 @@ class Committer(Generic[C, A]):
         self._on_batch = on_batch
         self._counts = CommitCounts() if counts is None else counts
         self._has_ended_task = has_ended_task
-        self._waiting: deque[_Asked[C, A]] = deque()
+        self._waiting: deque[_PendingCommand[C, A]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = self._hurried = False
         self._guard = LoopGuard(Loop.COMMITTER, monotonic)
-        self._batch: list[_Asked[C, A]] = []  # that is being committed
+        self._batch: list[_PendingCommand[C, A]] = []  # that is being committed
         self._leaving = 0  # commands in the batch that is being committed
-        self._busy: dict[asyncio.Task[None], _Asked[C, A]] = {}  # whose task others have open: put again soon
+        self._busy: dict[asyncio.Task[None], _PendingCommand[C, A]] = {}  # whose task others have open: put again soon
         self.left_at = 0.0  # monotonic time at which the batch being answered left: no store clock was read before it
         self.commits = 0
         self.commands = 0
@@ -172,9 +172,9 @@ class Committer(Generic[C, A]):
         After the end that is Unwritten: whoever asks while all is being closed must not wait for ever.
         """
         if self._stopping and self._has_ended():
-            asyncio.get_running_loop().call_soon(_Asked(command, on_answer).tell, Unwritten.as_it_closes())
+            asyncio.get_running_loop().call_soon(_PendingCommand(command, on_answer).tell, Unwritten.as_it_closes())
             return
-        self._waiting.append(_Asked(command, on_answer))
+        self._waiting.append(_PendingCommand(command, on_answer))
         self._wake.set()
 
     async def ask(self, command: C, on_answer: OnAnswer[A] | None = None) -> A:
@@ -231,7 +231,7 @@ class Committer(Generic[C, A]):
             with self._guard:
                 self._on_batch()
 
-    async def _commit(self, batch: list[_Asked[C, A]]) -> None:
+    async def _commit(self, batch: list[_PendingCommand[C, A]]) -> None:
         delay = RETRY_SECONDS
         while batch:
             self._leaving = len(batch)
@@ -273,7 +273,7 @@ class Committer(Generic[C, A]):
                     asked.tell(answer)
             return
 
-    def _put_again(self, asked: _Asked[C, A], busy: Busy) -> None:
+    def _put_again(self, asked: _PendingCommand[C, A], busy: Busy) -> None:
         """Put commands again, each by itself, that another transaction stands in the way of; the others go on."""
         now = self._monotonic()
         asked.busy_since = now if asked.busy_since is None else asked.busy_since
@@ -287,7 +287,7 @@ class Committer(Generic[C, A]):
         self._busy[waiting] = asked
         waiting.add_done_callback(lambda task: self._busy.pop(task, None))
 
-    async def _put_later(self, asked: _Asked[C, A], busy: Busy) -> None:
+    async def _put_later(self, asked: _PendingCommand[C, A], busy: Busy) -> None:
         try:
             await self._sleep(asked.pause)
         finally:
@@ -298,9 +298,9 @@ class Committer(Generic[C, A]):
                 self._waiting.append(asked)
                 self._wake.set()
 
-    def _to_repeat(self, batch: list[_Asked[C, A]], error: StoreError) -> list[_Asked[C, A]]:
+    def _to_repeat(self, batch: list[_PendingCommand[C, A]], error: StoreError) -> list[_PendingCommand[C, A]]:
         """Return the commands to send again, and answer the others. A process that ends does not wait for a silent store."""
-        again: list[_Asked[C, A]] = []
+        again: list[_PendingCommand[C, A]] = []
         for asked in batch:
             if not self._stopping and self._repeat(asked.command):
                 again.append(asked)
@@ -308,7 +308,7 @@ class Committer(Generic[C, A]):
                 asked.tell(error)
         return again
 
-    async def _halve(self, batch: list[_Asked[C, A]], error: Exception) -> None:
+    async def _halve(self, batch: list[_PendingCommand[C, A]], error: Exception) -> None:
         """A command that cannot be written must not hold up the others: find it."""
         if len(batch) == 1:
             asked = batch[0]

@@ -53,7 +53,7 @@ def folder_of_machine(store_id: str) -> Path:
     return ours / hashlib.sha256(store_id.encode()).hexdigest()[:32]
 
 
-class Lives:
+class ProcessLocks:
     """Lock files in a folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ APART_SECONDS = 10.0  # until a row is tried again: soon enough for a person who
 APART_MAX = 10_000  # of them are left out of what is asked for; more are read each time, and passed over
 
 
-class SetApart:
+class Quarantine:
     """See the module. Used by every thread of a store. ``now``: the store's clock."""
 
     def __init__(self, now: Callable[[], Instant]) -> None:

@@ -119,7 +119,7 @@ class World:
         self.app.session.settings = Settings(
             lease_seconds=FOREVER, leader_seconds=FOREVER, progress_seconds=FOREVER, hang_seconds=FOREVER
         )
-        self.app.session.around = self._around
+        self.app.session.find_substitute = self._find_substitute
         self.clock = Clock(self._store.now, self._advance)
         self._answers: dict[Step[..., Any], deque[Any]] = {}
         self._replaced: dict[Step[..., Any], Callable[..., Any]] = {}
@@ -173,7 +173,7 @@ class World:
         return [UndoneStep(self._store.tasks[s.task_no].task_id, s.name, s.key) for s in done]
 
     # --- steps
-    def _around(
+    def _find_substitute(
         self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any]
     ) -> Callable[[], Any] | None:
         """Find the function to call instead of the step's or compensation's own; None: its own."""

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ...client.remote_agents import BATCH_MAX, AttemptTerm, RemoteAgents, RemoteReport, RemoteRequest
 from ...errors import AgentRequestRefused, ArrieroError
 from ..calls import Call, HttpCall, encode_answer
-from ..gate_problems import refuse_while_stopping
+from ..gate_problems import build_shutdown_problem
 from ..parameters import AgentName
 from ..problems import (
     INVALID_REQUEST,
@@ -25,7 +25,7 @@ from ..problems import (
 )
 from ..routing import RouteGroup
 from ..scopes import AGENT
-from ..stopping import Stopping
+from ..shutdown_signal import ShutdownSignal
 
 agent_requests = RouteGroup("agent requests")
 
@@ -143,21 +143,21 @@ class TakenResponse(Response):
         agents: RemoteAgents,
         agent: str,
         body: TakeBody,
-        stopping: Stopping,
+        shutdown: ShutdownSignal,
         confirm: Callable[[float], Awaitable[None]],
     ) -> None:
         super().__init__()
         self._agents = agents
         self._agent = agent
         self._asked = body
-        self._stopping = stopping
+        self._shutdown = shutdown
         self._confirm = confirm
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or stop waiting when the caller has gone. Raises Problem - also if the server is about to end."""
         loop = asyncio.get_running_loop()
         leaving = loop.create_task(_wait_until_gone(receive))
-        ending = loop.create_task(self._stopping.wait())
+        ending = loop.create_task(self._shutdown.wait())
         answering = loop.create_task(self._answer(send, leaving))
         try:
             await asyncio.wait({leaving, ending, answering}, return_when=asyncio.FIRST_COMPLETED)
@@ -169,7 +169,7 @@ class TakenResponse(Response):
         if not answering.cancelled():
             answering.result()
         elif is_ending:
-            raise refuse_while_stopping()
+            raise build_shutdown_problem()
 
     async def _answer(self, send: Send, leaving: "asyncio.Task[None]") -> None:
         began_at = asyncio.get_running_loop().time()
@@ -225,7 +225,7 @@ _SUCCEEDED = {**_OF_TASK, "status": "succeeded", "result": {"number": "B-1"}}
     answer_example={"requests": [_REQUEST]},
 )
 async def take_requests(call: Call, agent: AgentName) -> Response:
-    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call.stopping, call.confirm)
+    return TakenResponse(_get_agents(call), agent, call.read(TakeBody), call.shutdown, call.confirm)
 
 
 @agent_requests.operation(

@@ -150,7 +150,7 @@ async def iterate_events(call: HttpCall, queue: str) -> AsyncIterator[bytes]:
     begun_at = clock.monotonic()
     wait, beat_at = ASK_SECONDS, begun_at + HEARTBEAT_SECONDS
     yield b"retry: 1000\n\n"
-    while not call.stopping.has_begun and len(sent) < UNACKNOWLEDGED_MAX:
+    while not call.shutdown.has_begun and len(sent) < UNACKNOWLEDGED_MAX:
         rows = [row for row in await store.load_statuses(queue, UNACKNOWLEDGED_MAX) if row.no not in sent]
         if rows or clock.monotonic() >= beat_at:
             try:  # a token that was revoked meanwhile is told nothing more

@@ -267,7 +267,7 @@ def build_answer(command: Submit, answer: Submitted) -> SubmissionAnswer:
 async def wait_until_ended(call: HttpCall, task_no: int, seconds: float) -> Ended | None:
     """Wait for the end of a task; None: it has not come in time, or the server is about to end."""
     waiting = asyncio.ensure_future(call.session.waiting.wait_until_ended(task_no, seconds))
-    ending = asyncio.ensure_future(call.stopping.wait())
+    ending = asyncio.ensure_future(call.shutdown.wait())
     try:
         await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
         return waiting.result() if waiting.done() else None

@@ -23,7 +23,7 @@ from .ledgers import refuse_reserved
 from .limits import begin_try
 from .speculative_start import build_answer, build_new_rows
 from .take_requests import take_requests
-from .taking import TakeRows
+from .take_transaction import TakeRows
 
 
 class ReadLate(Exception):  # no error: the command is to be decided again, by a clock that is read now

@@ -9,7 +9,7 @@ import msgspec
 from ...core.undo import list_open_compensations
 from ...model import Instant, Loaded, StepRow, TaskRow, TaskState, later
 from ..contract import Due, Ended, Overdue
-from ..quarantine import SetApart
+from ..quarantine import Quarantine
 from ..readable import refuse_unreadable
 from .transactions import TASKS_MAX, Transactions, UnreadableRows
 
@@ -59,40 +59,40 @@ class ReadingRows(UnreadableRows, Protocol):
         ...
 
 
-def load_readable(rows: ReadingRows, task_nos: Sequence[int], apart: SetApart) -> list[Loaded]:
+def load_readable(rows: ReadingRows, task_nos: Sequence[int], quarantine: Quarantine) -> list[Loaded]:
     """The given tasks that exist and can be read."""
-    return [loaded for loaded in rows.select_tasks(task_nos) if apart.can_read_task(loaded)]
+    return [loaded for loaded in rows.select_tasks(task_nos) if quarantine.can_read_task(loaded)]
 
 
 def load_overdue(
-    rows: ReadingRows, limit: int, progress_seconds: float, ahead_seconds: float, apart: SetApart
+    rows: ReadingRows, limit: int, progress_seconds: float, ahead_seconds: float, quarantine: Quarantine
 ) -> Overdue:
     """See ``StateStore.load_overdue``."""
     now = rows.read_clock()
     found = rows.select_past_deadline(now, later(now, -progress_seconds), later(now, ahead_seconds), limit)
     return Overdue(
         now,
-        tuple(apart.readable(found.expired)),
-        tuple(apart.readable(found.starved)),
-        tuple(load_readable(rows, found.past_limit, apart)),
-        tuple(load_readable(rows, found.stuck, apart)),
+        tuple(quarantine.readable(found.expired)),
+        tuple(quarantine.readable(found.starved)),
+        tuple(load_readable(rows, found.past_limit, quarantine)),
+        tuple(load_readable(rows, found.stuck, quarantine)),
         found.next_at,
     )
 
 
-def load_ended(rows: ReadingRows, task_nos: Sequence[int], apart: SetApart) -> list[Ended]:
+def load_ended(rows: ReadingRows, task_nos: Sequence[int], quarantine: Quarantine) -> list[Ended]:
     """See ``StateStore.ended``. What is still to be undone is in the steps of those that did not end well.
 
     Nobody runs an ended task again, so its arguments and its convoy need not be readable.
     """
-    tasks = apart.readable(rows.select_ended(task_nos))
+    tasks = quarantine.readable(rows.select_ended(task_nos))
     undone = [task.task_no for task in tasks if task.state is not TaskState.PROCESSED]
     steps = {loaded.task.task_no: loaded.steps for loaded in rows.select_tasks(undone)}
     found = ((task, steps.get(task.task_no, ())) for task in tasks)
     return [
         Ended(task, list_open_compensations(of_task))
         for task, of_task in found
-        if all(apart.can_read(partial(refuse_unreadable, step)) for step in of_task)
+        if all(quarantine.can_read(partial(refuse_unreadable, step)) for step in of_task)
     ]
 
 
@@ -121,23 +121,23 @@ class ReadingEngine(Transactions[R]):
 
     async def load_held(self, process_no: int, limit: int) -> list[Loaded]:
         return await self._read_to_act(
-            lambda rows: load_readable(rows, rows.select_held(process_no, limit), self._apart)
+            lambda rows: load_readable(rows, rows.select_held(process_no, limit), self._quarantine)
         )
 
     async def load_overdue(self, limit: int, progress_seconds: float, ahead_seconds: float = 0.0) -> Overdue:
         return await self._read_to_act(
-            lambda rows: load_overdue(rows, limit, progress_seconds, ahead_seconds, self._apart)
+            lambda rows: load_overdue(rows, limit, progress_seconds, ahead_seconds, self._quarantine)
         )
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
         def read(rows: R) -> list[Loaded]:
-            self._apart.forget_untried(task_nos)  # whoever holds one asks until it has an answer
-            return load_readable(rows, task_nos, self._apart)
+            self._quarantine.forget_untried(task_nos)  # whoever holds one asks until it has an answer
+            return load_readable(rows, task_nos, self._quarantine)
 
         return await self._read_to_act(read)
 
     async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
-        return await self._read_to_act(lambda rows: load_ended(rows, task_nos, self._apart))
+        return await self._read_to_act(lambda rows: load_ended(rows, task_nos, self._quarantine))
 
     async def load(self, task_no: int) -> Loaded | None:
         return await self._read(lambda rows: next(iter(rows.select_tasks([task_no])), None))
@@ -153,11 +153,11 @@ class ReadingEngine(Transactions[R]):
         def look(rows: R) -> list[int]:
             task_nos = rows.select_unreadable(TASKS_MAX)
             loaded = {one.task.task_no: one for one in rows.select_tasks(task_nos)}
-            return [no for no in task_nos if no not in loaded or self._apart.can_read_task(loaded[no])]
+            return [no for no in task_nos if no not in loaded or self._quarantine.can_read_task(loaded[no])]
 
         readable = await self._read(look)
         for task_no in readable:
-            self._apart.forget(task_no)
+            self._quarantine.forget(task_no)
         if readable:
             await self._write(lambda rows: rows.close_unreadable(readable))
         await self._tell_unreadable()

@@ -7,10 +7,10 @@ from ...core.limits import LimitBook
 from ...core.routing import OVERFLOW_SECONDS, Ways
 from ...model import later
 from .limits import read_rates
-from .taking import Taking
+from .take_transaction import TakeTransaction
 
 
-class Asked(msgspec.Struct, frozen=True):
+class TakeOverRequest(msgspec.Struct, frozen=True):
     """Requests of ``sibling`` that ``agent`` has ``room`` for; none of a priority below ``priority_from``."""
 
     agent: str
@@ -19,46 +19,46 @@ class Asked(msgspec.Struct, frozen=True):
     priority_from: int
 
 
-def take_over(taking: Taking, asked: Asked, limits: LimitBook | None) -> int:
+def take_over(transaction: TakeTransaction, asked: TakeOverRequest, limits: LimitBook | None) -> int:
     """Take requests of another Agent that its breaker does not let through, or that wait because it has no room.
 
     ``limits``: of the Agent that takes them over. Returns: how many began.
     """
-    rows = taking.rows
+    rows = transaction.rows
     room = left = asked.room if limits is None else min(asked.room, limits.count_common_room())
     if limits is not None and limits.is_keyed:
-        left -= _take_over_by_turns(taking, asked, limits, left)  # those without keys are taken below
+        left -= _take_over_by_turns(transaction, asked, limits, left)  # those without keys are taken below
     while left > 0:
         now = rows.read_clock()
         closed, waited_since = list_barred(rows.breakers(asked.sibling), now), later(now, -OVERFLOW_SECONDS)
-        found = taking.find_movable(
+        found = transaction.find_movable(
             asked.sibling, left, asked.priority_from, to=asked.agent, closed=closed, waited_since=waited_since
         )
         if limits is not None:
             read_rates(rows, limits, [step.limit_keys for step in found])
-        wanted, barred = left, taking.list_barred(asked.agent)
+        wanted, barred = left, transaction.list_barred(asked.agent)
         for step in found:
             has_room = limits is None or limits.count_room(step.limit_keys) > 0
-            if has_room and taking.take(step, limits, moved_to=asked.agent):
+            if has_room and transaction.take(step, limits, moved_to=asked.agent):
                 left -= 1
-        if len(found) < wanted or (left == wanted and barred == taking.list_barred(asked.agent)):
+        if len(found) < wanted or (left == wanted and barred == transaction.list_barred(asked.agent)):
             break  # what was found waits for its retry budget or for the room of its key
     return room - left
 
 
-def _take_over_by_turns(taking: Taking, asked: Asked, limits: LimitBook, room: int) -> int:
+def _take_over_by_turns(transaction: TakeTransaction, asked: TakeOverRequest, limits: LimitBook, room: int) -> int:
     """Take over one request of each key that has room, so that a key without room keeps no other from moving."""
-    rows, left = taking.rows, room
+    rows, left = transaction.rows, room
     now = rows.read_clock()
     closed, waited_since = list_barred(rows.breakers(asked.sibling), now), later(now, -OVERFLOW_SECONDS)
-    for page in taking.iterate_waiting_keys(asked.sibling, limits.row.last_keys):
+    for page in transaction.iterate_waiting_keys(asked.sibling, limits.row.last_keys):
         read_rates(rows, limits, page)
         with_room = [keys for keys in page if limits.count_room(keys)]
         while with_room and left > 0:
             keys, with_room = with_room[:left], with_room[left:]
-            ways = Ways(closed=closed, barred=taking.list_barred(asked.agent), waited_since=waited_since)
-            for step in taking.find_movable_of_keys(asked.sibling, keys, 1, asked.priority_from, ways):
-                if limits.count_room(step.limit_keys) and taking.take(step, limits, moved_to=asked.agent):
+            ways = Ways(closed=closed, barred=transaction.list_barred(asked.agent), waited_since=waited_since)
+            for step in transaction.find_movable_of_keys(asked.sibling, keys, 1, asked.priority_from, ways):
+                if limits.count_room(step.limit_keys) and transaction.take(step, limits, moved_to=asked.agent):
                     limits.note_turn(step)
                     left -= 1
         if left == 0:

@@ -1,4 +1,4 @@
-"""A Take in one transaction: which due requests begin as attempts of the process that asks."""
+"""A Take in one transaction: it chooses the due requests that begin as attempts of the asking process."""
 
 from ...answers import LimitedAgent, Taken
 from ...breakers import BreakerRow
@@ -8,13 +8,13 @@ from ...core.reserve import URGENT_FROM
 from ...limits import AgentLimitsRow
 from ...model import seconds_between
 from .limits import open_book, read_rates, write_book
-from .take_over import Asked, take_over
-from .taking import TakeRows, Taking
+from .take_over import TakeOverRequest, take_over
+from .take_transaction import TakeRows, TakeTransaction
 
 
 def take_requests(command: Take, rows: TakeRows) -> Taken:
     """Take due requests of the Agents that have places, at most as many as those."""
-    taking = Taking(command, rows)
+    transaction = TakeTransaction(command, rows)
     books: dict[str, LimitBook] = {}
     locked: dict[str, AgentLimitsRow] = {}
     siblings = dict(command.siblings)
@@ -26,22 +26,22 @@ def take_requests(command: Take, rows: TakeRows) -> Taken:
             if book is not None:
                 books[agent], locked[agent] = book, book.row
         if agent in books:
-            taken = _take_limited(taking, books[agent], room, priority_from)
+            taken = _take_limited(transaction, books[agent], room, priority_from)
         else:
-            taken = _take_in_order(taking, agent, room, priority_from)
+            taken = _take_in_order(transaction, agent, room, priority_from)
         left = room - taken
         for sibling in siblings.get(agent, ()) if left else ():
-            left -= take_over(taking, Asked(agent, sibling, left, priority_from), books.get(agent))
+            left -= take_over(transaction, TakeOverRequest(agent, sibling, left, priority_from), books.get(agent))
     breakers: list[BreakerRow] = []
     for agent, _ in command.room:
         breakers += rows.breakers(agent)
     for agent, book in books.items():
         write_book(rows, book, locked[agent])
-    return Taken(tuple(taking.dispatches), tuple(breakers), tuple(map(_describe, books.values())))
+    return Taken(tuple(transaction.dispatches), tuple(breakers), tuple(map(_describe, books.values())))
 
 
 def _take_in_order(
-    taking: Taking,
+    transaction: TakeTransaction,
     agent: str,
     room: int,
     priority_from: int,
@@ -52,43 +52,43 @@ def _take_in_order(
     """Take requests in the order of core.ageing. Returns how many."""
     left = room
     while left > 0:
-        found = taking.find_due(agent, left, priority_from, keyless=keyless)
+        found = transaction.find_due(agent, left, priority_from, keyless=keyless)
         asked = left
-        left -= sum([taking.take(step, limits) for step in found])
+        left -= sum([transaction.take(step, limits) for step in found])
         if len(found) < asked:
             break  # else some were passed over, and others may stand behind them
     return room - left
 
 
-def _take_limited(taking: Taking, book: LimitBook, room: int, priority_from: int) -> int:
+def _take_limited(transaction: TakeTransaction, book: LimitBook, room: int, priority_from: int) -> int:
     """Take requests as far as the limits have room. If a limit has keys, these take turns. Returns how many."""
     left = min(room, book.count_common_room())
     if left < room:
         book.held_back = True
     if not book.is_keyed:
-        return _take_in_order(taking, book.row.agent, left, priority_from, book)
-    began = len(taking.dispatches)
+        return _take_in_order(transaction, book.row.agent, left, priority_from, book)
+    began = len(transaction.dispatches)
     taken = 1
     while left > 0 and taken:
-        taken = _take_one_turn(taking, book, left, priority_from)
+        taken = _take_one_turn(transaction, book, left, priority_from)
         left -= taken
-    return len(taking.dispatches) - began
+    return len(transaction.dispatches) - began
 
 
-def _take_one_turn(taking: Taking, book: LimitBook, room: int, priority_from: int) -> int:
+def _take_one_turn(transaction: TakeTransaction, book: LimitBook, room: int, priority_from: int) -> int:
     """Go over all keys once, and begin as many requests of each as is its share. Returns how many began."""
     agent, left = book.row.agent, room
     if book.row.has_keyless and (may_begin := min(left, book.count_room(None))):
-        left -= _take_in_order(taking, agent, may_begin, priority_from, book, keyless=True)
-    for page in taking.iterate_waiting_keys(agent, book.row.last_keys):
-        read_rates(taking.rows, book, page)
+        left -= _take_in_order(transaction, agent, may_begin, priority_from, book, keyless=True)
+    for page in transaction.iterate_waiting_keys(agent, book.row.last_keys):
+        read_rates(transaction.rows, book, page)
         with_room = [keys for keys in page if book.count_room(keys)]
         if len(with_room) < len(page):
             book.held_back = True
         while with_room and left > 0:
             asked, with_room = with_room[:left], with_room[left:]
-            for step in taking.find_due_of_keys(agent, asked, left // len(asked), priority_from):
-                if left > 0 and book.count_room(step.limit_keys) and taking.take(step, book):
+            for step in transaction.find_due_of_keys(agent, asked, left // len(asked), priority_from):
+                if left > 0 and book.count_room(step.limit_keys) and transaction.take(step, book):
                     book.note_turn(step)
                     left -= 1
         if left == 0:

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from ...errors import StoreError, UnreadableRow
 from ...model import Instant
 from .. import quarantine
-from ..quarantine import SetApart
+from ..quarantine import Quarantine
 from .batch import Table
 
 logger = logging.getLogger("arriero")
@@ -47,7 +47,7 @@ R = TypeVar("R", bound=UnreadableRows)
 class Transactions(Generic[R]):
     """Transactions over a store's rows."""
 
-    _apart: SetApart
+    _quarantine: Quarantine
 
     def now(self) -> Instant:
         """The store's clock; see ``StateStore.now``."""
@@ -69,12 +69,12 @@ class Transactions(Generic[R]):
 
     async def _tell_unreadable(self) -> None:
         """Open an alert for each task that was set apart, unless it has one. Whoever finds it next does, if we die."""
-        if not (errors := self._apart.untold()):
+        if not (errors := self._quarantine.untold()):
             return
         try:
             named = await self._write(lambda rows: [(error, _add_alert(error, rows)) for error in errors])
         except StoreError as error:
-            self._apart.give_back(errors)
+            self._quarantine.give_back(errors)
             logger.warning("an alert could not be opened yet: %s", error)
             return
         for unreadable, task_id in named:

@@ -38,7 +38,7 @@ from ..contract import Purge
 from ..engine.batch import STORE_STREAM
 from ..engine.processes import Renewals
 from ..engine.reading import PastDeadline
-from ..engine.taking import WantedRequests
+from ..engine.take_transaction import WantedRequests
 from ..quarantine import UNREADABLE
 from ..readable import refuse_unreadable
 from .limits import MemoryLimits
@@ -74,17 +74,17 @@ class MemoryDue(MemoryLimits):
         return (step for of_task in self.steps.values() for step in of_task.values())
 
     def _steps_not_apart(self) -> list[StepRow]:
-        left_alone = set(self._apart.tasks())
+        left_alone = set(self._quarantine.tasks())
         return [step for step in self._all_steps() if step.task_no not in left_alone]
 
     def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
-        left_alone, now = set(self._apart.convoys()), self.now()
+        left_alone, now = set(self._quarantine.convoys()), self.now()
         due = [(c.look_at, c) for c in self.convoys.values() if c.look_at is not None and c.look_at <= now]
         found = [convoy for _, convoy in sorted(due, key=lambda one: (one[0], one[1].convoy_no))]
-        return self._apart.readable(convoy for convoy in found if convoy.convoy_no not in left_alone)[:limit]
+        return self._quarantine.readable(convoy for convoy in found if convoy.convoy_no not in left_alone)[:limit]
 
     def lock_claimable(self, command: Claim, probation: bool, limit: int) -> list[Loaded]:
-        left_alone, known, now = set(self._apart.tasks()), set(command.workflows), self.now()
+        left_alone, known, now = set(self._quarantine.tasks()), set(command.workflows), self.now()
         due = [
             t
             for t in self.tasks.values()
@@ -94,7 +94,7 @@ class MemoryDue(MemoryLimits):
             if t.task_no not in left_alone and (probation or not is_on_probation(t))
         ]
         first = sorted(due, key=lambda t: _find_position(t, t.task_no))
-        return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._apart.can_read_task)
+        return _take_readable(limit, (self.load_as_is(t.task_no) for t in first), self._quarantine.can_read_task)
 
     def lock_takeable(self, wanted: WantedRequests, limit: int, *, keyless: bool = False) -> list[StepRow]:
         first = (step for step in self._list_due(wanted) if step.limit_keys is None or not keyless)
@@ -127,14 +127,16 @@ class MemoryDue(MemoryLimits):
         return sorted(due, key=lambda s: _find_position(s, s.step_no))
 
     def _first_readable(self, limit: int, steps: Iterable[StepRow]) -> list[StepRow]:
-        return _take_readable(limit, steps, lambda step: self._apart.can_read(partial(self._refuse_unreadable, step)))
+        return _take_readable(
+            limit, steps, lambda step: self._quarantine.can_read(partial(self._refuse_unreadable, step))
+        )
 
     def _refuse_unreadable(self, step: StepRow) -> None:
         refuse_unreadable(step)
         refuse_unreadable(self.tasks[step.task_no])
 
     def select_held(self, process_no: int, limit: int) -> list[int]:
-        left_alone = set(self._apart.tasks())
+        left_alone = set(self._quarantine.tasks())
         return [task_no for task_no in self._held_by(process_no) if task_no not in left_alone][:limit]
 
     def _held_by(self, process_no: int) -> list[int]:
@@ -143,7 +145,7 @@ class MemoryDue(MemoryLimits):
         return sorted(held)
 
     def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
-        left_alone = set(self._apart.tasks())
+        left_alone = set(self._quarantine.tasks())
         steps = sorted(self._steps_not_apart(), key=lambda s: s.step_no)
         tasks = sorted((t for t in self.tasks.values() if t.task_no not in left_alone), key=lambda t: t.task_no)
         limited = [t for t in tasks if t.state in TASK_FORWARD and t.paused_at is None]

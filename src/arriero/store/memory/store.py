@@ -72,7 +72,7 @@ class MemoryReading(MemoryUpkeep):
     async def due(self, workflows: Sequence[str], agents: Sequence[str], app: str = "") -> Due:
         now = self.now()
         known = set(workflows)
-        left_alone, convoys_left = set(self._apart.tasks()), set(self._apart.convoys())
+        left_alone, convoys_left = set(self._quarantine.tasks()), set(self._quarantine.convoys())
         tasks = [
             t.not_before
             for t in self.tasks.values()
@@ -96,10 +96,10 @@ class MemoryReading(MemoryUpkeep):
         return due_at(now, tasks, steps, tasks + steps, is_leaderless=is_leaderless)
 
     async def load_news(self, process_no: int) -> list[tuple[int, int]]:
-        left_alone = set(self._apart.tasks())
+        left_alone = set(self._quarantine.tasks())
         ours = [t for t in self.tasks.values() if t.locked_by == process_no and t.task_no not in left_alone]
         news = [(t.unseen_since, t) for t in ours if t.unseen_since is not None]
-        to_be_tried = set(self._apart.to_be_tried())
+        to_be_tried = set(self._quarantine.to_be_tried())
         again = [t for t in ours if t.task_no in to_be_tried]
         found = [t for _, t in sorted(news, key=lambda one: (one[0], one[1].task_no))]
         return [(t.task_no, t.revision) for t in (*found, *again)]

@@ -35,7 +35,7 @@ from ...model import (
 from ...processes import ProcessRow
 from ...schedules import ScheduleRow
 from ...tokens import TokenRow
-from ..quarantine import UNREADABLE, SetApart
+from ..quarantine import UNREADABLE, Quarantine
 from ..readable import refuse_unreadable
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class MemoryTables:
         self.epoch = FIRST
         self.nobody_frees_until = Instant(0)
         self.last_renewed_at: Instant | None = None
-        self._apart = SetApart(self.now)
+        self._quarantine = Quarantine(self.now)
         self._numbers: dict[str, int] = {}  # the last one given, by kind of row
         self._store_link, self._store_head = 0, ""
         self._written: list[tuple[dict[Any, Any], Any, Any]] = []  # of this transaction: table, key, value before
@@ -125,7 +125,7 @@ class MemoryTasks(MemoryTables):
     """Tasks, steps, statuses, alerts and the history."""
 
     def set_apart(self, error: UnreadableRow) -> None:
-        self._apart.add(error)
+        self._quarantine.add(error)
 
     def task(self, task_no: int) -> TaskRow | None:
         task = self.tasks.get(task_no)
@@ -279,7 +279,7 @@ class MemoryConvoys(MemoryTasks):
         try:
             return None if first is None else refuse_unreadable(first)
         except UnreadableRow as error:
-            self._apart.add(error)
+            self._quarantine.add(error)
             raise NextUnreadable(error) from error
 
     def find_following(self, task: TaskRow) -> Loaded | None:

@@ -40,7 +40,7 @@ from .pipeline import PendingAnswer
 from .session import Transaction
 
 
-class Named(msgspec.Struct):
+class BatchRows(msgspec.Struct):
     """Rows that the commands of a batch name."""
 
     tasks: set[int]
@@ -56,9 +56,9 @@ class Named(msgspec.Struct):
     claims: bool = False
 
 
-def collect_named(batch: Iterable[AnyCommand]) -> Named:
-    """See ``Named``. What is forgotten here is read later, one row at a time."""
-    named = Named(set(), set(), set(), set(), set(), set(), set(), set(), {})
+def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
+    """See ``BatchRows``. What is forgotten here is read later, one row at a time."""
+    named = BatchRows(set(), set(), set(), set(), set(), set(), set(), set(), {})
     for command in batch:
         named.by_term = named.by_term or getattr(command, "term", None) is not None
         match command:
@@ -108,7 +108,7 @@ def collect_named(batch: Iterable[AnyCommand]) -> Named:
     return named
 
 
-def _name_advance(command: Advance, named: Named) -> None:
+def _name_advance(command: Advance, named: BatchRows) -> None:
     named.tasks.add(command.task_no)
     named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired))
     named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
@@ -122,7 +122,7 @@ def _name_advance(command: Advance, named: Named) -> None:
         named.processes.add(command.process_no)  # one that is retired is given no next task
 
 
-class Applying:
+class BatchTransaction:
     """One run of one batch."""
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
@@ -190,7 +190,7 @@ class Applying:
         self._tables.flush()
         return answers
 
-    def _ask_convoys(self, named: Named) -> dict[str, PendingAnswer]:
+    def _ask_convoys(self, named: BatchRows) -> dict[str, PendingAnswer]:
         """Ask for convoys whose tasks may end, for their next tasks, and for convoys to look at."""
         ask, asked = self._transaction.ask, {}
         if named.convoys or named.convoys_of:
@@ -204,12 +204,12 @@ class Applying:
             of_clock = {
                 "given": self._context.get_test_instant(),
                 "limit": LOOKS_MAX,
-                "apart": self._context.apart.convoys(),
+                "apart": self._context.quarantine.convoys(),
             }
             asked["due"] = ask("lock_due_convoys", of_clock)
         return asked
 
-    def _keep_convoys(self, named: Named, asked: dict[str, PendingAnswer]) -> None:
+    def _keep_convoys(self, named: BatchRows, asked: dict[str, PendingAnswer]) -> None:
         if "locked" in asked:
             self._tables.keep_convoys(asked["locked"].fetchall(), at_the_start=True)
         if named.convoys:

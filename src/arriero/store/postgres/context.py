@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ...epoch import FIRST
 from ...model import Instant
-from ..quarantine import SetApart
+from ..quarantine import Quarantine
 from .clock import ServerClock
 from .frontier import Frontiers
 from .pipeline import PendingAnswer
@@ -21,7 +21,7 @@ class StoreContext:
     def __init__(self, clock: Callable[[], Instant] | None = None) -> None:
         self._clock = clock
         self._server_clock = ServerClock()
-        self.apart = SetApart(self.now)
+        self.quarantine = Quarantine(self.now)
         self.frontiers = Frontiers()
         self.epoch = FIRST  # in which this process speaks
 

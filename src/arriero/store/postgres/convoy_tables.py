@@ -32,7 +32,7 @@ class PostgresConvoyRows(PostgresTaskRows):
             return refuse_unreadable(row)
         except UnreadableRow as error:
             self._unreadable_convoys[row.convoy_no] = error
-            self._apart.add(error)
+            self._quarantine.add(error)
             return None
 
     def keep_next(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -115,7 +115,7 @@ class PostgresConvoyRows(PostgresTaskRows):
             task = self.member(task_no)
             self.arguments(task_no)
         except UnreadableRow as error:
-            self._apart.add(error)
+            self._quarantine.add(error)
             raise NextUnreadable(error) from error
         if task is None or task.turn is not Turn.WAITING:
             raise Held

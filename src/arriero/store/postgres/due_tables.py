@@ -10,7 +10,7 @@ from ...core.lease import PROBATION_FROM
 from ...core.routing import Ways
 from ...errors import UnreadableRow
 from ...model import ConvoyRow, Loaded, StepRow
-from ..engine.taking import WantedRequests
+from ..engine.take_transaction import WantedRequests
 from ..readable import of_task, without_body
 from . import columns
 from .context import StoreContext
@@ -111,14 +111,14 @@ class PostgresDueRows(PostgresConvoyRows):
         read: Callable[[tuple[Any, ...]], T],
         read_before: Callable[[Sequence[tuple[Any, ...]]], None] = lambda _: None,
     ) -> list[T]:
-        """Rows that are due and can be read; ``read_before`` is given all of them first. See ``SetApart.read_due``."""
+        """Rows that are due and can be read; ``read_before`` is given all of them first. See ``Quarantine.read_due``."""
 
         def ask() -> list[tuple[Any, ...]]:
             rows = self._due(name, {**asked, "limit": limit, "compared": limit + PASSED_OVER_MAX})
             read_before(rows)
             return rows
 
-        return self._apart.read_due(ask, read)
+        return self._quarantine.read_due(ask, read)
 
     def _due(self, name: str, asked: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Rows that are due; the clock is read after they were locked, also for what follows in this batch."""
@@ -126,7 +126,7 @@ class PostgresDueRows(PostgresConvoyRows):
         common: dict[str, Any] = {
             "now": self.read_clock(),
             "probation_from": PROBATION_FROM,
-            "apart": self._apart.tasks(),
+            "apart": self._quarantine.tasks(),
         }
         common["head_start"] = HEAD_START
         found = self.ask(name, {**asked, **common})

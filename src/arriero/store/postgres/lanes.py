@@ -13,7 +13,7 @@ from ...errors import SchemaOutdated, StoreError
 from ...model import HistoryRow, Instant
 from ..contract import Renewal, Unanswered
 from ..engine.transactions import Lane, Transactions
-from ..process_locks import Lives
+from ..process_locks import ProcessLocks
 from ..threads import ConnectionThread
 from .context import StoreContext
 from .ledger_tables import PostgresLedgerRows
@@ -58,7 +58,7 @@ class PostgresLanes(Transactions[PostgresRows]):
         self.store_id = ""
         self._clock = clock
         self._context = StoreContext(clock)
-        self._apart = self._context.apart
+        self._quarantine = self._context.quarantine
         self._statements = Statements(self._target.schema)
         self._writer: BatchWriter | None = None
         self._undecided = 0  # commits whose answer was lost or cut short: what they wrote may not be durable yet
@@ -70,7 +70,7 @@ class PostgresLanes(Transactions[PostgresRows]):
         self._telling: set[asyncio.Task[None]] = set()
         self._name = secrets.token_hex(8)  # under which it tells others: it need not hear itself
         self._spare: list[PostgresSession] = []  # for those who read the history
-        self._lives: Lives | None = None
+        self._process_locks: ProcessLocks | None = None
         self._lanes: dict[str, tuple[PostgresSession, ConnectionThread[PostgresSession]]] = {}
 
     def now(self) -> Instant:
@@ -154,8 +154,8 @@ class PostgresLanes(Transactions[PostgresRows]):
                 for _, thread in lanes.values():
                     await thread.close()
             finally:
-                if self._lives is not None:
-                    self._lives.close()
+                if self._process_locks is not None:
+                    self._process_locks.close()
                 while self._spare:
                     self._spare.pop().close()
 

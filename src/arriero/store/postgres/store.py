@@ -27,11 +27,11 @@ from ..engine.schedules import ScheduleEngine
 from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine
-from ..process_locks import Lives, folder_of_machine
+from ..process_locks import ProcessLocks, folder_of_machine
 from ..sql.reading import SqlReading
 from ..task_filter import ANY_TASK, TaskFilter
 from . import convoys, schedules, submitting
-from .batch_transaction import Applying, is_news_for_others
+from .batch_transaction import BatchTransaction, is_news_for_others
 from .bisect import in_halves
 from .lanes import BatchWriter, PostgresLanes
 from .ledger_tables import PostgresLedgerRows
@@ -103,7 +103,9 @@ class PostgresStore(
         given_up_at = time.monotonic() + DECIDED_SECONDS
         mine: frozenset[int] = frozenset()  # submissions that may be kept already: their answer was lost
         writer = self._writer
-        beginner = None if writer is None else submitting.Beginner(writer.process_no, writer.epoch, self.store_id)
+        beginner = (
+            None if writer is None else submitting.SubmittingProcess(writer.process_no, writer.epoch, self.store_id)
+        )
         while True:
             undecided = self._undecided
             try:
@@ -171,7 +173,7 @@ class PostgresStore(
             number = None
             if writer is not None:
                 number = {"process_no": writer.process_no, "epoch": writer.epoch, "batch_no": writer.batch_no}
-            return Applying(transaction, self._context).run(batch, number)
+            return BatchTransaction(transaction, self._context).run(batch, number)
 
         try:
             answers = session.transact(work)
@@ -227,22 +229,22 @@ class PostgresStore(
     def announce(self, instance: str) -> None:
         """Announce the process to those of this user on this machine; others look at its lease."""
         try:
-            if self._lives is None:
-                self._lives = Lives(folder_of_machine(self.store_id))
-            self._lives.announce(instance)
+            if self._process_locks is None:
+                self._process_locks = ProcessLocks(folder_of_machine(self.store_id))
+            self._process_locks.announce(instance)
         except OSError as error:
             logger.info("the death of this process will be seen by its lease only: %s", error)
 
     def is_known_dead(self, instance: str) -> bool:
-        return self._lives is not None and self._lives.is_known_dead(instance)
+        return self._process_locks is not None and self._process_locks.is_known_dead(instance)
 
     def _on_registered(self, process_no: int, epoch: int) -> None:
         self._writer = BatchWriter(process_no, epoch)
         self._context.epoch = epoch
 
     def _on_retired(self, instance: str) -> None:
-        if self._lives is not None:
-            self._lives.forget(instance)
+        if self._process_locks is not None:
+            self._process_locks.forget(instance)
         self._tell_soon()  # it may have led: who waits for that asks at once
 
     async def release_lease(self, name: str, holder: LeaseHolder, term: int, actor: str) -> None:

@@ -76,7 +76,11 @@ class PostgresRows(
         now, frontiers = self.read_clock(), self._context.frontiers
         froms = {"tasks_from": frontiers.tasks.begin_look(workflows), "steps_from": frontiers.steps.begin_look(agents)}
         asked = {"now": now, "workflows": list(workflows), "agents": list(agents), **froms}
-        asked |= {"apps": list(apps_run_by(app)), "apart": self._apart.tasks(), "apart_convoys": self._apart.convoys()}
+        asked |= {
+            "apps": list(apps_run_by(app)),
+            "apart": self._quarantine.tasks(),
+            "apart_convoys": self._quarantine.convoys(),
+        }
         row = self.ask("select_due", {**asked, "lease": SUPERVISOR_LEASE}).fetchone()
         assert row is not None
         tasks, steps, next_task, next_step, look_at, is_leaderless, dead_tasks, dead_steps = row
@@ -90,12 +94,12 @@ class PostgresRows(
         """See ``StateStore.load_news``."""
         frontiers = self._context.frontiers
         since = frontiers.news.begin_look((process_no,))
-        asked = {"process_no": process_no, "since": since, "apart": self._apart.tasks()}
+        asked = {"process_no": process_no, "since": since, "apart": self._quarantine.tasks()}
         found = self.ask("select_news", asked).fetchall()
         frontiers.news.end_look(found[0][2] if found else None, self._context.now(), frontiers.dead_tasks)
-        if again := self._apart.to_be_tried():
+        if again := self._quarantine.to_be_tried():
             held = self.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
-            self._apart.forget_untried(set(again).difference(row[0] for row in held))  # others hold them now
+            self._quarantine.forget_untried(set(again).difference(row[0] for row in held))  # others hold them now
             found += held
         return [(row[0], row[1]) for row in found]
 

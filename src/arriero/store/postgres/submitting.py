@@ -49,7 +49,7 @@ class Again(Exception):  # no error: the transaction is rolled back and run agai
 Answers = Callable[[], list[Submitted | Refusal | None]]
 
 
-class Beginner(msgspec.Struct, frozen=True):
+class SubmittingProcess(msgspec.Struct, frozen=True):
     """The process start that submits, and may begin tasks: its row, the epoch it speaks in, the id of the store."""
 
     process_no: int
@@ -57,14 +57,14 @@ class Beginner(msgspec.Struct, frozen=True):
     store_id: str
 
 
-class Known(msgspec.Struct):
+class ExistingRows(msgspec.Struct):
     """Rows that a batch found as it began, locked until the transaction ends."""
 
     tasks: dict[str, tuple[TaskRow, str]]  # by business id, with what was submitted
     numbers: list[int]  # for new tasks, the last one first
     now: Instant
     places: BatchPlaces
-    beginner: Beginner | None  # if it may begin tasks now
+    beginner: SubmittingProcess | None  # if it may begin tasks now
     breakers_of: dict[str, list[BreakerRow]]  # by Agent
     limits_of: dict[str, list[AgentLimitsRow]]  # by Agent
 
@@ -86,7 +86,7 @@ def submit(
     batch: Sequence[Submit],
     given: Instant | None,
     mine: frozenset[int],
-    beginner: Beginner | None = None,
+    beginner: SubmittingProcess | None = None,
 ) -> tuple[Answers, Instant]:
     """Answers in order, to be read when the transaction has ended, and the store's clock.
 
@@ -141,8 +141,8 @@ def _not_kept(made: list[tuple[Submit, Change]], inserted: PendingAnswer) -> set
 
 
 def _read_known(
-    transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: Beginner | None
-) -> Known:
+    transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: SubmittingProcess | None
+) -> ExistingRows:
     places = BatchPlaces(transaction, batch, given)
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
     numbers = transaction.ask("take_numbers", {"count": len(batch), "given": given})
@@ -166,7 +166,7 @@ def _read_known(
     taken = numbers.fetchall()
     begins = may_begin is not None and may_begin.fetchone() == (True,)
     free = [number for number, _ in reversed(taken)]
-    return Known(found, free, Instant(taken[0][1]), places, beginner if begins else None, breakers, limits)
+    return ExistingRows(found, free, Instant(taken[0][1]), places, beginner if begins else None, breakers, limits)
 
 
 def _with_first_link(change: Change, actor: str, now: Instant) -> Change:

@@ -65,7 +65,7 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
         self._locked_limits: dict[tuple[str, str], AgentLimitsRow] = {}  # by App, Agent
         self.transaction = transaction
         self._context = context
-        self._apart = context.apart
+        self._quarantine = context.quarantine
         self._now: Instant | None = None  # as it was read since the last row was locked
         self._unreadable: dict[int, UnreadableRow] = {}  # by task: whoever asks for it is told
         self._unreadable_convoys: dict[int, UnreadableRow] = {}
@@ -134,7 +134,7 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
             self._locked_limits[row.app, row.agent] = row
 
     def set_apart(self, error: UnreadableRow) -> None:
-        self._apart.add(error)
+        self._quarantine.add(error)
 
     def add_edit(self, edit: EditRow) -> None:
         self._edits.append(edit)

@@ -8,7 +8,7 @@ import msgspec
 from ...model import Instant, LeaseRow, LedgerRow, StatusRow, StepRow, TaskRow
 from ...processes import ProcessRow
 from ..engine.reading import PastDeadline
-from ..quarantine import SetApart
+from ..quarantine import Quarantine
 from ..rows import Row, lease_of, ledger_of, process_of, status_of
 
 
@@ -25,7 +25,7 @@ class StatementAnswer(Protocol):
 class SqlRows:
     """Statements inside one transaction. Lists are parameters as they are; each database sends them in its own way."""
 
-    _apart: SetApart
+    _quarantine: Quarantine
     task_as_is: Callable[[Row], TaskRow]
     step_as_is: Callable[[Row], StepRow]
 
@@ -54,10 +54,12 @@ class SqlReadingRows(SqlRows):
     """``engine.reading.ReadingRows``, as far as both databases do the same."""
 
     def select_held(self, process_no: int, limit: int) -> list[int]:
-        return self._first_column("select_held", process_no=process_no, limit=limit, apart=self._apart.tasks())
+        return self._first_column(
+            "select_held", process_no=process_no, limit=limit, quarantine=self._quarantine.tasks()
+        )
 
     def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
-        asked = {"now": now, "limit": limit, "since": since, "until": until, "apart": self._apart.tasks()}
+        asked = {"now": now, "limit": limit, "since": since, "until": until, "apart": self._quarantine.tasks()}
         names = ("select_expired", "select_starved", "select_past_limit", "select_stuck")
         expired, starved, limited, stuck = (self.ask(name, asked) for name in names)
         ahead = self.ask("select_next_deadline", asked) if until > now else None

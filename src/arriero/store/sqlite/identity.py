@@ -10,7 +10,7 @@ import os
 from ...boot_clock import seconds_since_boot
 from ..contract import Unwritten
 
-Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
 LOOK_SECONDS = 0.02  # for so long a busy store takes its file for the one that it has just seen
 
 
@@ -19,7 +19,7 @@ class OpenFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._opened: dict[str, Identity] = {}
+        self._opened: dict[str, FileIdentity] = {}
         self._is_lost = False
         self._look_at = 0.0
 
@@ -46,7 +46,7 @@ class OpenFile:
             )
 
 
-def _identity(path: str) -> Identity | None:
+def _identity(path: str) -> FileIdentity | None:
     try:
         found = os.stat(path)  # noqa: PTH116  # before each commit: a Path would cost as much again
     except FileNotFoundError:

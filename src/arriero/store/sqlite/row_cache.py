@@ -5,13 +5,13 @@ import sqlite3
 from ...breakers import BreakerRow
 from ...limits import AgentLimitsRow
 from ...model import TASK_OPEN, ConvoyRow, StepRow, TailRow, TaskRow
-from .waiting_cache import WaitingLine
+from .waiting_cache import WaitingCache
 
 TASKS_MAX = 10_000  # and as many convoys: more are forgotten, all at once, and read again
-LINES_MAX = 1_000  # convoys of which is kept who waits
+WAITING_MAX = 1_000  # convoys of which is kept who waits
 
 
-class Remembered:
+class RowCache:
     """See the module. True until another connection writes the file, or a transaction is undone."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Remembered:
         self.steps: dict[int, dict[int, StepRow]] = {}  # by the number of their task
         self.convoys: dict[int, ConvoyRow] = {}
         self.tails: dict[str, TailRow] = {}
-        self.waiting: dict[int, WaitingLine] = {}  # by convoy
+        self.waiting: dict[int, WaitingCache] = {}  # by convoy
         self.breakers: dict[str, list[BreakerRow]] = {}  # by Agent
         self.limits: dict[str, list[AgentLimitsRow]] = {}  # by Agent
 
@@ -52,11 +52,11 @@ class Remembered:
         """A row as this transaction has read it or is going to write it."""
         self.steps.setdefault(step.task_no, {})[step.step_no] = step
 
-    def find_line(self, task: TaskRow) -> WaitingLine | None:
+    def find_waiting(self, task: TaskRow) -> WaitingCache | None:
         """The waiting tasks of a task's convoy; None: it is in no convoy, or they are not known."""
         return None if task.convoy_no is None else self.waiting.get(task.convoy_no)
 
-    def forget_line(self, task: TaskRow) -> None:
+    def forget_waiting(self, task: TaskRow) -> None:
         """Forget the waiting tasks of a task's convoy."""
         if task.convoy_no is not None:
             self.waiting.pop(task.convoy_no, None)
@@ -67,7 +67,7 @@ class Remembered:
             self.tasks.pop(task_no, None)
             self.steps.pop(task_no, None)
         self._at_rest.clear()
-        if len(self.waiting) > LINES_MAX:
+        if len(self.waiting) > WAITING_MAX:
             self.waiting.clear()
         if max(len(self.tasks), len(self.steps), len(self.convoys), len(self.tails)) > TASKS_MAX:
             self.forget()

@@ -35,15 +35,15 @@ from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
 from ..migrate import is_current, migrate_sqlite, migrations, read_applied_number
-from ..process_locks import Lives, boot_id, folder_of_file
-from ..quarantine import SetApart
+from ..process_locks import ProcessLocks, boot_id, folder_of_file
+from ..quarantine import Quarantine
 from ..threads import ConnectionThread
 from .clock import fresh_offset, wall_clock
 from .connection import absolute, checkpoint, connect, empty_log, translating
 from .external_transaction import GUARDED, in_callers_transaction
 from .identity import OpenFile
 from .reading import SqliteReading
-from .row_cache import Remembered
+from .row_cache import RowCache
 from .store_tables import SqliteRows
 from .tables import Executes
 from .write_lock import RenewalFlag, begin_writing
@@ -81,11 +81,11 @@ class SqliteStore(
         self._speaks_in: int | None = None  # the epoch in which this process was registered
         self._commits = 0
         self._rows_checkpointed = 0
-        self._remembered = Remembered()
+        self._row_cache = RowCache()
         self._file = OpenFile(self.path)
-        self._apart = SetApart(self.now)
+        self._quarantine = Quarantine(self.now)
         folder = folder_of_file(self.path)
-        self._lives = Lives(folder)
+        self._process_locks = ProcessLocks(folder)
         self._renewal_flag = RenewalFlag(folder)
         self._writer: ConnectionThread[sqlite3.Connection] | None = None
         self._reader: ConnectionThread[sqlite3.Connection] | None = None
@@ -99,7 +99,7 @@ class SqliteStore(
         if self._writer is not None:
             return
         self._refuse_what_is_no_file()
-        self._remembered = Remembered()  # a new connection counts anew what others wrote
+        self._row_cache = RowCache()  # a new connection counts anew what others wrote
         self._writer = ConnectionThread("arriero-writer", lambda: connect(self.path), self._upkeep)
         self._reader = ConnectionThread("arriero-reader", self._connect_reader)
         try:
@@ -175,7 +175,7 @@ class SqliteStore(
                 if self._checkpointer is not None:
                     self._checkpointer.close()
                     self._checkpointer = None
-                self._lives.close()
+                self._process_locks.close()
 
     # --- transactions
     def _begin(self, connection: sqlite3.Connection, *, is_renewal: bool = False) -> None:
@@ -192,14 +192,14 @@ class SqliteStore(
         is_renewal = lane is Lane.RENEWALS
         try:
             self._begin(connection, is_renewal=is_renewal)
-            self._remembered.compare(connection)
-            rows = SqliteRows(connection, self.now, self._remembered, self._apart)
+            self._row_cache.compare(connection)
+            rows = SqliteRows(connection, self.now, self._row_cache, self._quarantine)
             result = work(rows)
             rows.flush()
             self._file.refuse_another_when_due()
             connection.execute("COMMIT")
         except BaseException:
-            self._remembered.forget()
+            self._row_cache.forget()
             if connection.in_transaction:  # a full disk has rolled back already
                 connection.execute("ROLLBACK")
             raise
@@ -208,9 +208,9 @@ class SqliteStore(
                 self._renewal_flag.clear()
         self._commits += 1
         if lane is Lane.UPKEEP:  # it may have changed tasks, steps and convoys otherwise than row by row
-            self._remembered.forget()
+            self._row_cache.forget()
         else:
-            self._remembered.tidy()
+            self._row_cache.tidy()
         return result
 
     async def _write(self, work: Callable[[SqliteRows], T], lane: Lane = Lane.OTHERS) -> T:
@@ -231,7 +231,7 @@ class SqliteStore(
             self._file.refuse_another_when_due()
             connection.execute("BEGIN")
             try:
-                return work(SqliteRows(connection, self.now, apart=self._apart))
+                return work(SqliteRows(connection, self.now, quarantine=self._quarantine))
             finally:
                 connection.execute("ROLLBACK")
 
@@ -293,10 +293,10 @@ class SqliteStore(
 
     # --- processes
     def announce(self, instance: str) -> None:
-        self._lives.announce(instance)
+        self._process_locks.announce(instance)
 
     def is_known_dead(self, instance: str) -> bool:
-        return self._lives.is_known_dead(instance)
+        return self._process_locks.is_known_dead(instance)
 
     def on_wake_up(self, wake: Callable[[], None]) -> None:
         """Other processes' news are found by polling the file."""
@@ -305,7 +305,7 @@ class SqliteStore(
         self._speaks_in = epoch
 
     def _on_retired(self, instance: str) -> None:
-        self._lives.forget(instance)  # not before: until then the file is what shows its death at once
+        self._process_locks.forget(instance)  # not before: until then the file is what shows its death at once
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:

@@ -21,7 +21,7 @@ from ..contract import SUPERVISOR_LEASE, Due, Purge
 from ..engine.ledgers import refuse_reserved
 from ..engine.processes import Renewals
 from ..engine.reading import due_at
-from ..engine.taking import WantedRequests
+from ..engine.take_transaction import WantedRequests
 from ..readable import of_task, without_body
 from ..rows import lease_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
@@ -42,8 +42,8 @@ class SqliteDueRows(SqliteConvoyRows):
     """Due rows."""
 
     def lock_due_convoys(self, limit: int) -> list[ConvoyRow]:
-        asked = {"now": self.read_clock(), "limit": limit, "apart": self._apart.convoys()}
-        found = self._apart.readable(convoy_as_is(row) for row in self.ask("select_due_convoys", asked).fetchall())
+        asked = {"now": self.read_clock(), "limit": limit, "apart": self._quarantine.convoys()}
+        found = self._quarantine.readable(convoy_as_is(row) for row in self.ask("select_due_convoys", asked).fetchall())
         self._known.convoys.update({convoy.convoy_no: convoy for convoy in found})
         return found
 
@@ -95,28 +95,32 @@ class SqliteDueRows(SqliteConvoyRows):
         return step
 
     def _readable(self, name: str, asked: dict[str, Any], read: Callable[[tuple[Any, ...]], T]) -> list[T]:
-        """See ``SetApart.read_due``."""
+        """See ``Quarantine.read_due``."""
 
         def ask() -> list[tuple[Any, ...]]:
-            return self._run(name, asked | {"apart": _json(self._apart.tasks()).decode()}).fetchall()
+            return self._run(name, asked | {"apart": _json(self._quarantine.tasks()).decode()}).fetchall()
 
-        return self._apart.read_due(ask, read)
+        return self._quarantine.read_due(ask, read)
 
     def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due:
         """See ``StateStore.due``."""
         now = self.read_clock()
         asked: dict[str, Any] = {"now": now, "workflows": list(workflows), "agents": list(agents)}
-        asked |= {"apps": list(apps_run_by(app)), "apart": self._apart.tasks(), "apart_convoys": self._apart.convoys()}
+        asked |= {
+            "apps": list(apps_run_by(app)),
+            "apart": self._quarantine.tasks(),
+            "apart_convoys": self._quarantine.convoys(),
+        }
         *times, is_leaderless = self.ask("select_due", {**asked, "lease": SUPERVISOR_LEASE}).fetchone()
         tasks, undos, steps, *nexts, look_at = (Instant(at) if isinstance(at, int) else None for at in times)
         return due_at(now, (tasks, undos, look_at), (steps,), (*nexts, look_at), is_leaderless=bool(is_leaderless))
 
     def select_news(self, process_no: int) -> list[tuple[int, int]]:
         """See ``StateStore.load_news``."""
-        found = self.ask("select_news", {"process_no": process_no, "apart": self._apart.tasks()}).fetchall()
-        if again := self._apart.to_be_tried():
+        found = self.ask("select_news", {"process_no": process_no, "apart": self._quarantine.tasks()}).fetchall()
+        if again := self._quarantine.to_be_tried():
             held = self.ask("select_news_again", {"process_no": process_no, "task_nos": again}).fetchall()
-            self._apart.forget_untried(set(again).difference(row[0] for row in held))  # others hold them now
+            self._quarantine.forget_untried(set(again).difference(row[0] for row in held))  # others hold them now
             found += held
         return found
 

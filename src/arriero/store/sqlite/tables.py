@@ -26,15 +26,15 @@ from ...model import (
     TaskRow,
 )
 from .. import columns
-from ..quarantine import SetApart
+from ..quarantine import Quarantine
 from ..readable import refuse_unreadable_task, without_body
 from ..sql.breakers import SqlBreakerRows
 from ..sql.limits import SqlLimitRows
 from ..statement_files import load_statements
 from .columns import Statement, in_statements, insert_rows, sender, update_rows
-from .row_cache import Remembered
+from .row_cache import RowCache
 from .rows import convoy_of, ledger_of, parameters_of, step_as_is, step_of, tail_of, task_as_is, task_of
-from .waiting_cache import READ_AT_ONCE, WaitingLine
+from .waiting_cache import READ_AT_ONCE, WaitingCache
 
 T = TypeVar("T")
 _json = msgspec.json.encode
@@ -99,14 +99,14 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
         self,
         connection: Executes,
         clock: Callable[[], Instant] = lambda: Instant(0),
-        remembered: Remembered | None = None,
-        apart: SetApart | None = None,
+        row_cache: RowCache | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self.connection = connection
         self._clock = clock
         self._now: Instant | None = None
-        self._apart = SetApart(clock) if apart is None else apart
-        self._known = Remembered() if remembered is None else remembered
+        self._quarantine = Quarantine(clock) if quarantine is None else quarantine
+        self._known = RowCache() if row_cache is None else row_cache
         self._breakers = self._known.breakers
         self._limits = self._known.limits
         self._by_id: dict[str, TaskRow | None] = {}
@@ -195,7 +195,7 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
         self._forget_written()
 
     def set_apart(self, error: UnreadableRow) -> None:
-        self._apart.add(error)
+        self._quarantine.add(error)
 
     def add_edit(self, edit: EditRow) -> None:
         self.connection.execute(INSERT_EDIT(1), _send_edit(edit))
@@ -316,9 +316,9 @@ class SqliteTaskRows(SqliteWrittenRows):
         self._added_tasks[task.task_no] = self._by_id[task.task_id] = task
         self._added_bodies.append((task.task_no, arguments))
         if task.convoy_no is not None:
-            line = self._known.find_line(task)
+            line = self._known.find_waiting(task)
             if line is not None and not line.add(task, arguments):
-                self._known.forget_line(task)
+                self._known.forget_waiting(task)
 
     def next_task_no(self) -> int:
         """The number of the next task; nobody else can take it while the write lock is ours."""
@@ -337,9 +337,9 @@ class SqliteTaskRows(SqliteWrittenRows):
             self._changed_tasks[task.task_no] = (rewrites or rewritten, first)
         self._known.keep_task(task)
         if task.convoy_no is not None:
-            line = self._known.find_line(task)
+            line = self._known.find_waiting(task)
             if line is not None and not line.update(task):
-                self._known.forget_line(task)
+                self._known.forget_waiting(task)
 
     def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
         self._is_written = False
@@ -360,7 +360,7 @@ class SqliteTaskRows(SqliteWrittenRows):
         self._bodies.pop(task_no, None)
         task = self.task(task_no)
         if task is not None:
-            self._known.forget_line(task)
+            self._known.forget_waiting(task)
 
 
 class SqliteConvoyRows(SqliteTaskRows):
@@ -416,14 +416,14 @@ class SqliteConvoyRows(SqliteTaskRows):
             if convoy_no not in self._known.waiting:
                 # Purged: a late command still names it. Unreadable: told of the command that needs it.
                 with suppress(Gone, UnreadableRow, NextUnreadable):
-                    self._find_line(convoy_no, (self.convoy(convoy_no).from_rank, 0))
+                    self._read_waiting(convoy_no, (self.convoy(convoy_no).from_rank, 0))
 
     def next_waiting(self, convoy_no: int, after: tuple[int, int]) -> TaskRow | None:
         line = self._known.waiting.get(convoy_no)
         if line is None or not line.tells(after):
             if not self._is_written:
                 self.flush()
-            line = self._find_line(convoy_no, after)
+            line = self._read_waiting(convoy_no, after)
         first = line.first
         if first is None:
             return None
@@ -432,11 +432,11 @@ class SqliteConvoyRows(SqliteTaskRows):
             self._behind[first.task.task_no] = line.second
         return self._keep(first.task)
 
-    def _find_line(self, convoy_no: int, after: tuple[int, int]) -> WaitingLine:
+    def _read_waiting(self, convoy_no: int, after: tuple[int, int]) -> WaitingCache:
         asked = {"convoy_no": convoy_no, "rank": after[0], "place": after[1], "limit": READ_AT_ONCE}
         found = self.connection.execute(query("select_waiting_line"), asked).fetchall()
         read = self._read_in_order(found)
-        line = WaitingLine(read, is_cut=len(read) < len(found))
+        line = WaitingCache(read, is_cut=len(read) < len(found))
         if after == (
             self.convoy(convoy_no).from_rank,
             0,
@@ -452,7 +452,7 @@ class SqliteConvoyRows(SqliteTaskRows):
                 read.append(refuse_unreadable_task(Loaded(task_as_is(row[:-1]), row[-1], ())))
             except UnreadableRow as error:
                 if not read:
-                    self._apart.add(error)
+                    self._quarantine.add(error)
                     raise NextUnreadable(error) from error
                 break
         return read

@@ -9,7 +9,7 @@ READ_AT_ONCE = 16
 SIZE_MAX = 50_000  # characters of arguments that are kept of a line, besides those of the first two
 
 
-class WaitingLine:
+class WaitingCache:
     """The first waiting tasks of one convoy, in their order.
 
     Args:

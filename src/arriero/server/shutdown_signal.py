@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from .gate_problems import refuse_while_stopping
+from .gate_problems import build_shutdown_problem
 
 T = TypeVar("T")
 GRACE_SECONDS = 0.5  # for a request that only reads and is about to end by itself
 
 
-class Stopping:
+class ShutdownSignal:
     """Flag that tells requests which wait for news that the server is about to end."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Stopping:
     def refuse_if_begun(self) -> None:
         """Raises Problem (stopping) - the server is about to end."""
         if self.has_begun:
-            raise refuse_while_stopping()
+            raise build_shutdown_problem()
 
     async def wait(self) -> None:
         """Wait until the server is about to end. A route that waits for news waits for this too, and ends at once."""
@@ -43,7 +43,7 @@ class Stopping:
             if not running.done():
                 await asyncio.wait({running}, timeout=GRACE_SECONDS)
             if not running.done():
-                raise refuse_while_stopping()
+                raise build_shutdown_problem()
             return running.result()
         finally:
             ending.cancel()

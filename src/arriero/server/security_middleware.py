@@ -28,7 +28,7 @@ QUIET_PATHS = ("/v1/health/live", "/v1/health/ready")  # asked every few seconds
 InnerApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Shield:
+class SecurityMiddleware:
     """Judges each request by ``request_rules``, adds headers to each answer, counts it, and writes the access log.
 
     Counts are kept in the ``session``. Their keys are names of the code, never what a caller sent.

@@ -51,7 +51,7 @@ class TakeRows(LimitTable, Protocol):
         ...
 
 
-class Taking:
+class TakeTransaction:
     """State of one Take: the requests taken so far."""
 
     def __init__(self, command: Take, rows: TakeRows) -> None:

@@ -9,7 +9,7 @@ LATE = "late"
 UNANSWERED = "unanswered"  # nobody knows if it is kept: the store or this process went away meanwhile
 UNSENT = "unsent"  # the attempt ended, and nothing was sent for it
 
-Identity = tuple[int, int]  # step_no and fence
+AttemptIdentity = tuple[int, int]  # step_no and fence
 
 
 def read_verdict(answer: Answer | BaseException) -> str:
@@ -19,24 +19,24 @@ def read_verdict(answer: Answer | BaseException) -> str:
     return UNANSWERED if isinstance(answer, BaseException) else APPLIED
 
 
-class ReportFates:
+class ReportVerdicts:
     """Verdicts of the store about reports, for those who wait for them."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Identity, asyncio.Future[str]] = {}
+        self._waiting: dict[AttemptIdentity, asyncio.Future[str]] = {}
 
-    def expect(self, identity: Identity) -> "asyncio.Future[str]":
+    def expect(self, identity: AttemptIdentity) -> "asyncio.Future[str]":
         """A future of the verdict: APPLIED, the verdict of a refusal, UNANSWERED or UNSENT. All who ask share it."""
         waiting = self._waiting.get(identity)
         if waiting is None:
             waiting = self._waiting[identity] = asyncio.get_running_loop().create_future()
         return waiting
 
-    def find(self, identity: Identity) -> "asyncio.Future[str] | None":
+    def find(self, identity: AttemptIdentity) -> "asyncio.Future[str] | None":
         """The future of a verdict that somebody waits for; None: nobody does."""
         return self._waiting.get(identity)
 
-    def tell(self, identity: Identity, verdict: str) -> None:
+    def tell(self, identity: AttemptIdentity, verdict: str) -> None:
         """Tell the verdict about a report."""
         waiting = self._waiting.pop(identity, None)
         if waiting is not None and not waiting.done():

@@ -1,7 +1,7 @@
-"""The desk of Agents outside of Python: attempts of this process whose requests wait for a program, and then for its report.
+"""Hands requests of remote steps to the programs that poll for them, and waits for their reports.
 
 A program polls for requests of an Agent. While it waits, what it asks for are the Agent's places here, so a request is taken
-from the store only if somebody waits for it. An attempt is parked from its beginning to its report. Its request is
+from the store only if somebody waits for it. An attempt is remote_attempt from its beginning to its report. Its request is
 handed to a poll, and is delivered once the answer of the poll has been written. A request that nobody fetches goes back to
 the store; it costs no attempt.
 """
@@ -26,7 +26,7 @@ from .agent_places import AgentPlaces
 from .attempt_time import AttemptTime
 from .capability_secret import CapabilitySecret
 from .ports import Ports
-from .report_fates import APPLIED, LATE, Identity, ReportFates
+from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportVerdicts
 
 _read_undo = msgspec.json.Decoder(UndoContext).decode
 FETCH_SECONDS = 1.0  # that a request waits for the next poll of its Agent before it goes back to the store
@@ -79,7 +79,7 @@ class RemoteHost(Protocol):
     store: StateStore
     ports: Ports
     places: AgentPlaces
-    fates: ReportFates
+    verdicts: ReportVerdicts
     actor: str
     process_no: int
     is_trusted: Callable[[], bool]
@@ -87,7 +87,7 @@ class RemoteHost(Protocol):
     async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]: ...
 
 
-class ParkedAttempt:
+class RemoteAttempt:
     """An attempt that waits for its report.
 
     Args:
@@ -118,7 +118,7 @@ class ParkedAttempt:
         return None if undo is None else _read_undo(undo)
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> AttemptIdentity:
         """Its step and fence."""
         return self.dispatch.step.step_no, self.dispatch.step.fence
 
@@ -129,19 +129,22 @@ class Poll:
     def __init__(self, agent: str, limit: int) -> None:
         self.agent = agent
         self.limit = limit
-        self.requests: list[ParkedAttempt] = []
+        self.requests: list[RemoteAttempt] = []
         self.arrived = asyncio.Event()
         self.is_open = True
 
 
-class RemoteDesk:
-    """See the module. ``last_polls``: when the requests of an Agent were last asked for here, by the store's clock."""
+class RemoteDispatcher:
+    """Gives requests of remote steps to programs that poll, and waits for their reports.
+
+    ``last_polls``: the last poll of each Agent here, by the store's clock.
+    """
 
     def __init__(self, host: RemoteHost) -> None:
         self._host = host
         self.secret = CapabilitySecret()
-        self._parked: dict[Identity, ParkedAttempt] = {}
-        self._waiting: defaultdict[str, deque[ParkedAttempt]] = defaultdict(deque)
+        self._remote_attempts: dict[AttemptIdentity, RemoteAttempt] = {}
+        self._waiting: defaultdict[str, deque[RemoteAttempt]] = defaultdict(deque)
         self._polls: defaultdict[str, dict[Poll, None]] = defaultdict(dict)
         self._wanted: Counter[str] = Counter()  # requests that open polls have asked for, by Agent
         self._delivered: Counter[str] = Counter()  # attempts whose request is delivered, by Agent
@@ -170,37 +173,39 @@ class RemoteDesk:
         return self._wanted[agent] + self._delivered[agent]
 
     # --- attempts
-    async def wait_for_report(self, parked: ParkedAttempt) -> ReportedResult:
+    async def wait_for_report(self, remote_attempt: RemoteAttempt) -> ReportedResult:
         """Hand the request of an attempt out, and wait for its report. Raises ReportedFailure."""
-        agent = parked.dispatch.step.agent
-        self._parked[parked.identity] = parked
+        agent = remote_attempt.dispatch.step.agent
+        self._remote_attempts[remote_attempt.identity] = remote_attempt
         try:
-            if not parked.is_delivered:
-                self._waiting[agent].append(parked)
+            if not remote_attempt.is_delivered:
+                self._waiting[agent].append(remote_attempt)
                 self._hand_out(agent)
             else:
                 self._delivered[agent] += 1
-            return await parked.outcome
+            return await remote_attempt.outcome
         finally:
-            del self._parked[parked.identity]
-            parked.outcome.cancel()
-            if parked.is_delivered:
+            del self._remote_attempts[remote_attempt.identity]
+            remote_attempt.outcome.cancel()
+            if remote_attempt.is_delivered:
                 self._delivered[agent] -= 1
-            elif parked in self._waiting[agent]:
-                self._waiting[agent].remove(parked)
+            elif remote_attempt in self._waiting[agent]:
+                self._waiting[agent].remove(remote_attempt)
 
-    def find(self, identity: Identity) -> ParkedAttempt | None:
+    def find(self, identity: AttemptIdentity) -> RemoteAttempt | None:
         """Find an attempt that waits here for its report."""
-        parked = self._parked.get(identity)
-        return None if parked is None or parked.outcome.done() else parked
+        remote_attempt = self._remote_attempts.get(identity)
+        return None if remote_attempt is None or remote_attempt.outcome.done() else remote_attempt
 
-    def settle(self, parked: ParkedAttempt, outcome: "ReportedResult | ReportedFailure") -> "asyncio.Future[str]":
-        """End an attempt by its report. Returns: a future of what the store says of it; see ``ReportFates``."""
-        fate = self._host.fates.expect(parked.identity)
+    def settle(
+        self, remote_attempt: RemoteAttempt, outcome: "ReportedResult | ReportedFailure"
+    ) -> "asyncio.Future[str]":
+        """End an attempt by its report. Returns: a future of what the store says of it; see ``ReportVerdicts``."""
+        fate = self._host.verdicts.expect(remote_attempt.identity)
         if isinstance(outcome, ReportedResult):
-            parked.outcome.set_result(outcome)
+            remote_attempt.outcome.set_result(outcome)
         else:
-            parked.outcome.set_exception(outcome)
+            remote_attempt.outcome.set_exception(outcome)
         return fate
 
     # --- polls
@@ -243,8 +248,8 @@ class RemoteDesk:
     def confirm(self, poll: Poll) -> None:
         """Note that the answer of a poll was written: its requests are delivered."""
         self._drop_ended(poll)
-        for parked in poll.requests:
-            parked.is_delivered = True
+        for remote_attempt in poll.requests:
+            remote_attempt.is_delivered = True
             self._delivered[poll.agent] += 1
         poll.requests = []
         self._close(poll)
@@ -268,7 +273,7 @@ class RemoteDesk:
 
     @staticmethod
     def _drop_ended(poll: Poll) -> None:
-        poll.requests = [parked for parked in poll.requests if not parked.outcome.done()]
+        poll.requests = [remote_attempt for remote_attempt in poll.requests if not remote_attempt.outcome.done()]
 
     def _hand_out(self, agent: str) -> None:
         waiting = self._waiting[agent]
@@ -281,13 +286,13 @@ class RemoteDesk:
             self._host.ports.clock.call_later(seconds, partial(self._release_unfetched, agent, tuple(waiting)))
 
     # --- going back
-    def _release_unfetched(self, agent: str, waited: tuple[ParkedAttempt, ...]) -> None:
+    def _release_unfetched(self, agent: str, waited: tuple[RemoteAttempt, ...]) -> None:
         """Give back what no poll has fetched meanwhile."""
         self._hand_out_again(agent)
-        for parked in [parked for parked in waited if parked in self._waiting[agent]]:
-            self._waiting[agent].remove(parked)
-            parked.is_leaving = True
-            self._begin(self._release(parked), "arriero-release")
+        for remote_attempt in [remote_attempt for remote_attempt in waited if remote_attempt in self._waiting[agent]]:
+            self._waiting[agent].remove(remote_attempt)
+            remote_attempt.is_leaving = True
+            self._begin(self._release(remote_attempt), "arriero-release")
 
     def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
@@ -298,31 +303,31 @@ class RemoteDesk:
         if self._polls[agent] and self._waiting[agent] and self._host.is_trusted():
             self._hand_out(agent)
 
-    async def _release(self, parked: ParkedAttempt) -> None:
+    async def _release(self, remote_attempt: RemoteAttempt) -> None:
         try:
-            await self.release(parked)
+            await self.release(remote_attempt)
         except StoreError:
-            parked.is_leaving = False
-            if not parked.outcome.done():
-                self._waiting[parked.dispatch.step.agent].append(parked)
-                self._hand_out(parked.dispatch.step.agent)
+            remote_attempt.is_leaving = False
+            if not remote_attempt.outcome.done():
+                self._waiting[remote_attempt.dispatch.step.agent].append(remote_attempt)
+                self._hand_out(remote_attempt.dispatch.step.agent)
 
-    async def release(self, parked: ParkedAttempt) -> Answer:
+    async def release(self, remote_attempt: RemoteAttempt) -> Answer:
         """Give an attempt back to the store, unbegun. Returns the store's answer. Raises StoreError."""
-        step_no, fence = parked.identity
+        step_no, fence = remote_attempt.identity
         answer, _ = await self._host.ask(ReleaseAttempt(actor=self._host.actor, step_no=step_no, fence=fence))
         if isinstance(answer, Applied):
-            self._end(parked)
-            self._host.places.note_waiting(parked.dispatch.step.agent)
+            self._end(remote_attempt)
+            self._host.places.note_waiting(remote_attempt.dispatch.step.agent)
         elif isinstance(answer, Refusal) and answer.verdict != LATE:  # it is over, by way of another process
-            self._end(parked)
+            self._end(remote_attempt)
         return answer
 
-    def _end(self, parked: ParkedAttempt) -> None:
+    def _end(self, remote_attempt: RemoteAttempt) -> None:
         """End an attempt without a report: it is over by what the store says."""
-        if not parked.outcome.done():
-            parked.outcome.cancel()
-            parked.task.cancel()
+        if not remote_attempt.outcome.done():
+            remote_attempt.outcome.cancel()
+            remote_attempt.task.cancel()
 
     # --- what came by way of others
     async def look(self) -> None:
@@ -330,46 +335,46 @@ class RemoteDesk:
         clock = self._host.ports.clock
         if clock.monotonic() < self._looked_at + LOOK_SECONDS:
             return
-        delivered = [parked for parked in self._parked.values() if parked.is_delivered]
+        delivered = [remote_attempt for remote_attempt in self._remote_attempts.values() if remote_attempt.is_delivered]
         if not delivered:
             return
         self._looked_at = began_at = clock.monotonic()
         running = await self._host.store.list_running_attempts(self._host.process_no)
         complete_by = {(one.step_no, one.fence): one.complete_by for one in running}
         now = self._host.store.now()
-        for parked in delivered:
-            by = complete_by.get(parked.identity)
+        for remote_attempt in delivered:
+            by = complete_by.get(remote_attempt.identity)
             if by is None:
-                self._end(parked)
+                self._end(remote_attempt)
             else:
-                parked.time.learn(by, began_at, now)
+                remote_attempt.time.learn(by, began_at, now)
 
     # --- counting calls
-    def count_call(self, parked: ParkedAttempt, end: str, count: Callable[[], None]) -> None:
+    def count_call(self, remote_attempt: RemoteAttempt, end: str, count: Callable[[], None]) -> None:
         """Count the call of a delivered attempt that has ended, unless its report came by way of another process before.
 
         That process has counted the call. ``look`` may not have found yet that it was reported or extended.
         """
-        fate = self._host.fates.find(parked.identity)
+        fate = self._host.verdicts.find(remote_attempt.identity)
         if fate is not None:
             fate.add_done_callback(lambda told: count() if told.result() in (APPLIED, LATE) else None)
         elif end == "expired":
-            self._begin(self._count_unreported(parked, count), "arriero-expired")
+            self._begin(self._count_unreported(remote_attempt, count), "arriero-expired")
         else:
             count()  # the service that was called has answered
 
-    async def _count_unreported(self, parked: ParkedAttempt, count: Callable[[], None]) -> None:
-        step_no, fence = parked.identity
+    async def _count_unreported(self, remote_attempt: RemoteAttempt, count: Callable[[], None]) -> None:
+        step_no, fence = remote_attempt.identity
         # Its time is over here a little before it is by the store's clock. Until then a report counts.
-        left = seconds_between(self._host.store.now(), parked.time.complete_by)
+        left = seconds_between(self._host.store.now(), remote_attempt.time.complete_by)
         if left > 0:
             await self._host.ports.clock.sleep(left)
         try:
-            loaded = await self._host.store.find(parked.dispatch.task_id)
+            loaded = await self._host.store.find(remote_attempt.dispatch.task_id)
         except (StoreError, InvalidInput):
             return  # nobody knows, and no call may be counted twice
         step = None if loaded is None else loaded.find_step(step_no)
-        if has_expired(step, fence, parked.time.complete_by):
+        if has_expired(step, fence, remote_attempt.time.complete_by):
             count()
 
     # --- the end
