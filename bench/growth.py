@@ -40,7 +40,8 @@ from arriero.commands import (
     Succeeded,
     Take,
 )
-from arriero.model import StepFailure, StepKind, StepRow, TaskFailure, TaskRow
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import StepKind, StepRow, TaskRow
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE
 from arriero.store.postgres.store import PostgresStore

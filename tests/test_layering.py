@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "epoch",
         "escaping",
         "failure_location",
+        "failures",
         "history_chain",
         "limits",
         "loopback",
@@ -35,9 +36,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "schedules",
         "strict_json",
         "tokens",
-        "traceback_frames",
+        "traceback_capture",
         "trace_context",
-        "traces",
+        "captured_tracebacks",
         "verb_rules",
         "version",
     ),
@@ -207,7 +208,7 @@ def test_what_is_installed_imports_nothing_that_stays_in_the_repository() -> Non
 
 def test_the_model_imports_plain_data_alone() -> None:
     imported = {module.name: {part for part, _ in _imports_of_arriero(module)} for module in MODULES}
-    assert (imported["model"], imported["traces"]) == ({"traces"}, set())
+    assert (imported["model"], imported["captured_tracebacks"]) == ({"captured_tracebacks"}, set())
 
 
 @pytest.mark.parametrize("module", IN_AUDIT, ids=[module.name for module in IN_AUDIT])

@@ -24,7 +24,7 @@ from arriero.model import HistoryRow
 from arriero.policies import Breaker, Supervision
 from arriero.runtime.node import Node
 from arriero.runtime.ports import Ports
-from arriero.store.remote_contract import CAPABILITY_SECRET, SECRET_BYTES
+from arriero.store.contract_parts import CAPABILITY_SECRET, SECRET_BYTES
 
 from .gateways import Gateway, GatewayNetwork, NoAnswer
 from .impostor import Impostor, open_capability

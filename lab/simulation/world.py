@@ -28,8 +28,9 @@ from arriero.commands import Submit
 from arriero.declare.attempt import Attempt
 from arriero.declare.providers import group_agents
 from arriero.errors import MutilatedExport, StoreError
+from arriero.failures import read_task_failure
 from arriero.loops import drop_silently
-from arriero.model import HistoryRow, Instant, StepRow, StepState, TaskFailure, TaskRow, TaskState, Turn
+from arriero.model import HistoryRow, Instant, StepRow, StepState, TaskRow, TaskState, Turn
 from arriero.processes import ProcessAbout
 from arriero.runtime.node import Node, NodeSession
 from arriero.runtime.ports import Ports
@@ -74,7 +75,6 @@ SETTINGS = Settings(
     redispatch_per_second_max=2,
 )
 CALM_AFTER_SECONDS = 13.0  # when the faults have ceased: by then what is frozen is awake, and what crashed runs again
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -632,7 +632,11 @@ class World:
         loaded = self.store.load_as_is(task_no)
         task = loaded.task
         found: list[Violation] = []
-        if task.failure is not None and (failure := _read_failure(task.failure)).kind in ("bug", "replay", "unawaited"):
+        if task.failure is not None and (failure := read_task_failure(task.failure)).kind in (
+            "bug",
+            "replay",
+            "unawaited",
+        ):
             found.append(Violation("I21", task.task_id, failure.reason))
         if task.state is TaskState.PROCESSED:
             wrong = [

@@ -6,16 +6,8 @@ Every command names what it was decided from (fence, revision, state); the store
 import msgspec
 
 from .breakers import AgentVerb
-from .model import (
-    ConvoyOverrides,
-    ConvoyVerb,
-    Instant,
-    StepFailure,
-    StepKind,
-    TaskFailure,
-    TaskState,
-    Verb,
-)
+from .failures import StepFailure, TaskFailure
+from .model import ConvoyOverrides, ConvoyVerb, Instant, StepKind, TaskState, Verb
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .traces import Frame, Trace, TracedError
+from .captured_tracebacks import CapturedError, CapturedTraceback, Frame
 
 _RELATIONS = {
     "raised": "{error}",
@@ -12,12 +12,12 @@ _RELATIONS = {
 }
 
 
-def find_raising_frame(trace: Trace) -> Frame | None:
+def find_raising_frame(trace: CapturedTraceback) -> Frame | None:
     """Find the user's line by which the exception left; None: no line of the user's is known."""
     return next((frame for one in trace if (frame := _own(one)) is not None), None)
 
 
-def find_frame_to_fix(trace: Trace) -> Frame | None:
+def find_frame_to_fix(trace: CapturedTraceback) -> Frame | None:
     """Find the user's line from which all came: of the cause it was raised from, or of the first in a group.
 
     What was being handled meanwhile is no cause: the handler itself raised.
@@ -33,7 +33,7 @@ def find_frame_to_fix(trace: Trace) -> Frame | None:
     return found
 
 
-def _own(one: TracedError) -> Frame | None:
+def _own(one: CapturedError) -> Frame | None:
     return next((frame for frame in reversed(one.frames) if not frame.library), None)
 
 
@@ -48,23 +48,23 @@ def format_frame_with_source(frame: Frame) -> str:
     return f"{format_frame(frame)}: `{frame.source}`" if frame.source else format_frame(frame)
 
 
-def find_frame_to_show(trace: Trace) -> Frame | None:
+def find_frame_to_show(trace: CapturedTraceback) -> Frame | None:
     """Find the one line to name: for a bug the line to fix, else the line where the failure was raised."""
     return find_raising_frame(trace) if is_expected(trace) else find_frame_to_fix(trace)
 
 
-def is_expected(trace: Trace) -> bool:
-    """Returns True if no line must be fixed for it: see ``TracedError.expected``."""
+def is_expected(trace: CapturedTraceback) -> bool:
+    """Returns True if no line must be fixed for it: see ``CapturedError.expected``."""
     return bool(trace) and trace[0].expected
 
 
-def format_location(trace: Trace) -> str:
+def format_location(trace: CapturedTraceback) -> str:
     """``shop/orders.py:42, in fulfil: `...` ``, the one line to name; empty where none is known."""
     frame = find_frame_to_show(trace)
     return "" if frame is None else format_frame_with_source(frame)
 
 
-def format_labelled_location(trace: Trace) -> str:
+def format_labelled_location(trace: CapturedTraceback) -> str:
     """Format ``the line to fix: ...`` or ``raised at ...``; empty where no line is known."""
     place = format_location(trace)
     if not place:
@@ -72,7 +72,7 @@ def format_labelled_location(trace: Trace) -> str:
     return f"{'raised at' if is_expected(trace) else 'the line to fix:'} {place}"
 
 
-def format_traceback(trace: Trace) -> Iterable[str]:
+def format_traceback(trace: CapturedTraceback) -> Iterable[str]:
     """The trace as people read one: the outermost call first, each line's text indented below it."""
     for one in trace:
         yield _RELATIONS.get(one.relation, "{error}").format(error=one.error)

@@ -4,11 +4,9 @@ Instants are whole microseconds since 1970 by the store's clock. Payloads are JS
 """
 
 from enum import StrEnum
-from typing import Any, Literal, NewType
+from typing import Literal, NewType
 
 import msgspec
-
-from .traces import Trace
 
 Instant = NewType("Instant", int)
 MICROSECONDS = 1_000_000
@@ -112,40 +110,6 @@ Ordering = Literal["place", "sequence"]
 TASK_OPEN = frozenset({TaskState.PENDING, TaskState.PROCESSING, TaskState.COMPENSATING})
 TASK_FORWARD = frozenset({TaskState.PENDING, TaskState.PROCESSING})
 STEP_OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
-
-
-class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The failure of an attempt, or at last of the step. ``trace``: its place in the code."""
-
-    cause: Literal["permanent", "transient", "unknown", "expired"]
-    message: str = ""
-    code: str = ""
-    details: Any = None
-    trace: Trace = ()
-
-
-class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The reason why a task is undone or waits for a person.
-
-    ``kind``: ``step`` a step failed; ``refused`` the workflow raised Permanent; ``limit`` the task's own time passed;
-    ``bug`` any other exception of workflow code; ``replay`` code and record disagree; ``unawaited`` a call value was
-    never awaited; ``lost`` processes died with it too often; ``in_doubt`` a step that cannot be undone may have
-    happened; ``undo`` a compensation failed; ``person`` somebody cancelled or compensated it; ``late`` it arrived after
-    its number in the convoy's sequence had been skipped; ``gap`` (of an alert) it waits for numbers that are missing.
-    ``redo``: ordinals of the failed steps that a resubmission does again.
-    """
-
-    kind: Literal[
-        "step", "refused", "limit", "bug", "replay", "unawaited", "lost", "in_doubt", "undo", "person", "late", "gap"
-    ]
-    reason: str
-    step: str = ""
-    code: str = ""
-    nothing_to_undo: tuple[str, ...] = ()
-    redo: tuple[int, ...] = ()
-    began_by: "TaskFailure | None" = None  # of an undo that stopped: why it was begun
-    results: int | None = None  # recorded when the task went into error
-    trace: Trace = ()  # where in the code that was: of a failed step in the step's
 
 
 class UndoContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -497,6 +461,7 @@ def step_number(task_no: int, ordinal: int) -> int:
     return task_no << STEP_BITS | ordinal
 
 
+STEP_PREFIX = "step:"  # of the workflow name of a task of one step
 UNDO_PREFIX = "undo:"  # how a compensation is named to a verb
 
 

@@ -22,7 +22,7 @@ from postgres_servers import database, emptied
 from processes import Process, check, end_of
 
 from arriero import Agent, App, Attempt, Retry, Supervision, workflow
-from arriero.client.leader import LeaderView
+from arriero.client.leases import LeaderView
 from arriero.runtime.settings import Settings
 from arriero.store.postgres.store import PostgresStore
 

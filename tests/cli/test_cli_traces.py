@@ -8,7 +8,7 @@ import msgspec
 from cli_calls import APP, Call, Run, order
 
 from arriero.escaping import escape_text
-from arriero.model import TaskFailure
+from arriero.failures import TaskFailure
 
 
 def bug_line() -> str:

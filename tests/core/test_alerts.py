@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arriero.captured_tracebacks import CapturedError, CapturedTraceback, Frame
 from arriero.core.alerts import (
     build_alert,
     compute_alert_delay,
@@ -18,7 +19,6 @@ from arriero.core.alerts import (
 )
 from arriero.errors import InvalidInput
 from arriero.model import AlertRow, Instant
-from arriero.traces import Frame, Trace, TracedError
 
 KEY = bytes(range(24))
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")
@@ -172,14 +172,14 @@ def test_the_delay_doubles_up_to_the_longest_one(attempts: int, seconds: float) 
 
 
 def test_an_alert_of_code_that_failed_names_the_line_in_its_event_and_in_the_log() -> None:
-    trace = (TracedError("KeyError", (LINE,)),)
+    trace = (CapturedError("KeyError", (LINE,)),)
     row = msgspec.structs.replace(OPEN, trace=msgspec.json.encode(trace).decode())
     alert = build_alert(row, "store")
     at = "shop/orders.py:42, in fulfil: `total = prices['nix']`"
     assert f"charge: card declined, at {at} (cause step" in format_alert_line(alert)
     told = msgspec.json.decode(encode_alert(alert))["data"]
     assert told["at"] == at
-    assert msgspec.convert(told["trace"], Trace) == trace
+    assert msgspec.convert(told["trace"], CapturedTraceback) == trace
 
 
 @pytest.mark.parametrize("kept", ["no JSON", "7", '[{"error":7}]'])

@@ -14,7 +14,8 @@ from arriero.core.drive import build_new_step, decide_put_down, on_code_ended
 from arriero.core.replay import Raised, RequestedStep, Returned
 from arriero.core.task_run import build_no_code_failure
 from arriero.core.undo import build_idempotency_key
-from arriero.model import Instant, StepKind, StepRow, StepState, TaskFailure, later
+from arriero.failures import TaskFailure
+from arriero.model import Instant, StepKind, StepRow, StepState, later
 from arriero.policies import StepPolicy
 
 remote = Agent("remote")

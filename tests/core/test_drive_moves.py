@@ -30,7 +30,8 @@ from arriero.commands import (
 from arriero.core.drive import Came, Surroundings, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
 from arriero.core.task_run import TaskRun
 from arriero.declare.workflows import Workflow
-from arriero.model import Instant, StepFailure, StepKind, StepRow, StepState, TaskState, later
+from arriero.failures import StepFailure
+from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
 from arriero.runtime.code import Code
 
 LINGER_SECONDS = 10.0

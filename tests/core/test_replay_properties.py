@@ -21,7 +21,8 @@ import arriero
 from arriero import Agent, StepFailed, workflow
 from arriero.core.incremental_replay import find_new_results
 from arriero.core.replay import Execution, Raised, RequestedStep, Returned, identify_step, replay
-from arriero.model import Loaded, StepKind, StepRow, StepState, TaskFailure, later
+from arriero.failures import TaskFailure
+from arriero.model import Loaded, StepKind, StepRow, StepState, later
 
 remote = Agent("remote")
 

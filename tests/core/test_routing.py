@@ -24,7 +24,8 @@ from arriero.core.routing import (
     stay_with_agent,
 )
 from arriero.core.undo import plan_undo
-from arriero.model import StepKind, TaskFailure, TaskState
+from arriero.failures import TaskFailure
+from arriero.model import StepKind, TaskState
 
 FAILURE = TaskFailure("step", "charge: declined")
 EU, US, OWN = Candidate(name="eu"), Candidate(name="us"), Candidate(name="own")

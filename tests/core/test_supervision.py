@@ -22,7 +22,8 @@ from arriero.core.supervision import (
     read_step_policy,
 )
 from arriero.errors import DefinitionError
-from arriero.model import StepFailure, StepKind, StepRow, StepState, TaskFailure, seconds_between
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import StepKind, StepRow, StepState, seconds_between
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy, encode_policy
 
 UNKNOWN = StepFailure("unknown", "boom")

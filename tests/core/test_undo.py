@@ -15,7 +15,8 @@ from arriero.core.undo import (
     list_open_compensations,
     plan_undo,
 )
-from arriero.model import Loaded, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskState, UndoContext
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import Loaded, StepKind, StepRow, StepState, TaskState, UndoContext
 
 WHY = TaskFailure("step", "no", "charge", "declined")
 FAILURE = msgspec.json.encode(WHY).decode()

@@ -28,19 +28,9 @@ from arriero.core.verbs import (
     list_steps_to_redo,
     operate,
 )
+from arriero.failures import StepFailure, TaskFailure
 from arriero.history_chain import payload_hash
-from arriero.model import (
-    Instant,
-    Loaded,
-    StepFailure,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskFailure,
-    TaskState,
-    Verb,
-    later,
-)
+from arriero.model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 
 LATER = later(NOW, 100)

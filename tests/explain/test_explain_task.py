@@ -14,19 +14,8 @@ from arriero.core.verbs import list_allowed_verbs, list_possible_verbs
 from arriero.explain.available_actions import AvailableAction
 from arriero.explain.task import Explanation, explain
 from arriero.explain.task_situation import Reason
-from arriero.model import (
-    AlertRow,
-    HistoryRow,
-    Instant,
-    Loaded,
-    StepFailure,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskState,
-    Verb,
-    later,
-)
+from arriero.failures import StepFailure
+from arriero.model import AlertRow, HistoryRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
 from arriero.processes import ProcessAbout, ProcessRow
 
 PAST, FAR_PAST, FUTURE = later(NOW, -2), later(NOW, -600), later(NOW, 90)

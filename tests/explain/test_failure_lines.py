@@ -6,14 +6,15 @@ import msgspec
 import pytest
 from core_rows import NOW, step_policy_text, step_row, task_row
 
+from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.commands import GaveUp, RetryAsked
 from arriero.escaping import escape_text
 from arriero.explain.failure_lines import describe_failed_attempt, describe_held_task, describe_lost_attempt
-from arriero.model import StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskState, later
-from arriero.traces import Frame, TracedError
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import StepKind, StepRow, StepState, TaskState, later
 
 LINE = Frame("shop/bank.py", 12, "charge", "reply = client.get(url)")
-REFUSED = StepFailure("transient", "connection refused", "refused", trace=(TracedError("Transient", (LINE,)),))
+REFUSED = StepFailure("transient", "connection refused", "refused", trace=(CapturedError("Transient", (LINE,)),))
 
 
 def told(failure: StepFailure = REFUSED, *, state: StepState = StepState.PENDING, **changes: Any) -> str:
@@ -64,7 +65,7 @@ def test_alike_are_lines_of_one_step_that_fails_for_one_reason_whatever_its_text
         return describe_failed_attempt(step, outcome(step, failure), task_row(), NOW).kind
 
     assert kind() == kind(msgspec.structs.replace(REFUSED, message="order 17: connection refused"))
-    other_line = (TracedError("Transient", (msgspec.structs.replace(LINE, line=13),)),)
+    other_line = (CapturedError("Transient", (msgspec.structs.replace(LINE, line=13),)),)
     others = [
         kind(msgspec.structs.replace(REFUSED, code="busy")),
         kind(msgspec.structs.replace(REFUSED, cause="unknown")),
@@ -84,7 +85,7 @@ def test_whatever_a_text_holds_an_attempt_is_one_short_line_that_moves_no_cursor
 
 
 def test_a_task_that_is_held_by_its_code_is_told_with_the_traceback_and_any_other_is_not() -> None:
-    trace = (TracedError("KeyError", (LINE,)),)
+    trace = (CapturedError("KeyError", (LINE,)),)
     held = describe_held_task(
         task_row(state=TaskState.ERROR), TaskFailure("bug", "KeyError: 'nix'", code="bug", trace=trace)
     )
@@ -101,7 +102,7 @@ def test_a_task_that_is_held_by_its_code_is_told_with_the_traceback_and_any_othe
 
 @pytest.mark.parametrize("source", ["a\nb", "\x1b[2J"])
 def test_source_that_would_move_a_cursor_is_escaped(source: str) -> None:
-    trace = (TracedError("KeyError", (msgspec.structs.replace(LINE, source=source),)),)
+    trace = (CapturedError("KeyError", (msgspec.structs.replace(LINE, source=source),)),)
     held = describe_held_task(task_row(), TaskFailure("bug", "x", trace=trace))
     assert held is not None
     assert escape_text(held.says, keep="\n") == held.says

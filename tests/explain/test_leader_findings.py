@@ -2,7 +2,7 @@
 
 from test_doctor import NOW, ago, process, survey
 
-from arriero.explain.leader import diagnose_leader
+from arriero.explain.leases import diagnose_leader
 from arriero.model import Instant
 from arriero.processes import LeaderSurvey
 

@@ -23,8 +23,9 @@ from arriero.explain.outages import (
     measure_agents,
     summarize_failures,
 )
+from arriero.failures import StepFailure
 from arriero.inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
-from arriero.model import Instant, StepFailure, later, seconds_between
+from arriero.model import Instant, later, seconds_between
 from arriero.processes import ProcessAbout, ProcessRow
 
 NOW = Instant(1_700_000_000_000_000)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from core_rows import NOW, step_row
 
+from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.explain.standstills import (
     Standstill,
     add_standstill,
@@ -16,9 +17,8 @@ from arriero.explain.standstills import (
 )
 from arriero.model import StepRow, later
 from arriero.processes import ProcessAbout
-from arriero.traces import Frame, TracedError
 
-TRACE = (TracedError("the event loop stood still", (Frame("shop/steps.py", 12, "charge", "time.sleep(5)"),)),)
+TRACE = (CapturedError("the event loop stood still", (Frame("shop/steps.py", 12, "charge", "time.sleep(5)"),)),)
 WITHIN = 30.0  # of core_rows' policy
 
 

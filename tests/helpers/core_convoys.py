@@ -22,7 +22,8 @@ from arriero.commands import (
     Process,
     Succeeded,
 )
-from arriero.model import ConvoyOverrides, ConvoyVerb, TaskFailure, Verb
+from arriero.failures import TaskFailure
+from arriero.model import ConvoyOverrides, ConvoyVerb, Verb
 from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
 
 GAP_WITHIN = 30.0

@@ -54,20 +54,10 @@ from arriero.commands import (
     TripBreaker,
 )
 from arriero.declare.probe import mark_probe
+from arriero.failures import StepFailure, TaskFailure
 from arriero.history_chain import START, link_hash
 from arriero.limits import LimitPolicy, encode_limits
-from arriero.model import (
-    STEP_BITS,
-    HistoryRow,
-    Instant,
-    StepFailure,
-    StepKind,
-    TaskFailure,
-    TaskRow,
-    TaskState,
-    Verb,
-    later,
-)
+from arriero.model import STEP_BITS, HistoryRow, Instant, StepKind, TaskRow, TaskState, Verb, later
 from arriero.policies import Breaker, Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.processes import ProcessAbout
 from arriero.store.contract import SUPERVISOR_LEASE, Purge

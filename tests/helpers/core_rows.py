@@ -4,18 +4,8 @@ from typing import Any
 
 import msgspec
 
-from arriero.model import (
-    STEP_OPEN,
-    Instant,
-    Loaded,
-    StepFailure,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskFailure,
-    TaskRow,
-    TaskState,
-)
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import STEP_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 
 NOW = Instant(1_000_000_000_000)

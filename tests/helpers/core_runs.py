@@ -8,7 +8,8 @@ from core_rows import NOW, step_row
 
 from arriero.core.replay import Execution, Raised, RequestedStep, Returned, build_step_exception, identify_step, replay
 from arriero.declare.workflows import Workflow
-from arriero.model import StepFailure, StepKind, StepRow, StepState, TaskFailure, later
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import StepKind, StepRow, StepState, later
 
 Replay = Callable[..., tuple[list[RequestedStep], TaskFailure | None]]
 

@@ -26,8 +26,9 @@ from arriero.commands import (
     Succeeded,
     Take,
 )
+from arriero.failures import StepFailure, TaskFailure
 from arriero.history_chain import START, fits_link
-from arriero.model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, later
+from arriero.model import Instant, Loaded, StepKind, StepRow, TaskRow, later
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE, StateStore
 

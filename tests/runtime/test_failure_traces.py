@@ -9,7 +9,8 @@ from runtime_world import Machine, within
 
 from arriero import Agent, App, Attempt, Permanent, Retry, Supervision, TaskFailed, Transient, Undo, testing, workflow
 from arriero.failure_location import find_frame_to_fix, format_labelled_location
-from arriero.model import StepFailure, StepRow, TaskFailure, TaskRow
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import StepRow, TaskRow
 from arriero.store.sqlite.store import SqliteStore
 
 shop = Agent("shop")
@@ -220,6 +221,6 @@ async def test_attempts_that_succeed_are_never_looked_at(monkeypatch: pytest.Mon
         raise AssertionError("nothing has failed")
 
     for module in ("arriero.runtime.attempt_run", "arriero.core.replay", "arriero.core.task_run"):
-        monkeypatch.setattr(f"{module}.trace_exception", look)
+        monkeypatch.setattr(f"{module}.capture_traceback", look)
     async with testing.running(App("shop", agents=[shop], workflows=WORKFLOWS)) as world:
         assert await within((await world.app.submit(fulfil("salt"))).result()) == 1

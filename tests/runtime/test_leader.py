@@ -10,7 +10,8 @@ from runtime_world import QUICK, SECONDS_MAX, Machine, session_of, until, within
 from arriero import Agent, App, Attempt, Retry, StoreError, Supervision, workflow
 from arriero.answers import Refusal
 from arriero.commands import Recover, RetryAsked
-from arriero.model import Instant, LeaseRow, StepFailure
+from arriero.failures import StepFailure
+from arriero.model import Instant, LeaseRow
 from arriero.runtime.leader import Leader
 
 slow = Agent("slow")

@@ -11,10 +11,10 @@ import pytest
 from runtime_world import Machine, session_of, until, within
 
 from arriero import Agent, Attempt, Retry, Supervision, TaskFailed, workflow
+from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.explain.standstills import Standstill
 from arriero.model import Instant, later
 from arriero.runtime.loop_watch import LOOK_SECONDS, NOT_RUN_SECONDS, SEEN_SECONDS, TOLD_SECONDS, Doing, LoopWatch
-from arriero.traces import Frame, TracedError
 
 
 class Lines(list[str]):
@@ -221,7 +221,7 @@ async def test_a_supervisor_elsewhere_learns_from_the_process_s_row_that_its_loo
         assert session._standstills.watch is not None
         now = session._store.now()
         frame = Frame("shop/steps.py", 12, "waits", "time.sleep(5)")
-        seen = Standstill(now, later(now, 1.0), "step waits of task t", trace=(TracedError("stood still", (frame,)),))
+        seen = Standstill(now, later(now, 1.0), "step waits of task t", trace=(CapturedError("stood still", (frame,)),))
         session._standstills.watch.find_current = lambda: seen  # type: ignore[method-assign]  # as the thread would find
         task = await works.submit(waits(), task_id="t")
         with pytest.raises(TaskFailed) as failed:

@@ -31,7 +31,8 @@ from arriero.commands import (
 )
 from arriero.core import transitions
 from arriero.core.undo import list_open_compensations
-from arriero.model import Instant, StepState, TaskFailure, TaskRow, TaskState
+from arriero.failures import TaskFailure
+from arriero.model import Instant, StepState, TaskRow, TaskState
 
 
 # --- guards

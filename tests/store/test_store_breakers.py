@@ -10,7 +10,8 @@ from arriero import Breaker, Supervision
 from arriero.answers import BreakerApplied, Refusal, Submitted, Taken
 from arriero.breakers import AgentVerb, BreakerRow, BreakerState
 from arriero.commands import GaveUp, Hold, Operate, OperateAgent, PlanUndo, RetryAsked, Start, Take, TripBreaker
-from arriero.model import StepFailure, StepRow, StepState, TaskFailure, TaskRow, Verb, later
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import StepRow, StepState, TaskRow, Verb, later
 from arriero.policies import Retry, StepPolicy
 
 POLICY = msgspec.json.encode(Breaker(cool_off=10, ramp=30)).decode()

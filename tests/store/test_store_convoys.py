@@ -25,18 +25,8 @@ from arriero.commands import (
 from arriero.core import transitions
 from arriero.core.lease import is_on_probation, on_process_lost
 from arriero.core.undo import decide_next_undo
-from arriero.model import (
-    ConvoyOverrides,
-    ConvoyState,
-    ConvoyVerb,
-    StepRow,
-    StepState,
-    TaskFailure,
-    TaskRow,
-    TaskState,
-    Turn,
-    Verb,
-)
+from arriero.failures import TaskFailure
+from arriero.model import ConvoyOverrides, ConvoyState, ConvoyVerb, StepRow, StepState, TaskRow, TaskState, Turn, Verb
 from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import ConvoyLoaded, Purge
 

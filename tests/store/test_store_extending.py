@@ -8,8 +8,9 @@ from store_world import COMPLETE_WITHIN, NOON, TestClock, World, gave_up, retry_
 
 from arriero.answers import Answer, AttemptApplied
 from arriero.commands import CommandOfAttempt, ExtendAttempt, Hold, Operate, SaveCheckpoint
+from arriero.failures import TaskFailure
 from arriero.history_chain import payload_hash
-from arriero.model import Instant, StepRow, TaskFailure, Verb, later
+from arriero.model import Instant, StepRow, Verb, later
 
 FAR = later(Instant(NOON), 1000)
 

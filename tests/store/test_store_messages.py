@@ -24,7 +24,8 @@ from arriero.core import transitions
 from arriero.core.changes import Change
 from arriero.core.placement import Spot
 from arriero.errors import ArrieroError
-from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskFailure, TaskRow, Verb
+from arriero.failures import TaskFailure
+from arriero.model import HistoryRow, Instant, Loaded, StatusRow, TaskRow, Verb
 from arriero.store.contract import StateStore
 from arriero.store.engine.batch import UPKEEP
 

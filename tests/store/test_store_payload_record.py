@@ -11,7 +11,8 @@ from store_world import COMPLETE_WITHIN, DONE, NOON, TestClock, World, gave_up, 
 
 from arriero.audit.payload_record import find_first_dispatches, list_argument_versions
 from arriero.commands import BeginUndo, Compensate, Hold, Operate, PlanUndo, Process, Report, Succeeded
-from arriero.model import Instant, StepRow, TaskFailure, TaskRow, Verb
+from arriero.failures import TaskFailure
+from arriero.model import Instant, StepRow, TaskRow, Verb
 from arriero.store.contract import Purge, PurgeNamed
 from arriero.store.sqlite.store import SqliteStore
 

@@ -19,7 +19,8 @@ from store_world import (
 from arriero.answers import Refusal
 from arriero.commands import BeginUndo, EndByLimit, GaveUp, Hold, PutDown
 from arriero.core.lease import on_stuck
-from arriero.model import Instant, Loaded, StepFailure, StepRow, StepState, TaskRow, TaskState, later
+from arriero.failures import StepFailure
+from arriero.model import Instant, Loaded, StepRow, StepState, TaskRow, TaskState, later
 
 PROGRESS = 60.0
 STARVED = GaveUp(StepFailure("expired", "no Agent took it", "not_taken"), False)

@@ -3,8 +3,9 @@
 from store_world import COMPLETE_WITHIN, NOON, TestClock, World, kinds, step
 
 from arriero.commands import BeginUndo, ReleaseAttempt
-from arriero.model import Instant, StepRow, StepState, TaskFailure, later
-from arriero.store.remote_contract import CAPABILITY_SECRET, HeldAttempt
+from arriero.failures import TaskFailure
+from arriero.model import Instant, StepRow, StepState, later
+from arriero.store.contract_parts import CAPABILITY_SECRET, HeldAttempt
 
 
 def release(of: StepRow) -> ReleaseAttempt:

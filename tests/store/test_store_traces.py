@@ -3,14 +3,15 @@
 import msgspec
 from store_world import NOON, World
 
+from arriero.captured_tracebacks import CapturedError, Frame
 from arriero.commands import Compensate, GaveUp, Hold, RetryAsked
 from arriero.core.alerts import build_alert
-from arriero.model import Instant, StepFailure, TaskFailure
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import Instant
 from arriero.store.contract import PurgeNamed
-from arriero.traces import Frame, TracedError
 
 LINE = Frame("shop/orders.py", 42, "fulfil", "total = prices['nix']")
-TRACE = (TracedError("OrderError", (LINE,)), TracedError("KeyError", (LINE, LINE), 3, "cause"))
+TRACE = (CapturedError("OrderError", (LINE,)), CapturedError("KeyError", (LINE, LINE), 3, "cause"))
 STEP_FAILED = StepFailure("unknown", "KeyError: 'nix'", trace=TRACE)
 HELD = TaskFailure("bug", "KeyError: 'nix'", code="bug", trace=TRACE)
 

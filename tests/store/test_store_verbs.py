@@ -42,7 +42,8 @@ from arriero.commands import (
 from arriero.core.supervision import on_limit_passed
 from arriero.core.undo import decide_next_undo
 from arriero.core.verbs import list_allowed_verbs
-from arriero.model import Loaded, StepKind, StepState, TaskFailure, TaskRow, TaskState, Verb, later
+from arriero.failures import TaskFailure
+from arriero.model import Loaded, StepKind, StepState, TaskRow, TaskState, Verb, later
 from arriero.policies import Supervision, TaskPolicy
 from arriero.store.contract import StateStore
 from arriero.store.task_filter import TaskFilter

@@ -20,7 +20,8 @@ from arriero.commands import (
     RetryAsked,
     Succeeded,
 )
-from arriero.model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskState, later
+from arriero.failures import StepFailure, TaskFailure
+from arriero.model import Instant, StepKind, StepRow, StepState, TaskState, later
 from arriero.trace_context import SpanIds
 from arriero.tracing.spans import EndedSpan, find_task_trace, list_ended_spans
 

@@ -6,7 +6,7 @@ from typing import Literal
 import click
 import msgspec
 
-from ..client.mutexes import load_lease_views
+from ..client.leases import load_lease_views
 from ..client.verb_commands import check_signature
 from ..errors import InvalidInput
 from ..escaping import shell_word

@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
+from ..captured_tracebacks import CapturedTraceback
 from ..declare.attempt import as_datetime
 from ..escaping import escape_json, escape_text, one_line
 from ..explain.format import format_duration
 from ..failure_location import format_traceback
 from ..model import Instant
-from ..traces import Trace
 from . import layout
 
 PROGRESS_AFTER_SECONDS = 1.0
@@ -159,7 +159,7 @@ class Progress:
             click.echo(f"\r{self._what}: {self._count:,} {self._unit}", err=True)
 
 
-def print_trace(trace: Trace, *, indent: int) -> None:
+def print_trace(trace: CapturedTraceback, *, indent: int) -> None:
     """The lines that an exception passed; nothing for an empty one."""
     for line in format_traceback(trace):
         depth = len(line) - len(line.lstrip())

@@ -8,10 +8,8 @@ import msgspec
 from ..client.payload_record import ShownByHand, ShownLateAnswer, ShownRecord, ShownVersion
 from ..escaping import one_line
 from ..explain.format import format_failure_with_line
-from ..model import StepFailure
+from ..failures import read_step_failure
 from .output import format_time, truncate
-
-_read_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 def print_record(record: ShownRecord) -> None:
@@ -67,7 +65,7 @@ def _format_answer(answer: ShownLateAnswer) -> str:
     return (
         _format_payload(answer.answer)
         if answer.outcome == "succeeded"
-        else format_failure_with_line(_read_failure(answer.answer))
+        else format_failure_with_line(read_step_failure(answer.answer))
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ..client.json_payloads import check_json, check_object
-from ..client.task_verbs import build_answer_from_json, build_edit_from_json
+from ..client.json_verbs import build_answer_from_json, build_edit_from_json
 from ..client.verb_commands import (
     check_limit,
 )

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from ..client.app import App
+from ..client.json_verbs import build_standing
 from ..client.task_shapes import StandingTask
 from ..client.task_verbs import (
     Acted,
     FieldsBuilder,
-    build_standing,
     load_task,
     load_task_to_act,
     operate_task,

@@ -10,7 +10,6 @@ from ..answers import BreakerApplied, Refusal
 from ..breakers import AgentVerb, BreakerRow, BreakerState
 from ..commands import OperateAgent
 from ..core.breaker import compute_next_look
-from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..inspection.agent_metrics import AgentLoad
 from ..limits import LimitsInUse
@@ -21,6 +20,7 @@ from . import verb_commands
 from .agent_limits import LimitView, build_limit_views
 from .agent_metrics import AgentMetrics, MetricsBuilder, find_hosts, sum_up_counts
 from .provider_views import ProviderView, list_provider_views
+from .row_shapes import to_datetime
 from .session import Session
 
 
@@ -86,13 +86,13 @@ def build_agent_view(
         app=row.app,
         target=row.target,
         state=str(row.state),
-        since=_convert(row.changed_at or None),
+        since=to_datetime(row.changed_at or None),
         reason=row.reason if is_open else "",
         opened_by=row.opened_by if is_open else "",
-        failing_since=_convert(row.failing_since) if is_open else None,
-        next_call_at=_convert(compute_next_look(row, now)),
+        failing_since=to_datetime(row.failing_since) if is_open else None,
+        next_call_at=to_datetime(compute_next_look(row, now)),
         canaries=wave,
-        paused_at=_convert(row.paused_at),
+        paused_at=to_datetime(row.paused_at),
         paused_by=row.paused_by,
         pause_reason=row.pause_reason,
         waiting=sum(load.due for load in loads),
@@ -101,10 +101,6 @@ def build_agent_view(
         limits=() if limits is None or row.target else build_limit_views(limits),
         metrics=metrics,
     )
-
-
-def _convert(instant: Instant | None) -> datetime | None:
-    return None if instant is None else as_datetime(instant)
 
 
 async def load_agent_views(store: StateStore) -> list[AgentView]:

@@ -9,8 +9,9 @@ from .. import codec
 from ..declare.steps import Agent, Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import DefinitionError, InvalidInput
+from ..model import STEP_PREFIX
 from ..policies import Duration, check_type
-from ..runtime.code import STEP_PREFIX, Code
+from ..runtime.code import Code
 from .client import Client
 from .running import run_configured
 from .session import Session

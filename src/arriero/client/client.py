@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # only who looks at Agents, or leads, pays for loading it
     from ..leases.mutex import OnElected, OnLost
     from .agent_metrics import AppMetrics
     from .agents import AgentHandle, AgentView
-    from .leader import LeaderView
+    from .leases import LeaderView
     from .schedules import Schedules
     from .tokens import Tokens
 
@@ -233,7 +233,7 @@ class Client:
         Raises: LeaseRefused - no fit name; InvalidInput, DefinitionError - settings that cannot work, or another duration
             for the name.
         """
-        from .mutexes import build_mutex
+        from .leases import build_mutex
 
         return build_mutex(self.session, name, duration, progress_within, on_elected, on_lost)
 
@@ -242,13 +242,13 @@ class Client:
 
         Raises: LeaseRefused - no fit name.
         """
-        from .mutexes import build_lease
+        from .leases import build_lease
 
         return build_lease(self.session, name)
 
     async def leases(self) -> "list[LeaseView]":
         """All leases that anybody ever held in the store, by name, with the Supervisors'. Raises InvalidInput, StoreError."""
-        from .mutexes import load_lease_views
+        from .leases import load_lease_views
 
         return await load_lease_views(self.session)
 
@@ -257,7 +257,7 @@ class Client:
 
         Raises InvalidInput - the App is not open; StoreError.
         """
-        from .leader import load_leader
+        from .leases import load_leader
 
         return await load_leader(self.session.store)
 

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 from .. import codec
 from ..answers import ConvoyApplied, Refusal
 from ..commands import OperateConvoy
-from ..declare.attempt import as_datetime
 from ..errors import InvalidInput, UnknownName, VerbRefused
 from ..explain.convoys import describe_convoy_wait, effective_policy, gap_deadline, standing_since
-from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Json, Ordering, TaskFailure, TaskRow
+from ..failures import read_task_failure
+from ..model import ConvoyOverrides, ConvoyRow, ConvoyState, ConvoyVerb, Instant, Json, Ordering, TaskRow
 from ..policies import ConvoyPolicy, Duration, check_seconds
 from ..store.contract import ConvoyLoaded, StateStore
 from ..store.readable import faults_of, legible
 from . import verb_commands
+from .row_shapes import to_datetime
 from .session import Session
 from .task_verbs import load_task
 from .task_view import describe_release_wait
@@ -28,7 +29,6 @@ NAMED_MAX = 1_000
 PAGE = 200
 WORDS = ("wait", "skip", "park")
 Word = Literal["wait", "skip", "park"]
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 class ConvoyView(msgspec.Struct, frozen=True):
@@ -103,10 +103,10 @@ def build_convoy_view(loaded: ConvoyLoaded, now: Instant) -> ConvoyView:
         next_tasks=tuple(task.task_id for task in loaded.members[has_turn:]),
         set_aside_tasks=tuple((task.task_id, _read_reason(task)) for task in loaded.passed_over),
         missing=loaded.missing,
-        since=_convert_time(standing_since(convoy, first)),
+        since=to_datetime(standing_since(convoy, first)),
         policy=None if first is None else policy,
         own_policy={name: value for name, value in _list_own_policy(convoy).items() if value is not None},
-        gap_until=_convert_time(gap_deadline(convoy, policy)),
+        gap_until=to_datetime(gap_deadline(convoy, policy)),
         value=None if convoy.value is None else msgspec.json.decode(convoy.value),
     )
 
@@ -124,11 +124,7 @@ def _list_own_policy(convoy: ConvoyRow) -> dict[str, Any]:
 
 
 def _read_reason(task: TaskRow) -> str:
-    return "" if task.failure is None else _read_failure(task.failure).reason
-
-
-def _convert_time(instant: Instant | None) -> datetime | None:
-    return None if instant is None else as_datetime(instant)
+    return "" if task.failure is None else read_task_failure(task.failure).reason
 
 
 def check_state(state: str | None) -> str | None:

@@ -9,14 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from ..config import load_configuration
+from ..config import MEMORY, load_configuration
 from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..declare.steps import Agent
 from ..explain.agents import diagnose_breakers
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
 from ..explain.doctor import Finding, StoppedConvoys, Versions, diagnose_file, diagnose_store, needs_care, sort_findings
 from ..explain.doctor_server import diagnose_server
-from ..explain.leader import diagnose_leader
+from ..explain.leases import diagnose_leader
 from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
@@ -32,7 +32,6 @@ from .convoy import build_convoy_view
 ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be told
 CONVOYS_MAX = 1_000  # of those in one state, counted; and
 GAPS_MAX = 100  # of those that wait at a gap, looked at for one past its limit
-MEMORY = "memory://"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -13,8 +13,7 @@ from ..core.ledgers import LedgerBatch, LedgerEntry, extend_digest, start_digest
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import InvalidInput
-from ..model import LedgerRow, LedgerState
-from ..runtime.code import STEP_PREFIX
+from ..model import STEP_PREFIX, LedgerRow, LedgerState
 from ..store.contract import StateStore
 from .session import Session
 from .submission import SubmitOptions, build_submission

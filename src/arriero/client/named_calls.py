@@ -7,7 +7,7 @@ import msgspec
 from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import InvalidArguments, InvalidInput, UnknownDefinition
-from ..runtime.code import STEP_PREFIX
+from ..model import STEP_PREFIX
 from .json_payloads import check_object, decode_arguments, require_object
 from .session import Session
 

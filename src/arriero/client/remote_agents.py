@@ -14,7 +14,8 @@ from ..core.capabilities import Capability, read_capability, seal_capability
 from ..declare.attempt import as_datetime
 from ..declare.steps import Agent, Step
 from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
-from ..model import StepFailure, StepKind
+from ..failures import StepFailure
+from ..model import StepKind
 from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request

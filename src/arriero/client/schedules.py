@@ -31,6 +31,7 @@ from ..schedules import (
     read_declaration,
 )
 from ..store.contract import Busy
+from .row_shapes import to_datetime
 from .schedule_declarations import check_declaration, report_misfit
 from .session import Session
 from .verb_commands import ACTOR, check_signature
@@ -107,7 +108,7 @@ def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleVi
         cron=timing.cron,
         timezone=timing.timezone or ("UTC" if timing.cron else ""),
         every=timedelta(microseconds=timing.every) if timing.every else None,
-        at=_convert(timing.at),
+        at=to_datetime(timing.at),
         overlap=str(declared.overlap),
         catch_up=None if declared.catch_up is None else timedelta(microseconds=declared.catch_up),
         jitter=timedelta(microseconds=declared.jitter),
@@ -116,21 +117,17 @@ def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleVi
         declared_by=declared.by,
         state=str(row.state),
         next_runs=tuple(list_next_runs(row, count)) if is_active else (),
-        last_run=_convert(row.last_at),
+        last_run=to_datetime(row.last_at),
         last_task=row.last_task,
         runs=row.runs,
         passed_over=row.passed_over,
         problem=row.problem,
-        problem_since=_convert(row.problem_since),
-        undeclared_since=_convert(row.undeclared_at),
-        paused_at=_convert(row.paused_at),
+        problem_since=to_datetime(row.problem_since),
+        undeclared_since=to_datetime(row.undeclared_at),
+        paused_at=to_datetime(row.paused_at),
         paused_by=row.paused_by,
         pause_reason=row.pause_reason,
     )
-
-
-def _convert(instant: Instant | None) -> datetime | None:
-    return None if instant is None else as_datetime(instant)
 
 
 class Schedules:

@@ -14,8 +14,9 @@ from ..declare.step_options import DEFAULT_SUPERVISION
 from ..declare.steps import StepCall
 from ..declare.workflows import Workflow, WorkflowCall
 from ..errors import ConvoyRefused, InvalidInput, SequenceUsed, TaskExists
+from ..model import STEP_PREFIX
 from ..policies import Duration, TaskPolicy, check_seconds, encode_policy
-from ..runtime.code import STEP_PREFIX, OneStep
+from ..runtime.code import OneStep
 from .session import Session
 
 SEQUENCE_MAX = 2**53  # so that JSON of any language keeps it exact

@@ -9,7 +9,8 @@ import msgspec
 from ..declare.workflows import WorkflowCall
 from ..errors import NotYetBuilt, TaskCompensated, TaskFailed, UnknownTask
 from ..failure_location import format_location
-from ..model import TaskFailure, TaskState, Verb
+from ..failures import read_task_failure
+from ..model import TaskState, Verb
 from ..policies import Duration, check_seconds
 from ..runtime.code import Code
 from ..store.contract import Ended
@@ -21,7 +22,6 @@ from .task_view import TaskView
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 logger = logging.getLogger("arriero")
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 class Task(Generic[R_co]):
@@ -73,7 +73,7 @@ class Task(Generic[R_co]):
             code = self._code or self._session.codes.get(task.workflow)
             return msgspec.json.decode(task.output) if code is None else code.output(task.output)
         assert task.failure is not None
-        failure = _read_failure(task.failure)
+        failure = read_task_failure(task.failure)
         kind = TaskCompensated if task.state is TaskState.COMPENSATED else TaskFailed
         raise kind(
             task.task_id,

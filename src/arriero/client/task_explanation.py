@@ -5,11 +5,11 @@ from datetime import datetime
 
 import msgspec
 
+from ..captured_tracebacks import CapturedTraceback
 from ..explain.task import Explanation, explain
 from ..model import AlertRow, Instant, Loaded, StepKind, TaskState
 from ..store.contract import StateStore
 from ..store.readable import legible_task
-from ..traces import Trace
 from .payload_record import ShownRecord, read_record
 from .task_view import load_tasks_ahead
 
@@ -25,7 +25,7 @@ class ShownReason(msgspec.Struct, frozen=True, omit_defaults=True):
     since: datetime | None = None
     until: datetime | None = None
     idempotency_key: str = ""
-    trace: Trace = ()
+    trace: CapturedTraceback = ()
 
 
 class ShownResult(msgspec.Struct, frozen=True):

@@ -8,17 +8,15 @@ from ..core.supervision import read_step_policy
 from ..core.undo import list_open_compensations
 from ..explain.convoys import TasksAhead
 from ..explain.elapsed import TaskTimes
+from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..inspection.attempts import Retrying
-from ..model import Instant, Loaded, StepFailure, StepKind, StepRow, TaskFailure, TaskRow, TaskState
+from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
 from ..store.readable import faults_of, faults_told, legible, legible_task
 from .payload_record import ShownRecord
 from .row_shapes import build_output, to_datetime
 from .task_view import describe_release_wait, waiting_for
 
 Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those who may not read payloads
-
-_read_task_failure = msgspec.json.Decoder(TaskFailure).decode
-_read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 class ListedRetry(msgspec.Struct, frozen=True):
@@ -203,7 +201,7 @@ class TaskContext(msgspec.Struct, frozen=True):
 def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -> ListedTask:
     """Build one line of ``task list``; its reason names what of the row cannot be read."""
     task, faults = legible(as_it_stands), faults_of(as_it_stands)
-    failure = None if task.failure is None else _read_task_failure(task.failure)
+    failure = None if task.failure is None else read_task_failure(task.failure)
     return build_output(
         ListedTask,
         task,
@@ -224,7 +222,7 @@ def build_standing_task(as_it_stands: Loaded, ahead: TasksAhead | None = None) -
         task,
         id=task.task_id,
         waiting_for=describe_release_wait(faults) if faults else waiting_for(loaded, ahead),
-        reason="" if task.failure is None else _read_task_failure(task.failure).reason,
+        reason="" if task.failure is None else read_task_failure(task.failure).reason,
         paused=task.paused_at is not None,
         convoy=None if loaded.convoy is None else loaded.convoy.key,
     )
@@ -238,7 +236,7 @@ def build_shown_task(as_it_stands: Loaded, context: TaskContext, ahead: TasksAhe
     unread_events = (f"column events of table history (row {number})" for number in context.times.unreadable)
     without_policy = {fault.number for fault in faults if (fault.table, fault.column) == ("step", "policy")}
     has_policy = all((fault.table, fault.column) != ("task", "policy") for fault in faults)
-    failure = None if task.failure is None else _read_task_failure(task.failure)
+    failure = None if task.failure is None else read_task_failure(task.failure)
     return build_output(
         ShownTask,
         task,
@@ -276,7 +274,7 @@ def _build_step(step: StepRow, loaded: Loaded, context: TaskContext, *, has_poli
         step,
         undoes=next((other.ordinal for other in loaded.steps if other.step_no == step.undoes), None),
         policy=_build_policy(step) if has_policy and step.kind is not StepKind.TIMER else None,
-        failure=None if step.failure is None else _read_step_failure(step.failure),
+        failure=None if step.failure is None else read_step_failure(step.failure),
         past=step.ordinal <= loaded.task.past_count,
         arguments=msgspec.Raw(step.arguments.encode()) if step.arguments else None,
         started_at=to_datetime(context.times.began.get(step.ordinal)),

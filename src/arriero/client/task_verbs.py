@@ -1,7 +1,7 @@
 """Carries out a verb of a person on one task, or on each task that a filter names; the same for all doors."""
 
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -10,16 +10,12 @@ from ..answers import Refusal
 from ..commands import Operate
 from ..core.verb_preview import find_verb_refusal
 from ..errors import InvalidInput, UnknownTask
-from ..model import Loaded, StepKind, TaskRow, TaskState, Verb
-from ..runtime.code import STEP_PREFIX, Code
+from ..model import Loaded, TaskRow, TaskState, Verb
 from ..store.contract import StateStore
 from ..store.task_filter import ANY_TASK, TaskFilter
 from ..verb_rules import explain_left_out
 from . import verb_commands
-from .json_payloads import decode_arguments, decode_result
 from .session import Session
-from .task_shapes import StandingTask, build_standing_task
-from .task_view import load_tasks_ahead
 
 PAGE = 200  # tasks read, and verbs written, at a time
 
@@ -53,48 +49,6 @@ def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: 
     command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
     if refusal := find_verb_refusal(command, loaded, session.store.now()):
         verb_commands.raise_refused(verb, loaded.task.task_id, refusal)
-
-
-async def build_standing(session: Session, loaded: Loaded) -> StandingTask:
-    """Build a task as a verb shows it, with the tasks before it in its convoy. Raises StoreError."""
-    return build_standing_task(loaded, await load_tasks_ahead(loaded, session.store))
-
-
-def build_edit_from_json(
-    session: Session, loaded: Loaded, text: str, step: str | None, *, by: str, reason: str
-) -> dict[str, Any]:
-    """Build the fields of a resubmission with edited arguments, for doors that have no Python.
-
-    Args:
-        text: a JSON object with the arguments by parameter name; those not named stay as they were.
-        step: whose arguments are edited; None: the only failed one, or the task's own.
-    Raises: VerbRefused - the state of the task does not allow it; InvalidInput - the arguments or the step do not fit.
-    """
-    verb_commands.refuse_edits(loaded, session.store.now(), by=by, reason=reason)
-    _, definition = verb_commands.find_edited_definition(loaded, session.codes, step)
-    return verb_commands.build_edit(loaded, session.codes, decode_arguments(definition.signature, text), step)
-
-
-def build_answer_from_json(
-    codes: Mapping[str, Code], loaded: Loaded, step: str, text: str | None, *, did_not_happen: bool
-) -> dict[str, Any]:
-    """Build the fields of an answer, for doors that have no Python.
-
-    Args:
-        codes: those of the App; none are needed without a result.
-        step: its label, ``undo:LABEL`` for its compensation, or its number.
-        text: the result in JSON; None: none is given.
-    Raises: InvalidInput - no such step, both or neither given, or a result of another type.
-    """
-    result: Any = msgspec.UNSET
-    if text is not None:
-        row = verb_commands.find_step(loaded, step)
-        if row.kind is StepKind.STEP and not did_not_happen:
-            definition = verb_commands.find_definition(codes, STEP_PREFIX + row.name)
-            result = decode_result(definition.signature, text)
-        else:
-            result = msgspec.json.decode(text)
-    return verb_commands.build_answer(loaded, codes, step, result, did_not_happen)
 
 
 async def list_rows(store: StateStore, which: TaskFilter) -> AsyncIterator[TaskRow]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
 
+from ..captured_tracebacks import CapturedTraceback
 from ..codec import decoder
 from ..core.apps import may_run
 from ..core.undo import list_open_compensations
@@ -15,22 +16,12 @@ from ..errors import InvalidInput
 from ..explain.convoys import TasksAhead, describe_person_wait, describe_turn_wait, find_tasks_ahead
 from ..explain.elapsed import TaskTimes
 from ..failure_location import format_location
-from ..model import (
-    STEP_OPEN,
-    Instant,
-    Loaded,
-    ProcessState,
-    StepFailure,
-    StepKind,
-    StepRow,
-    TaskFailure,
-    TaskState,
-    Turn,
-)
-from ..runtime.code import STEP_PREFIX, Code
+from ..failures import TaskFailure, read_step_failure, read_task_failure
+from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
+from ..runtime.code import Code
 from ..store.contract import StateStore
 from ..store.readable import Fault, faults_told, legible_task
-from ..traces import Trace
+from .row_shapes import to_datetime
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # checkers have it always; a default keeps a bare `TaskView` complete
@@ -47,8 +38,6 @@ HISTORIES_READ_MAX = 2  # at a time: on PostgreSQL each is read on a connection 
 StepStateName = Literal["planned", "pending", "running", "completed", "failed", "withdrawn"]
 StepKindName = Literal["step", "compensation", "timer"]
 
-_read_task_failure = msgspec.json.Decoder(TaskFailure).decode
-_read_step_failure = msgspec.json.Decoder(StepFailure).decode
 _any_json = decoder(Any, "result")
 
 
@@ -74,7 +63,7 @@ class FailureView(msgspec.Struct, frozen=True):
     step: str = ""
     details: Any = None
     at: str = ""
-    trace: Trace = ()
+    trace: CapturedTraceback = ()
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,7 +302,7 @@ class _TaskViewBuilder:
 
     def view(self, ahead: TasksAhead | None) -> TaskView[Any]:
         loaded, task = self.loaded, self.loaded.task
-        failure = None if task.failure is None else _read_task_failure(task.failure)
+        failure = None if task.failure is None else read_task_failure(task.failure)
         elapsed = self.times.measure_task(task, self.until)
         undone = {step.undoes: step.ordinal for step in loaded.steps if step.undoes is not None}
         ordinals = {step.step_no: step.ordinal for step in loaded.steps}
@@ -330,16 +319,16 @@ class _TaskViewBuilder:
             waiting_for=describe_release_wait(self.faults) if self.faults else waiting_for(loaded, ahead),
             reason="" if failure is None else failure.reason,
             submitted_at=as_datetime(task.submitted_at),
-            ended_at=_convert_time(task.ended_at),
+            ended_at=to_datetime(task.ended_at),
             incarnation=task.incarnation,
             paused=task.paused_at is not None,
             convoy=None if loaded.convoy is None else loaded.convoy.key,
             place=task.place,
             sequence=task.sequence,
-            started_at=_convert_time(task.started_at),
-            paused_at=_convert_time(task.paused_at),
-            complete_by=_convert_time(task.complete_by),
-            not_before=_convert_time(task.not_before),
+            started_at=to_datetime(task.started_at),
+            paused_at=to_datetime(task.paused_at),
+            complete_by=to_datetime(task.complete_by),
+            not_before=to_datetime(task.not_before),
             held_by=self._find_holder(task.locked_by),
             took_seconds=elapsed.took,
             waited_seconds=elapsed.waited,
@@ -375,10 +364,10 @@ class _TaskViewBuilder:
             past=step.ordinal <= self.loaded.task.past_count,
             held_by=self._find_holder(step.locked_by),
             opened_at=as_datetime(step.opened_at),
-            started_at=_convert_time(began),
-            finished_at=_convert_time(step.finished_at),
-            not_before=_convert_time(step.not_before),
-            complete_by=_convert_time(step.complete_by),
+            started_at=to_datetime(began),
+            finished_at=to_datetime(step.finished_at),
+            not_before=to_datetime(step.not_before),
+            complete_by=to_datetime(step.complete_by),
             took_seconds=elapsed.took,
             waited_seconds=elapsed.waited,
             result=self._result(step),
@@ -414,10 +403,6 @@ class _TaskViewBuilder:
         return (*(fault.says for fault in self.faults), *self.unfit, *events)
 
 
-def _convert_time(instant: Instant | None) -> datetime | None:
-    return None if instant is None else as_datetime(instant)
-
-
 def _view_task_failure(failure: TaskFailure) -> FailureView:
     return FailureView(
         failure.kind, failure.reason, failure.code, failure.step, None, format_location(failure.trace), failure.trace
@@ -426,6 +411,6 @@ def _view_task_failure(failure: TaskFailure) -> FailureView:
 
 def _view_step_failure(step: StepRow) -> FailureView:
     assert step.failure is not None
-    failure = _read_step_failure(step.failure)
+    failure = read_step_failure(step.failure)
     at = format_location(failure.trace)
     return FailureView(failure.cause, failure.message, failure.code, step.label, failure.details, at, failure.trace)

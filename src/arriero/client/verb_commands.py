@@ -13,12 +13,11 @@ from ..core.verbs import list_steps_to_redo, may_edit_all
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnreadableRow, VerbRefused
-from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
+from ..model import STEP_PREFIX, UNDO_PREFIX, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
 from ..policies import Duration, check_seconds
-from ..runtime.code import STEP_PREFIX, Code, OneStep, read_one_step
+from ..runtime.code import Code, OneStep, read_one_step
 from ..store.readable import of_task, refuse_unreadable_task
 
-UNDO_PREFIX = "undo:"
 ACTOR = "operator"
 
 

@@ -3,7 +3,8 @@
 import msgspec
 
 from ..breakers import BreakerRow
-from ..model import AlertRow, Instant, TaskFailure, TaskRow
+from ..failures import TaskFailure
+from ..model import AlertRow, Instant, TaskRow
 
 BREAKER_CAUSE = "breaker"
 SCHEDULE_CAUSE = "schedule"

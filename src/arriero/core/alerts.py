@@ -14,12 +14,12 @@ from typing import Literal
 
 import msgspec
 
+from ..captured_tracebacks import CapturedTraceback
 from ..declare.attempt import as_datetime
 from ..errors import InvalidInput
 from ..escaping import escape_text, shell_word
 from ..failure_location import format_location
 from ..model import AlertRow
-from ..traces import Trace
 from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from .backoff import retry_delay
 
@@ -27,7 +27,7 @@ RETRY_SECONDS = 5.0
 RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever fixes a receiver need not wait longer to see that it works
 RETRY_FACTOR = 2.0
 
-_decode_trace = msgspec.json.Decoder(Trace).decode
+_decode_trace = msgspec.json.Decoder(CapturedTraceback).decode
 
 SECRET_PREFIX = "whsec_"
 SECRET_BYTES_MIN = 24  # both of the Standard Webhooks specification, "Signature scheme"
@@ -63,7 +63,7 @@ class Alert(msgspec.Struct, frozen=True):
     opened_at: datetime
     closed_at: datetime | None = None
     at: str = ""
-    trace: Trace = ()
+    trace: CapturedTraceback = ()
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def build_alert(row: AlertRow, store_id: str) -> Alert:
     )
 
 
-def _read_trace(row: AlertRow) -> Trace:
+def _read_trace(row: AlertRow) -> CapturedTraceback:
     """Read the trace; empty if it cannot be read, because the alert must reach a person whatever the row holds there."""
     try:
         return () if row.trace is None else _decode_trace(row.trace)

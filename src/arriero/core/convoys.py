@@ -23,18 +23,8 @@ from ..events.convoy import (
     ConvoyWaiting,
 )
 from ..events.task import AlertClosed
-from ..model import (
-    TASK_OPEN,
-    ConvoyRow,
-    ConvoyState,
-    Instant,
-    TailRow,
-    TaskFailure,
-    TaskRow,
-    TaskState,
-    Turn,
-    later,
-)
+from ..failures import TaskFailure
+from ..model import TASK_OPEN, ConvoyRow, ConvoyState, Instant, TailRow, TaskRow, TaskState, Turn, later
 from ..policies import ConvoyPolicy
 from .apps import may_run
 from .changes import Change, ConvoyChange, Rows

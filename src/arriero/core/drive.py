@@ -17,21 +17,10 @@ from ..commands import Ending, Fired, Keep, NewStep, Process, PutDown, Reported,
 from ..declare.step_options import NO_OPTIONS
 from ..declare.steps import StepCall
 from ..declare.targets import KeyFunctionFailed, compute_limit_keys, compute_target
-from ..model import (
-    STEP_OPEN,
-    Instant,
-    Loaded,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskFailure,
-    TaskRow,
-    TaskState,
-    later,
-    seconds_between,
-)
+from ..failures import TaskFailure
+from ..model import STEP_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, later, seconds_between
 from ..policies import encode_policy
-from ..traceback_frames import trace_exception
+from ..traceback_capture import capture_traceback
 from .call_policy import resolve_call_policy, resolve_step_policy
 from .replay import Identity, Raised, RequestedStep, Returned, identify_step
 from .routing import INTERCHANGEABLE, stay_with_agent
@@ -173,7 +162,7 @@ def build_first_requests(run: TaskRun, around: Surroundings) -> tuple[NewStep, .
                 opened.append(build_reopened_step(asked, before, run.task, around.store_id, around.providers))
         except KeyFunctionFailed as error:
             run.broken = TaskFailure(
-                "bug", str(error), code=error.code, trace=trace_exception(error.__cause__ or error)
+                "bug", str(error), code=error.code, trace=capture_traceback(error.__cause__ or error)
             )
             return ()
     return tuple(opened)

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from ..commands import FreeTask
-from ..model import TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskFailure, TaskRow, later
+from ..failures import TaskFailure
+from ..model import TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskRow, later
 from ..processes import ProcessAbout, ProcessRow
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from ..commands import Submit
 from ..events.convoy import ConvoyPlaced
-from ..model import ConvoyRow, Instant, LedgerRow, TailRow, TaskFailure, TaskRow
+from ..failures import TaskFailure
+from ..model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
 from .changes import Change, ConvoyChange, Rows
 from .convoys import ConvoyWriter
 from .placement import Spot, build_first_tail

@@ -21,15 +21,15 @@ from ..declare.attempt import as_datetime
 from ..declare.steps import StepCall
 from ..errors import ForbiddenInWorkflow, Permanent, StepFailed
 from ..failure_location import find_raising_frame
-from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
-from ..traceback_frames import trace_exception
+from ..failures import TaskFailure, read_step_failure
+from ..model import Instant, StepKind, StepRow, StepState, later
+from ..traceback_capture import capture_traceback
 from .replay_hints import suggest_source
 from .workflow_loop import WorkflowLoop
 
 Identity = tuple[StepKind, str, str]
 TIMER_NAME = "sleep"
 CAUSES_MAX = 100  # causes of causes that are looked at; they may go in a circle
-_read_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 class RequestedStep(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ class Execution:
         new, self._new = self._new, []
         assert self._main is not None
         if self._loop.violation is not None:
-            trace = trace_exception(self._loop.violation)
+            trace = capture_traceback(self._loop.violation)
             self._stop(Raised(TaskFailure("bug", str(self._loop.violation), code="forbidden", trace=trace)))
             return []
         if self._main.done():
@@ -261,9 +261,9 @@ class Execution:
 
 def _build_bug_failure(error: BaseException, *, inside: BaseException | None = None) -> TaskFailure:
     """Build the failure of a bug. ``inside``: the group that left the code; it has the line if the error was never raised."""
-    trace = trace_exception(error)
+    trace = capture_traceback(error)
     if inside is not None and find_raising_frame(trace) is None:
-        trace = trace_exception(inside)
+        trace = capture_traceback(inside)
     return TaskFailure("bug", error_text(error), code="bug", trace=trace)
 
 
@@ -289,7 +289,7 @@ def _judge_leaves(error: BaseException, leaves: list[BaseException]) -> Raised:
     fields = step_error_fields(first)
     behind = tuple(identity for leaf in leaves for identity in _find_raised_from(leaf))
     return Raised(
-        TaskFailure("refused", fields.message, "", fields.code, trace=trace_exception(first)), identities, behind
+        TaskFailure("refused", fields.message, "", fields.code, trace=capture_traceback(first)), identities, behind
     )
 
 
@@ -320,7 +320,7 @@ def identify_step(step: StepRow) -> Identity:
 def build_step_exception(step: StepRow) -> StepFailed:
     """Build the exception that workflow code sees for a step that failed."""
     assert step.failure is not None
-    failure = _read_failure(step.failure)
+    failure = read_step_failure(step.failure)
     error = StepFailed(
         step.name,
         code=failure.code,

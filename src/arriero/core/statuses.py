@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from ..events import Event
 from ..events.task import StatusPublished
-from ..model import Instant, StatusKind, StatusRow, TaskFailure, TaskRow, TaskState
+from ..failures import TaskFailure
+from ..model import Instant, StatusKind, StatusRow, TaskRow, TaskState
 
 STATUS_OF_END: dict[TaskState, StatusKind] = {
     TaskState.PROCESSED: "completed",

@@ -9,7 +9,8 @@ from functools import lru_cache
 import msgspec
 
 from ..commands import BeginUndo, GaveUp, Hold, Outcome, RetryAsked
-from ..model import Instant, Loaded, StepFailure, StepKind, StepRow, StepState, TaskFailure, later
+from ..failures import StepFailure, TaskFailure
+from ..model import Instant, Loaded, StepKind, StepRow, StepState, later
 from ..policies import StepPolicy, TaskPolicy
 from .backoff import attempt_delay
 

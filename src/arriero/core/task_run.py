@@ -4,8 +4,9 @@ from typing import Any, Protocol
 
 from ..codec import error_text, recordable_text
 from ..errors import InvalidInput
-from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState
-from ..traceback_frames import trace_exception
+from ..failures import TaskFailure
+from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
+from ..traceback_capture import capture_traceback
 from .incremental_replay import find_new_results
 from .replay import (
     Execution,
@@ -105,7 +106,7 @@ class TaskRun:
         except InvalidInput as error:
             reason = f"the arguments do not fit the workflow's signature: {error}"
             self.broken = TaskFailure(
-                "replay", recordable_text(reason), code="refused_arguments", trace=trace_exception(error)
+                "replay", recordable_text(reason), code="refused_arguments", trace=capture_traceback(error)
             )
             return
         except Exception as error:
@@ -122,7 +123,7 @@ class TaskRun:
             self.fresh, self.broken = replay(self.execution, steps, self._read_result, self.task.branched_at)
         except InvalidInput as error:
             reason = f"a recorded result does not fit the code: {error}"
-            self.broken = TaskFailure("replay", reason, code="replay", trace=trace_exception(error))
+            self.broken = TaskFailure("replay", reason, code="replay", trace=capture_traceback(error))
         except Exception as error:
             self._break_off(error)
         if self.broken is not None:
@@ -162,7 +163,7 @@ class TaskRun:
             self.fresh += execution.deliver(identity, self._read_result(step, asked), at)
         except InvalidInput as error:
             reason = f"a result does not fit the code: {error}"
-            self.broken = TaskFailure("replay", reason, code="replay", trace=trace_exception(error))
+            self.broken = TaskFailure("replay", reason, code="replay", trace=capture_traceback(error))
         except Exception as error:
             self._break_off(error)
 
@@ -189,7 +190,7 @@ class TaskRun:
             self.output = self.code.encode_output(end.value)
         except InvalidInput as error:
             reason = f"the workflow's output cannot be recorded: {error}"
-            return Raised(TaskFailure("bug", reason, code="unrecordable_output", trace=trace_exception(error)))
+            return Raised(TaskFailure("bug", reason, code="unrecordable_output", trace=capture_traceback(error)))
         return end
 
     # --- newer rows
@@ -231,4 +232,4 @@ def build_no_code_failure(task: TaskRow) -> TaskFailure:
 def build_driving_failure(error: Exception) -> TaskFailure:
     """Build the failure of a task whose code or record made driving it fail; it is a bug, so nothing is undone."""
     reason = f"the task could not be driven: {error_text(error)}"
-    return TaskFailure("bug", reason, code="driving_failed", trace=trace_exception(error))
+    return TaskFailure("bug", reason, code="driving_failed", trace=capture_traceback(error))

@@ -6,7 +6,6 @@ and a guard can be read in one place. A store adds only how rows are found, lock
 
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ..answers import Dispatch, Refusal
@@ -31,6 +30,7 @@ from ..events import Event
 from ..events.step import StepExpired, StepLost
 from ..events.store import LeaderRefused
 from ..events.task import TaskExpired, TaskLost, TaskSubmitted
+from ..failures import TaskFailure, read_task_failure
 from ..history_chain import START
 from ..model import (
     STEP_BITS,
@@ -41,7 +41,6 @@ from ..model import (
     StepKind,
     StepRow,
     StepState,
-    TaskFailure,
     TaskRow,
     TaskState,
     later,
@@ -72,7 +71,6 @@ __all__ = [
     "take",
 ]
 
-read_task_failure = msgspec.json.Decoder(TaskFailure).decode
 STEPS_PER_TASK_MAX = 100_000  # a task that opens more is a loop without an end, or should be several tasks
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 import msgspec
 
 from ..commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
-from ..model import Loaded, StepFailure, StepKind, StepRow, StepState, TaskFailure, UndoContext
+from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
+from ..model import Loaded, StepKind, StepRow, StepState, UndoContext
 from ..policies import StepPolicy
 from .supervision import build_pivot_failure, find_pivot, grow_complete_within, may_have_happened, read_step_policy
 
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
-_read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 def build_idempotency_key(store_id: str, task_no: int, incarnation: int, kind: StepKind, name: str, key: str) -> str:
@@ -113,7 +112,7 @@ def decide_next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | Ne
         forward step is open; then one compensation after the other; Compensate after the last; Hold when one failed.
     """
     assert loaded.task.failure is not None
-    failure = _read_failure(loaded.task.failure)
+    failure = read_task_failure(loaded.task.failure)
     if any(is_forward_open(step) for step in loaded.life):
         return None
     compensations = [step for step in loaded.life if step.kind is StepKind.COMPENSATION]
@@ -139,7 +138,7 @@ def _complete_within(compensation: StepRow) -> float:
 def _build_undo_failure(compensation: StepRow, failure: TaskFailure) -> TaskFailure:
     why = StepFailure("unknown", "it was withdrawn")
     if compensation.failure:
-        why = _read_step_failure(compensation.failure)
+        why = read_step_failure(compensation.failure)
     reason = f"{failure.reason}; then the undo of {compensation.label} failed: {why.message}"
     nothing = failure.nothing_to_undo
     return TaskFailure("undo", reason, compensation.name, "undo_failed", nothing, began_by=failure, trace=why.trace)

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 
-import msgspec
-
-from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskFailure, TaskRow, TaskState, Verb
+from ..failures import TaskFailure, read_task_failure
+from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..verb_rules import explain_left_out
 from .supervision import find_pivot
 from .undo import list_stuck_steps
 
 Life = tuple[StepRow, ...]
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 def list_allowed_verbs(task: TaskRow, life: Life) -> tuple[Verb, ...]:
@@ -113,7 +111,7 @@ def list_steps_to_redo(task: TaskRow, life: tuple[StepRow, ...]) -> list[StepRow
     """
     if task.failure is None or task.state is not TaskState.ERROR:
         return []
-    failure = _read_failure(task.failure)
+    failure = read_task_failure(task.failure)
     failed = [step for step in life if step.kind is StepKind.STEP and step.state is StepState.FAILED]
     named = failure.redo
     if not named and failure.results is None and failure.kind == "step":

@@ -13,6 +13,7 @@ from ..answers import Refusal
 from ..commands import Operate
 from ..events.step import StepAnswered, StepEdited, StepSetBack
 from ..events.task import AlertClosed, OperatorAction
+from ..failures import TaskFailure, read_task_failure
 from ..history_chain import payload_hash
 from ..model import (
     STEP_OPEN,
@@ -22,7 +23,6 @@ from ..model import (
     StepKind,
     StepRow,
     StepState,
-    TaskFailure,
     TaskRow,
     TaskState,
     Verb,
@@ -55,7 +55,6 @@ __all__ = [
 ]
 
 SEED_LIMIT = 1 << 62
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 class _VerbRefused(Exception):
@@ -258,7 +257,7 @@ class _Operation:
             )
         self._reopen(TaskEvent.UNDO_RESUMED)
         assert task.failure is not None
-        stopped = _read_failure(task.failure)
+        stopped = read_task_failure(task.failure)
         failure = stopped.began_by or stopped
         writer.set(failure=msgspec.json.encode(failure).decode())
         writer.publish("failed", failure=failure)

@@ -38,6 +38,7 @@ from ..events.step import (
     TimerFired,
 )
 from ..events.task import AlertOpened, TaskReleased, TaskTerminal, UndoBegun, UndoPlanned
+from ..failures import TaskFailure
 from ..history_chain import payload_hash
 from ..model import (
     TASK_FORWARD,
@@ -50,7 +51,6 @@ from ..model import (
     StepKind,
     StepRow,
     StepState,
-    TaskFailure,
     TaskRow,
     TaskState,
     Turn,

@@ -2,13 +2,14 @@
 
 import msgspec
 
+from ..captured_tracebacks import CapturedTraceback
 from ..commands import GaveUp, RetryAsked
 from ..core.supervision import read_step_policy
 from ..declare.attempt import as_datetime
 from ..escaping import one_line
 from ..failure_location import find_frame_to_show, format_labelled_location, format_traceback
-from ..model import Instant, StepFailure, StepKind, StepRow, StepState, TaskFailure, TaskRow, seconds_between
-from ..traces import Trace
+from ..failures import StepFailure, TaskFailure
+from ..model import Instant, StepKind, StepRow, StepState, TaskRow, seconds_between
 from .format import format_duration, format_failure, format_instant, format_step
 
 MESSAGE_SHOWN_MAX = 300
@@ -77,7 +78,7 @@ def _kind_of(step: StepRow) -> Kind:
     return step.agent, str(step.kind), step.name
 
 
-def _kind_of_trace(trace: Trace) -> Kind:
+def _kind_of_trace(trace: CapturedTraceback) -> Kind:
     """Build the kind of an error from its type and line, not from its text, which names another order each time."""
     frame = find_frame_to_show(trace)
     return (trace[0].error if trace else "", "" if frame is None else f"{frame.file}:{frame.line}")

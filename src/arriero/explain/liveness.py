@@ -5,11 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from ..core.apps import may_run
 from ..core.lease import is_alive, read_process_about
-from ..model import NOT_SAID, Instant
+from ..model import NOT_SAID, STEP_PREFIX, Instant
 from ..processes import ProcessRow
 from .format import shorten_process_name
-
-STEP_PREFIX = "step:"  # of the workflow name of a task of one step
 
 
 class LiveProcesses:

@@ -19,8 +19,9 @@ from collections.abc import Container, Iterable, Sequence
 import msgspec
 
 from ..escaping import shell_word
+from ..failures import StepFailure
 from ..inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
-from ..model import Instant, StepFailure, later, seconds_between
+from ..model import Instant, later, seconds_between
 from ..processes import ProcessRow
 from .doctor import NAMES_TOLD_MAX, WAIT_SECONDS_MAX, Finding
 from .format import (

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ..captured_tracebacks import CapturedTraceback
 from ..codec import recordable_text
 from ..core.supervision import compute_complete_within
 from ..failure_location import find_frame_to_fix, format_frame_with_source
-from ..model import Instant, StepFailure, StepRow, later, seconds_between
-from ..traces import Trace
+from ..failures import StepFailure
+from ..model import Instant, StepRow, later, seconds_between
 from .format import format_duration
 
 REMEDY = "make the step a plain function (def), or await asyncio.to_thread(...)"
@@ -28,7 +29,7 @@ class Standstill(msgspec.Struct, frozen=True):
     until: Instant
     doing: str = ""
     code_of_workflow: bool = False
-    trace: Trace = ()
+    trace: CapturedTraceback = ()
 
     @property
     def seconds(self) -> float:

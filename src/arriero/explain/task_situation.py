@@ -5,25 +5,15 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ..breakers import BreakerRow
+from ..captured_tracebacks import CapturedTraceback
 from ..core.supervision import find_pivot, read_step_policy
 from ..events import Event, UnreadableEvent, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
 from ..events.task import OperatorAction, OperatorApproval, UndoBegun
 from ..failure_location import format_labelled_location
+from ..failures import read_task_failure
 from ..limits import LimitsInUse
-from ..model import (
-    AlertRow,
-    HistoryRow,
-    Instant,
-    Loaded,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskFailure,
-    TaskState,
-    Verb,
-)
-from ..traces import Trace
+from ..model import AlertRow, HistoryRow, Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb
 from .convoys import TasksAhead
 from .format import format_instant_and_age, format_step, format_step_failure
 from .liveness import (
@@ -33,7 +23,6 @@ from .liveness import (
 
 STEPS_TOLD_MAX = 10  # a task may have thousands open; the first ones tell how it stands
 SOON_SECONDS = 5.0  # what is due is taken well within it when nothing is wrong
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -49,7 +38,7 @@ class Reason(msgspec.Struct, frozen=True):
     since: Instant | None = None
     until: Instant | None = None
     idempotency_key: str = ""
-    trace: Trace = ()
+    trace: CapturedTraceback = ()
 
 
 class PersonAct(msgspec.Struct, frozen=True):
@@ -133,7 +122,7 @@ class TaskSituation:
         self.running = running
         self.past = past
         self.alert = alert
-        self.failure = None if loaded.task.failure is None else _read_failure(loaded.task.failure)
+        self.failure = None if loaded.task.failure is None else read_task_failure(loaded.task.failure)
 
     def _at(self, instant: Instant) -> str:
         return format_instant_and_age(instant, self.now)
@@ -196,7 +185,7 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def locate_failure(trace: Trace, step: str) -> list[Reason]:
+def locate_failure(trace: CapturedTraceback, step: str) -> list[Reason]:
     """The line of code that a failure came from, where one is known."""
     told = format_labelled_location(trace)
     return [Reason("line", told, step, trace=trace)] if told else []

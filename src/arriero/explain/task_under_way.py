@@ -1,14 +1,12 @@
 """Reasons why a task is under way: who drives it, the steps that are open, limits, pauses and turns."""
 
-import msgspec
-
 from ..core.lease import HELD_FROM, is_on_probation
 from ..core.supervision import decode_task_policy, find_pivot, read_step_policy
+from ..failures import read_step_failure
 from ..model import (
     STEP_OPEN,
     TASK_FORWARD,
     Instant,
-    StepFailure,
     StepKind,
     StepRow,
     StepState,
@@ -41,8 +39,6 @@ from .task_situation import (
     join_names,
     locate_failure,
 )
-
-_read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 class TaskUnderWay(TaskSituation):
@@ -247,7 +243,7 @@ class TaskUnderWay(TaskSituation):
 
     def _describe_open_step_with_line(self, step: StepRow) -> list[Reason]:
         """Describe a step, and the line of code by which its last attempt failed."""
-        trace = () if step.failure is None else _read_step_failure(step.failure).trace
+        trace = () if step.failure is None else read_step_failure(step.failure).trace
         return [self._describe_open_step(step), *locate_failure(trace, step.label)]
 
     def _describe_open_step(self, step: StepRow) -> Reason:

@@ -66,7 +66,8 @@ from ..events.task import (
     UndoPlanned,
 )
 from ..failure_location import find_frame_to_fix, format_frame, is_expected
-from ..model import HistoryRow, Instant, StepFailure, TaskFailure, seconds_between
+from ..failures import read_step_failure, read_task_failure
+from ..model import HistoryRow, Instant, seconds_between
 from .format import (
     format_count,
     format_failure_with_line,
@@ -77,9 +78,6 @@ from .format import (
 )
 from .liveness import format_of_app
 from .timeline_convoys import describe_turn
-
-_read_task_failure = msgspec.json.Decoder(TaskFailure).decode
-_read_step_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
@@ -261,7 +259,7 @@ def _describe_end(event: TaskTerminal) -> str:
 
 
 def _format_task_failure(failure: Raw) -> str:
-    read = _read_task_failure(failure)
+    read = read_task_failure(failure)
     code = f" [{read.code}]" if read.code else ""
     nothing = f" (nothing to undo: {', '.join(read.nothing_to_undo)})" if read.nothing_to_undo else ""
     frame = None if is_expected(read.trace) else find_frame_to_fix(read.trace)
@@ -420,7 +418,7 @@ def _describe_report(event: StepReport) -> str:
 
 
 def _format_step_failure(event: StepFailedEvent | CompensationFailedEvent) -> str:
-    failure = format_failure_with_line(_read_step_failure(event.failure))
+    failure = format_failure_with_line(read_step_failure(event.failure))
     after = f" after {format_count(event.failure_count, 'attempt')}" if event.failure_count else ""
     return f"{after}: {failure}{_format_doubt(in_doubt=event.in_doubt)}"
 
@@ -437,7 +435,7 @@ _DECISIONS = {
 
 
 def _describe_recovery(timeline: Timeline, event: RecoverApplied) -> str:
-    failure = format_failure_with_line(_read_step_failure(event.failure))
+    failure = format_failure_with_line(read_step_failure(event.failure))
     number = timeline.attempts.get(event.step)
     attempt = "an attempt" if number is None else f"attempt {number}"
     doubt = ", and is in doubt" if event.in_doubt else ""

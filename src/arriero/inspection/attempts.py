@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..model import Instant, StepFailure, step_number
+from ..failures import StepFailure, read_step_failure
+from ..model import Instant, step_number
 
 UNREADABLE = StepFailure("unknown", "its failure cannot be read")
 SUCCEEDED = frozenset(("step.recorded", "compensation.recorded"))
@@ -100,13 +101,12 @@ class _PossibleEnd(msgspec.Struct):
 
 
 _read_ends = msgspec.json.Decoder(list[_PossibleEnd]).decode
-_read_failure = msgspec.json.Decoder(StepFailure).decode
 
 
 def read_failure(text: str | None) -> StepFailure:
     """Read the failure in a step's row; ``UNREADABLE`` if this release cannot read it."""
     try:
-        return _read_failure(text or "")
+        return read_step_failure(text or "")
     except (msgspec.DecodeError, TypeError):  # ValidationError is a DecodeError
         return UNREADABLE
 

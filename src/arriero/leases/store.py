@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from ..codec import check_id
 from ..core.lease import is_led_by_another
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, SchemaOutdated, StoreError
-from ..model import Instant, LeaseRow
+from ..model import MICROSECONDS, Instant, LeaseRow
 from ..store.contract import SUPERVISOR_LEASE, StateStore
-from ..store.lease_contract import LeaseStore
+from ..store.contract_parts import LeaseStore
 from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseView
 
 logger = logging.getLogger("arriero")
-MICROSECONDS = 1_000_000
 SHORTEST_SECONDS = 1.0  # a commit of a busy store may take a good part of a shorter one
 LONGEST_SECONDS = 86_400.0
 

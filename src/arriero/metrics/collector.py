@@ -18,11 +18,10 @@ from prometheus_client.registry import Collector
 from ..client.app import App
 from ..errors import DefinitionError
 from . import families as names
-from .families import FAMILIES, Family
+from .families import FAMILIES, Family, Histogram, Values
 from .process_metrics import build_process_metrics
 from .reading import ANSWER_SECONDS_MAX, StoreReader, StoreReading, read_store
 from .store_metrics import build_store_metrics
-from .values import Histogram, Values
 
 THREAD_SECONDS_MAX = ANSWER_SECONDS_MAX + 1.0  # what another thread waits for the event loop
 

@@ -4,6 +4,7 @@ Names follow OpenMetrics: base units as suffix, ``_total`` for counters. No labe
 names that an App declares, or words of arriero.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -130,3 +131,27 @@ HTTP_PROBLEMS = _of_process(
 )
 
 FAMILIES = tuple(family for family in tuple(globals().values()) if isinstance(family, Family))
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """A histogram. ``counts``: how many lie within each bound and above the one before; one more: above all bounds."""
+
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    sum: float
+
+    def list_buckets(self) -> list[tuple[str, float]]:
+        """Upper bounds as text, with how many lie within each; the last bound is infinite."""
+        total, found = 0, []
+        for bound, count in zip((*map(_format_bound, self.bounds), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found
+
+
+def _format_bound(bound: float) -> str:
+    return repr(float(bound))
+
+
+Labels = Sequence[str]
+Values = Iterable[tuple[Labels, float | Histogram]]

@@ -7,8 +7,7 @@ from ..runtime.node import NodeSession
 from ..store.committer import CommitCounts
 from ..version import __version__
 from . import families as names
-from .families import Family
-from .values import Histogram, Values
+from .families import Family, Histogram, Values
 
 ENDED_STATES = ("processed", "compensated", "error")
 

@@ -7,9 +7,8 @@ import msgspec
 from ..client.agent_metrics import AgentMetrics
 from ..model import Instant, seconds_between
 from . import families as names
-from .families import Family
+from .families import Family, Histogram, Values
 from .reading import StoreReading
-from .values import Histogram, Values
 
 BREAKER_STATES = ("open", "half_open", "paused")
 

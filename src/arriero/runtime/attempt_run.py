@@ -19,9 +19,10 @@ from ..declare.compensation import Compensation
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Step
 from ..errors import Cause, InvalidInput, Permanent, StepError, StoreError, Transient
-from ..model import StepFailure, StepKind, StepRow, UndoContext
+from ..failures import StepFailure
+from ..model import StepKind, StepRow, UndoContext
 from ..store.contract import StateStore
-from ..traceback_frames import trace_exception
+from ..traceback_capture import capture_traceback
 from . import crash_points
 from .agent_places import AgentPlaces
 from .attempt_time import AttemptHost, AttemptTime
@@ -221,7 +222,7 @@ class AttemptRun:
             call = self._build_call()
         except InvalidInput as error:  # recorded by other code than ours: nothing was sent, and no retry will fix it
             text = recordable_text(str(error))
-            refused = StepFailure("permanent", text, "refused_arguments", trace=trace_exception(error))
+            refused = StepFailure("permanent", text, "refused_arguments", trace=capture_traceback(error))
             return self._decide_failure(refused, in_doubt=False)
         if call is None:
             return None
@@ -380,7 +381,7 @@ class AttemptRun:
             return Succeeded(self._definition.signature.encode_result(value))
         except InvalidInput as error:  # it happened, but what came of it cannot be kept, now or at another attempt
             text = recordable_text(str(error))
-            return GaveUp(StepFailure("unknown", text, "unrecordable_result", trace=trace_exception(error)), True)
+            return GaveUp(StepFailure("unknown", text, "unrecordable_result", trace=capture_traceback(error)), True)
 
     def _decide_failure(self, failure: StepFailure, *, in_doubt: bool, retry_after: float | None = None) -> Outcome:
         now = self._host.store.now()
@@ -490,9 +491,9 @@ def _build_failure(error: BaseException) -> StepFailure:
     if isinstance(error, RaisedInChild | ReportedFailure):
         return error.failure
     if not isinstance(error, StepError):
-        return StepFailure("unknown", error_text(error), trace=trace_exception(error))
+        return StepFailure("unknown", error_text(error), trace=capture_traceback(error))
     cause: Cause = (
         "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
     )
     fields = step_error_fields(error)
-    return StepFailure(cause, fields.message, fields.code, fields.details, trace_exception(error))
+    return StepFailure(cause, fields.message, fields.code, fields.details, capture_traceback(error))

@@ -1,7 +1,7 @@
 """The secret under which the capabilities of a store are signed, in memory."""
 
 from ..store.contract import StateStore
-from ..store.remote_contract import CAPABILITY_SECRET
+from ..store.contract_parts import CAPABILITY_SECRET
 
 
 class CapabilitySecret:

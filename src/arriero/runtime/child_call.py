@@ -7,7 +7,8 @@ import msgspec
 
 from ..declare.steps import Step
 from ..errors import AttemptOver, Permanent, Transient
-from ..model import StepFailure, StepRow
+from ..failures import StepFailure
+from ..model import StepRow
 from .attempt_time import AttemptTime
 from .child_messages import (
     AnswerToChild,

@@ -22,7 +22,7 @@ from ..declare.attempt import Attempt
 from ..declare.resources import Resource, open_resources
 from ..declare.signature import Signature
 from ..errors import ArrieroError, AttemptOver, Cause, InvalidInput, Permanent, StepError, Transient
-from ..traceback_frames import trace_exception
+from ..traceback_capture import capture_traceback
 from .child_messages import (
     AnswerToChild,
     AskedByChild,
@@ -150,10 +150,12 @@ def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable
         signature = Signature(find_function(call.module, call.function), call.what, given=1)
         arguments = signature.arguments(call.arguments)
     except InvalidInput as error:  # as in the parent's own thread
-        return ChildFailed("permanent", recordable_text(str(error)), "refused_arguments", trace=trace_exception(error))
+        return ChildFailed(
+            "permanent", recordable_text(str(error)), "refused_arguments", trace=capture_traceback(error)
+        )
     except BaseException as error:
         text = recordable_text(f"its child process could not load {call.module}.{call.function}: {error_text(error)}")
-        return ChildFailed("transient", text, "not_loaded", trace=trace_exception(error))
+        return ChildFailed("transient", text, "not_loaded", trace=capture_traceback(error))
     attempt = Attempt(call.task_id, call.step, call.number, call.idempotency_key, ChildTime(call, parent))
     open_resources.set(_NoResources())
     if call.trace_headers and "opentelemetry.trace" in sys.modules:  # the user's code has loaded it
@@ -163,11 +165,11 @@ def _call(call: ChildCall, parent: Parent) -> ChildSucceeded | ChildUnrecordable
     except StepError as error:
         return _describe_step_error(error)
     except BaseException as error:  # whatever a user's function raises
-        return ChildFailed("unknown", error_text(error), trace=trace_exception(error))
+        return ChildFailed("unknown", error_text(error), trace=capture_traceback(error))
     try:
         return ChildSucceeded(signature.encode_result(value))
     except InvalidInput as error:
-        return ChildUnrecordable(recordable_text(str(error)), trace_exception(error))
+        return ChildUnrecordable(recordable_text(str(error)), capture_traceback(error))
 
 
 def _attach_trace(headers: dict[str, str]) -> None:
@@ -184,7 +186,7 @@ def _describe_step_error(error: StepError) -> ChildFailed:
     cause: Cause = (
         "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
     )
-    return ChildFailed(cause, fields.message, fields.code, fields.details, fields.retry_after, trace_exception(error))
+    return ChildFailed(cause, fields.message, fields.code, fields.details, fields.retry_after, capture_traceback(error))
 
 
 def main() -> None:

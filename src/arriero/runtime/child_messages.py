@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
+from ..captured_tracebacks import CapturedTraceback
 from ..errors import Cause
 from ..model import Instant
-from ..traces import Trace
 
 
 class ChildCall(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class ChildUnrecordable(msgspec.Struct, frozen=True, tag="unrecordable"):
     """The function has a result that cannot be recorded."""
 
     message: str
-    trace: Trace
+    trace: CapturedTraceback
 
 
 class ChildFailed(msgspec.Struct, frozen=True, tag="failed"):
@@ -70,7 +70,7 @@ class ChildFailed(msgspec.Struct, frozen=True, tag="failed"):
     code: str = ""
     details: Any = None
     retry_after: float | None = None
-    trace: Trace = ()
+    trace: CapturedTraceback = ()
 
 
 FromChild = AskedByChild | ChildSucceeded | ChildUnrecordable | ChildFailed

@@ -9,8 +9,6 @@ from ..declare.step_options import StepOptions
 from ..declare.steps import Step, StepCall
 from ..declare.workflows import Workflow
 
-STEP_PREFIX = "step:"  # the workflow name of a task of one step
-
 
 class OneStep(msgspec.Struct, frozen=True):
     """The arguments of a task of one step."""

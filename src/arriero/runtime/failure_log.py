@@ -7,16 +7,14 @@ none comes. A line that is lost with its process is still in the history.
 import logging
 from collections.abc import Callable, Iterator
 
-import msgspec
-
 from ..answers import Applied
 from ..commands import Advance, AnyCommand, FreeTask, GaveUp, Recover, Report, Reported, RetryAsked
 from ..explain.failure_lines import FailureLine, describe_failed_attempt, describe_held_task, describe_lost_attempt
-from ..model import Instant, TaskFailure, TaskState
+from ..failures import read_task_failure
+from ..model import Instant, TaskState
 from ..rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger("arriero")
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 OnApplied = Callable[[AnyCommand, Applied], None]  # told of each command of this process that was written
 
@@ -61,7 +59,7 @@ class FailureLog:
                     if isinstance(item, Reported) and isinstance(item.outcome, RetryAsked | GaveUp):
                         yield from self._describe_failed(item.step_no, item.outcome, answer)
                 if answer.task.state is TaskState.ERROR and answer.task.failure is not None:
-                    held = describe_held_task(answer.task, _read_failure(answer.task.failure))
+                    held = describe_held_task(answer.task, read_task_failure(answer.task.failure))
                     yield from () if held is None else (held,)
             case Report(report=report) if isinstance(report.outcome, RetryAsked | GaveUp):
                 yield from self._describe_failed(report.step_no, report.outcome, answer)

@@ -18,7 +18,7 @@ from ..failure_location import find_frame_to_fix
 from ..loops import Loop, LoopGuard
 from ..model import MICROSECONDS, Instant
 from ..rate_limited_log import RateLimitedLog
-from ..traceback_frames import trace_stack
+from ..traceback_capture import capture_stack
 
 LOOK_SECONDS = 0.2
 SEEN_SECONDS = 0.3  # without an answer: shorter ones are what a busy loop does
@@ -91,7 +91,7 @@ class LoopWatch:
         seen = self._seen
         if seen is None or find_frame_to_fix(seen.trace) is None:  # the first of the user's lines that is found stays
             doing = self._doing()
-            trace = trace_stack(frame_of_loop(), STOOD_STILL)
+            trace = capture_stack(frame_of_loop(), STOOD_STILL)
             seen = Standstill(since, until, doing.says, doing.code_of_workflow, trace)
         else:
             seen = msgspec.structs.replace(seen, until=until)

@@ -20,7 +20,8 @@ from ..core.attempts import has_expired
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, Permanent, StoreError, Transient
-from ..model import Instant, StepFailure, UndoContext, seconds_between
+from ..failures import StepFailure
+from ..model import Instant, UndoContext, seconds_between
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
 from .attempt_time import AttemptTime

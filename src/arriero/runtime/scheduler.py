@@ -9,12 +9,12 @@ from ..core.drive import Surroundings, decide_put_down
 from ..core.lease import is_on_probation
 from ..core.task_run import TaskRun
 from ..errors import UnreadableRow
-from ..model import Loaded, StepRow, TaskRow, seconds_between
+from ..model import STEP_PREFIX, Loaded, StepRow, TaskRow, seconds_between
 from ..store.committer import Committer
 from ..store.contract import StateStore
 from .agent_host import AgentHost
 from .claim_limits import build_shares, count_claimable, may_begin
-from .code import STEP_PREFIX, Code
+from .code import Code
 from .convoy_yield import ConvoyYield
 from .driver_parts import Parts
 from .failure_log import OnApplied, ignore_applied

@@ -7,9 +7,8 @@ import os
 import socket
 from contextlib import suppress
 
+from ..model import MICROSECONDS
 from .ports import ProcessClock
-
-MICROSECONDS = 1_000_000
 
 
 class ServiceNotifier:

@@ -16,7 +16,8 @@ from ..commands import ENDS, Advance, BeginUndo, Ending, Fired, Hold, NextUndo, 
 from ..core.drive import Move, decide_next_move, list_due_timers, list_pending_timers, sort_inbox
 from ..core.task_run import TaskRun, build_driving_failure
 from ..errors import StoreError, UnreadableRow
-from ..model import Loaded, StepKind, StepRow, StepState, TaskFailure, seconds_between
+from ..failures import TaskFailure
+from ..model import Loaded, StepKind, StepRow, StepState, seconds_between
 from .convoy_hand_over import ConvoyHandOver
 from .driver_parts import DriverHost, Parts
 from .report_verdicts import APPLIED

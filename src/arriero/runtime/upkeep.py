@@ -14,7 +14,7 @@ from ..errors import StoreError, UnreadableRow
 from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
 from ..store.contract import StateStore
-from ..store.metrics_contract import FOLDED_AT_ONCE
+from ..store.contract_parts import FOLDED_AT_ONCE
 from .ports import Ports
 
 logger = logging.getLogger("arriero")

@@ -8,6 +8,7 @@ from ..model import ConvoyRow, EditRow, LateAnswerRow, StepRow, TailRow, TaskRow
 
 TASK = TaskRow.__struct_fields__
 STEP = StepRow.__struct_fields__
+TASK_WIDTH, STEP_WIDTH = len(TASK), len(STEP)  # of a task and of a step at the beginning of a longer row
 CONVOY = ConvoyRow.__struct_fields__
 TAIL = TailRow.__struct_fields__
 EDIT = EditRow.__struct_fields__

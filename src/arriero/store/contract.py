@@ -29,15 +29,17 @@ from ..model import (
 )
 from ..processes import LeaderSurvey, ProcessRow
 from .attempts import AttemptStore
-from .breaker_contract import BreakerStore
-from .lease_contract import LeaseStore
-from .ledger_contract import LedgerStore
-from .limit_contract import LimitStore
-from .metrics_contract import AgentMetricsStore
-from .remote_contract import RemoteAgentStore
-from .schedule_contract import ScheduleStore
+from .contract_parts import (
+    AgentMetricsStore,
+    BreakerStore,
+    LeaseStore,
+    LedgerStore,
+    LimitStore,
+    RemoteAgentStore,
+    ScheduleStore,
+    TokenStore,
+)
 from .task_filter import ANY_TASK, TaskFilter
-from .token_contract import TokenStore
 
 SUPERVISOR_LEASE = "supervisor"
 

@@ -13,17 +13,16 @@ import msgspec
 
 from ..core.supervision import decode_step_policy, decode_task_policy
 from ..errors import UnreadableRow
+from ..failures import read_step_failure, read_task_failure
 from ..model import (
     AlertRow,
     ConvoyRow,
     Instant,
     LedgerRow,
     Loaded,
-    StepFailure,
     StepKind,
     StepRow,
     TailRow,
-    TaskFailure,
     TaskRow,
     Turn,
     UndoContext,
@@ -60,12 +59,12 @@ _PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked
 _MEANT_FOR: dict[
     type, dict[str, Any]
 ] = {  # what a text column must decode as; null and what a timer leaves empty apart
-    TaskRow: {"policy": decode_task_policy, "failure": msgspec.json.Decoder(TaskFailure).decode},
+    TaskRow: {"policy": decode_task_policy, "failure": read_task_failure},
     StepRow: {
         "policy": decode_step_policy,
         "compensation": decode_step_policy,
         "undo": msgspec.json.Decoder(UndoContext).decode,
-        "failure": msgspec.json.Decoder(StepFailure).decode,
+        "failure": read_step_failure,
     },
     ConvoyRow: {},
     TailRow: {},

@@ -14,23 +14,12 @@ from ..answers import Applied, Dispatch
 from ..commands import Advance, AnyCommand, Fired, GaveUp, Outcome, Recover, Report, Reported, RetryAsked, Succeeded
 from ..core.supervision import compute_complete_within
 from ..core.transitions import has_ended
-from ..model import (
-    Instant,
-    StepFailure,
-    StepKind,
-    StepRow,
-    StepState,
-    TaskFailure,
-    TaskRow,
-    TaskState,
-    later,
-)
+from ..failures import read_step_failure, read_task_failure
+from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState, later
 from ..trace_context import SpanIds, TraceContext, read_link, read_trace_context
 
 AttributeValue = str | int | bool
 _ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.WITHDRAWN))
-_read_failure = msgspec.json.Decoder(StepFailure).decode
-_read_task_failure = msgspec.json.Decoder(TaskFailure).decode
 Links = tuple[tuple[int, int], ...]  # to other spans of tasks, as trace and span
 
 
@@ -336,7 +325,7 @@ def _build_attempt(
 def _build_step(step: StepRow, task: TaskRow, ids: SpanIds, finished_at: Instant) -> SpanOfStep:
     error, error_type = None, ""
     if step.state is StepState.FAILED and step.failure is not None:
-        failure = _read_failure(step.failure)
+        failure = read_step_failure(step.failure)
         error, error_type = failure.message, failure.cause
     return SpanOfStep(
         ids,
@@ -361,7 +350,7 @@ def _build_task(
 ) -> SpanOfTask:
     error = None
     if task.state is not TaskState.PROCESSED:
-        error = "" if task.failure is None else _read_task_failure(task.failure).reason
+        error = "" if task.failure is None else read_task_failure(task.failure).reason
     return SpanOfTask(
         ids,
         trace.trace_id,

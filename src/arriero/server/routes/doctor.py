@@ -3,7 +3,6 @@
 from typing import Any
 
 from ...client.diagnosis import (
-    MEMORY,
     Diagnosis,
     build_diagnosis,
     diagnose_machine,
@@ -11,6 +10,7 @@ from ...client.diagnosis import (
     list_steps_not_undoable,
 )
 from ...client.session import Session
+from ...config import MEMORY
 from ...explain.doctor import Finding
 from ...store.masking import mask_url
 from ..calls import Call

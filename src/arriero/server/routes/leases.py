@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import Query
 
-from ...client.leader import LeaderView
+from ...client.leases import LeaderView
 from ...client.verb_commands import check_signature
 from ...codec import check_id
 from ...core.alerts import Alert, build_alert

@@ -14,7 +14,7 @@ from ...client.session import Session
 from ...client.submission import SubmitOptions, accept, build_submission
 from ...commands import Submit
 from ...errors import ArrieroError
-from ...model import TaskFailure
+from ...failures import read_task_failure
 from ...store.contract import Ended
 from ...trace_context import parse_headers
 from ..calls import Call, HttpCall, encode_answer
@@ -43,7 +43,6 @@ TraceHeaders = tuple[str | None, str | None]  # traceparent and tracestate
 submissions = RouteGroup("submissions")
 
 BATCH_MAX = 400  # submissions that one process has on their way to the store at once
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 REFUSALS = (TASK_EXISTS, SEQUENCE_USED, CONVOY_REFUSES, UNKNOWN_WORKFLOW, INVALID_ARGUMENTS, OUTCOME_UNKNOWN)
 
@@ -281,7 +280,7 @@ async def wait_until_ended(call: HttpCall, task_no: int, seconds: float) -> Ende
 def build_end(ended: Ended, *, may_read: bool) -> EndAnswer:
     """Build how a task ended. ``may_read``: whether the caller gets its output."""
     task = ended.task
-    failure = None if task.failure is None else _read_failure(task.failure)
+    failure = None if task.failure is None else read_task_failure(task.failure)
     details: dict[str, Any] = {}
     if failure is not None:
         details = {"reason": failure.reason, "step": failure.step, "code": failure.code}

@@ -7,15 +7,13 @@ import msgspec
 from ...client import verb_commands
 from ...client.app_assignment import Assignment, assign
 from ...client.json_payloads import require_object
+from ...client.json_verbs import build_answer_from_json, build_edit_from_json, build_standing
 from ...client.planned_verbs import VerbPlan, iterate_rows, operate_plan, plan_rows
 from ...client.session import Session
 from ...client.task_shapes import StandingTask
 from ...client.task_verbs import (
     Acted,
     FieldsBuilder,
-    build_answer_from_json,
-    build_edit_from_json,
-    build_standing,
     load_task,
     load_task_to_act,
     operate_rows,

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...core.agent_metrics import find_first_kept, fold_counts, may_be_written
 from ...inspection.agent_metrics import AgentLoad, AgentMeasurements, CountsRow
 from ...model import Instant
-from ..metrics_contract import COUNTED_MAX, FOLDED_AT_ONCE
+from ..contract_parts import COUNTED_MAX, FOLDED_AT_ONCE
 from .transactions import Lane, Transactions, UnreadableRows
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ R = TypeVar("R", bound=AgentMetricsRows)
 
 
 class AgentMetricsEngine(Transactions[R]):
-    """``store.metrics_contract.AgentMetricsStore``, the same for all stores."""
+    """``store.contract_parts.AgentMetricsStore``, the same for all stores."""
 
     async def put_agent_counts(self, rows: Sequence[CountsRow]) -> None:
         def put(table: R) -> None:
@@ -91,3 +91,20 @@ class AgentMetricsEngine(Transactions[R]):
 
     async def measure_backlog(self) -> "Backlog":
         return await self._read(lambda rows: rows.select_backlog(rows.read_clock(), COUNTED_MAX), Lane.SURVEYS)
+
+
+def build_loads(due: Sequence[Sequence[Any]], running: Sequence[Sequence[Any]]) -> list[AgentLoad]:
+    """Build the load of each Agent, by Agent and App.
+
+    Args:
+        due: App, Agent, number of due requests, since when the oldest is due, number of those that are due later.
+        running: App, Agent, number of attempts under way.
+    """
+    counts: dict[tuple[str, str], int] = {(app, agent): count for app, agent, count in running}
+    asked: dict[tuple[str, str], Sequence[Any]] = {(app, agent): numbers for app, agent, *numbers in due}
+    found: list[AgentLoad] = []
+    for app, agent in sorted({*counts, *asked}, key=lambda key: (key[1], key[0])):
+        number, oldest_at, later = asked.get((app, agent), (0, None, 0))
+        under_way = counts.get((app, agent), 0)
+        found.append(AgentLoad(app=app, agent=agent, due=number, oldest_at=oldest_at, later=later, running=under_way))
+    return found

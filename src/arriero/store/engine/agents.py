@@ -63,7 +63,7 @@ R = TypeVar("R", bound=BreakerEngineRows)
 
 
 class BreakerEngine(Transactions[R]):
-    """``store.breaker_contract.BreakerStore``, the same for all stores."""
+    """``store.contract_parts.BreakerStore``, the same for all stores."""
 
     async def list_breakers(self) -> list[BreakerRow]:
         return await self._read(lambda rows: rows.select_all_breakers())

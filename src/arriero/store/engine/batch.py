@@ -301,6 +301,11 @@ class Batch:
         self._table.add_history(STORE_STREAM, "", link + 1, self.now, actor, text, digest)
 
 
+def note_in_store(rows: Table, actor: str, event: Event) -> None:
+    """Append an event to the store's own history, in the transaction of ``rows``."""
+    Batch(rows, rows.read_clock()).note(STORE_STREAM, actor, [event])
+
+
 class _Gap(msgspec.Struct, frozen=True):
     count: int = 0
     oldest_at: int | None = None

@@ -7,10 +7,9 @@ import msgspec
 
 from ...core import lease
 from ...epoch import compute_first_number
-from ...events import Event
 from ...events.store import LeaseBroken, LeaseGranted, LeaseLost
 from ...model import Instant, LeaseHolder, LeaseRow
-from .batch import STORE_STREAM, Batch
+from .batch import note_in_store
 from .transactions import Lane, Transactions, UnreadableRows
 
 
@@ -58,7 +57,7 @@ def acquire_lease(rows: LeaseTable, name: str, holder: LeaseHolder, actor: str, 
     if granted is None:
         return row
     if granted.term != row.term:
-        _note(rows, actor, LeaseGranted(name, granted.term, *_split(holder)))
+        note_in_store(rows, actor, LeaseGranted(name, granted.term, *_split(holder)))
     rows.put_lease(granted)
     return granted
 
@@ -78,7 +77,7 @@ def release_lease(rows: LeaseTable, name: str, holder: LeaseHolder, term: int, a
     released = None if row is None else lease.release_lease(row, holder, term)
     if released is not None:
         rows.put_lease(released)
-        _note(rows, actor, LeaseLost(name, term, *_split(holder)))
+        note_in_store(rows, actor, LeaseLost(name, term, *_split(holder)))
 
 
 def break_lease(rows: LeaseTable, name: str, actor: str, reason: str, *, at_once: bool) -> LeaseRow | None:
@@ -88,7 +87,7 @@ def break_lease(rows: LeaseTable, name: str, actor: str, reason: str, *, at_once
     if broken is not None:
         assert broken.holder is not None
         rows.put_lease(broken)
-        _note(rows, actor, LeaseBroken(name, broken.term, *_split(broken.holder), at_once, reason))
+        note_in_store(rows, actor, LeaseBroken(name, broken.term, *_split(broken.holder), at_once, reason))
     return broken
 
 
@@ -103,15 +102,11 @@ def _split(holder: LeaseHolder) -> tuple[int, str]:
     return (holder, "") if isinstance(holder, int) else (0, holder)
 
 
-def _note(rows: LeaseTable, actor: str, event: Event) -> None:
-    Batch(rows, rows.read_clock()).note(STORE_STREAM, actor, [event])
-
-
 R = TypeVar("R", bound=LeaseTable)
 
 
 class LeaseEngine(Transactions[R]):
-    """``store.lease_contract.LeaseStore`` over any store's rows."""
+    """``store.contract_parts.LeaseStore`` over any store's rows."""
 
     async def acquire_lease(self, name: str, holder: LeaseHolder, actor: str, seconds: float) -> LeaseRow:
         return await self._write(lambda rows: acquire_lease(rows, name, holder, actor, seconds))

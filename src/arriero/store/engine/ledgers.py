@@ -293,7 +293,7 @@ R = TypeVar("R", bound=LedgerTable)
 
 
 class LedgerEngine(Generic[R]):
-    """The writing part of ``store.ledger_contract.LedgerStore``."""
+    """The writing part of ``store.contract_parts.LedgerStore``."""
 
     async def _with_ledger(self, ledger_no: int, work: Callable[[R], T], before: Sequence[Submit] = ()) -> T:
         """Run ``work`` in one transaction that has the ledger. ``before``: submissions whose rows it needs."""

@@ -157,7 +157,7 @@ R = TypeVar("R", bound=LimitEngineRows)
 
 
 class LimitEngine(Transactions[R]):
-    """``store.limit_contract.LimitStore``, the same for all stores."""
+    """``store.contract_parts.LimitStore``, the same for all stores."""
 
     async def list_limits(self) -> list[LimitsInUse]:
         def read(rows: R) -> list[LimitsInUse]:

@@ -12,7 +12,7 @@ from ...model import Instant, later
 from ...processes import ProcessRow
 from ..apps import app_renamed, process_started, read_about, refuse_collision
 from ..contract import SUPERVISOR_LEASE, Renewal
-from .batch import STORE_STREAM, Batch
+from .batch import STORE_STREAM, Batch, note_in_store
 from .leases import LeaseTable, free_all_leases
 from .limits import LimitTable, declare_all_limits
 from .transactions import Lane, Transactions
@@ -88,7 +88,7 @@ def register(rows: ProcessRows, instance: str, lease_seconds: float, about: str)
     refuse_collision(about, rows.lock_known_code(), rows.count_unsaid)
     now = rows.read_clock()
     process_no, epoch = rows.add_process(instance, later(now, lease_seconds), about)
-    _note(rows, instance, process_started(process_no, about))
+    note_in_store(rows, instance, process_started(process_no, about))
     declare_all_limits(rows, process_no, read_about(about), instance)
     return process_no, epoch
 
@@ -135,18 +135,14 @@ def open_epoch(rows: ProcessRows, actor: str, reason: str) -> int:
     """See ``ProcessStore.new_epoch``."""
     epoch = rows.open_epoch()
     free_all_leases(rows)
-    _note(rows, actor, EpochOpened(epoch, reason))
+    note_in_store(rows, actor, EpochOpened(epoch, reason))
     return epoch
 
 
 def rename_app(rows: ProcessRows, old: str, new: str, count: int, actor: str, reason: str) -> None:
     """See ``ProcessStore.rename_app``."""
     rows.rename_workflows(old, new)
-    _note(rows, actor, app_renamed(old, new, count, reason))
-
-
-def _note(rows: ProcessRows, actor: str, event: Event) -> None:
-    Batch(rows, rows.read_clock()).note(STORE_STREAM, actor, [event])
+    note_in_store(rows, actor, app_renamed(old, new, count, reason))
 
 
 R = TypeVar("R", bound=ProcessRows)

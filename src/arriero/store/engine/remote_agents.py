@@ -4,7 +4,7 @@ import secrets
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ..remote_contract import SECRET_BYTES, HeldAttempt
+from ..contract_parts import SECRET_BYTES, HeldAttempt
 from .transactions import Lane, Transactions, UnreadableRows
 
 
@@ -26,7 +26,7 @@ R = TypeVar("R", bound=RemoteAgentRows)
 
 
 class RemoteAgentEngine(Transactions[R]):
-    """``store.remote_contract.RemoteAgentStore``, the same for all stores."""
+    """``store.contract_parts.RemoteAgentStore``, the same for all stores."""
 
     async def read_secret(self, name: str) -> bytes:
         """Two processes may make one at once: what is kept first counts, and each reads what is kept."""

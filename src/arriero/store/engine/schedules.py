@@ -166,7 +166,7 @@ R = TypeVar("R", bound=ScheduleRows)
 
 
 class ScheduleEngine(Transactions[R]):
-    """The reading part of ``store.schedule_contract.ScheduleStore``, the same for all stores."""
+    """The reading part of ``store.contract_parts.ScheduleStore``, the same for all stores."""
 
     async def load_due_schedules(self, limit: int) -> DueSchedules:
         def read(rows: R) -> DueSchedules:

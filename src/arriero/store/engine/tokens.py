@@ -6,11 +6,10 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from ...core import tokens
-from ...events import Event
 from ...events.store import TokenCreated, TokenRevoked
 from ...model import Instant
 from ...tokens import NewToken, TokenRow
-from .batch import STORE_STREAM, Batch
+from .batch import note_in_store
 from .transactions import Lane, Transactions, UnreadableRows
 
 
@@ -42,7 +41,7 @@ def add_token(rows: TokenRows, token: NewToken) -> TokenRow:
     if not rows.add_token_row(row):
         (known,) = rows.select_tokens([token.token_id])
         return known
-    _note(rows, row.created_by, TokenCreated(row.token_id, row.name, row.scopes, row.expires_at))
+    note_in_store(rows, row.created_by, TokenCreated(row.token_id, row.name, row.scopes, row.expires_at))
     return row
 
 
@@ -53,7 +52,7 @@ def revoke_token(rows: TokenRows, token_id: str, by: str, reason: str) -> TokenR
     if revoked is None:
         return row
     rows.put_token(revoked)
-    _note(rows, by, TokenRevoked(token_id, revoked.name, reason))
+    note_in_store(rows, by, TokenRevoked(token_id, revoked.name, reason))
     return revoked
 
 
@@ -64,15 +63,11 @@ def note_token_used(rows: TokenRows, token_id: str, at: Instant) -> None:
         rows.put_token(replace(row, last_used_at=at))
 
 
-def _note(rows: TokenRows, actor: str, event: Event) -> None:
-    Batch(rows, rows.read_clock()).note(STORE_STREAM, actor, [event])
-
-
 R = TypeVar("R", bound=TokenRows)
 
 
 class TokenEngine(Transactions[R]):
-    """``store.token_contract.TokenStore`` over any store's rows."""
+    """``store.contract_parts.TokenStore`` over any store's rows."""
 
     async def add_token(self, token: NewToken) -> TokenRow:
         return await self._write(lambda rows: add_token(rows, token))

@@ -7,7 +7,7 @@ from ...core.lease import is_held
 from ...inspection.agent_metrics import AgentLoad, CountsRow
 from ...inspection.backlog import Backlog
 from ...model import Instant, StepKind, StepState, TaskState, Turn
-from ..metrics_contract import build_loads
+from ..engine.agent_metrics import build_loads
 from .rows import MemoryUpkeep
 
 

@@ -1,7 +1,7 @@
 """Secrets and running attempts in the memory store."""
 
 from ...model import StepState
-from ..remote_contract import HeldAttempt
+from ..contract_parts import HeldAttempt
 from .rows import MemoryUpkeep
 
 

@@ -13,6 +13,7 @@ from ...core.lease import is_held, is_on_probation
 from ...core.ledgers import ASIDE_MAX
 from ...epoch import FIRST, describe_epoch_refusal
 from ...errors import ArrieroError
+from ...failures import read_task_failure
 from ...model import (
     TASK_OPEN,
     AlertRow,
@@ -28,7 +29,6 @@ from ...model import (
     StepKind,
     StepRow,
     StepState,
-    TaskFailure,
     TaskRow,
     TaskState,
     Turn,
@@ -62,7 +62,6 @@ from .tokens import MemoryTokens
 
 T = TypeVar("T")
 _DONE = (TaskState.PROCESSED, TaskState.COMPENSATED)
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 class MemoryReading(MemoryUpkeep):
@@ -130,7 +129,7 @@ class MemoryReading(MemoryUpkeep):
 
     def _is_meant(self, task: TaskRow, which: TaskFilter) -> bool:
         told = legible(task).failure
-        failure = None if told is None else _read_failure(told)
+        failure = None if told is None else read_task_failure(told)
         code, reason = ("", "") if failure is None else (failure.code, failure.reason)
         return (
             not self.is_hidden(task)

@@ -13,8 +13,6 @@ from .rows import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
 from .tables import UPDATE_CONVOYS, UPDATE_TAILS
 
-TASK_WIDTH = len(columns.TASK)
-
 
 def may_be_new(batch: Sequence[Submit]) -> dict[str, Any]:
     """Keys that ``add_convoys`` is to make rows for, each with the first submission of an id; one a submission."""
@@ -70,9 +68,9 @@ class BatchPlaces:
         if "select_expected" in self._asked:
             self._expected |= dict(self._asked["select_expected"].fetchall())
             for row in self._asked["select_of_sequences"].fetchall():
-                task = task_as_is(row[:TASK_WIDTH])
+                task = task_as_is(row[: columns.TASK_WIDTH])
                 self._of_sequence[task.convoy_no or 0, task.sequence or 0] = task
-                self._submitted[task.task_no] = row[TASK_WIDTH]
+                self._submitted[task.task_no] = row[columns.TASK_WIDTH]
 
     # --- the PlacementRows of store.engine.convoys
     def find_tail(self, key: str | None) -> TailRow | None:

@@ -19,7 +19,6 @@ from .rows import convoy_in, step_of
 from .session import Transaction
 
 T = TypeVar("T")
-TASK_WIDTH, STEP_WIDTH = len(columns.TASK), len(columns.STEP)
 # Rows that others may be taking at the same moment: all processes together claim about a hundred tasks at once.
 PASSED_OVER_MAX = 100
 OPENED_COUNT = columns.TASK.index("opened_count")
@@ -58,14 +57,14 @@ class PostgresDueRows(PostgresConvoyRows):
 
     def _claimable(self, row: tuple[Any, ...]) -> Loaded:
         """A task with all that is recorded of it. Raises UnreadableRow."""
-        self.keep_tasks((row[:TASK_WIDTH],))
+        self.keep_tasks((row[: columns.TASK_WIDTH],))
         task = self.task(row[0])
         assert task is not None
-        text = row[TASK_WIDTH]
+        text = row[columns.TASK_WIDTH]
         if text is None:
             raise without_body(task.task_no)
         try:
-            convoy = convoy_in(row[TASK_WIDTH + 1])
+            convoy = convoy_in(row[columns.TASK_WIDTH + 1])
         except UnreadableRow as error:
             raise of_task(error, task.task_no) from error
         self.steps_read((task.task_no,))
@@ -96,11 +95,11 @@ class PostgresDueRows(PostgresConvoyRows):
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
         """A request. Of two of one task, both found at once, the second one's task moves on with the first. Raises
         UnreadableRow."""
-        if self.task(row[STEP_WIDTH]) is None:
-            self.keep_tasks((row[STEP_WIDTH:],))
-        self.task(row[STEP_WIDTH])
-        step = step_of(row[:STEP_WIDTH])
-        self.keep_steps((row[:STEP_WIDTH],))
+        if self.task(row[columns.STEP_WIDTH]) is None:
+            self.keep_tasks((row[columns.STEP_WIDTH :],))
+        self.task(row[columns.STEP_WIDTH])
+        step = step_of(row[: columns.STEP_WIDTH])
+        self.keep_steps((row[: columns.STEP_WIDTH],))
         return step
 
     def _readable_of(

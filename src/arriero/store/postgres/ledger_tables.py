@@ -14,7 +14,7 @@ from .convoy_places import may_be_new
 from .convoy_tables import PostgresConvoyRows
 from .rows import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
-from .submitting import INSERT_BODIES, INSERT_TASKS, TASK_WIDTH, Again
+from .submitting import INSERT_BODIES, INSERT_TASKS, Again
 
 INSERT_ASIDE = columns.insert_rows("ledger_aside", ("ledger_no", "line", "reason"), from_dicts=True)
 
@@ -76,8 +76,8 @@ class PostgresLedgerRows(PostgresConvoyRows, SqlUpkeepRows):
         self._numbers = sorted((number for number, _ in numbers.fetchall()), reverse=True)
 
     def _keep_submitted(self, row: tuple[Any, ...]) -> TaskRow:
-        task = task_as_is(row[:TASK_WIDTH])
-        self._submitted[task.task_no] = row[TASK_WIDTH]
+        task = task_as_is(row[: columns.TASK_WIDTH])
+        self._submitted[task.task_no] = row[columns.TASK_WIDTH]
         return task
 
     def lock_places(self, tasks: Sequence[TaskRow]) -> int:

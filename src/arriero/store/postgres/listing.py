@@ -2,14 +2,13 @@
 
 import msgspec
 
-from ...model import TaskFailure, TaskRow
+from ...failures import TaskFailure, read_task_failure
+from ...model import TaskRow
 from .. import listing
 from ..readable import legible
 from ..task_filter import TaskFilter, fold_text
 from .rows import task_as_is
 from .store_tables import PostgresRows
-
-_read_failure = msgspec.json.Decoder(TaskFailure).decode
 
 
 def select_filtered(
@@ -48,5 +47,5 @@ def _build_parameters(which: TaskFilter, after: int, before: int | None, limit: 
 def _matches_failure(task: TaskRow, text: str | None, code: str | None) -> bool:
     """Match a failure here and not in SQL: one that cannot be read must not fail the question."""
     failure = None if text is None and code is None else legible(task).failure
-    told = TaskFailure("bug", "") if failure is None else _read_failure(failure)
+    told = TaskFailure("bug", "") if failure is None else read_task_failure(failure)
     return (text is None or fold_text(text) in fold_text(told.reason)) and code in (None, told.code)

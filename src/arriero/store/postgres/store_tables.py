@@ -20,7 +20,6 @@ from .ledger_tables import PostgresLedgerRows
 from .process_tables import PostgresProcessRows
 from .rows import convoy_as_told, convoy_of, step_as_is, tail_of, task_as_is, task_of
 
-TASK_WIDTH = len(columns.TASK)
 _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 
 
@@ -50,10 +49,10 @@ class PostgresRows(
         of_task = _by_task(map(step_as_is, steps.fetchall()))
         loaded = {
             row[0]: Loaded(
-                task_as_is(row[:TASK_WIDTH]),
-                row[TASK_WIDTH],
+                task_as_is(row[: columns.TASK_WIDTH]),
+                row[columns.TASK_WIDTH],
                 tuple(of_task.get(row[0], ())),
-                convoy_as_told(row[TASK_WIDTH + 1]),
+                convoy_as_told(row[columns.TASK_WIDTH + 1]),
             )
             for row in tasks.fetchall()
         }

@@ -27,8 +27,6 @@ from .pipeline import PendingAnswer
 from .rows import task_as_is
 from .session import Transaction
 
-TASK_WIDTH = len(columns.TASK)
-
 INSERT_TASKS = columns.insert_rows(
     "task", columns.TASK, suffix=" ORDER BY task_id ON CONFLICT (task_id) DO NOTHING RETURNING task_no"
 )
@@ -162,7 +160,7 @@ def _read_known(
     limits: dict[str, list[AgentLimitsRow]] = {agent: [] for agent in agents}
     for limited in () if of_limits is None else map(limits_of, of_limits.fetchall()):
         limits[limited.agent].append(limited)
-    found = {row[1]: (task_as_is(row[:TASK_WIDTH]), row[TASK_WIDTH]) for row in known.fetchall()}
+    found = {row[1]: (task_as_is(row[: columns.TASK_WIDTH]), row[columns.TASK_WIDTH]) for row in known.fetchall()}
     taken = numbers.fetchall()
     begins = may_begin is not None and may_begin.fetchone() == (True,)
     free = [number for number, _ in reversed(taken)]

@@ -8,7 +8,7 @@ import msgspec
 from ...inspection.agent_metrics import AgentLoad, CountsRow
 from ...inspection.backlog import Backlog
 from ...model import Instant
-from ..metrics_contract import build_loads
+from ..engine.agent_metrics import build_loads
 from ..rows import Row
 from .rows import SqlRows
 

@@ -1,6 +1,6 @@
 """Secrets and running attempts, which both databases find and keep by statements of the same names."""
 
-from ..remote_contract import HeldAttempt
+from ..contract_parts import HeldAttempt
 from .rows import SqlRows
 
 

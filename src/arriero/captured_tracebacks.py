@@ -18,7 +18,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     library: bool = False
 
 
-class TracedError(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class CapturedError(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An exception with the lines that it passed, the outermost call first. No value of any variable is in it.
 
     ``error``: the name of its type. ``relation``: ``raised``; of those behind it ``cause`` (``raise ... from``),
@@ -34,4 +34,6 @@ class TracedError(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     expected: bool = False
 
 
-Trace = tuple[TracedError, ...]  # the exception that was raised, then those behind it; empty: none is known
+CapturedTraceback = tuple[
+    CapturedError, ...
+]  # the exception that was raised, then those behind it; empty: none is known

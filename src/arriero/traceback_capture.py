@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
+from .captured_tracebacks import CapturedError, CapturedTraceback, Frame
 from .codec import recordable_text
 from .errors import StepError
-from .traces import Frame, Trace, TracedError
 
 ERRORS_MAX = 5  # an exception and those behind it
 FRAMES_MAX = 20  # of all of them together
@@ -46,12 +46,12 @@ _CALLBACK = asyncio.Handle._run.__code__  # the frame under all that an event lo
 _Line = tuple[CodeType, int]
 
 
-def trace_exception(error: BaseException) -> Trace:
+def capture_traceback(error: BaseException) -> CapturedTraceback:
     """Trace an exception and those behind it. Raises nothing but KeyboardInterrupt: a failure must not get lost.
 
     Returns: the exception itself first. At most ``ERRORS_MAX`` with ``FRAMES_MAX`` frames; empty when it cannot be looked at.
     """
-    found: list[TracedError] = []
+    found: list[CapturedError] = []
     try:
         for link, relation in _iterate_chain(error):
             frames_left = FRAMES_MAX - sum(len(one.frames) for one in found)
@@ -66,7 +66,7 @@ def trace_exception(error: BaseException) -> Trace:
     return tuple(found)
 
 
-def trace_stack(frame: FrameType | None, name: str) -> Trace:
+def capture_stack(frame: FrameType | None, name: str) -> CapturedTraceback:
     """Trace the place where a thread is now; of an event loop, the callback that it runs. Raises nothing but KeyboardInterrupt.
 
     Args:
@@ -81,7 +81,7 @@ def trace_stack(frame: FrameType | None, name: str) -> Trace:
         lines.reverse()
         begins = [at for at, (code, _) in enumerate(lines) if code is _CALLBACK]
         lines = lines[begins[-1] + 1 :] if begins else lines
-        return (TracedError(name, *_choose_lines(lines, FRAMES_OF_ONE_MAX)),)
+        return (CapturedError(name, *_choose_lines(lines, FRAMES_OF_ONE_MAX)),)
     except Exception:  # the frame belongs to a thread that goes on meanwhile
         return ()
 
@@ -104,12 +104,12 @@ def _iterate_chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
             waiting.append((link.__context__, "context"))
 
 
-def _build_traced_error(error: BaseException, relation: str, frames_max: int) -> TracedError:
+def _build_traced_error(error: BaseException, relation: str, frames_max: int) -> CapturedError:
     frames, left_out = _choose_lines(_list_lines(error.__traceback__), frames_max)
     if isinstance(error, SyntaxError) and (place := _find_syntax_frame(error)) is not None:
         frames = (*frames[-frames_max + 1 :], place)
     name = _shorten(type(error).__name__, NAME_LENGTH_MAX)
-    return TracedError(name, frames, left_out, relation, isinstance(error, StepError | OSError))
+    return CapturedError(name, frames, left_out, relation, isinstance(error, StepError | OSError))
 
 
 def _list_lines(traceback: TracebackType | None) -> list[_Line]:

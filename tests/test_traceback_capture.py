@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import arriero
 from arriero import Permanent, Transient
+from arriero.captured_tracebacks import CapturedTraceback, Frame
 from arriero.failure_location import (
     find_frame_to_fix,
     find_raising_frame,
@@ -23,18 +24,17 @@ from arriero.failure_location import (
     format_traceback,
     is_expected,
 )
-from arriero.model import StepFailure, TaskFailure
-from arriero.traceback_frames import (
+from arriero.failures import StepFailure, TaskFailure
+from arriero.traceback_capture import (
     ERRORS_MAX,
     FRAMES_MAX,
     FRAMES_OF_ONE_MAX,
     _mask_secrets,
-    trace_exception,
-    trace_stack,
+    capture_stack,
+    capture_traceback,
 )
-from arriero.traces import Frame, Trace
 
-HERE = "tests/test_traceback_frames.py"
+HERE = "tests/test_traceback_capture.py"
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +42,11 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[1])
 
 
-def traced(code: Callable[[], object]) -> Trace:
+def traced(code: Callable[[], object]) -> CapturedTraceback:
     try:
         code()
     except BaseException as error:
-        return trace_exception(error)
+        return capture_traceback(error)
     raise AssertionError("it raised nothing")
 
 
@@ -182,12 +182,12 @@ def test_a_chain_of_a_thousand_causes_is_bounded_and_one_in_a_circle_ends() -> N
             raise Fails("next") from error
         except Fails as next_one:
             error = next_one
-    trace = trace_exception(error)
+    trace = capture_traceback(error)
     assert len(trace) == ERRORS_MAX
     assert sum(len(one.frames) for one in trace) <= FRAMES_MAX
     one, other = Fails(), Fails()
     one.__cause__, other.__cause__ = other, one
-    assert len(trace_exception(one)) == 1
+    assert len(capture_traceback(one)) == 1
 
 
 class Unsayable(Exception):
@@ -222,8 +222,8 @@ def test_an_exception_that_raises_when_it_is_looked_at_loses_nothing_else() -> N
 
 
 def test_an_exception_that_was_never_raised_has_no_line() -> None:
-    assert trace_exception(ValueError("made"))[0].frames == ()
-    assert format_labelled_location(trace_exception(ValueError("made"))) == ""
+    assert capture_traceback(ValueError("made"))[0].frames == ()
+    assert format_labelled_location(capture_traceback(ValueError("made"))) == ""
 
 
 def test_source_that_is_not_there_is_left_out(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_an_installed_package_of_the_users_is_the_users_code_and_others_are_libr
     except ZeroDivisionError as error:
         assert error.__traceback__ is not None
         error.__traceback__ = error.__traceback__.tb_next  # as arriero calls it
-        trace = trace_exception(error)
+        trace = capture_traceback(error)
     assert [(frame.file, frame.library) for frame in trace[0].frames] == [
         ("shop/steps.py", False),
         ("web/client.py", True),
@@ -349,18 +349,18 @@ def test_it_is_the_same_from_another_thread() -> None:
 
 
 def test_where_a_thread_is_now_is_told_in_the_same_form() -> None:
-    trace = trace_stack(sys._getframe(), "it stands")
+    trace = capture_stack(sys._getframe(), "it stands")
     frame = find_frame_to_fix(trace)
     assert frame is not None
     assert frame.function == "test_where_a_thread_is_now_is_told_in_the_same_form"
-    assert trace_stack(None, "it stands")[0].frames == ()
+    assert capture_stack(None, "it stands")[0].frames == ()
 
 
 def test_of_a_thread_with_an_event_loop_only_what_that_runs_is_told() -> None:
-    found: list[Trace] = []
+    found: list[CapturedTraceback] = []
 
     async def runs() -> None:
-        asyncio.get_running_loop().call_soon(lambda: found.append(trace_stack(sys._getframe(), "it stands")))
+        asyncio.get_running_loop().call_soon(lambda: found.append(capture_stack(sys._getframe(), "it stands")))
         await asyncio.sleep(0)
 
     asyncio.run(runs())
@@ -374,7 +374,7 @@ def test_only_ctrl_c_passes() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trace_exception(Interrupting())
+        capture_traceback(Interrupting())
 
 
 def test_a_failure_with_a_trace_is_read_back_and_one_of_an_older_release_has_none() -> None:
