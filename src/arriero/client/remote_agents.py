@@ -79,7 +79,7 @@ class AttemptTerm(msgspec.Struct, frozen=True):
 
 
 class RemoteAgents:
-    """See the module. ``refusals``: how many there were in this process, by their code."""
+    """Serves Agents outside of Python in one process. ``refusals``: how many there were in this process, by their code."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -28,7 +28,7 @@ def describe_refusal(verdict: str) -> tuple[str, str]:
 
 
 class StoredAttempt:
-    """See the module. ``step``: its row, as just read."""
+    """Attempt of a remote step, by its row in the store. ``step``: its row, as just read."""
 
     def __init__(
         self, hosts: AgentHost, session: Session, capability: Capability, step: StepRow, definition: Step[..., object]

@@ -36,7 +36,7 @@ class RunnableCode(Protocol):
 
 
 class TaskRun:
-    """See the module. It decides nothing and writes nothing: ``core.drive`` decides from it.
+    """Task that a process drives: its rows and its code. It decides nothing and writes nothing: ``core.drive`` decides from it.
 
     Args:
         loaded: the task as it stands in the store.

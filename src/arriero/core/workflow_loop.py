@@ -78,7 +78,7 @@ class WorkflowFuture(asyncio.Future[Any]):
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
-    """See the module. ``workflow_run`` is what call values find when they are awaited.
+    """Event loop on which workflow code runs. ``workflow_run`` is what call values find when they are awaited.
 
     Args:
         seed: of the task, the same in every replay. Hashes grow from it: asyncio keeps one set of all tasks of all

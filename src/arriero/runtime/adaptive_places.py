@@ -13,7 +13,7 @@ TOLD_FACTOR = 1.5  # between two lines of the log about one Agent: smaller moves
 
 
 class AdaptivePlaces:
-    """See the module. Other Agents have ``max_in_flight`` places, always."""
+    """Counts the places of Agents with adaptive concurrency. Other Agents have ``max_in_flight`` places, always."""
 
     def __init__(self, agents: Iterable[Agent], monotonic: Callable[[], float]) -> None:
         self._log = RateLimitedLog(logger, monotonic, logging.INFO)

@@ -13,7 +13,7 @@ from ..store.contract import Unwritten
 
 
 class AdmissionQueue:
-    """See the module.
+    """Priority queue that limits the commands in flight.
 
     Args:
         room: how many more commands may be on their way now, not counting callers that were let go and did not resume yet.

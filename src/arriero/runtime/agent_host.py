@@ -268,7 +268,7 @@ class AgentHost:
         self.dispatch(dispatch, reserved=True)
 
     def adopt(self, step: StepRow, task: TaskRow) -> None:
-        """Begin an attempt recorded as ours that never began here: the answer that told of it was lost."""
+        """Begin an attempt that the store assigned to this process in an answer that was lost."""
         if step.state is StepState.RUNNING and step.locked_by == self.process_no:
             left_at = self.ports.clock.monotonic()
             dispatch = Dispatch(step, task.task_id, self.store.now(), task.lost_count, task.trace_context)

@@ -36,7 +36,7 @@ class RemoteDemand(Protocol):
 
 
 class AgentPlaces:
-    """See the module.
+    """Places of the Agents of one process.
 
     Args:
         agents: those of this process.

@@ -38,7 +38,7 @@ class RoutedPlaces(Protocol):
 
 
 class AgentRouter:
-    """See the module.
+    """Chooses the Agent of each new request.
 
     Args:
         groups: Agents that serve the same calls; of most Apps there are none.

@@ -46,7 +46,7 @@ class AlertStore(Protocol):
 
 
 class Alerting:
-    """See the module. Without sinks alerts stay as they are: a process with sinks tells them.
+    """Delivers alerts to sinks. Without sinks alerts stay as they are: a process with sinks tells them.
 
     Args:
         sinks: all processes on a store should have the same; an alert is settled when the sinks of one process know.

@@ -297,7 +297,7 @@ class AttemptRun:
         retry_after: float | None = None,
         unavailable: bool = False,
     ) -> None:
-        """Count a call that has ended for the breaker of its Agent; that of a program, once it is known that nobody else does."""
+        """Count an ended call for its breaker. The call of a program is counted once it is known that no other process counts it."""
         assert self._call_began is not None
         seconds, self._call_began = self._clock.monotonic() - self._call_began, None
         call = EndedCall(end, seconds, "" if failure is None else failure.message)

@@ -129,7 +129,7 @@ class AttemptTime:
             self._deadline = max(self._deadline, deadline)
 
     def learn(self, complete_by: Instant, read_at: float, now: Instant) -> None:
-        """Take in a deadline that another process has moved. ``read_at``: monotonic, before the store's clock said ``now``."""
+        """Apply a deadline that another process has moved. ``read_at``: monotonic, before the store's clock said ``now``."""
         self._host.registry.extend((self._step.step_no, self._step.fence), max(complete_by, self.complete_by))
         self._move(complete_by, read_at + seconds_between(now, complete_by))
 

@@ -1,4 +1,4 @@
-"""Breakers as one process knows them: what its calls showed, which ones it asks to open, which ones keep it from taking.
+"""Circuit breakers in one process: counts its calls, asks the store to open breakers, and keeps those that are not closed.
 
 Whoever ends a call says so here, once: it is counted for the metrics of its Agent and judged for its breaker.
 
@@ -30,7 +30,7 @@ Key = tuple[str, str, str]  # App, Agent, target
 
 
 class Breakers:
-    """See the module."""
+    """Circuit breakers and call windows, as this process knows them."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ COURTESY_EVERY = 0.3  # from one such pause to the next
 
 
 class ConvoyYield:
-    """See the module. ``others``: how many other processes claim tasks."""
+    """Lets the key of a convoy go in time. ``others``: how many other processes claim tasks."""
 
     def __init__(self, ports: Ports, others: Callable[[], int]) -> None:
         self._clock = ports.clock

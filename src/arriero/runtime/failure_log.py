@@ -24,7 +24,7 @@ def ignore_applied(_command: AnyCommand, _answer: Applied) -> None:
 
 
 class FailureLog:
-    """See the module. ``monotonic``: seconds of the process; ``now``: the store's clock.
+    """Writes failures into the log of the process. ``monotonic``: seconds of the process; ``now``: the store's clock.
 
     What a service refuses for good is written at the level INFO, all else at WARNING.
     """

@@ -16,7 +16,7 @@ USED_UP_SECONDS = 0.5
 
 
 class LimitedAgents:
-    """See the module.
+    """Agents with limits, as this process knows them.
 
     Args:
         take_soon: asks the store for requests.

@@ -35,7 +35,7 @@ class Doing(msgspec.Struct, frozen=True):
 
 
 class LoopWatch:
-    """See the module. ``look`` runs in a thread, all else on the loop.
+    """Watches the event loop from a thread. ``look`` runs in a thread, all else on the loop.
 
     Args:
         monotonic: seconds of the process.

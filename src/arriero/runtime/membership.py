@@ -34,7 +34,7 @@ QUICK_SHARE = 0.1  # of a lease: a renewal that took no longer leaves time for s
 
 
 class Membership:
-    """See the module.
+    """Lease of this process, and recovery of lost processes.
 
     Args:
         on_lost: called when this process was declared lost: what it held is others' now.

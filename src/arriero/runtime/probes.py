@@ -42,7 +42,7 @@ class ProbeHost(Protocol):
 
 
 class Probes:
-    """See the module. ``look`` is to be called again and again: cheap if no breaker of an Agent with a probe is open."""
+    """Probes services whose breakers are open. Call ``look`` again and again: it is cheap if no breaker with a probe is open."""
 
     def __init__(self, host: ProbeHost, app: str) -> None:
         self._host = host

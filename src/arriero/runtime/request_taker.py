@@ -13,7 +13,7 @@ from .retry_budgets import RetryBudgets
 
 
 class RequestTaker:
-    """See the module. It keeps the places that a Take asks for until the Take is answered.
+    """Takes requests from the store, one Take at a time. It keeps the places that a Take asks for until the Take is answered.
 
     Args:
         batch_max: requests of one Agent in one Take.

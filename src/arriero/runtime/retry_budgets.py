@@ -1,4 +1,4 @@
-"""Retry budgets of the Agents of one process: who may retry now, and the wait of those that may not.
+"""Retry budgets of the Agents of one process: they grant retries and make the others wait.
 
 A retry that must wait holds no place of its Agent: its place goes to requests that make a call now. If it kept it, the
 retries of a service that fails often would fill all places, and then nothing would make the calls that allow retries.
@@ -47,7 +47,7 @@ class Places(Protocol):
 
 
 class RetryBudgets:
-    """See the module. An Agent without a budget is not in it."""
+    """Retry budgets of the Agents of one process. An Agent without a budget is not in it."""
 
     def __init__(self, agents: Iterable[Agent], clock: ProcessClock, places: Places) -> None:
         self._clock = clock

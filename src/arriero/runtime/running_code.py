@@ -1,4 +1,4 @@
-"""Runs workflow code, and notes which, for whoever looks why the event loop stands still."""
+"""Runs workflow code, and records whose code runs for the report of a blocked event loop."""
 
 import asyncio
 import logging

@@ -46,7 +46,7 @@ Codes = dict[tuple[str, str], str]  # policy as JSON text, by App and workflow; 
 
 
 class ScheduleRunner:
-    """See the module.
+    """Submits the due runs of schedules.
 
     Args:
         actor: the process start.

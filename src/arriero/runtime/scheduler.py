@@ -36,7 +36,7 @@ UNSEEN_SECONDS = 1.0  # what has begun so and asks for no further write is marke
 
 
 class Scheduler:
-    """See the module.
+    """Scheduler of one process.
 
     Args:
         codes: what this process can run, by the name in the task's row.

@@ -74,7 +74,7 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinglePass:
-    """See the module. ``run`` is called once."""
+    """One pass of supervision and upkeep. ``run`` is called once."""
 
     def __init__(
         self, *, store: StateStore, ports: Ports, settings: Settings, upkeep: Upkeep, alerting: Alerting

@@ -25,7 +25,7 @@ FindAttempt = Callable[["asyncio.Task[Any] | None"], tuple[StepRow, str] | None]
 
 
 class StandstillReports:
-    """See the module. Before ``start`` there is nothing to say.
+    """Reports standstills of the event loop. Before ``start`` there is nothing to say.
 
     Args:
         now: the store's clock.

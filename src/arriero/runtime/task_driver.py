@@ -29,7 +29,7 @@ UNWRITABLE_SECONDS = 5.0  # until a task is read again that could not even be he
 
 
 class TaskDriver:
-    """See the module.
+    """Drives one task.
 
     Args:
         key_since: since when this process has had the key of the task's convoy, on its own clock.

@@ -33,7 +33,7 @@ ACTOR = "upkeep"
 
 
 class Upkeep:
-    """See the module.
+    """Cleans up a store from time to time.
 
     Args:
         replies_keep_seconds: how long a status waits for its reader.

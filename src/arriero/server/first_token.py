@@ -1,4 +1,4 @@
-"""The first token of a store, for whoever starts a server on this machine: it is in a file that only they can read."""
+"""First admin token of a store: it is in a file that only the user who starts the server can read."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Refusals of the gate and of what stands before it."""
+"""Problem types of authentication, rate limits, request checks and connections."""
 
 from .problems import UNAUTHENTICATED, Problem, declare_problem
 

@@ -1,4 +1,4 @@
-"""The protocol of one connection: what is no request, and one connection too many, get problem documents; none waits for ever.
+"""HTTP/1.1 protocol of one connection: malformed requests and excess connections get problem documents; no connection waits for ever.
 
 uvicorn answers both with plain text. Here the answers have the headers of all others, and are counted.
 """

@@ -1,4 +1,4 @@
-"""uvicorn in the event loop of the App: it handles no signals, adds no header of its own, and waits for nobody without end."""
+"""uvicorn in the event loop of the App: no signal handlers, no headers of its own, and a time limit on every wait."""
 
 import asyncio
 import socket

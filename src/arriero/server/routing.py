@@ -1,4 +1,4 @@
-"""Routes that carry what a caller needs for them: the gate is the route itself, so no path can pass beside it.
+"""Routes with the scopes that they need. Each route is its own gate, so no path can bypass it.
 
 A file in ``routes`` is one kind of resource: it declares a ``RouteGroup`` and decorates a function for each operation. The function's
 parameters of path, query and headers are FastAPI's; its first one is the ``Call``.

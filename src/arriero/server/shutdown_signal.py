@@ -1,4 +1,4 @@
-"""The end of a server: what only waits ends at once, what works ends by itself."""
+"""Graceful shutdown of the server: requests that wait end at once, requests that work finish."""
 
 import asyncio
 from collections.abc import Awaitable

@@ -76,7 +76,7 @@ class CommitCounts:
 
 
 class Committer(Generic[C, A]):
-    """See the module.
+    """Group commit of commands.
 
     Args:
         write: one transaction.

@@ -24,7 +24,7 @@ APART_MAX = 10_000  # of them are left out of what is asked for; more are read e
 
 
 class Quarantine:
-    """See the module. Used by every thread of a store. ``now``: the store's clock."""
+    """Tasks and convoys that this process leaves alone for some seconds. Used by every thread of a store. ``now``: the store's clock."""
 
     def __init__(self, now: Callable[[], Instant]) -> None:
         self._now = now

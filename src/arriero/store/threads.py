@@ -25,7 +25,7 @@ _Call = tuple[Callable[[C], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any
 
 
 class ConnectionThread(Generic[C]):
-    """See the module.
+    """Thread that owns a connection and runs functions on it.
 
     Args:
         name: of the thread.

@@ -1,4 +1,4 @@
-"""A batch that cannot be written as a whole is written in halves, until whoever is to blame is alone."""
+"""Bisection of a failed batch: it is written in halves until the failing command is alone."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -28,7 +28,7 @@ def may_be_new(batch: Sequence[Submit]) -> dict[str, Any]:
 
 
 class BatchPlaces:
-    """See the module. ``read_answers`` reads what the constructor asked for."""
+    """Convoys of one batch of submissions. ``read_answers`` reads what the constructor asked for."""
 
     def __init__(self, transaction: Transaction, batch: Sequence[Submit], given: Instant | None) -> None:
         self._transaction = transaction

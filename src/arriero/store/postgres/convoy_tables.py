@@ -14,7 +14,7 @@ from .tables import PostgresTaskRows
 
 
 class PostgresConvoyRows(PostgresTaskRows):
-    """See the module."""
+    """Rows of convoys on PostgreSQL."""
 
     # --- what was read
     def keep_convoys(self, rows: Iterable[tuple[Any, ...]], *, at_the_start: bool = False) -> list[ConvoyRow]:

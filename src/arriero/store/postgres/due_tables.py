@@ -25,7 +25,7 @@ OPENED_COUNT = columns.TASK.index("opened_count")
 
 
 class PostgresDueRows(PostgresConvoyRows):
-    """See the module. What a batch has freed may be found, so it is written first."""
+    """Due rows on PostgreSQL. What a batch has freed may be found, so it is written first."""
 
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
         super().__init__(transaction, context)

@@ -1,4 +1,4 @@
-"""A connection for one question from outside: of a command, before any store is opened or without one."""
+"""Short-lived connection for one query of a CLI command, without an open store."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -13,7 +13,7 @@ PAGE = 500
 
 
 class Pages:
-    """See the module. ``session`` is used by nobody else until ``end``."""
+    """Pages of the history, all of one snapshot. ``session`` is used by nobody else until ``end``."""
 
     def __init__(self, session: PostgresSession, statements: Statements, task_no: int | None) -> None:
         self._session = session

@@ -19,7 +19,7 @@ _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
 
 class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
-    """See the module. The clock is read anew after each lock."""
+    """Rows of processes, leases and epochs on PostgreSQL. The clock is read anew after each lock."""
 
     def lock_known_code(self) -> list[str]:
         self.ask("lock_registration").fetchone()

@@ -32,7 +32,7 @@ class PostgresRows(
     SqlScheduleRows,
     SqlTokenRows,
 ):
-    """See the module."""
+    """All rows of one transaction on PostgreSQL."""
 
     def read_term(self, lease: str) -> int:
         """0 also while another transaction changes it: whoever asks has to ask again."""

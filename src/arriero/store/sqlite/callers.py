@@ -37,7 +37,7 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 class CallerConnection(sqlite3.Connection):
-    """See the module. Its parameters are those of ``sqlite3.Connection``."""
+    """Connection that ``arriero.connect`` gives. Its parameters are those of ``sqlite3.Connection``."""
 
     def __init__(self, path: str, **options: Any) -> None:
         super().__init__(path, **options)

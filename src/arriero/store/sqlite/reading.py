@@ -20,7 +20,7 @@ HISTORY_PAGE = 500
 
 
 class SqliteReading(SqlReading[SqliteRows]):
-    """See the module."""
+    """Reads for people on SQLite."""
 
     async def list_tasks(
         self,

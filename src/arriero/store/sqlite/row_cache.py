@@ -1,4 +1,4 @@
-"""Rows as the store's own connection has left them, from one transaction to the next."""
+"""Cache of rows between transactions of the store's own connection."""
 
 import sqlite3
 
@@ -12,7 +12,7 @@ WAITING_MAX = 1_000  # convoys of which is kept who waits
 
 
 class RowCache:
-    """See the module. True until another connection writes the file, or a transaction is undone."""
+    """Cached rows. They are true until another connection writes the file, or a transaction is undone."""
 
     def __init__(self) -> None:
         self._version = -1  # of the file, as SQLite counts what other connections wrote

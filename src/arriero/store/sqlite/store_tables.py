@@ -300,7 +300,7 @@ class SqliteRows(
     SqlScheduleRows,
     SqlTokenRows,
 ):
-    """See the module."""
+    """All rows of one transaction on SQLite."""
 
     def lock_schedules(self, keys: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
         found = (self._run("lock_schedules", {"app": app, "name": name}).fetchone() for app, name in sorted(keys))
