@@ -67,19 +67,15 @@ VERB_RULES: dict[tuple[Verb, TaskState], Rule] = {
 }
 
 
-def is_fit_for_pause(verb: Verb, task: TaskRow) -> bool:
-    """Returns True if the verb fits the task: only a paused one is resumed, only one that is not is paused."""
-    is_paused = task.paused_at is not None
-    return is_paused if verb is Verb.RESUME else not is_paused if verb is Verb.PAUSE else True
-
-
 def explain_left_out(verb: Verb, task: TaskRow) -> str:
     """The reason, by its row alone, why a verb does not fit a task: its state, or if it is paused; empty if it fits."""
     if (verb, task.state) not in VERB_RULES:
         return str(task.state)
-    if is_fit_for_pause(verb, task):
-        return ""
-    return "not paused" if verb is Verb.RESUME else "paused already"
+    if verb is Verb.RESUME and task.paused_at is None:
+        return "not paused"
+    if verb is Verb.PAUSE and task.paused_at is not None:
+        return "paused already"
+    return ""
 
 
 CONVOY_VERB_RULES: dict[tuple[ConvoyVerb, str], str] = {

@@ -20,18 +20,14 @@ from core_rows import (
 from arriero.commands import Operate
 from arriero.core.changes import Change, Refused
 from arriero.core.undo import build_idempotency_key
+from arriero.core.verb_guards import list_allowed_verbs, list_possible_verbs, list_steps_to_redo
 from arriero.core.verb_preview import find_verb_refusal
-from arriero.core.verbs import (
-    VERB_RULES,
-    list_allowed_verbs,
-    list_possible_verbs,
-    list_steps_to_redo,
-    operate,
-)
+from arriero.core.verbs import operate
 from arriero.failures import StepFailure, TaskFailure
 from arriero.history_chain import payload_hash
 from arriero.model import Instant, Loaded, StepKind, StepRow, StepState, TaskState, Verb, later
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.verb_rules import VERB_RULES
 
 LATER = later(NOW, 100)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero.core.lease import PROBATION_FROM
-from arriero.core.verbs import list_allowed_verbs, list_possible_verbs
+from arriero.core.verb_guards import list_allowed_verbs, list_possible_verbs
 from arriero.explain.available_actions import AvailableAction
 from arriero.explain.task import Explanation, explain
 from arriero.explain.task_situation import Reason

@@ -65,8 +65,8 @@ from arriero.core.purging import Named
 from arriero.core.routing import INTERCHANGEABLE, PINNED
 from arriero.core.supervision import on_limit_passed, on_overdue, on_starved
 from arriero.core.undo import decide_next_undo, plan_undo
+from arriero.core.verb_guards import list_steps_to_redo
 from arriero.core.verb_preview import find_verb_refusal
-from arriero.core.verbs import list_steps_to_redo
 from arriero.errors import ArrieroError
 from arriero.history_chain import payload_hash
 from arriero.model import (

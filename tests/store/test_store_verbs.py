@@ -41,7 +41,7 @@ from arriero.commands import (
 )
 from arriero.core.supervision import on_limit_passed
 from arriero.core.undo import decide_next_undo
-from arriero.core.verbs import list_allowed_verbs
+from arriero.core.verb_guards import list_allowed_verbs
 from arriero.failures import TaskFailure
 from arriero.model import Loaded, StepKind, StepState, TaskRow, TaskState, Verb, later
 from arriero.policies import Supervision, TaskPolicy

@@ -8,8 +8,8 @@ import msgspec
 from .. import codec
 from ..answers import APPROVAL_NEEDED, Refusal
 from ..commands import Operate
+from ..core.verb_guards import list_steps_to_redo, may_edit_all
 from ..core.verb_preview import find_verb_refusal
-from ..core.verbs import list_steps_to_redo, may_edit_all
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnreadableRow, VerbRefused

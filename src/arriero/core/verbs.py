@@ -29,7 +29,7 @@ from ..model import (
     later,
     life_of,
 )
-from ..verb_rules import VERB_RULES, is_fit_for_pause
+from ..verb_rules import VERB_RULES, explain_left_out
 from .changes import Change, Refused, Rows
 from .convoys import settle_convoy
 from .states import StepEvent, TaskEvent, advance_step, advance_task
@@ -40,19 +40,10 @@ from .verb_guards import (
     explain_refusal,
     explain_unsettled_doubt,
     list_allowed_verbs,
-    list_possible_verbs,
     list_steps_to_redo,
     may_edit_all,
 )
 from .writer import Writer
-
-__all__ = [
-    "list_allowed_verbs",
-    "list_possible_verbs",
-    "list_steps_to_redo",
-    "may_edit_all",
-    "operate",
-]
 
 SEED_LIMIT = 1 << 62
 
@@ -126,9 +117,8 @@ class _Operation:
             raise _VerbRefused(
                 f"task {task.task_id!r} is {task.state}: {command.verb} is not allowed there; allowed: {self._list_allowed()}"
             )
-        if not is_fit_for_pause(command.verb, task):
-            what = "is not paused" if command.verb is Verb.RESUME else "is paused already"
-            raise _VerbRefused(f"task {task.task_id!r} {what}; allowed: {self._list_allowed()}")
+        if left_out := explain_left_out(command.verb, task):
+            raise _VerbRefused(f"task {task.task_id!r} is {left_out}; allowed: {self._list_allowed()}")
         if command.verb is not Verb.ANSWER and (refused := explain_refusal(command.verb, task, self.life)):
             raise _VerbRefused(refused)  # an answer names its step, and why that has none
         event = OperatorAction(

@@ -7,8 +7,8 @@ import msgspec
 from ..commands import Operate
 from ..core.supervision import find_pivot, may_have_happened
 from ..core.undo import list_stuck_steps
+from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_edit_all
 from ..core.verb_preview import find_verb_refusal
-from ..core.verbs import list_possible_verbs, list_steps_to_redo, may_edit_all
 from ..model import (
     TASK_OPEN,
     UNDO_PREFIX,
@@ -178,7 +178,7 @@ def _list_pause_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
 
 
 def _list_resume_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
-    return _single_action(Verb.RESUME, "it goes on; what waited for its next attempt begins at once", loaded, now)
+    return _single_action(Verb.RESUME, VERB_RULES[Verb.RESUME, loaded.task.state].effect, loaded, now)
 
 
 _ACTIONS: dict[Verb, Callable[[Loaded, Instant], list[AvailableAction]]] = {

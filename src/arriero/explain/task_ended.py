@@ -2,7 +2,7 @@
 
 from ..core.supervision import find_pivot, may_have_happened
 from ..core.undo import list_stuck_steps
-from ..core.verbs import list_steps_to_redo
+from ..core.verb_guards import list_steps_to_redo
 from ..failure_location import is_expected
 from ..model import (
     UNDO_PREFIX,
