@@ -358,8 +358,8 @@ async def test_an_extension_by_another_process_reaches_the_one_that_holds_the_at
         task = await gateway.submit()
         request = await gateway.take_one()
         await other.agents.extend("shipping", request.task, request.capability, 60)
-        (parked,) = session_of(gateway.app).agents.remote._parked.values()
-        await until(lambda: parked.time.remaining_seconds() > 30)
+        (attempt,) = session_of(gateway.app).agents.remote._remote_attempts.values()
+        await until(lambda: attempt.time.remaining_seconds() > 30)
         await gateway.agents.report("shipping", succeeded(request))
         assert await within(task.result()) == "B-1"
 

@@ -103,8 +103,8 @@ async def promised(
         async with app.running(roles=ROLES):
             flow = next(flow for flow in app.workflows if flow.name == "ship")
             task = await app.submit(flow("P-1"))
-            desk = session_of(app).agents.remote
-            await until(lambda: called.requests and desk._parked)
+            dispatcher = session_of(app).agents.remote
+            await until(lambda: called.requests and dispatcher._remote_attempts)
             yield app, task, called, lambda: RemoteAgents(app.session)
 
 

@@ -62,8 +62,8 @@ async def test_a_promise_whose_body_is_cut_is_a_promise(machine: Machine) -> Non
         app = shipping_app(machine, called.url)
         async with app.running(roles=ROLES):
             flow = next(flow for flow in app.workflows if flow.name == "ship")
-            task, desk = await app.submit(flow("P-1")), session_of(app).agents.remote
-            await until(lambda: desk._parked)
+            task, dispatcher = await app.submit(flow("P-1")), session_of(app).agents.remote
+            await until(lambda: dispatcher._remote_attempts)
             await RemoteAgents(app.session).report("shipping", succeed(called.read()))
             assert await within(task.result()) == "B-7"
         assert len(called.requests) == 1

@@ -54,9 +54,7 @@ class SqlReadingRows(SqlRows):
     """``engine.reading.ReadingRows``, as far as both databases do the same."""
 
     def select_held(self, process_no: int, limit: int) -> list[int]:
-        return self._first_column(
-            "select_held", process_no=process_no, limit=limit, quarantine=self._quarantine.tasks()
-        )
+        return self._first_column("select_held", process_no=process_no, limit=limit, apart=self._quarantine.tasks())
 
     def select_past_deadline(self, now: Instant, since: Instant, until: Instant, limit: int) -> PastDeadline:
         asked = {"now": now, "limit": limit, "since": since, "until": until, "apart": self._quarantine.tasks()}
