@@ -6,6 +6,8 @@ import msgspec
 
 from .model import Instant
 
+BreakerKey = tuple[str, str, str]  # App, Agent, target
+
 
 class BreakerState(StrEnum):
     """The state of a circuit breaker; ``core.breaker`` has the table of its moves."""

@@ -227,7 +227,7 @@ def test_progress_is_shown_on_a_terminal(shop: Path, file: Path) -> None:
 
 
 def test_without_a_terminal_progress_is_plain_lines(call: Call, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arriero.cli.ledger.TOLD_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("arriero.cli.ledger.PROGRESS_SECONDS", 0.0)
     told = submit(call, file)
     assert told.stderr.splitlines() == ["arriero: written: 3 entries", "arriero: let go: 3 entries"]
 

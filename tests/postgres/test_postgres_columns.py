@@ -11,7 +11,7 @@ from postgres_servers import database, emptied
 from arriero.errors import InvalidInput
 from arriero.model import Turn
 from arriero.store.postgres import columns
-from arriero.store.postgres.session import Limits, PostgresSession, Statements
+from arriero.store.postgres.session import PostgresSession, Statements, TransactionLimits
 from arriero.store.postgres.target import target_of
 
 NAMES = ("task_no", "output", "turn", "not_before", "priority", "taken", "gap_within", "told")
@@ -62,7 +62,7 @@ def stranger(url: str) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def session(url: str, stranger: psycopg.Connection[Any]) -> Iterator[PostgresSession]:
     target = target_of(url)
-    made = PostgresSession(target, Statements(target.schema), limits=Limits(lock=1.0, statement=10.0))
+    made = PostgresSession(target, Statements(target.schema), limits=TransactionLimits(lock=1.0, statement=10.0))
     yield made
     made.close()
 

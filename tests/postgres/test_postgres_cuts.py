@@ -17,7 +17,7 @@ from arriero.store.contract import Busy
 from arriero.store.postgres import lanes
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres import store as store_module
-from arriero.store.postgres.session import Limits
+from arriero.store.postgres.session import TransactionLimits
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server
 from lab.postgres import Fault, Proxy, answering, client_sends, executing, server_sends
@@ -214,7 +214,7 @@ async def test_batches_go_on_by_themselves_after_one_cut_after_another(
 async def test_rows_locked_for_a_client_that_was_cut_off_are_free_when_the_server_has_waited_long_enough(
     url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "ENGINE", Limits(lock=0.2, statement=10.0, idle=0.3))
+    monkeypatch.setattr(lanes, "ENGINE", TransactionLimits(lock=0.2, statement=10.0, idle=0.3))
     clock = TestClock()
     store = PostgresStore(proxy.url(url.rpartition("/")[2]) + "?listen=off", clock=clock)
     await store.open()
@@ -447,7 +447,7 @@ async def test_a_store_that_gets_no_answer_gives_up_by_itself(
     what: str, url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ENGINE", "SUBMISSIONS", "RENEWALS", "OTHERS", "LONG"):
-        monkeypatch.setattr(lanes, name, Limits(lock=0.1, statement=0.2))
+        monkeypatch.setattr(lanes, name, TransactionLimits(lock=0.1, statement=0.2))
     monkeypatch.setattr(session_module, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(store_module, "DECIDED_SECONDS", 0.5)
     clock = TestClock()

@@ -16,12 +16,12 @@ from arriero.model import MICROSECONDS
 from arriero.store import committer
 from arriero.store.contract import Busy
 from arriero.store.postgres import lanes
-from arriero.store.postgres.session import Limits, PostgresSession, Statements
+from arriero.store.postgres.session import PostgresSession, Statements, TransactionLimits
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
 
 WITHIN_SECONDS = 20.0
-QUICK = Limits(lock=0.2, statement=10.0, idle=5.0)
+QUICK = TransactionLimits(lock=0.2, statement=10.0, idle=5.0)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from arriero.model import StepRow, TaskRow
 from arriero.store.postgres import columns, ledger_tables, submitting, tables
 from arriero.store.postgres.lanes import ENGINE
 from arriero.store.postgres.pipeline import PendingAnswer, parse_statement
-from arriero.store.postgres.session import Limits, Statements, Transaction
+from arriero.store.postgres.session import Statements, Transaction, TransactionLimits
 from arriero.store.postgres.store import PostgresStore
 from bench.growth import AGENT, NAMES, WORKFLOW, Life, fill, submission, untimed
 
@@ -296,7 +296,7 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
     grown.statistics_of(when)
     statements = Statements("arriero")
     with psycopg.connect(grown.url) as connection:
-        limits = Limits(lock=1.0, statement=60.0, idle=60.0)
+        limits = TransactionLimits(lock=1.0, statement=60.0, idle=60.0)
         connection.execute(statements("settings"), limits.parameters(local=True))
         for names, kind, table, key, writes in (
             (columns.TASK, TaskRow, "task", "task_no", (tables.UPDATE_TASKS, tables.REWRITE_TASKS)),

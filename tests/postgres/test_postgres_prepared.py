@@ -5,10 +5,10 @@ import pytest
 from postgres_servers import database, emptied, pooled
 
 from arriero.errors import StoreError
-from arriero.store.postgres.session import Limits, PostgresSession, Statements
+from arriero.store.postgres.session import PostgresSession, Statements, TransactionLimits
 from arriero.store.postgres.target import target_of
 
-LIMITS = Limits(lock=1.0, statement=5.0)
+LIMITS = TransactionLimits(lock=1.0, statement=5.0)
 COUNT = "SELECT count(*) FROM pg_prepared_statements"
 
 

@@ -13,11 +13,11 @@ from arriero.runtime.settings import Settings
 from arriero.store.postgres.inspection import server_facts
 from arriero.store.postgres.lanes import ENGINE, OTHERS, RENEWALS
 from arriero.store.postgres.pages import Pages
-from arriero.store.postgres.session import Limits, PostgresSession, Statements, Transaction, Undecided
+from arriero.store.postgres.session import PostgresSession, Statements, Transaction, TransactionLimits, Undecided
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres import Server
 
-LIMITS = Limits(lock=1.0, statement=10.0, idle=0.2)
+LIMITS = TransactionLimits(lock=1.0, statement=10.0, idle=0.2)
 TERMINATIONS = 5
 
 

@@ -18,7 +18,7 @@ from arriero.store.contract import Unanswered
 from arriero.store.postgres import lanes
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres import store as store_module
-from arriero.store.postgres.session import Limits
+from arriero.store.postgres.session import TransactionLimits
 from arriero.store.postgres.store import PostgresStore
 from lab.postgres import Pair
 
@@ -64,8 +64,8 @@ def _asked(server: Any, query: str) -> Any:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits for what a test keeps from coming are short."""
     for name in ("ENGINE", "SUBMISSIONS", "RENEWALS"):
-        monkeypatch.setattr(lanes, name, Limits(lock=0.2, statement=3.0))
-    monkeypatch.setattr(lanes, "OTHERS", Limits(lock=0.2, statement=3.0))
+        monkeypatch.setattr(lanes, name, TransactionLimits(lock=0.2, statement=3.0))
+    monkeypatch.setattr(lanes, "OTHERS", TransactionLimits(lock=0.2, statement=3.0))
     monkeypatch.setattr(store_module, "DECIDED_SECONDS", 2.0)
     monkeypatch.setattr(store_module, "AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(session_module, "CONNECT_SECONDS_MAX", 0.0)

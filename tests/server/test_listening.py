@@ -41,7 +41,7 @@ def test_only_what_is_surely_this_machine_counts_as_loopback(host: str, expected
 
 
 @pytest.mark.parametrize(
-    ("wish", "is_open", "needs_token", "may_make_token"),
+    ("options", "is_open", "needs_token", "may_make_token"),
     [
         ({}, False, False, True),
         ({"host": "::1"}, False, False, True),
@@ -55,9 +55,9 @@ def test_only_what_is_surely_this_machine_counts_as_loopback(host: str, expected
     ],
 )
 def test_an_open_address_needs_tls_and_a_token_or_a_proxy(
-    wish: dict[str, Any], is_open: bool, needs_token: bool, may_make_token: bool
+    options: dict[str, Any], is_open: bool, needs_token: bool, may_make_token: bool
 ) -> None:
-    plan = plan_listening(ListenOptions(**wish))
+    plan = plan_listening(ListenOptions(**options))
     assert (plan.is_open, plan.needs_token, plan.may_make_token) == (is_open, needs_token, may_make_token)
     assert ("localhost" in plan.hosts) is not is_open
     assert ("*" in plan.hosts) is is_open
@@ -71,9 +71,9 @@ def test_an_open_address_needs_tls_and_a_token_or_a_proxy(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "shop.example.com", "127.1"])
 def test_an_open_address_without_tls_or_proxy_is_refused_with_the_remedy(host: str) -> None:
-    for wish in (ListenOptions(host=host), ListenOptions(host=host, tls_cert="chain.pem")):
+    for options in (ListenOptions(host=host), ListenOptions(host=host, tls_cert="chain.pem")):
         with pytest.raises(InvalidInput, match="--tls-cert and --tls-key, or name the header of a proxy"):
-            plan_listening(wish)
+            plan_listening(options)
 
 
 def test_names_that_are_given_are_the_only_ones_of_an_open_address() -> None:

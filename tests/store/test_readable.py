@@ -10,7 +10,7 @@ from arriero.errors import UnreadableRow
 from arriero.model import ConvoyRow, Loaded, StepKind, TaskState, Turn
 from arriero.store.readable import (
     faults_of,
-    faults_told,
+    format_faults,
     legible,
     legible_task,
     refuse_unreadable,
@@ -120,8 +120,8 @@ def test_every_column_of_a_task_and_of_its_steps_is_named() -> None:
         ("step", "result"),
         ("convoy", "state"),
     ]
-    assert "column policy of table task (row 1), which holds '?'" in faults_told(faults)
-    assert faults_told(faults).count("cannot be read") == 4
+    assert "column policy of table task (row 1), which holds '?'" in format_faults(faults)
+    assert format_faults(faults).count("cannot be read") == 4
     assert shown.task.state is task_row().state
     with pytest.raises(UnreadableRow):
         refuse_unreadable_task(loaded)

@@ -28,7 +28,7 @@ from .prompts import confirm, is_terminal, print_note
 from .stores import open_client, open_store_to_read
 
 SET_ASIDE = 1  # the exit code when entries were set aside
-TOLD_EVERY_SECONDS = 10.0  # where no terminal shows progress
+PROGRESS_SECONDS = 10.0  # where no terminal shows progress
 PAGE = 100
 Splitter = Callable[[Path], Iterable[Entry] | AsyncIterable[Entry]]
 
@@ -112,7 +112,7 @@ class _SubmissionProgress(AbstractContextManager["_SubmissionProgress"]):
     def __init__(self) -> None:
         self._what = ""
         self._progress: Progress | None = None
-        self._next = time.monotonic() + TOLD_EVERY_SECONDS
+        self._next = time.monotonic() + PROGRESS_SECONDS
         self._is_watched = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self, what: str, count: int) -> None:
@@ -122,7 +122,7 @@ class _SubmissionProgress(AbstractContextManager["_SubmissionProgress"]):
                 self._what, self._progress = what, Progress(what, "entries", beside_data=False)
             self._progress.reached(count)
         elif time.monotonic() >= self._next:
-            self._next = time.monotonic() + TOLD_EVERY_SECONDS
+            self._next = time.monotonic() + PROGRESS_SECONDS
             print_note(f"{what}: {count:,} entries")
 
     def _end(self) -> None:

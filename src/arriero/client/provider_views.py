@@ -11,7 +11,7 @@ from ..core.routing import Candidate, compute_shares
 from ..model import Instant
 from ..processes import ProcessRow
 
-Key = tuple[str, str, str]  # Agent, App, target
+ProviderKey = tuple[str, str, str]  # Agent, App, target
 
 
 class ProviderView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class _Rank(msgspec.Struct, frozen=True):
 
 
 def list_provider_views(
-    processes: Iterable[ProcessRow], breakers: Mapping[Key, BreakerRow], now: Instant
+    processes: Iterable[ProcessRow], breakers: Mapping[ProviderKey, BreakerRow], now: Instant
 ) -> dict[tuple[str, str], tuple[ProviderView, ...]]:
     """List the Agents of each group, by the Agent that the workflows call and its App.
 
@@ -65,7 +65,7 @@ def list_provider_views(
 
 
 def _build_views(
-    group: list[_Rank], app: str, hosted: Mapping[str, HostedAgent], breakers: Mapping[Key, BreakerRow]
+    group: list[_Rank], app: str, hosted: Mapping[str, HostedAgent], breakers: Mapping[ProviderKey, BreakerRow]
 ) -> tuple[ProviderView, ...]:
     of = {one.agent: hosted.get(one.agent) for one in group}
     states = {one.agent: _name_state(breakers.get((one.agent, app, ""))) for one in group}

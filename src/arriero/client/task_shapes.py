@@ -11,7 +11,7 @@ from ..explain.elapsed import TaskTimes
 from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
-from ..store.readable import faults_of, faults_told, legible, legible_task
+from ..store.readable import faults_of, format_faults, legible, legible_task
 from .payload_record import ShownRecord
 from .row_shapes import build_output, to_datetime
 from .task_view import describe_release_wait, waiting_for
@@ -207,7 +207,7 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
         task,
         no=task.task_no,
         id=task.task_id,
-        reason=faults_told(faults) or ("" if failure is None else failure.reason),
+        reason=format_faults(faults) or ("" if failure is None else failure.reason),
         paused=task.paused_at is not None,
         retry=None if retrying is None else build_output(ListedRetry, retrying, running=retrying.is_running),
     )

@@ -20,7 +20,7 @@ from ..failures import TaskFailure, read_step_failure, read_task_failure
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
 from ..runtime.code import Code
 from ..store.contract import StateStore
-from ..store.readable import Fault, faults_told, legible_task
+from ..store.readable import Fault, format_faults, legible_task
 from .row_shapes import to_datetime
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
 # --- what it waits for
 def describe_release_wait(faults: Iterable[Fault]) -> str:
     """Describe the wait of a task with columns that cannot be read."""
-    return f"a release that can read it, or a person who corrects it: {faults_told(faults)}"
+    return f"a release that can read it, or a person who corrects it: {format_faults(faults)}"
 
 
 async def load_tasks_ahead(loaded: Loaded, store: StateStore) -> TasksAhead | None:

@@ -19,7 +19,7 @@ from ..events.breaker import (
 )
 from ..inspection.attempts import Requests
 from ..model import Instant, StepRow
-from .doctor import NAMES_TOLD_MAX, Finding
+from .doctor import NAMES_SHOWN_MAX, Finding
 from .format import format_count, format_instant, format_instant_and_age, format_relative
 
 
@@ -114,12 +114,12 @@ def diagnose_breakers(
             remedy = f"see what is wrong with the service; arriero agent show {shell_word(row.agent)}"
             found.append(Finding("information" if is_recovering else "care", "breaker", says, remedy))
             down.add(row.agent)
-    if len(found) > NAMES_TOLD_MAX:
+    if len(found) > NAMES_SHOWN_MAX:
         more = Finding(
             "care",
             "breaker",
-            f"{len(found) - NAMES_TOLD_MAX:,} more Agents or targets get no calls",
+            f"{len(found) - NAMES_SHOWN_MAX:,} more Agents or targets get no calls",
             "arriero agent list",
         )
-        found = [*found[:NAMES_TOLD_MAX], more]
+        found = [*found[:NAMES_SHOWN_MAX], more]
     return found, frozenset(down)

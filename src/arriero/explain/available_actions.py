@@ -26,7 +26,7 @@ from ..verb_rules import VERB_RULES
 from .convoys import would_lose_its_place
 from .format import format_instant_and_age, format_step
 
-ANSWERS_TOLD_MAX = 5
+ANSWERS_SHOWN_MAX = 5
 
 
 class AvailableAction(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ def _list_extend_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
 def _list_answer_actions(loaded: Loaded, now: Instant) -> list[AvailableAction]:
     open_to_answer = [s for s in loaded.life if s.kind is not StepKind.TIMER and _may_be_answered(s)]
     found: list[AvailableAction] = []
-    for step in open_to_answer[:ANSWERS_TOLD_MAX]:
+    for step in open_to_answer[:ANSWERS_SHOWN_MAX]:
         found += _list_answers(step, loaded, now)
     return found
 

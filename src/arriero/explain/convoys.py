@@ -10,7 +10,7 @@ from ..model import ConvoyRow, ConvoyState, ConvoyVerb, Instant, Ordering, TaskR
 from ..policies import DEFAULT_CONVOY_POLICY, ConvoyPolicy
 from .format import format_count, format_instant
 
-RANGES_TOLD_MAX = 5
+RANGES_SHOWN_MAX = 5
 _GAP_EFFECTS = {"wait": "a person is told", "skip": "it is skipped", "park": "the key is parked"}
 
 Ranges = Sequence[tuple[int, int]]
@@ -46,8 +46,8 @@ def format_convoy_command(verb: ConvoyVerb, key: str) -> str:
 
 def format_ranges(missing: Ranges) -> str:
     """Format numbers of a sequence: ``3``, ``3 to 5, 8``."""
-    told = [f"{first}" if first == last else f"{first} to {last}" for first, last in missing[:RANGES_TOLD_MAX]]
-    more = f" and {len(missing) - RANGES_TOLD_MAX} more ranges" if len(missing) > RANGES_TOLD_MAX else ""
+    told = [f"{first}" if first == last else f"{first} to {last}" for first, last in missing[:RANGES_SHOWN_MAX]]
+    more = f" and {len(missing) - RANGES_SHOWN_MAX} more ranges" if len(missing) > RANGES_SHOWN_MAX else ""
     return ", ".join(told) + more
 
 

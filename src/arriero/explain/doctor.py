@@ -34,7 +34,7 @@ DISK_BYTES_MIN = 10**9  # a gigabyte: below it a busy store and its log may fill
 DISK_SHARE_MIN = 0.1  # of the disk, unless there is
 DISK_BYTES_PLENTY = 10**10  # ten gigabytes, which is room enough on a disk of any size
 LOG_BYTES_MAX = 256 * 10**6  # it is moved into the file every some ten megabytes, so something keeps it from that
-NAMES_TOLD_MAX = 20
+NAMES_SHOWN_MAX = 20
 
 SQLITE_FIXED = (3, 51, 3)
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -266,7 +266,7 @@ def diagnose_store(
 def _check_processes(survey: Survey, running: LiveProcesses) -> list[Finding]:
     under_way, alive = sum(survey.states.get(state, 0) for state in TASK_OPEN), running.alive
     found = [_describe_lapsed_process(process, survey.now) for process in survey.processes if process not in alive][
-        :NAMES_TOLD_MAX
+        :NAMES_SHOWN_MAX
     ]
     if not alive:
         if under_way or survey.untold[0]:
@@ -277,7 +277,7 @@ def _check_processes(survey: Survey, running: LiveProcesses) -> list[Finding]:
         if not running.list_with_role(role):
             says = f"no process alive plays the role {role}: {lack}"
             found.append(Finding("care", "roles", says, f"start one: arriero run MODULE:APP --roles {role}"))
-    names = "; ".join(map(describe_process, alive[:NAMES_TOLD_MAX]))
+    names = "; ".join(map(describe_process, alive[:NAMES_SHOWN_MAX]))
     found.append(Finding("fine", "processes", f"{format_count_with_verb(len(alive), 'process')} alive: {names}"))
     return found
 
@@ -291,7 +291,7 @@ def _describe_lapsed_process(process: ProcessRow, now: Instant) -> Finding:
 def _check_code(survey: Survey, running: LiveProcesses) -> list[Finding]:
     found: list[Finding] = []
     if running.list_with_role("scheduler"):
-        for app, workflow in survey.workflows[:NAMES_TOLD_MAX]:
+        for app, workflow in survey.workflows[:NAMES_SHOWN_MAX]:
             if not running.list_with_workflow(workflow, app):
                 told = running.choose_app_to_name(app)
                 says = f"tasks of {format_code_name(workflow)}{format_of_app(told)} are due, and no process alive {format_has_code(told)}"
@@ -299,7 +299,7 @@ def _check_code(survey: Survey, running: LiveProcesses) -> list[Finding]:
                 others = running.list_other_apps_with(workflow, app)
                 found.append(Finding("care", "code", says, suggest_assignment(app, others) or remedy))
     is_hosting = bool(running.list_with_role("agents"))
-    for app, agent, step in survey.steps[:NAMES_TOLD_MAX]:
+    for app, agent, step in survey.steps[:NAMES_SHOWN_MAX]:
         if is_pulled(running, agent):
             told = describe_wait_for_program(running, agent, step, app)
             if not running.list_hosts_of_step(agent, step, app) or NOBODY_ASKS in told:
@@ -340,9 +340,9 @@ def _check_errors(survey: Survey, oldest: AlertRow | None) -> list[Finding]:
 
 
 def _check_unreadable_tasks(alerts: Sequence[AlertRow], now: Instant) -> list[Finding]:
-    found = [_describe_unreadable_task(alert, now) for alert in alerts[:NAMES_TOLD_MAX]]
-    if len(alerts) > NAMES_TOLD_MAX:
-        says = f"{len(alerts) - NAMES_TOLD_MAX:,} more tasks cannot be read"
+    found = [_describe_unreadable_task(alert, now) for alert in alerts[:NAMES_SHOWN_MAX]]
+    if len(alerts) > NAMES_SHOWN_MAX:
+        says = f"{len(alerts) - NAMES_SHOWN_MAX:,} more tasks cannot be read"
         found.append(Finding("care", "unreadable", says, "correct those that are named here, and look again"))
     return found
 
@@ -407,7 +407,7 @@ def _check_paused_tasks(survey: Survey) -> list[Finding]:
 
 def _check_reply_queues(survey: Survey) -> list[Finding]:
     found: list[Finding] = []
-    for queue in survey.queues[:NAMES_TOLD_MAX]:
+    for queue in survey.queues[:NAMES_SHOWN_MAX]:
         is_old = seconds_between(queue.oldest_at, survey.now) > UNREAD_SECONDS_MAX
         says = (
             f"reply queue {queue.queue} holds {queue.count:,} unread, the oldest since"
@@ -415,8 +415,8 @@ def _check_reply_queues(survey: Survey) -> list[Finding]:
         )
         remedy = "see that its reader runs (app.replies); after replies.keep_seconds they are dropped for a gap mark"
         found.append(Finding("care", "replies", says, remedy) if is_old else Finding("fine", "replies", says))
-    if len(survey.queues) > NAMES_TOLD_MAX:
-        says = f"{len(survey.queues) - NAMES_TOLD_MAX:,} more reply queues hold unread statuses"
+    if len(survey.queues) > NAMES_SHOWN_MAX:
+        says = f"{len(survey.queues) - NAMES_SHOWN_MAX:,} more reply queues hold unread statuses"
         found.append(Finding("information", "replies", says))
     return found
 
@@ -425,8 +425,8 @@ def _check_undo(survey: Survey, of_app: Sequence[tuple[str, str]] | None) -> lis
     steps = survey.not_undoable if of_app is None else of_app
     if not steps:
         return []
-    names = ", ".join(f"{step} of Agent {agent}" for agent, step in steps[:NAMES_TOLD_MAX])
-    more = f" and {len(steps) - NAMES_TOLD_MAX} more" if len(steps) > NAMES_TOLD_MAX else ""
+    names = ", ".join(f"{step} of Agent {agent}" for agent, step in steps[:NAMES_SHOWN_MAX])
+    more = f" and {len(steps) - NAMES_SHOWN_MAX} more" if len(steps) > NAMES_SHOWN_MAX else ""
     where = "tasks that have not ended well have" if of_app is None else "the App has"
     says = f"{where} steps without compensation that are not effect_free: {names}{more}"
     remedy = "when a task is undone while one of them may have happened, it is held in error: declare what is missing"

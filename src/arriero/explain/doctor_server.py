@@ -12,7 +12,7 @@ from ..inspection.server_facts import (
     TableFacts,
 )
 from ..model import Instant, seconds_between
-from .doctor import NAMES_TOLD_MAX, Finding
+from .doctor import NAMES_SHOWN_MAX, Finding
 from .format import format_bytes, format_count, format_count_with_verb, format_duration, format_instant_and_age
 
 HELD_ROWS_MIN = (
@@ -77,7 +77,7 @@ def _check_standbys(server: ServerFacts) -> list[Finding]:
     if not wanted:
         if not server.standbys:
             return [Finding("information", "standby", "there is no standby: what this server's disk loses is lost")]
-        names = ", ".join(standby.name for standby in server.standbys[:NAMES_TOLD_MAX])
+        names = ", ".join(standby.name for standby in server.standbys[:NAMES_SHOWN_MAX])
         says = f"commits wait for no standby ({names}): what was accepted last is lost when it takes over"
         remedy = "name standbys in synchronous_standby_names, if nothing may be lost"
         return [Finding("information", "standby", says, remedy)]
@@ -176,7 +176,7 @@ def _check_blockers(server: ServerFacts) -> list[Finding]:
     if not server.sees_all:
         says = f"user {server.user} may not see what other users' sessions do: only their names are known"
         found.append(Finding("information", "transactions", says, f"GRANT pg_monitor TO {server.user}"))
-    return found[: 3 * NAMES_TOLD_MAX]
+    return found[: 3 * NAMES_SHOWN_MAX]
 
 
 def _is_long(held: OpenTransaction, now: Instant) -> bool:
@@ -210,8 +210,8 @@ def _describe_open_transaction(held: OpenTransaction, now: Instant) -> Finding:
 
 
 def _join_some(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_TOLD_MAX
-    return ", ".join(names[:NAMES_TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - NAMES_SHOWN_MAX
+    return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _quote_literal(text: str) -> str:

@@ -23,7 +23,7 @@ from ..failures import StepFailure
 from ..inspection.attempts import AttemptEnd, AttemptSurvey, Requests, Retrying
 from ..model import Instant, later, seconds_between
 from ..processes import ProcessRow
-from .doctor import NAMES_TOLD_MAX, WAIT_SECONDS_MAX, Finding
+from .doctor import NAMES_SHOWN_MAX, WAIT_SECONDS_MAX, Finding
 from .format import (
     format_count,
     format_count_with_verb,
@@ -108,10 +108,12 @@ def diagnose_attempts(
     """
     found = [_diagnose_agent(health, survey.now) for health in measure_agents(survey) if health.agent not in down]
     shown = sorted((one for one in found if one is not None), key=lambda one: one.level != "care")
-    findings = shown[:NAMES_TOLD_MAX]
-    if len(shown) > NAMES_TOLD_MAX:
-        level = shown[NAMES_TOLD_MAX].level
-        findings.append(Finding(level, "attempts", f"{len(shown) - NAMES_TOLD_MAX:,} more Agents have failed attempts"))
+    findings = shown[:NAMES_SHOWN_MAX]
+    if len(shown) > NAMES_SHOWN_MAX:
+        level = shown[NAMES_SHOWN_MAX].level
+        findings.append(
+            Finding(level, "attempts", f"{len(shown) - NAMES_SHOWN_MAX:,} more Agents have failed attempts")
+        )
     running = LiveProcesses(processes, survey.now)
     waiting = [one for one in survey.requests if one.agent not in down]
     return [*findings, _report_window(survey), *_check_requests(waiting, survey.now, running)]
@@ -374,7 +376,7 @@ def _check_requests(requests: Sequence[Requests], now: Instant, running: LivePro
     due = [one for one in requests if one.due and one.oldest_at is not None]
     long = [one for one in due if _is_waiting_long(one, now)]
     if long:
-        return [_describe_untaken_requests(one, now, running) for one in long[:NAMES_TOLD_MAX]]
+        return [_describe_untaken_requests(one, now, running) for one in long[:NAMES_SHOWN_MAX]]
     if not due:
         return [Finding("fine", "starved", "no request is due and untaken by any Agent")]
     count = format_count_with_verb(sum(one.due for one in due), "request")

@@ -24,7 +24,7 @@ from ..events.schedule import (
 )
 from ..model import MICROSECONDS, Instant, TaskRow, later, seconds_between
 from ..schedules import Overlap, ProblemCause, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
-from .doctor import NAMES_TOLD_MAX, Finding
+from .doctor import NAMES_SHOWN_MAX, Finding
 from .format import format_count, format_count_with_verb, format_duration, format_instant
 
 CLOCK_SECONDS_MAX = 60.0  # that the store's clock and this machine's may differ by, before a person is told
@@ -197,8 +197,8 @@ def _count(rows: Sequence[ScheduleRow]) -> str:
 
 
 def _list_names(rows: Sequence[ScheduleRow]) -> str:
-    more = f" and {len(rows) - NAMES_TOLD_MAX:,} more" if len(rows) > NAMES_TOLD_MAX else ""
-    return ", ".join(row.name for row in rows[:NAMES_TOLD_MAX]) + more
+    more = f" and {len(rows) - NAMES_SHOWN_MAX:,} more" if len(rows) > NAMES_SHOWN_MAX else ""
+    return ", ".join(row.name for row in rows[:NAMES_SHOWN_MAX]) + more
 
 
 # --- events

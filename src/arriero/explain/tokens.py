@@ -7,7 +7,7 @@ from ..escaping import one_line
 from ..loopback import is_loopback
 from ..model import Instant, later
 from ..tokens import TokenRow
-from .doctor import NAMES_TOLD_MAX, Finding
+from .doctor import NAMES_SHOWN_MAX, Finding
 from .format import format_count, format_instant_and_age
 
 EXPIRES_SOON_SECONDS = 7 * 86_400.0  # time enough to give the holder another one
@@ -26,7 +26,7 @@ def diagnose_tokens(rows: Sequence[TokenRow], now: Instant, *, serves: bool) -> 
     if not ending:
         return [Finding("fine", "tokens", f"{format_count(len(valid), 'valid token')} of the HTTP API")]
     ending.sort(key=lambda one: one[0])
-    named = ", ".join(f"{one_line(row.name)} ({row.token_id})" for _, row in ending[:NAMES_TOLD_MAX])
+    named = ", ".join(f"{one_line(row.name)} ({row.token_id})" for _, row in ending[:NAMES_SHOWN_MAX])
     says = (
         f"{format_count(len(ending), 'token')} will expire within a week, the first at"
         f" {format_instant_and_age(ending[0][0], now)}: {named}"

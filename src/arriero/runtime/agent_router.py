@@ -7,7 +7,7 @@ decides when a request is taken, and lets another Agent take over what its own c
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from ..breakers import BreakerRow, BreakerState
+from ..breakers import BreakerKey, BreakerRow, BreakerState
 from ..commands import NewStep
 from ..core.breaker import close_after_ramp, grant_canary, is_barred
 from ..core.room_reports import AgentReport, HostedAgent, survey_hosts
@@ -19,8 +19,6 @@ from ..processes import ProcessRow
 from .breakers import LOOK_SECONDS, Breakers
 
 SIBLING_SECONDS = 0.5  # between looks for requests of the siblings of the Agents here
-
-Key = tuple[str, str, str]  # App, Agent, target
 
 
 class RoutedPlaces(Protocol):
@@ -66,7 +64,9 @@ class AgentRouter:
         self._turns: dict[str, dict[str, float]] = {}  # by base
         self._seen: Sequence[ProcessRow] = ()
         self._hosted: dict[str, HostedAgent] = {}  # by the others, as of ``_seen``
-        self._canaries: dict[Key, tuple[BreakerRow, BreakerRow]] = {}  # as it is known, and with canaries sent since
+        self._canaries: dict[
+            BreakerKey, tuple[BreakerRow, BreakerRow]
+        ] = {}  # as it is known, and with canaries sent since
         self._looked_at: dict[str, float] = {}
         self._siblings_asked_at = float("-inf")
         self.providers = {base: tuple(agent.name for agent in group) for base, group in groups.items()}
@@ -161,7 +161,7 @@ class AgentRouter:
         known, sent = self._canaries.get((row.app, row.agent, row.target), (row, row))
         return sent if known is row else row
 
-    def _count_canary(self, key: Key, now: Instant) -> None:
+    def _count_canary(self, key: BreakerKey, now: Instant) -> None:
         row = self._places.breakers.known[key]
         after = close_after_ramp(self._with_canaries(row), now)
         granted = None if after.state is BreakerState.CLOSED else grant_canary(after, now)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..answers import Answer, BreakerApplied, Refusal
-from ..breakers import BreakerRow, BreakerState
+from ..breakers import BreakerKey, BreakerRow, BreakerState
 from ..commands import AnyCommand, TripBreaker
 from ..core.breaker import judge_calls, may_let_through
 from ..declare.steps import Agent
@@ -25,8 +25,6 @@ logger = logging.getLogger("arriero")
 
 WINDOWS_KEPT = 1_000  # from then on, those without a call lately are dropped: a target may be one customer of millions
 LOOK_SECONDS = 1.0  # between Takes that will bring nothing, as far as is known
-
-Key = tuple[str, str, str]  # App, Agent, target
 
 
 class Breakers:
@@ -46,10 +44,12 @@ class Breakers:
         self._actor = actor
         self._counter = counter
         self._asked_at: dict[str, float] = {}  # by Agent: when a Take last told of its breakers, monotonic
-        self.windows: dict[Key, CallWindow] = {}  # of the calls of this process; a few without calls lately may be left
+        self.windows: dict[
+            BreakerKey, CallWindow
+        ] = {}  # of the calls of this process; a few without calls lately may be left
         self._windows_max = WINDOWS_KEPT
-        self.known: dict[Key, BreakerRow] = {}  # that are not closed, or paused
-        self._asked: set[Key] = set()  # that this process has asked to open, without an answer so far
+        self.known: dict[BreakerKey, BreakerRow] = {}  # that are not closed, or paused
+        self._asked: set[BreakerKey] = set()  # that this process has asked to open, without an answer so far
 
     def is_barred(self, app: str, agent: str, target: str) -> bool:
         """Returns True if the breaker, or the whole Agent, is known not to let requests through as always."""
@@ -71,7 +71,7 @@ class Breakers:
         """Take in the breakers of some Agents as a Take has found them."""
         asked = set(agents)
         self._asked_at.update(dict.fromkeys(asked, self._clock.monotonic()))
-        found: dict[Key, BreakerRow] = {}
+        found: dict[BreakerKey, BreakerRow] = {}
         for row in rows:
             if row.state is not BreakerState.CLOSED or row.paused_at is not None:
                 found[row.app, row.agent, row.target] = row
@@ -116,7 +116,7 @@ class Breakers:
         )
         self._committer.put(command, partial(self._process_answer, key))
 
-    def _add_window(self, key: Key, policy: Breaker) -> CallWindow:
+    def _add_window(self, key: BreakerKey, policy: Breaker) -> CallWindow:
         if len(self.windows) >= self._windows_max:
             now = self._store.now()
             self.windows = {of: window for of, window in self.windows.items() if not window.is_empty(now)}
@@ -124,7 +124,7 @@ class Breakers:
         window = self.windows[key] = CallWindow(policy)
         return window
 
-    def _process_answer(self, key: Key, answer: Answer | BaseException) -> None:
+    def _process_answer(self, key: BreakerKey, answer: Answer | BaseException) -> None:
         self._asked.discard(key)
         if isinstance(answer, BreakerApplied):
             row = answer.breaker

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..answers import Answer, BreakerApplied
-from ..breakers import BreakerRow, BreakerState
+from ..breakers import BreakerKey, BreakerRow, BreakerState
 from ..codec import error_text
 from ..commands import AnyCommand, BeginProbe, EndProbe
 from ..declare.probe import Probe
@@ -21,7 +21,6 @@ from .breakers import Breakers
 from .ports import Ports
 
 logger = logging.getLogger("arriero")
-Key = tuple[str, str, str]  # App, Agent, target
 FAILURE_CHARACTERS_MAX = 500  # of a probe's exception in the history
 
 
@@ -48,8 +47,8 @@ class Probes:
         self._host = host
         self._app = app
         self._probes = {name: probe for name, agent in host.agents.items() if (probe := agent.declared_probe)}
-        self._under_way: set[Key] = set()
-        self._calling: set[Key] = set()  # whose function has not ended, maybe long after its time
+        self._under_way: set[BreakerKey] = set()
+        self._calling: set[BreakerKey] = set()  # whose function has not ended, maybe long after its time
         self._tasks: set[asyncio.Task[None]] = set()
 
     def look(self) -> None:
@@ -76,7 +75,7 @@ class Probes:
         for task in self._tasks:
             task.cancel()
 
-    async def _probe(self, key: Key) -> None:
+    async def _probe(self, key: BreakerKey) -> None:
         (app, agent, target), probe, actor = key, self._probes[key[1]], self._host.actor
         begin = BeginProbe(actor=actor, app=app, agent=agent, target=target, complete_within=probe.complete_within)
         try:
@@ -94,7 +93,7 @@ class Probes:
         finally:
             self._under_way.discard(key)
 
-    async def _keep(self, key: Key, answer: Answer) -> None:
+    async def _keep(self, key: BreakerKey, answer: Answer) -> None:
         """Keep the breaker as it now stands. If another process came first, the store is asked."""
         known = self._host.breakers.known
         if isinstance(answer, BreakerApplied):
@@ -106,7 +105,7 @@ class Probes:
                     known[key] = row
         self._host.places.note_waiting(key[1])
 
-    async def _call(self, probe: Probe, key: Key) -> str | None:
+    async def _call(self, probe: Probe, key: BreakerKey) -> str | None:
         """Call the function within its time. Returns what speaks against the service; None if it is well."""
         self._calling.add(key)
         task = asyncio.get_running_loop().create_task(self._start(probe, key))
@@ -127,13 +126,13 @@ class Probes:
         error = task.exception()
         return None if error is None else error_text(error)[:FAILURE_CHARACTERS_MAX]
 
-    async def _start(self, probe: Probe, key: Key) -> None:
+    async def _start(self, probe: Probe, key: BreakerKey) -> None:
         try:
             await self._call_function(probe, key)
         except SystemExit as error:  # asyncio would end the process by it
             raise RuntimeError(error_text(error)) from error
 
-    async def _call_function(self, probe: Probe, key: Key) -> None:
+    async def _call_function(self, probe: Probe, key: BreakerKey) -> None:
         arguments = (key[2],) if probe.takes_target else ()
         await self._host.open_resources(self._host.agents[key[1]])  # a test opens them late
         open_resources.set(self._host.resources)

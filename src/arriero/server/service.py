@@ -43,7 +43,7 @@ class HttpService:
             rules=RequestRules(hosts=self._plan.hosts, origins=frozenset(configuration.http_origins)),
         )
         self._application: ApiServer = application
-        certificate: ssl.SSLContext | None = load_certificate(self._plan.wish)
+        certificate: ssl.SSLContext | None = load_certificate(self._plan.options)
         self._listener: socket.socket = open_socket(self._plan)
         self.address = describe_address(self._plan, self._listener)
         self._server = HttpServer(application, self._listener, certificate, configuration.http_connections_max)
@@ -79,7 +79,7 @@ class HttpService:
 
 
 def _plan(configuration: Configuration) -> ListenPlan:
-    wish = ListenOptions(
+    options = ListenOptions(
         host=configuration.http_host,
         port=configuration.http_port,
         unix_socket=configuration.http_unix_socket,
@@ -88,7 +88,7 @@ def _plan(configuration: Configuration) -> ListenPlan:
         behind_proxy=configuration.http_behind_proxy,
         hosts=configuration.http_hosts,
     )
-    return plan_listening(wish)
+    return plan_listening(options)
 
 
 def _build_authenticator(client: Client, configuration: Configuration) -> Authenticator:

@@ -15,23 +15,27 @@ ANSWER_SECONDS_MAX = 1.0  # for an answer of another server at the same Unix soc
 SOCKET_MODE = 0o600  # who may open it may send tokens; give others the rights on its folder and file
 
 
-def load_certificate(wish: ListenOptions) -> ssl.SSLContext | None:
+def load_certificate(options: ListenOptions) -> ssl.SSLContext | None:
     """Load certificate and key; None: there are none. Raises InvalidInput - they cannot be read, or do not fit each other."""
-    if not wish.tls_cert:
+    if not options.tls_cert:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(wish.tls_cert, wish.tls_key, password=_refuse_password)
+        context.load_cert_chain(options.tls_cert, options.tls_key, password=_refuse_password)
     except _EncryptedKey:
-        raise InvalidInput(f"the key {wish.tls_key} is encrypted, and nobody is there to type its password") from None
+        raise InvalidInput(
+            f"the key {options.tls_key} is encrypted, and nobody is there to type its password"
+        ) from None
     except ssl.SSLError as error:
         raise InvalidInput(
-            f"the certificate {wish.tls_cert} and the key {wish.tls_key} cannot be used: {error.reason or 'they are no PEM'};"
+            f"the certificate {options.tls_cert} and the key {options.tls_key} cannot be used: {error.reason or 'they are no PEM'};"
             " give the chain and the key that belong together"
         ) from error
     except OSError as error:
-        path = next((path for path in (wish.tls_cert, wish.tls_key) if not os.access(path, os.R_OK)), wish.tls_cert)
+        path = next(
+            (path for path in (options.tls_cert, options.tls_key) if not os.access(path, os.R_OK)), options.tls_cert
+        )
         raise InvalidInput(f"the file {path} cannot be read: {error.strerror}") from error
     return context
 
@@ -46,16 +50,16 @@ def _refuse_password() -> str:
 
 def open_socket(plan: ListenPlan) -> socket.socket:
     """Open the socket, and listen. Raises InvalidInput - it is in use, or there is no such address."""
-    wish = plan.wish
-    if wish.unix_socket:
-        return _open_unix_socket(wish.unix_socket)
+    options = plan.options
+    if options.unix_socket:
+        return _open_unix_socket(options.unix_socket)
     try:
-        found = socket.getaddrinfo(wish.host, wish.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise InvalidInput(f"there is no address {wish.host!r} here: {error.strerror}") from error
+        raise InvalidInput(f"there is no address {options.host!r} here: {error.strerror}") from error
     family, _, _, _, address = found[0]
     if not plan.is_open and not is_loopback(str(address[0])):
-        raise InvalidInput(f"{wish.host!r} stands for {address[0]} here, which others can reach; use 127.0.0.1")
+        raise InvalidInput(f"{options.host!r} stands for {address[0]} here, which others can reach; use 127.0.0.1")
     # Named as TCP, so that asyncio switches Nagle's algorithm off: an answer is written in two parts, and without that the second
     # one waits 40 ms for the caller's acknowledgement of the first.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -65,7 +69,7 @@ def open_socket(plan: ListenPlan) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise _refuse_address(f"{wish.host}:{wish.port}", error) from error
+        raise _refuse_address(f"{options.host}:{options.port}", error) from error
     return listener
 
 
@@ -116,8 +120,8 @@ def _remove_stale_socket(path: str) -> None:
 
 def describe_address(plan: ListenPlan, listener: socket.socket) -> str:
     """The address for people, with the port that was chosen."""
-    if plan.wish.unix_socket:
-        return f"unix:{plan.wish.unix_socket}"
+    if plan.options.unix_socket:
+        return f"unix:{plan.options.unix_socket}"
     host, port = listener.getsockname()[:2]
-    scheme = "https" if plan.wish.tls_cert else "http"
+    scheme = "https" if plan.options.tls_cert else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

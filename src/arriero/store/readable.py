@@ -311,7 +311,7 @@ def refuse_unreadable_task(loaded: Loaded) -> Loaded:
     return loaded
 
 
-def faults_told(faults: Iterable[Fault]) -> str:
+def format_faults(faults: Iterable[Fault]) -> str:
     """The columns that cannot be read, as one sentence; empty when there are none."""
     return "; ".join(f"{fault.says} cannot be read" for fault in faults)
 

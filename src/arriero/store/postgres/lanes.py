@@ -20,7 +20,7 @@ from .ledger_tables import PostgresLedgerRows
 from .listening import Listener
 from .migrating import migrate, read_applied_number, refuse_unfit
 from .pages import Pages
-from .session import Limits, PostgresSession, Statements, Transaction, Undecided
+from .session import PostgresSession, Statements, Transaction, TransactionLimits, Undecided
 from .store_tables import PostgresRows
 from .target import target_of
 from .translating import translate_error
@@ -31,12 +31,12 @@ L = TypeVar("L", bound=PostgresLedgerRows)
 
 TELL_SECONDS = 0.02  # within which wake-ups for others are merged into one
 
-ENGINE = Limits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
-SUBMISSIONS = Limits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
-RENEWALS = Limits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
+ENGINE = TransactionLimits(lock=2.0, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+SUBMISSIONS = TransactionLimits(lock=0.15, statement=10.0, idle=5.0, by_index=True, planned_once=True)
+RENEWALS = TransactionLimits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
 # Shorter than the lease of the Supervisors: one that freezes in the middle of a renewal must not keep the row for longer.
-OTHERS = Limits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
-LONG = Limits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
+OTHERS = TransactionLimits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
+LONG = TransactionLimits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
 READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -102,7 +102,7 @@ class PostgresLanes(Transactions[PostgresRows]):
             loop = asyncio.get_running_loop()
             self._listener = Listener(self._target, lambda: self._wake(loop), own=self._name)
 
-    def _session(self, limits: Limits, begin: str = "BEGIN") -> PostgresSession:
+    def _session(self, limits: TransactionLimits, begin: str = "BEGIN") -> PostgresSession:
         return PostgresSession(
             self._target, self._statements, limits=limits, begin=begin, on_undecided=self._note_undecided
         )

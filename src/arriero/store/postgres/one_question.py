@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 import psycopg
 
 from ...errors import SchemaOutdated
-from .session import Limits, PostgresSession, Statements
+from .session import PostgresSession, Statements, TransactionLimits
 from .target import Target
 from .translating import translate_error
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
-LIMITS = Limits(lock=10.0, statement=10.0)  # of a transaction of the session; here there is none
+LIMITS = TransactionLimits(lock=10.0, statement=10.0)  # of a transaction of the session; here there is none
 
 
 def ask_once(target: Target, work: Callable[[Connection], T]) -> T:

@@ -20,7 +20,7 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 
 Row = tuple[Any, ...]
-Key = tuple[bytes, tuple[int, ...]]  # a prepared statement: its text, and of which types its parameters are
+StatementKey = tuple[bytes, tuple[int, ...]]  # a prepared statement: its text, and of which types its parameters are
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 PREPARED_MAX = 500  # of a connection: what comes after that is planned each time
 _as_json = msgspec.json.Encoder().encode
@@ -92,9 +92,9 @@ class Pipeline:
         self._encoding = connection.info.encoding
         self._transformer = Transformer.from_context(connection)
         self._prepares = prepares
-        self._prepared: dict[Key, bytes] = {}
+        self._prepared: dict[StatementKey, bytes] = {}
         self._count = 0
-        self._under_way: deque[PendingAnswer | Key] = deque()
+        self._under_way: deque[PendingAnswer | StatementKey] = deque()
         self._poll = select.poll()
 
     def enter(self) -> None:

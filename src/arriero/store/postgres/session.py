@@ -46,7 +46,7 @@ class Undecided(Exception):
         self.error = error
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a transaction in seconds: for a lock, for one statement, and for the pause before the next one.
 
     ``by_index``: its statements find every row by an index, however few or many there are. ``planned_once``: so that their
@@ -182,7 +182,7 @@ class PostgresSession:
         target: Target,
         statements: Statements,
         *,
-        limits: Limits,
+        limits: TransactionLimits,
         begin: str = "BEGIN",
         on_undecided: Callable[[], None] = lambda: None,
     ) -> None:
