@@ -15,7 +15,7 @@ from arriero.answers import Applied, Claimed, Submitted, Taken
 from arriero.commands import Claim, ClaimShare, Take
 from arriero.model import Instant, StepState, TaskState
 from arriero.store.contract import SUPERVISOR_LEASE, Busy, Purge
-from arriero.store.postgres import tables
+from arriero.store.postgres import task_rows
 from arriero.store.postgres.session import Statements, Transaction
 from arriero.store.postgres.store import PostgresStore
 from bench.growth import AGENT, NAMES, WORKFLOW, Life, new_step, submission, untimed
@@ -247,10 +247,10 @@ async def test_room_is_left_in_the_page_of_a_task_which_changes_without_its_inde
     statements, updates = Statements("arriero"), []
     with psycopg.connect(url) as connection:
         for table, write, row in (
-            ("task", tables.UPDATE_TASKS, between),
-            ("task", tables.UPDATE_TASKS, ended),
-            ("step", tables.UPDATE_STEPS, taken),
-            ("step", tables.UPDATE_STEPS, done),
+            ("task", task_rows.UPDATE_TASKS, between),
+            ("task", task_rows.UPDATE_TASKS, ended),
+            ("step", task_rows.UPDATE_STEPS, taken),
+            ("step", task_rows.UPDATE_STEPS, done),
         ):
             connection.execute(statements.fill(write.of_one).encode(), msgspec.structs.asdict(row))
             counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relid = %s::regclass"

@@ -59,7 +59,7 @@ from arriero.store.postgres.batch_transaction import BatchTransaction
 from arriero.store.postgres.context import StoreContext
 from arriero.store.postgres.session import PostgresSession, Transaction
 from arriero.store.postgres.store import PostgresStore
-from arriero.store.postgres.store_tables import PostgresRows
+from arriero.store.postgres.store_rows import PostgresRows
 
 FIRST, SECOND, HOLDER = 1, 2, 3  # numbers of processes
 CHUNK = 100  # schedules whose rows are made at once

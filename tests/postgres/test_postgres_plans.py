@@ -15,7 +15,7 @@ from postgres_servers import server, worker
 from arriero.answers import Refusal, Submitted
 from arriero.commands import HandOver, Process, Take
 from arriero.model import StepRow, TaskRow
-from arriero.store.postgres import columns, ledger_tables, submitting, tables
+from arriero.store.postgres import columns, ledger_rows, submitting, task_rows
 from arriero.store.postgres.lanes import ENGINE
 from arriero.store.postgres.pipeline import PendingAnswer, parse_statement
 from arriero.store.postgres.session import Statements, Transaction, TransactionLimits
@@ -299,8 +299,8 @@ def test_a_thousand_rows_are_changed_by_their_keys(grown: Grown, when: str) -> N
         limits = TransactionLimits(lock=1.0, statement=60.0, idle=60.0)
         connection.execute(statements("settings"), limits.parameters(local=True))
         for names, kind, table, key, writes in (
-            (columns.TASK, TaskRow, "task", "task_no", (tables.UPDATE_TASKS, tables.REWRITE_TASKS)),
-            (columns.STEP, StepRow, "step", "step_no", (tables.UPDATE_STEPS, tables.REWRITE_STEPS)),
+            (columns.TASK, TaskRow, "task", "task_no", (task_rows.UPDATE_TASKS, task_rows.REWRITE_TASKS)),
+            (columns.STEP, StepRow, "step", "step_no", (task_rows.UPDATE_STEPS, task_rows.REWRITE_STEPS)),
         ):
             last = f"SELECT {columns.list_columns(names)} FROM arriero.{table} WHERE state <> 'pending' ORDER BY {key} DESC"
             found = connection.execute(f"{last} LIMIT 1000".encode()).fetchall()
@@ -317,7 +317,7 @@ def test_one_row_is_written_by_its_key(grown: Grown, when: str) -> None:
     """Planned once for whatever comes, as the engine and submissions have it."""
     grown.statistics_of(when)
     statements = Statements("arriero")
-    modules = (tables, submitting, ledger_tables)
+    modules = (task_rows, submitting, ledger_rows)
     writes = {name: w for module in modules for name, w in vars(module).items() if isinstance(w, columns.Write)}
     with psycopg.connect(grown.url) as connection:
         connection.execute(statements("settings"), ENGINE.parameters(local=True))

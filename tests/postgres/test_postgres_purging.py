@@ -19,7 +19,7 @@ from arriero.store.contract import Busy, PurgeNamed
 from arriero.store.engine.purging import NamedRows, purge_named
 from arriero.store.engine.transactions import Lane
 from arriero.store.postgres.store import PostgresStore
-from arriero.store.postgres.store_tables import PostgresRows
+from arriero.store.postgres.store_rows import PostgresRows
 
 KEY = "customer-7"
 

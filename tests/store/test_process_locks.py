@@ -14,7 +14,7 @@ from arriero.runtime.ports import SystemPorts
 from arriero.store.memory import MemoryStore
 from arriero.store.process_locks import ProcessLocks, folder_of_file, lock_file_of
 from arriero.store.sqlite.store import SqliteStore
-from arriero.store.sqlite.store_tables import SqliteRows
+from arriero.store.sqlite.store_rows import SqliteRows
 
 LIVE = """
 import sys

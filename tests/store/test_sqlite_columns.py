@@ -6,7 +6,7 @@ import pytest
 
 from arriero.store.sqlite import columns
 from arriero.store.sqlite.columns import in_statements, insert_rows, update_rows
-from arriero.store.sqlite.tables import (
+from arriero.store.sqlite.task_rows import (
     INSERT_TASK,
     PUT_CONVOY,
     PUT_TAIL,

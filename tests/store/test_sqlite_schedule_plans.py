@@ -7,7 +7,7 @@ import pytest
 from store_world import TestClock
 
 from arriero.store.sqlite.store import SqliteStore
-from arriero.store.sqlite.tables import query
+from arriero.store.sqlite.task_rows import query
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from arriero.commands import Hold
 from arriero.inspection.backlog import Backlog
 from arriero.model import Instant
 from arriero.store.sqlite.store import SqliteStore
-from arriero.store.sqlite.tables import query
+from arriero.store.sqlite.task_rows import query
 
 
 async def test_an_empty_store_has_nothing_that_waits(world: World) -> None:

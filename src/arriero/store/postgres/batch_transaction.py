@@ -35,7 +35,7 @@ from ..contract import SUPERVISOR_LEASE, Busy
 from ..engine.commands import apply_command
 from ..engine.convoys import LOOKS_MAX, list_ending_turns
 from .context import StoreContext
-from .due_tables import PostgresDueRows
+from .due_rows import PostgresDueRows
 from .pipeline import PendingAnswer
 from .session import Transaction
 
@@ -128,7 +128,7 @@ class BatchTransaction:
     def __init__(self, transaction: Transaction, context: StoreContext) -> None:
         self._transaction = transaction
         self._context = context
-        self._tables = PostgresDueRows(transaction, context)
+        self._rows = PostgresDueRows(transaction, context)
         self._term_is_held = False
 
     def run(
@@ -160,34 +160,34 @@ class BatchTransaction:
         of_open = ask("select_open_steps", {"task_nos": open_of}) if open_of else None
         of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
         agents = sorted(named.agents)
-        of_breakers = self._tables.ask_breakers_of(agents) if agents else None
-        of_limits = self._tables.ask_limits(agents) if agents else None
+        of_breakers = self._rows.ask_breakers_of(agents) if agents else None
+        of_limits = self._rows.ask_limits(agents) if agents else None
         term = ask("select_term", {"name": SUPERVISOR_LEASE}) if named.by_term else None
         self._transaction.arrive()
         if not clock.rowcount:
             return None
         for number, process in of_processes.items():
-            self._tables.keep_process(number, process.fetchone())
+            self._rows.keep_process(number, process.fetchone())
         self._term_is_held = term is not None and not self._keep_term(term.fetchone())
-        self._tables.keep_clock(clock)
+        self._rows.keep_clock(clock)
         if of_breakers is not None:
-            self._tables.keep_breakers(agents, of_breakers.fetchall())
+            self._rows.keep_breakers(agents, of_breakers.fetchall())
         if of_limits is not None:
-            self._tables.keep_limits(agents, of_limits.fetchall())
+            self._rows.keep_limits(agents, of_limits.fetchall())
         for locked_limits in of_takes.values():
-            self._tables.keep_locked_limits(locked_limits.fetchall())
+            self._rows.keep_locked_limits(locked_limits.fetchall())
         self._keep_convoys(named, of_convoys)
         ours = [] if locked is None else locked.fetchall()
-        self._tables.keep_tasks(ours)
+        self._rows.keep_tasks(ours)
         held = {row[0] for row in ours}  # also those that cannot be read
         for found in (of_steps, of_all, of_open):
             if found is not None:
-                self._tables.keep_steps(found.fetchall())
-        self._tables.steps_read(all_of)
-        self._tables.open_steps_read(open_of)
+                self._rows.keep_steps(found.fetchall())
+        self._rows.steps_read(all_of)
+        self._rows.open_steps_read(open_of)
         busy = self._held_by_others(named.tasks - held)
         answers = [self._apply(command, busy) for command in batch]
-        self._tables.flush()
+        self._rows.flush()
         return answers
 
     def _ask_convoys(self, named: BatchRows) -> dict[str, PendingAnswer]:
@@ -211,20 +211,20 @@ class BatchTransaction:
 
     def _keep_convoys(self, named: BatchRows, asked: dict[str, PendingAnswer]) -> None:
         if "locked" in asked:
-            self._tables.keep_convoys(asked["locked"].fetchall(), at_the_start=True)
+            self._rows.keep_convoys(asked["locked"].fetchall(), at_the_start=True)
         if named.convoys:
-            self._tables.keep_next(asked["lock_next_waiting"].fetchall())
-            self._tables.keep_behind(asked["select_behind"].fetchall())
+            self._rows.keep_next(asked["lock_next_waiting"].fetchall())
+            self._rows.keep_behind(asked["select_behind"].fetchall())
             drained = (number for (number,) in asked["select_drained"].fetchall())
-            self._tables.keep_sealed(asked["seal_drained"].fetchall(), drained)
+            self._rows.keep_sealed(asked["seal_drained"].fetchall(), drained)
         if named.claims:
-            self._tables.keep_due_convoys(asked["due"].fetchall())
+            self._rows.keep_due_convoys(asked["due"].fetchall())
 
     def _keep_term(self, row: tuple[Any, ...] | None) -> bool:
         """False: another transaction is just changing the lease."""
         if row is None and self._transaction.ask("look_at_lease", {"name": SUPERVISOR_LEASE}).fetchone() is not None:
             return False
-        self._tables.keep_term(SUPERVISOR_LEASE, 0 if row is None else row[0])
+        self._rows.keep_term(SUPERVISOR_LEASE, 0 if row is None else row[0])
         return True
 
     def _held_by_others(self, missing: set[int]) -> set[int]:
@@ -238,7 +238,7 @@ class BatchTransaction:
             return Busy("another transaction has the Supervisors' lease open")
         if busy and not collect_named((command,)).tasks.isdisjoint(busy):
             return Busy("another transaction has its task open")
-        return apply_command(command, self._tables)
+        return apply_command(command, self._rows)
 
 
 def is_news_for_others(answers: Sequence[Answer | ArrieroError], process_no: int | None) -> bool:

@@ -9,9 +9,9 @@ from ...core.placement import read_ordering
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
 from . import columns
 from .pipeline import PendingAnswer
-from .rows import convoy_of, ledger_of, tail_of, task_as_is
+from .row_decoding import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
-from .tables import UPDATE_CONVOYS, UPDATE_TAILS
+from .task_rows import UPDATE_CONVOYS, UPDATE_TAILS
 
 
 def may_be_new(batch: Sequence[Submit]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from ..contract import ConvoyLoaded
 from ..engine.convoys import KNOWN_MAX, find_missing
 from ..readable import legible
 from ..sql.rows import SqlRows
-from .rows import convoy_as_is, tail_of, task_as_is
+from .row_decoding import convoy_as_is, tail_of, task_as_is
 
 
 def find(rows: SqlRows, key: str, limit: int) -> ConvoyLoaded | None:

@@ -16,12 +16,12 @@ from ..engine.transactions import Lane, Transactions
 from ..process_locks import ProcessLocks
 from ..threads import ConnectionThread
 from .context import StoreContext
-from .ledger_tables import PostgresLedgerRows
+from .ledger_rows import PostgresLedgerRows
 from .listening import Listener
 from .migrating import migrate, read_applied_number, refuse_unfit
 from .pages import Pages
 from .session import PostgresSession, Statements, Transaction, TransactionLimits, Undecided
-from .store_tables import PostgresRows
+from .store_rows import PostgresRows
 from .target import target_of
 from .translating import translate_error
 

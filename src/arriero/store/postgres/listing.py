@@ -7,8 +7,8 @@ from ...model import TaskRow
 from .. import listing
 from ..readable import legible
 from ..task_filter import TaskFilter, fold_text
-from .rows import task_as_is
-from .store_tables import PostgresRows
+from .row_decoding import task_as_is
+from .store_rows import PostgresRows
 
 
 def select_filtered(

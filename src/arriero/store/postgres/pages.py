@@ -6,7 +6,7 @@ import psycopg
 
 from ...errors import StoreError
 from ...model import HistoryRow
-from .rows import history_of
+from .row_decoding import history_of
 from .session import PostgresSession, Statements
 
 PAGE = 500

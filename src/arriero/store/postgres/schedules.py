@@ -8,7 +8,7 @@ from ...model import Instant
 from ...schedules import ScheduleApplied, ScheduleCommand
 from ..engine.schedules import change_schedules
 from . import submitting
-from .store_tables import PostgresRows
+from .store_rows import PostgresRows
 
 
 def change_batch(

@@ -34,10 +34,10 @@ from . import convoys, schedules, submitting
 from .batch_transaction import BatchTransaction, is_news_for_others
 from .bisect import in_halves
 from .lanes import BatchWriter, PostgresLanes
-from .ledger_tables import PostgresLedgerRows
+from .ledger_rows import PostgresLedgerRows
 from .listing import count_filtered, select_filtered
 from .session import PostgresSession, Transaction, Undecided
-from .store_tables import PostgresRows
+from .store_rows import PostgresRows
 from .translating import LOCK_NOT_AVAILABLE
 
 logger = logging.getLogger("arriero")

@@ -24,7 +24,7 @@ from ..sql.limits import limits_of
 from . import columns
 from .convoy_places import BatchPlaces
 from .pipeline import PendingAnswer
-from .rows import task_as_is
+from .row_decoding import task_as_is
 from .session import Transaction
 
 INSERT_TASKS = columns.insert_rows(

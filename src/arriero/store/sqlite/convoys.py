@@ -6,8 +6,8 @@ from ...model import ConvoyRow, TailRow, TaskRow
 from ..contract import ConvoyLoaded
 from ..engine.convoys import KNOWN_MAX, find_missing
 from ..readable import legible
-from .rows import convoy_as_is, task_as_is
-from .store_tables import SqliteRows
+from .row_decoding import convoy_as_is, task_as_is
+from .store_rows import SqliteRows
 
 
 def find(rows: SqliteRows, key: str, limit: int) -> ConvoyLoaded | None:

@@ -10,7 +10,7 @@ from ...errors import InvalidInput, StoreError, TransactionConflict
 from ..contract import Busy
 from .callers import CallerConnection, is_busy, waiting
 from .connection import translate_error
-from .tables import query
+from .task_rows import query
 from .writers import find_writing
 
 T = TypeVar("T")

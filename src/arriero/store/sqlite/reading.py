@@ -12,9 +12,9 @@ from ..engine.transactions import Lane
 from ..sql.reading import SqlReading
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from . import convoys
-from .rows import history_of, task_as_is
-from .store_tables import SqliteRows
-from .tables import query
+from .row_decoding import history_of, task_as_is
+from .store_rows import SqliteRows
+from .task_rows import query
 
 HISTORY_PAGE = 500
 

@@ -44,8 +44,8 @@ from .external_transaction import GUARDED, in_callers_transaction
 from .identity import OpenFile
 from .reading import SqliteReading
 from .row_cache import RowCache
-from .store_tables import SqliteRows
-from .tables import Executes
+from .store_rows import SqliteRows
+from .task_rows import Executes
 from .write_lock import RenewalFlag, begin_writing
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from ..sql.limits import SqlLimitRows, limits_of
 from . import columns
 from .context import StoreContext
 from .pipeline import PendingAnswer
-from .rows import step_as_is, task_as_is
+from .row_decoding import step_as_is, task_as_is
 from .session import Transaction
 
 replace = msgspec.structs.replace

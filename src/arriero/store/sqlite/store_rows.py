@@ -29,8 +29,19 @@ from ..sql.remote_agents import SqlRemoteAgentRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
 from ..sql.schedules import SqlScheduleRows, schedule_of
 from ..sql.tokens import SqlTokenRows
-from .rows import alert_of, convoy_as_is, parameters_of, process_of, status_of, step_as_is, step_of, task_as_is, task_of
-from .tables import SqliteConvoyRows, SqliteTaskRows, step_range
+from .convoy_rows import SqliteConvoyRows
+from .row_decoding import (
+    alert_of,
+    convoy_as_is,
+    parameters_of,
+    process_of,
+    status_of,
+    step_as_is,
+    step_of,
+    task_as_is,
+    task_of,
+)
+from .task_rows import SqliteTaskRows, step_range
 
 T = TypeVar("T")
 _json = msgspec.json.encode

@@ -14,8 +14,8 @@ from ..engine.take_transaction import WantedRequests
 from ..readable import of_task, without_body
 from . import columns
 from .context import StoreContext
-from .convoy_tables import PostgresConvoyRows
-from .rows import convoy_in, step_of
+from .convoy_rows import PostgresConvoyRows
+from .row_decoding import convoy_in, step_of
 from .session import Transaction
 
 T = TypeVar("T")

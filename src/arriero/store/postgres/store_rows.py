@@ -16,9 +16,9 @@ from ..sql.rows import SqlReadingRows
 from ..sql.schedules import SqlScheduleRows
 from ..sql.tokens import SqlTokenRows
 from . import columns
-from .ledger_tables import PostgresLedgerRows
-from .process_tables import PostgresProcessRows
-from .rows import convoy_as_told, convoy_of, step_as_is, tail_of, task_as_is, task_of
+from .ledger_rows import PostgresLedgerRows
+from .process_rows import PostgresProcessRows
+from .row_decoding import convoy_as_told, convoy_of, step_as_is, tail_of, task_as_is, task_of
 
 _OF_TASKS = ("purge_history", "purge_alerts", "purge_body", "purge_steps", "purge_task")
 

@@ -11,8 +11,8 @@ from ..sql.rows import SqlUpkeepRows
 from . import columns
 from .context import StoreContext
 from .convoy_places import may_be_new
-from .convoy_tables import PostgresConvoyRows
-from .rows import convoy_of, ledger_of, tail_of, task_as_is
+from .convoy_rows import PostgresConvoyRows
+from .row_decoding import convoy_of, ledger_of, tail_of, task_as_is
 from .session import Transaction
 from .submitting import INSERT_BODIES, INSERT_TASKS, Again
 

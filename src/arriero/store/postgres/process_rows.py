@@ -12,8 +12,8 @@ from ..engine.processes import Renewals
 from ..rows import lease_of
 from ..sql.rows import SqlProcessRows
 from . import columns
-from .rows import process_of
-from .tables import PostgresWrittenRows
+from .row_decoding import process_of
+from .task_rows import PostgresWrittenRows
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
