@@ -19,7 +19,7 @@ def test_a_request_counts_until_it_is_taken_back() -> None:
 def test_only_a_noted_claim_is_refuted_and_only_by_a_request_that_counts() -> None:
     step_try = StepTry(attempt())
     claim, own = Transient("busy"), Permanent("declined")
-    step_try.note_claim(claim)
+    step_try.note_not_happened(claim)
     assert not step_try.is_refuted(claim)
     token = step_try.begin_request("POST /a")
     assert step_try.is_refuted(claim)

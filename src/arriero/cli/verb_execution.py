@@ -9,8 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..client.app import App
-from ..client.json_verbs import build_standing
-from ..client.task_shapes import StandingTask
+from ..client.task_shapes import StandingTask, load_standing_task
 from ..client.task_verbs import (
     Acted,
     FieldsBuilder,
@@ -103,12 +102,12 @@ async def _execute_on_one(
         try:
             if request.dry_run:
                 preview_verb(session, request.verb, loaded, request.by, request.reason, **build_fields(loaded))
-                return await build_standing(session, loaded), ""
+                return await load_standing_task(loaded, session.store), ""
             await operate_task(session, request.verb, loaded, request.by, request.reason, **build_fields(loaded))
         except VerbRefused as refused:
             raise InvalidInput(format_refusal(refused)) from refused
         after = await load_task(session, task_id)
-        return await build_standing(session, after), await session.describe_missing_scheduler()
+        return await load_standing_task(after, session.store), await session.describe_missing_scheduler()
 
 
 def _print_one(request: TaskVerbRequest, view: StandingTask, nobody: str) -> None:

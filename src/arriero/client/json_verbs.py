@@ -1,4 +1,4 @@
-"""Verbs of the command line and of HTTP: arguments and answers come as JSON, and the task goes out as a plain object."""
+"""Verbs of the command line and of HTTP: edited arguments and answers come as JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +10,6 @@ from ..runtime.code import Code
 from . import verb_commands
 from .json_payloads import decode_arguments, decode_result
 from .session import Session
-from .task_shapes import StandingTask, build_standing_task
-from .task_view import load_tasks_ahead
 
 
 def build_edit_from_json(
@@ -49,8 +47,3 @@ def build_answer_from_json(
         else:
             result = msgspec.json.decode(text)
     return verb_commands.build_answer(loaded, codes, step, result, did_not_happen)
-
-
-async def build_standing(session: Session, loaded: Loaded) -> StandingTask:
-    """Build a task as a verb shows it, with the tasks before it in its convoy. Raises StoreError."""
-    return build_standing_task(loaded, await load_tasks_ahead(loaded, session.store))

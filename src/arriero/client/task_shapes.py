@@ -11,10 +11,11 @@ from ..explain.elapsed import TaskTimes
 from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
 from ..inspection.attempts import Retrying
 from ..model import Instant, Loaded, StepKind, StepRow, TaskRow, TaskState
+from ..store.contract import StateStore
 from ..store.readable import faults_of, format_faults, legible, legible_task
 from .payload_record import ShownRecord
 from .row_shapes import build_output, to_datetime
-from .task_view import describe_release_wait, waiting_for
+from .task_view import describe_release_wait, load_tasks_ahead, waiting_for
 
 Payload = msgspec.Raw | msgspec.UnsetType | None  # JSON text; unset for those who may not read payloads
 
@@ -213,8 +214,9 @@ def build_listed_task(as_it_stands: TaskRow, retrying: Retrying | None = None) -
     )
 
 
-def build_standing_task(as_it_stands: Loaded, ahead: TasksAhead | None = None) -> StandingTask:
-    """Build a task as a verb prints it. ``ahead``: the tasks before it in its convoy, if its turn has not come."""
+async def load_standing_task(as_it_stands: Loaded, store: StateStore) -> StandingTask:
+    """Build a task as a verb shows it, with the tasks before it in its convoy. Raises StoreError."""
+    ahead = await load_tasks_ahead(as_it_stands, store)
     loaded, faults = legible_task(as_it_stands)
     task = loaded.task
     return build_output(

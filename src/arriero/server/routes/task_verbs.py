@@ -7,10 +7,10 @@ import msgspec
 from ...client import verb_commands
 from ...client.app_assignment import Assignment, assign
 from ...client.json_payloads import require_object
-from ...client.json_verbs import build_answer_from_json, build_edit_from_json, build_standing
+from ...client.json_verbs import build_answer_from_json, build_edit_from_json
 from ...client.planned_verbs import VerbPlan, iterate_rows, operate_plan, plan_rows
 from ...client.session import Session
-from ...client.task_shapes import StandingTask
+from ...client.task_shapes import StandingTask, load_standing_task
 from ...client.task_verbs import (
     Acted,
     FieldsBuilder,
@@ -219,10 +219,10 @@ async def _operate_one(call: HttpCall, verb: Verb, task_id: str, asked: VerbRequ
     fields = _choose_fields_builder(session, asked, by)(loaded)
     if asked.dry_run:
         preview_verb(session, verb, loaded, by, asked.reason, **fields)
-        return VerbAnswer(task_id, str(verb), "would_be_done", await build_standing(session, loaded))
+        return VerbAnswer(task_id, str(verb), "would_be_done", await load_standing_task(loaded, session.store))
     await operate_task(session, verb, loaded, by, asked.reason, **fields)
     after = await load_task(session, task_id)
-    return VerbAnswer(task_id, str(verb), "done", await build_standing(session, after))
+    return VerbAnswer(task_id, str(verb), "done", await load_standing_task(after, session.store))
 
 
 def _choose_fields_builder(session: Session, asked: VerbRequest | BulkRequest, by: str) -> FieldsBuilder:
