@@ -449,7 +449,7 @@ STARTS: dict[tuple[str, str], Loop | str] = {
     ("server.routes.submissions", "wait_until_ended"): "waits for the end of a task or of the server, ended at once",
     ("server.http_server", "HttpServer.start"): "runs uvicorn, whose end the process waits for",
     ("server.readiness", "ServerReadiness._ask_store_once"): "one question to the store; its failures are handled",
-    ("server.stopping", "Stopping.run_until_begun"): "one request, awaited at once",
+    ("server.shutdown_signal", "ShutdownSignal.run_until_begun"): "one request, awaited at once",
     ("server.token_authentication", "TokenLookups.find"): "the queries of those who wait; their failures are handled",
     ("client.background", "BackgroundLoop.__init__"): "runs the event loop of app.sync, whose tasks are those above",
     ("client.background", "BackgroundLoop.begin"): "one call of app.sync, awaited by its caller",
