@@ -18,8 +18,6 @@ def compute_first_number(epoch: int) -> int:
     return 1 if epoch == FIRST else (epoch - FIRST) << NUMBERS_BITS
 
 
-def describe_epoch_refusal(spoken_in: int, epoch: int) -> str | None:
-    """Return why a process that speaks in one epoch is refused in another; None: it is not."""
-    if spoken_in == epoch:
-        return None
+def describe_epoch_refusal(spoken_in: int, epoch: int) -> str:
+    """Return why a process that speaks in one epoch is refused in another."""
     return f"this process is of epoch {spoken_in}, the store is in epoch {epoch} since it was restored"

@@ -121,6 +121,9 @@ class UndoContext(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     checkpoint: str | None = None
 
 
+read_undo_context = msgspec.json.Decoder(UndoContext).decode
+
+
 class TaskRow(msgspec.Struct, frozen=True, gc=False):
     """One task. The glossary (docs/glossary.md) explains the fields."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import DefinitionError
 from ..policies import Retry
+from .step_options import DEFAULT_RETRY
 
 ONE_TRY = Retry(tries=1)  # a request is delivered once in an attempt; the program outside makes its own tries
 PLACES_MAX = 1_000  # of a remote Agent in one process, where nobody said how many: what programs ask for is the bound
@@ -46,6 +47,17 @@ def refuse_options(what: str, *, run_in: object = "thread", retry: object = None
             f"{what} is remote: one attempt delivers it once, and its program makes its own tries; leave retry out and say with"
             " supervision=Supervision(attempts=...) how many attempts there are"
         )
+
+
+def choose_remote_retry(agent: str, run_in: object, retry: Retry, *, pushes: bool) -> Retry:
+    """Return the retry of a remote step.
+
+    Args:
+        pushes: whether the Agent calls its program: then each call is a try. Else one attempt is one try.
+    Raises: DefinitionError - an option that means nothing for a remote step.
+    """
+    refuse_options(f"a step of Agent {agent}", run_in=run_in, retry=retry, default=retry if pushes else DEFAULT_RETRY)
+    return retry if pushes else ONE_TRY
 
 
 def refuse_mixture(agent: str, name: str, others: Iterable[tuple[str, bool]], is_remote: bool) -> None:

@@ -25,7 +25,15 @@ from .option_checks import (
 from .probe import COMPLETE_WITHIN as PROBE_WITHIN
 from .probe import Probe, check_may_have_probe, mark_probe
 from .provider_options import check_base, check_preference, check_weight
-from .remote import ONE_TRY, PLACES_MAX, refuse_body, refuse_local_part, refuse_mixture, refuse_options
+from .remote import (
+    ONE_TRY,
+    PLACES_MAX,
+    choose_remote_retry,
+    refuse_body,
+    refuse_local_part,
+    refuse_mixture,
+    refuse_options,
+)
 from .resources import Resource
 from .signature import Signature
 from .step_options import (
@@ -397,9 +405,7 @@ class Agent:
         """
         remote = check_type(remote, bool, "remote") or self.pushes
         if remote:
-            pushed = retry if self.pushes else DEFAULT_RETRY  # each call of such a program is a try
-            refuse_options(f"a step of Agent {self.name}", run_in=run_in, retry=retry, default=pushed)
-            retry = retry if self.pushes else ONE_TRY
+            retry = choose_remote_retry(self.name, run_in, retry, pushes=self.pushes)
         policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)
         for option, value in (("pivot", pivot), ("effect_free", effect_free), ("interchangeable", interchangeable)):
             check_type(value, bool, option)
@@ -422,17 +428,18 @@ class Agent:
                 run_in=run_in,
                 is_remote=remote,
             )
-            if step.name in self.steps:
-                raise DefinitionError(
-                    f"Agent {self.name} has a step {step.name} already; give one of them another name="
-                )
-            refuse_mixture(self.name, step.name, [(one.name, one.is_remote) for one in self.steps.values()], remote)
-            self.steps[step.name] = step
-            if remote:
-                self._become_remote()
+            self._add_step(step)
             return step
 
         return StepDecorator(declare) if fn is None else declare(fn)
+
+    def _add_step(self, step: Step[Any, Any]) -> None:
+        if step.name in self.steps:
+            raise DefinitionError(f"Agent {self.name} has a step {step.name} already; give one of them another name=")
+        refuse_mixture(self.name, step.name, [(one.name, one.is_remote) for one in self.steps.values()], step.is_remote)
+        self.steps[step.name] = step
+        if step.is_remote:
+            self._become_remote()
 
     @property
     def is_remote(self) -> bool:

@@ -119,16 +119,19 @@ class AgentHost:
             self.places, groups or {}, app, others=others, now=store.now, monotonic=clock.monotonic
         )
         self._siblings = self.router.list_siblings(self.agents)
-        self.taker = RequestTaker(
+        self.taker = self._build_taker(committer, settings.batch_max)
+
+    def _build_taker(self, committer: Committer[AnyCommand, Answer], batch_max: int) -> RequestTaker:
+        return RequestTaker(
             self.places,
             committer=committer,
-            actor=actor,
-            process_no=process_no,
-            app=app,
-            batch_max=settings.batch_max,
+            actor=self.actor,
+            process_no=self.process_no,
+            app=self._app,
+            batch_max=batch_max,
             retries=self.retries,
             siblings=self._siblings,
-            is_trusted=is_trusted,
+            is_trusted=self.is_trusted,
             find_suspect=lambda: next(iter(self._probation), None),
             on_taken=self._begin_taken,
         )

@@ -7,39 +7,36 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
-
 from ..answers import Dispatch
-from ..codec import error_text, recordable_text, step_error_fields
-from ..commands import GaveUp, Outcome, Reported, Succeeded
+from ..codec import recordable_text, step_error_fields
+from ..commands import GaveUp, Outcome, Reported
 from ..core.backoff import retry_delay
 from ..core.supervision import decode_step_policy, on_attempt_failed
-from ..declare.attempt import Attempt, StepTry, Undo, current_try
+from ..declare.attempt import Attempt, StepTry, current_try
 from ..declare.compensation import Compensation
 from ..declare.resources import Resource, open_resources
 from ..declare.steps import Agent, Step
-from ..errors import Cause, InvalidInput, Permanent, StepError, StoreError, Transient
+from ..errors import InvalidInput, Permanent, StepError, StoreError, Transient
 from ..failures import StepFailure
-from ..model import StepKind, StepRow, UndoContext
+from ..model import StepKind, StepRow
 from ..store.contract import StateStore
 from ..traceback_capture import capture_traceback
 from . import crash_points
 from .agent_places import AgentPlaces
+from .attempt_outcome import build_failure, build_undo, encode_success
 from .attempt_time import AttemptHost, AttemptTime
 from .breakers import Breakers
 from .call_monitor import EndedCall
-from .child_call import RaisedInChild, call_in_child
-from .child_messages import ChildSucceeded, ChildUnrecordable
+from .child_call import call_in_child
 from .ports import Timer
 from .pushed_requests import push_request
-from .remote_dispatcher import RemoteAttempt, RemoteDispatcher, ReportedFailure, ReportedResult
+from .remote_dispatcher import RemoteAttempt, RemoteDispatcher
 from .retry_budgets import RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer
 
 logger = logging.getLogger("arriero")
 TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
-_read_undo = msgspec.json.Decoder(UndoContext).decode
 
 # What a test puts in a step's place: given the step, its row, its Attempt and arguments; None: the step's own function.
 SubstituteFinder = Callable[[Step[Any, Any], StepRow, Attempt, dict[str, Any]], Callable[[], Any] | None]
@@ -194,9 +191,9 @@ class AttemptRun:
         try:
             value = answer.value()
         except BaseException as error:  # whatever a user's function raises
-            failure = _build_failure(error)
+            failure = build_failure(error)
             return GaveUp(failure, failure.cause == "unknown" or self._is_refuted(error))
-        return self._encode_success(value)
+        return encode_success(self._step, self._definition, value)
 
     def _log_breakage(self) -> None:
         logger.exception(
@@ -239,31 +236,31 @@ class AttemptRun:
                 value = await (self._send(call) if crash_points.is_armed else call())
             except Permanent as error:
                 refuted = self._is_refuted(error)
-                failure = _build_failure(error)
+                failure = build_failure(error)
                 self._note_call("permanent", failure)
                 return self._decide_failure(failure, in_doubt=unsure or refuted)
             except Transient as error:
                 unsure = unsure or self._is_refuted(error)
-                failure, fields = _build_failure(error), step_error_fields(error)
+                failure, fields = build_failure(error), step_error_fields(error)
                 retry_after, unavailable = fields.retry_after, fields.unavailable
             except asyncio.CancelledError as error:
                 if self._task is None or self._task.cancelling():
                     raise
                 unsure = True  # the step cancelled itself, nobody asked it to
-                failure = _build_failure(error)
+                failure = build_failure(error)
             except (Exception, SystemExit) as error:  # a step that calls sys.exit must not take the process along
                 unsure = True
-                failure = _build_failure(error)
+                failure = build_failure(error)
             else:
                 self._note_call("succeeded")
-                return self._encode_success(value)
+                return encode_success(self._step, self._definition, value)
             finally:
                 if self._step_try is not None:
                     self._step_try.end()
             self._note_call(failure.cause, failure, retry_after=retry_after, unavailable=unavailable)
             delay, delay_max = retry.delay_seconds()
             wait = retry_delay(
-                number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._draw_jitter()
+                number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._host.ports.random.random()
             )
             wait = max(wait, retry_after or 0.0)
             is_last = number == retry.tries or self._step.canary is not None or self._is_barred() or self._is_reported()
@@ -341,7 +338,7 @@ class AttemptRun:
 
     def _may_send(self) -> bool:
         """Returns True if a try may be made: in time by this process's clock and the store's, and under a trusted lease."""
-        is_in_time = self.is_in_time() and self._host.store.now() < self._time.complete_by
+        is_in_time = self._time.remaining_seconds() > 0 and self._host.store.now() < self._time.complete_by
         return is_in_time and self._host.is_trusted()
 
     async def _may_send_later(self) -> bool:
@@ -365,28 +362,15 @@ class AttemptRun:
         finally:
             crash_points.reach("after_undo_send" if is_undo else "after_send")
 
-    def _draw_jitter(self) -> float:
-        return self._host.ports.random.random()
-
-    def _encode_success(self, value: Any) -> Outcome:
-        if self._step.kind is StepKind.COMPENSATION:
-            return Succeeded("null")
-        if isinstance(value, ChildSucceeded | ReportedResult):
-            return Succeeded(value.result)
-        if isinstance(value, ChildUnrecordable):
-            failure = StepFailure("unknown", value.message, "unrecordable_result", trace=value.trace)
-            return GaveUp(failure, True)
-        assert self._definition is not None
-        try:
-            return Succeeded(self._definition.signature.encode_result(value))
-        except InvalidInput as error:  # it happened, but what came of it cannot be kept, now or at another attempt
-            text = recordable_text(str(error))
-            return GaveUp(StepFailure("unknown", text, "unrecordable_result", trace=capture_traceback(error)), True)
-
     def _decide_failure(self, failure: StepFailure, *, in_doubt: bool, retry_after: float | None = None) -> Outcome:
         now = self._host.store.now()
         return on_attempt_failed(
-            self._step, failure, now, in_doubt=in_doubt, jitter=self._draw_jitter(), retry_after=retry_after
+            self._step,
+            failure,
+            now,
+            in_doubt=in_doubt,
+            jitter=self._host.ports.random.random(),
+            retry_after=retry_after,
         )
 
     def _build_call(self) -> Callable[[], Awaitable[Any]] | None:
@@ -399,7 +383,7 @@ class AttemptRun:
         if code is None:
             return None
         given = (self.dispatch.task_id, self.label, step.attempt, step.idempotency_key, self._time)
-        first = self._build_undo(definition, given) if is_undo else Attempt(*given)
+        first = build_undo(self._step, definition, given) if is_undo else Attempt(*given)
         return partial(self._make_try, definition, code, first, [code.signature.arguments(step.arguments)])
 
     def _make_try(
@@ -436,19 +420,6 @@ class AttemptRun:
         """Returns True if the last try ended by a program's report: there is one for an attempt, so no try follows."""
         return self._remote_attempt is not None and self._remote_attempt.is_delivered
 
-    def _build_undo(self, definition: Step[Any, Any], given: tuple[str, str, int, str, AttemptTime]) -> Undo[Any]:
-        """Build the first argument of a compensation. ``given``: what an Attempt is made of, too."""
-        assert self._step.undo is not None
-        context = _read_undo(self._step.undo)
-        result = None if context.result is None else definition.signature.result(context.result)
-        return Undo(
-            *given,
-            outcome=context.outcome,
-            forward_key=context.forward_key,
-            result=result,
-            forward_checkpoint=context.checkpoint,
-        )
-
     async def _call_substitute(
         self, agent: Agent, is_async: bool, instead: Callable[[], Any] | None, function: Callable[[], Any]
     ) -> Any:
@@ -484,16 +455,3 @@ class AttemptRun:
                 self._report_thread_answer()
 
         return self._host.ports.run_in_thread(agent.name, agent.max_in_flight, answer.call, on_end)
-
-
-def _build_failure(error: BaseException) -> StepFailure:
-    """Build the failure of a try from what the step's function raised."""
-    if isinstance(error, RaisedInChild | ReportedFailure):
-        return error.failure
-    if not isinstance(error, StepError):
-        return StepFailure("unknown", error_text(error), trace=capture_traceback(error))
-    cause: Cause = (
-        "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
-    )
-    fields = step_error_fields(error)
-    return StepFailure(cause, fields.message, fields.code, fields.details, capture_traceback(error))

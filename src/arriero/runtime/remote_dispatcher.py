@@ -21,7 +21,7 @@ from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, Permanent, StoreError, Transient
 from ..failures import StepFailure
-from ..model import Instant, UndoContext, seconds_between
+from ..model import Instant, UndoContext, read_undo_context, seconds_between
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
 from .attempt_time import AttemptTime
@@ -29,7 +29,6 @@ from .capability_secret import CapabilitySecret
 from .ports import Ports
 from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportVerdicts
 
-_read_undo = msgspec.json.Decoder(UndoContext).decode
 FETCH_SECONDS = 1.0  # that a request waits for the next poll of its Agent before it goes back to the store
 LOOK_SECONDS = 1.0  # between looks whether attempts here were reported, extended or released by way of another process
 
@@ -116,7 +115,7 @@ class RemoteAttempt:
     def read_undo(self) -> UndoContext | None:
         """Decode the facts about the undone step; None: this is no compensation."""
         undo = self.dispatch.step.undo
-        return None if undo is None else _read_undo(undo)
+        return None if undo is None else read_undo_context(undo)
 
     @property
     def identity(self) -> AttemptIdentity:

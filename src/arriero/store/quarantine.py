@@ -32,7 +32,7 @@ class Quarantine:
         self._tasks: dict[int, Instant] = {}
         self._convoys: dict[int, Instant] = {}
         self._to_be_tried: set[int] = set()
-        self._untold: list[UnreadableRow] = []
+        self.untold: list[UnreadableRow] = []  # rows that no person was told of so far
         self._told: dict[tuple[int, int], str] = {}  # what was said of a task, or of a convoy
 
     def add(self, error: UnreadableRow) -> bool:
@@ -51,7 +51,7 @@ class Quarantine:
             key = (error.task_no, error.convoy_no)
             if self._told.get(key) != error.what:
                 self._told[key] = error.what
-                self._untold.append(error)
+                self.untold.append(error)
             return has_room
 
     def tasks(self) -> list[int]:
@@ -71,18 +71,16 @@ class Quarantine:
                 del known[number]
             return list(known)
 
-    def untold(self) -> list[UnreadableRow]:
+    def take_untold(self) -> list[UnreadableRow]:
         """Unreadable rows that no person was told of; the caller tells of them, or gives them back."""
-        if not self._untold:
-            return []
         with self._lock:
-            found, self._untold = self._untold, []
+            found, self.untold = self.untold, []
             return found
 
     def give_back(self, errors: list[UnreadableRow]) -> None:
         """Take back rows that could not be told; somebody asks again."""
         with self._lock:
-            self._untold += errors
+            self.untold += errors
 
     def to_be_tried(self) -> list[int]:
         """Tasks that could not be read and are no longer left alone: whoever holds one reads it again.

@@ -25,7 +25,7 @@ from ..model import (
     TailRow,
     TaskRow,
     Turn,
-    UndoContext,
+    read_undo_context,
 )
 from ..policies import Retry, StepPolicy, Supervision, TaskPolicy
 from ..processes import ProcessAbout, ProcessRow
@@ -63,7 +63,7 @@ _MEANT_FOR: dict[
     StepRow: {
         "policy": decode_step_policy,
         "compensation": decode_step_policy,
-        "undo": msgspec.json.Decoder(UndoContext).decode,
+        "undo": read_undo_context,
         "failure": read_step_failure,
     },
     ConvoyRow: {},

@@ -160,5 +160,6 @@ class ReadingEngine(Transactions[R]):
             self._quarantine.forget(task_no)
         if readable:
             await self._write(lambda rows: rows.close_unreadable(readable))
-        await self._tell_unreadable()
+        if self._quarantine.untold:
+            await self._tell_unreadable()
         return len(readable)

@@ -64,13 +64,13 @@ class Transactions(Generic[R]):
     async def _read_to_act(self, work: Callable[[R], T]) -> T:
         """Read rows that this process is to act on: a person is told of those that it cannot read."""
         result = await self._read(work)
-        await self._tell_unreadable()
+        if self._quarantine.untold:
+            await self._tell_unreadable()
         return result
 
     async def _tell_unreadable(self) -> None:
-        """Open an alert for each task that was set apart, unless it has one. Whoever finds it next does, if we die."""
-        if not (errors := self._quarantine.untold()):
-            return
+        """Open an alert for each row that nobody was told of. Whoever finds the row next does, if this process dies."""
+        errors = self._quarantine.take_untold()
         try:
             named = await self._write(lambda rows: [(error, _add_alert(error, rows)) for error in errors])
         except StoreError as error:

@@ -335,14 +335,15 @@ class MemoryStore(
 
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
-        store_id = None if describe_epoch_refusal(self._speaks_in, self.epoch) else self.store_id
+        store_id = self.store_id if self._speaks_in == self.epoch else None
         return self._transact(lambda: [submit_task(command, self, store_id) for command in batch])
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
-        if refused := describe_epoch_refusal(self._speaks_in, self.epoch):
-            return [Refusal("old_epoch", refused) for _ in batch]
+        if self._speaks_in != self.epoch:
+            return [Refusal("old_epoch", describe_epoch_refusal(self._speaks_in, self.epoch)) for _ in batch]
         answers = self._transact(lambda: [apply_command(command, self) for command in batch])
-        await self._tell_unreadable()
+        if self._quarantine.untold:
+            await self._tell_unreadable()
         return answers
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:

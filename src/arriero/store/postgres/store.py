@@ -139,7 +139,8 @@ class PostgresStore(
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         writer = self._writer  # as of now: what a process asked before it was declared lost stays its own
         answers = await self._run(Lane.ENGINE, lambda session: self._apply(session, batch, writer))
-        await self._tell_unreadable()
+        if self._quarantine.untold:
+            await self._tell_unreadable()
         if is_news_for_others(answers, None if writer is None else writer.process_no):
             self._tell_soon()
         return answers

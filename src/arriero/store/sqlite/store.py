@@ -195,7 +195,7 @@ class SqliteStore(
             self._row_cache.compare(connection)
             rows = SqliteRows(connection, self.now, self._row_cache, self._quarantine)
             result = work(rows)
-            rows.flush()
+            rows.write_rest()
             self._file.refuse_another_when_due()
             connection.execute("COMMIT")
         except BaseException:
@@ -286,7 +286,7 @@ class SqliteStore(
                     " open it without detect_types, as arriero.connect does"
                 )
             answer = submit_task(command, rows, None)
-            rows.flush()
+            rows.write_rest()
             return answer
 
         return in_callers_transaction(connection, self.path, work, at_once=at_once)
@@ -321,7 +321,7 @@ class SqliteStore(
     def _id_for_starts(self, batch: Sequence[Submit], rows: SqliteRows, speaks_in: int | None) -> str | None:
         """The store's id if tasks may begin in this commit; what that asks of the file is read before all writing."""
         starts = [command.start for command in batch if command.start is not None]
-        if not starts or speaks_in is None or describe_epoch_refusal(speaks_in, rows.read_epoch()):
+        if not starts or speaks_in != rows.read_epoch():
             return None
         for start in starts:
             rows.process_is_retired(start.process_no)
@@ -331,14 +331,15 @@ class SqliteStore(
         speaks_in = self._speaks_in  # as of now: what a process asked before it was declared lost stays its own
 
         def work(rows: SqliteRows) -> list[Answer | ArrieroError]:
-            if speaks_in is not None and (refused := describe_epoch_refusal(speaks_in, rows.read_epoch())):
-                return [Refusal("old_epoch", refused) for _ in batch]
+            if speaks_in is not None and speaks_in != (epoch := rows.read_epoch()):
+                return [Refusal("old_epoch", describe_epoch_refusal(speaks_in, epoch)) for _ in batch]
             if turns := list_ending_turns(batch):
                 rows.look_ahead(turns)
             return [apply_command(command, rows) for command in batch]
 
         answers = await self._write(work, Lane.ENGINE)
-        await self._tell_unreadable()
+        if self._quarantine.untold:
+            await self._tell_unreadable()
         return answers
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:

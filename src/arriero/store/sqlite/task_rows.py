@@ -154,7 +154,12 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
         return self._now
 
     def flush(self) -> None:
-        """Write what was kept back; before the transaction ends."""
+        """Write the rows that are kept back, so that a statement finds them."""
+        self.write_rest()
+        self._forget_written()
+
+    def write_rest(self) -> None:
+        """Write the rows that are kept back, as the last act of the transaction: nothing may be kept back after it."""
         tasks = self._known.tasks
         going_on: list[TaskRow] = []
         moved: list[TaskRow] = []
@@ -188,7 +193,6 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
                 else:
                     for sql, parameters in in_statements(statement, sent):
                         self.connection.execute(sql, parameters)
-        self._forget_written()
 
     def set_apart(self, error: UnreadableRow) -> None:
         self._quarantine.add(error)
