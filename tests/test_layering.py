@@ -269,3 +269,19 @@ def test_nothing_is_unpickled_or_run_from_data(module: Module) -> None:
 @pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
 def test_every_module_says_what_it_is(module: Module) -> None:
     assert ast.get_docstring(module.tree), module.name
+
+
+# Large files and classes are hard to enter. What starts PostgreSQL for users' tests is a tool of its own.
+FILE_LINES_MAX, CLASS_METHODS_MAX, FUNCTION_LINES_MAX = 500, 30, 70
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda path: str(path.relative_to(SRC)))
+def test_no_file_class_or_function_is_too_large_to_be_read_at_once(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= FILE_LINES_MAX
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, FUNCTIONS):
+            assert (node.end_lineno or 0) - node.lineno < FUNCTION_LINES_MAX, node.name
+        elif isinstance(node, ast.ClassDef) and "testing" not in path.parts:
+            assert sum(isinstance(inner, FUNCTIONS) for inner in node.body) <= CLASS_METHODS_MAX, node.name

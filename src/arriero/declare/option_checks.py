@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DefinitionError
-from ..policies import Adaptive, Duration, seconds
+from ..policies import Adaptive, Duration, check_type, seconds
 
+MAX_IN_FLIGHT = 10
 MAX_IN_FLIGHT_MAX = 100_000
 
 
@@ -40,7 +41,9 @@ def check_extend_max(extend_max: Duration | None, complete_within: Duration) -> 
 
 
 def check_max_in_flight(agent: str, places: Any) -> int:
-    """The places of ``Agent(max_in_flight=)``. Raises DefinitionError."""
+    """The places of ``Agent(max_in_flight=)``; None: ``MAX_IN_FLIGHT``. Raises DefinitionError."""
+    if places is None:
+        return MAX_IN_FLIGHT
     if isinstance(places, bool) or not isinstance(places, int) or not 1 <= places <= MAX_IN_FLIGHT_MAX:
         raise DefinitionError(f"Agent {agent}: max_in_flight is {places!r}; it must be from 1 to {MAX_IN_FLIGHT_MAX:,}")
     return places
@@ -97,3 +100,9 @@ def count_reserved(agent: str, reserve: Any, places: int) -> int:
             " run: raise max_in_flight or lower reserve"
         )
     return reserved
+
+
+def check_flags(**flags: Any) -> None:
+    """Check options that are True or False. Raises DefinitionError naming the option."""
+    for option, value in flags.items():
+        check_type(value, bool, option)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import DefinitionError
 from ..policies import Retry
+from .option_checks import check_run_in
 from .step_options import DEFAULT_RETRY
 
 ONE_TRY = Retry(tries=1)  # a request is delivered once in an attempt; the program outside makes its own tries
@@ -38,6 +39,14 @@ def refuse_body(function: Callable[..., Any], what: str) -> None:
         )
 
 
+def check_step_function(function: Callable[..., Any], run_in: Any, *, is_remote: bool) -> None:
+    """Check that a function can be the body of a step. Raises DefinitionError."""
+    if is_remote:
+        refuse_body(function, f"step {getattr(function, '__name__', function)}")
+    elif run_in != "thread":
+        check_run_in(function, run_in)
+
+
 def refuse_options(what: str, *, run_in: object = "thread", retry: object = None, default: object = None) -> None:
     """Refuse options that mean nothing for a remote step. ``default``: the retry that stands for none. Raises DefinitionError."""
     if run_in != "thread":
@@ -49,14 +58,14 @@ def refuse_options(what: str, *, run_in: object = "thread", retry: object = None
         )
 
 
-def choose_remote_retry(agent: str, run_in: object, retry: Retry, *, pushes: bool) -> Retry:
-    """Return the retry of a remote step.
+def choose_remote_retry(what: str, run_in: object, retry: Retry, *, pushes: bool) -> Retry:
+    """Return the retry of a remote step or of its compensation, as ``what`` names it.
 
     Args:
         pushes: whether the Agent calls its program: then each call is a try. Else one attempt is one try.
     Raises: DefinitionError - an option that means nothing for a remote step.
     """
-    refuse_options(f"a step of Agent {agent}", run_in=run_in, retry=retry, default=retry if pushes else DEFAULT_RETRY)
+    refuse_options(what, run_in=run_in, retry=retry, default=retry if pushes else DEFAULT_RETRY)
     return retry if pushes else ONE_TRY
 
 

@@ -16,18 +16,18 @@ from .declared import Declared, caller_scope, check_name, choose_name
 from .limits import Limit, check_limits
 from .option_checks import (
     check_adaptive,
+    check_flags,
     check_key_function,
     check_max_in_flight,
     check_retry_budget,
-    check_run_in,
     count_reserved,
 )
 from .probe import COMPLETE_WITHIN as PROBE_WITHIN
 from .probe import Probe, check_may_have_probe, mark_probe
 from .provider_options import check_base, check_preference, check_weight
 from .remote import (
-    ONE_TRY,
     PLACES_MAX,
+    check_step_function,
     choose_remote_retry,
     refuse_body,
     refuse_local_part,
@@ -56,7 +56,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BREAKER = Breaker()
 RETRY_BUDGET = 0.2
-MAX_IN_FLIGHT = 10
 
 
 class StepCall(CallValue[R_co]):
@@ -228,9 +227,8 @@ class Step(Declared, Generic[P, R]):
             raise DefinitionError(
                 f"compensation of {self.name}: `then` has no meaning here; a compensation that fails holds the task"
             )
-        if self.is_pulled:
-            refuse_options(f"compensation of {self.name}", retry=retry, default=DEFAULT_RETRY)
-            retry = ONE_TRY
+        if self.is_remote:
+            retry = choose_remote_retry(f"compensation of {self.name}", "thread", retry, pushes=self.agent.pushes)
         policy = build_step_policy(complete_within, None, retry, supervision, extend_max)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -247,8 +245,7 @@ class Step(Declared, Generic[P, R]):
         return declare if fn is None else declare(fn)
 
     def __repr__(self) -> str:
-        policy = self.policy
-        limits = f"up to {policy.calls_max} calls, each attempt within {policy.complete_within:g} s"
+        limits = f"up to {self.policy.calls_max} calls, each attempt within {self.policy.complete_within:g} s"
         return f"<step {self.name} of Agent {self.agent.name}: {limits}>"
 
 
@@ -322,7 +319,7 @@ class Agent:
     ) -> None:
         self.name = check_name(name, "an Agent")
         self._is_bounded = max_in_flight is not None
-        self.max_in_flight = check_max_in_flight(name, MAX_IN_FLIGHT if max_in_flight is None else max_in_flight)
+        self.max_in_flight = check_max_in_flight(name, max_in_flight)
         self.reserved = count_reserved(name, reserve, self.max_in_flight)
         self.breaker = None if breaker is None else check_type(breaker, Breaker, f"Agent {name}: breaker")
         self.breaker_key = check_key_function(f"Agent {name}: breaker_key", breaker_key)
@@ -405,41 +402,38 @@ class Agent:
         """
         remote = check_type(remote, bool, "remote") or self.pushes
         if remote:
-            retry = choose_remote_retry(self.name, run_in, retry, pushes=self.pushes)
+            retry = choose_remote_retry(f"a step of Agent {self.name}", run_in, retry, pushes=self.pushes)
         policy = build_step_policy(complete_within, wait_within, retry, supervision, extend_max)
-        for option, value in (("pivot", pivot), ("effect_free", effect_free), ("interchangeable", interchangeable)):
-            check_type(value, bool, option)
+        check_flags(pivot=pivot, effect_free=effect_free, interchangeable=interchangeable)
 
         def declare(function: Callable[..., Any]) -> Step[Any, Any]:
-            if remote:
-                refuse_body(function, f"step {getattr(function, '__name__', function)}")
-            elif run_in != "thread":
-                check_run_in(function, run_in)
+            check_step_function(function, run_in, is_remote=remote)
             kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
-            step: Step[Any, Any] = kind(
-                function,
-                agent=self,
-                name=name,
-                policy=policy,
-                supervision=supervision,
-                pivot=pivot,
-                effect_free=effect_free,
-                interchangeable=interchangeable,
-                run_in=run_in,
-                is_remote=remote,
+            return self._add_step(
+                kind(
+                    function,
+                    agent=self,
+                    name=name,
+                    policy=policy,
+                    supervision=supervision,
+                    pivot=pivot,
+                    effect_free=effect_free,
+                    interchangeable=interchangeable,
+                    run_in=run_in,
+                    is_remote=remote,
+                )
             )
-            self._add_step(step)
-            return step
 
         return StepDecorator(declare) if fn is None else declare(fn)
 
-    def _add_step(self, step: Step[Any, Any]) -> None:
+    def _add_step(self, step: Step[Any, Any]) -> Step[Any, Any]:
         if step.name in self.steps:
             raise DefinitionError(f"Agent {self.name} has a step {step.name} already; give one of them another name=")
         refuse_mixture(self.name, step.name, [(one.name, one.is_remote) for one in self.steps.values()], step.is_remote)
         self.steps[step.name] = step
         if step.is_remote:
             self._become_remote()
+        return step
 
     @property
     def is_remote(self) -> bool:
@@ -452,12 +446,12 @@ class Agent:
         return self.is_remote and not self.pushes
 
     def _become_remote(self) -> None:
-        if not self._is_bounded and not self.pushes:
+        if self.pushes:
+            return
+        if not self._is_bounded:
             self.max_in_flight = PLACES_MAX
-        for part in (
-            () if self.pushes else ("resource",) * bool(self.resources) + ("probe",) * (self.declared_probe is not None)
-        ):
-            refuse_local_part(self.name, part)
+        if self.resources or self.declared_probe is not None:
+            refuse_local_part(self.name, "resource" if self.resources else "probe")
 
     @overload
     def resource(self, fn: Callable[[], AsyncIterator[T]], /) -> Resource[T]: ...
@@ -495,9 +489,9 @@ class Agent:
             if self.is_remote:
                 refuse_local_part(self.name, "probe")
             check_may_have_probe(self.name, self.declared_probe, has_breaker=self.breaker is not None)
-            takes_target = self.breaker_key is not None
-            probe = Probe(function, self.name, takes_target=takes_target, complete_within=complete_within)
-            self.declared_probe, self.breaker_text = probe, mark_probe(self.breaker_text)
+            has_key = self.breaker_key is not None
+            self.declared_probe = Probe(function, self.name, takes_target=has_key, complete_within=complete_within)
+            self.breaker_text = mark_probe(self.breaker_text)
             return function
 
         return declare if fn is None else declare(fn)
