@@ -18,13 +18,13 @@ import msgspec
 import psycopg
 
 from arriero.store.postgres.pipeline import PendingAnswer, Pipeline
-from arriero.store.postgres.session import Limits, PostgresSession, Statements
+from arriero.store.postgres.session import PostgresSession, Statements, TransactionLimits
 from arriero.store.postgres.target import target_of
 from arriero.store.statement_files import load_statements
 
 STEPS_MAX = 7
 PATIENCE_SECONDS = 20.0  # until a side that neither arrives nor waits for a lock fails the test
-LIMITS = Limits(lock=60.0, statement=60.0, idle=60.0)
+LIMITS = TransactionLimits(lock=60.0, statement=60.0, idle=60.0)
 # They lock nothing and read nothing that the other side could change: no order of theirs makes a difference.
 # Limits: no Agent of a scene has some, so nothing is found and nothing locked.
 WITHOUT_TURN = frozenset(("BEGIN", "settings", "select_now", "take_numbers", "select_limits", "lock_limits"))
