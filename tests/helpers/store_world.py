@@ -28,7 +28,7 @@ from arriero.commands import (
 )
 from arriero.failures import StepFailure, TaskFailure
 from arriero.history_chain import START, fits_link
-from arriero.model import Instant, Loaded, StepKind, StepRow, TaskRow, later
+from arriero.model import STEP_BITS, Instant, Loaded, StepKind, StepRow, TaskRow, later
 from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
 from arriero.store.contract import SUPERVISOR_LEASE, StateStore
 
@@ -320,8 +320,8 @@ class World:
         return (await self.load(task_no)).task
 
     async def step(self, step_no: int) -> StepRow:
-        tasks = [await self.load(task.task_no) for task in await self.store.list_tasks()]
-        (found,) = [one for loaded in tasks for one in loaded.steps if one.step_no == step_no]
+        found = (await self.load(step_no >> STEP_BITS)).find_step(step_no)
+        assert found is not None
         return found
 
     async def rows(self) -> list[Loaded]:
