@@ -101,15 +101,15 @@ class RemoteAgents:
         """
         hosts = self._find_hosts(agent, limit, wait_seconds)
         secret = await self._read_secret()
-        desk = hosts.remote
-        poll = desk.open_poll(agent, limit)
+        dispatcher = hosts.remote
+        poll = dispatcher.open_poll(agent, limit)
         try:
-            await desk.wait(poll, wait_seconds)
+            await dispatcher.wait(poll, wait_seconds)
             store_id = self._session.store.store_id
             yield tuple(build_request(remote_attempt, store_id, secret) for remote_attempt in poll.requests)
-            desk.confirm(poll)
+            dispatcher.confirm(poll)
         finally:
-            desk.give_up(poll)
+            dispatcher.give_up(poll)
 
     async def take(self, agent: str, limit: int = 1, wait_seconds: float = 0.0) -> tuple[RemoteRequest, ...]:
         """Take requests for an Agent; see ``taking``. They count as delivered when this returns."""

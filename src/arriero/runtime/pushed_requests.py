@@ -21,15 +21,15 @@ class SendingAgent(Protocol):
         ...
 
 
-async def push_request(desk: RemoteDispatcher, remote_attempt: RemoteAttempt) -> Any:
+async def push_request(dispatcher: RemoteDispatcher, remote_attempt: RemoteAttempt) -> Any:
     """Make one try: send the request, and wait for the report if the program promises one.
 
     Returns: the result as plain JSON values, or as it was reported. Raises: StepError, ReportedFailure.
     """
-    agent, store = remote_attempt.definition.agent, desk.store
+    agent, store = remote_attempt.definition.agent, dispatcher.store
     assert isinstance(agent, SendingAgent)
     try:
-        secret = await desk.secret.read(store)
+        secret = await dispatcher.secret.read(store)
     except StoreError as error:  # nothing was sent
         raise Transient(f"the store did not answer: {error}", code="no_store") from error
     request = build_request(remote_attempt, store.store_id, secret)
@@ -38,7 +38,7 @@ async def push_request(desk: RemoteDispatcher, remote_attempt: RemoteAttempt) ->
     answer = await agent.send_request(request, body, f"{step.idempotency_key}-{step.fence}")
     if answer is None:
         remote_attempt.is_delivered = True
-        return await desk.wait_for_report(remote_attempt)
+        return await dispatcher.wait_for_report(remote_attempt)
     if request.kind == "compensation":
         return ReportedResult("null")
     return msgspec.json.decode(answer)

@@ -73,7 +73,7 @@ ReportedFailure = ReportedUnknown | ReportedPermanent | ReportedTransient
 
 
 class RemoteHost(Protocol):
-    """The Agents of the process, as the desk needs them."""
+    """The Agents of the process, as the dispatcher needs them."""
 
     agents: Mapping[str, Agent]
     store: StateStore
