@@ -158,7 +158,7 @@ class Life:
         delivered = [step for dispatch in taken[BATCH:] if (step := dispatch.step)]
         await measure(f"deliver {len(delivered)}", self._deliver(tasks, delivered))
         waiting = list(tasks) + self._ended[-200:]
-        assert len(await measure(f"ended of {BATCH + 200}", store.ended(waiting))) == len(self._ended[-200:])
+        assert len(await measure(f"ended of {BATCH + 200}", store.load_ended(waiting))) == len(self._ended[-200:])
         await measure(f"end {BATCH}", self._end(tasks))
         self._ended += tasks
         found = await measure("find", store.find(names[0]))

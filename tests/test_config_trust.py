@@ -107,16 +107,16 @@ def test_a_group_of_others_may_not_write_and_the_user_s_own_group_may(
     monkeypatch.setattr(
         pwd, "getpwuid", lambda number: pwd.struct_passwd((ours.pw_name, "x", number, group, "", "/", "/bin/sh"))
     )
-    from arriero.config_trust import _untrusted
+    from arriero.config_trust import _explain_distrust
 
-    assert _untrusted(found) == ""
+    assert _explain_distrust(found) == ""
     members.append(ours.pw_name)
-    assert _untrusted(found) == ""
+    assert _explain_distrust(found) == ""
     members.append("mallory")
-    assert _untrusted(found) == f"may be written by the group {ours.pw_name}"
+    assert _explain_distrust(found) == f"may be written by the group {ours.pw_name}"
     members.clear()
     names[group] = "staff"
-    assert _untrusted(found) == "may be written by the group staff"
+    assert _explain_distrust(found) == "may be written by the group staff"
 
 
 def test_the_target_of_a_link_counts_and_so_does_its_folder(tmp_path: Path, file: Path) -> None:

@@ -37,7 +37,7 @@ _PASSED_ON = (
     "remove_old_rates",
     "put_agent_counts",
     "fold_agent_counts",
-    "ended",
+    "load_ended",
     "load_statuses",
     "acknowledge",
     "list_ledgers",

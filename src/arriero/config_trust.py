@@ -22,7 +22,7 @@ def refuse_untrusted(file: Path) -> None:
     real = Path(os.path.realpath(file))
     for path in dict.fromkeys((real, real.parent, file.parent)):
         found = path.stat()
-        if why := _untrusted(found):
+        if why := _explain_distrust(found):
             what = (
                 "it" if path == file else f"the folder {path}" if stat.S_ISDIR(found.st_mode) else f"its target {path}"
             )
@@ -32,7 +32,7 @@ def refuse_untrusted(file: Path) -> None:
             )
 
 
-def _untrusted(found: os.stat_result) -> str:
+def _explain_distrust(found: os.stat_result) -> str:
     """Return why another user decides its content; empty if none does."""
     if found.st_uid not in (ROOT, os.geteuid()):
         return f"belongs to {_name_of_user(found.st_uid)}"

@@ -148,7 +148,7 @@ def _app(value: object) -> str:
 
 
 def _role_names(value: object) -> tuple[str, ...]:
-    names = _listed(value)
+    names = _read_items(value)
     if names is None or not all(map(_is_text, names)):
         raise UnfitValue
     try:
@@ -163,7 +163,7 @@ def _role_names_of(text: str) -> list[str]:
 
 
 def _program(value: object) -> tuple[str, ...]:
-    words = _listed(value)
+    words = _read_items(value)
     if words is None or not all(map(_is_text, words)) or (words and not words[0]):
         raise UnfitValue
     return words
@@ -176,7 +176,7 @@ def _program_of(text: str) -> object:
         raise UnfitValue from error
 
 
-def _listed(value: object) -> tuple[Any, ...] | None:
+def _read_items(value: object) -> tuple[Any, ...] | None:
     """The items of what may stand for a list: a text and a table are none."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         return None
@@ -249,7 +249,7 @@ def _header(value: object) -> str:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    names = _listed(value)
+    names = _read_items(value)
     if names is None or not all(isinstance(name, str) and name and name.isprintable() for name in names):
         raise UnfitValue
     return names
@@ -271,7 +271,7 @@ def _networks(value: object) -> tuple[str, ...]:
 def _scopes(value: object) -> tuple[str, ...]:
     from .core.tokens import check_scopes  # only who has a proxy pays for it
 
-    names = _listed(value)
+    names = _read_items(value)
     if names is None or not all(map(_is_text, names)):
         raise UnfitValue
     try:

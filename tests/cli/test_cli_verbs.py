@@ -379,8 +379,8 @@ def test_a_long_change_shows_its_progress_on_a_terminal(monkeypatch: pytest.Monk
     with os.fdopen(screen, "w") as terminal, monkeypatch.context() as with_terminal:
         with_terminal.setattr(sys, "stderr", terminal)
         with output.Progress("pause", "tasks", beside_data=False) as progress:
-            progress.reached(200)
-            progress.reached(1_234)
+            progress.set_count(200)
+            progress.set_count(1_234)
         said = ""
         while not said.endswith("\n"):  # a terminal gives what has come so far
             said += os.read(keyboard, 1_000).decode()

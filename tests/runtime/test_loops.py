@@ -102,7 +102,7 @@ FAULTY = (
     "take_alerts",
     "apply",
     "load_held",
-    "ended",
+    "load_ended",
     "put_agent_counts",
     "load_due_schedules",
 )
@@ -291,9 +291,9 @@ async def begin_again(case: Case) -> None:
 async def waiting(case: Case) -> None:
     async with case.machine.app([mules], [carry]).running():
         await case.other.session.open(case.store)  # a client, whose store breaks
-        case.store.break_once("ended")
+        case.store.break_once("load_ended")
         assert await within((await case.other.submit(load("mule"))).result()) == "mule"
-        assert "ended" in case.store.raised
+        assert "load_ended" in case.store.raised
         await case.other.session.close()
 
 

@@ -44,12 +44,12 @@ async def test_who_waits_for_a_task_that_was_purged_is_told_so_and_who_waits_for
     front, back = machine.app([agent], [order]), machine.app([agent], [order])
     async with front, back.running():
         deaf = True
-        ended = front.session.store.ended
+        load_ended = front.session.store.load_ended
 
         async def heard(task_nos: Sequence[int]) -> list[Ended]:
-            return [] if deaf else await ended(task_nos)
+            return [] if deaf else await load_ended(task_nos)
 
-        monkeypatch.setattr(front.session.store, "ended", heard)
+        monkeypatch.setattr(front.session.store, "load_ended", heard)
         alive, gone = [await front.submit(order(number)) for number in (-1, 1)]
         for_alive, for_gone = [asyncio.create_task(task.result()) for task in (alive, gone)]
         await until(lambda: len(front.session.waiting.list_awaited()) == 2)
@@ -67,16 +67,16 @@ async def test_who_waits_goes_on_waiting_while_the_store_does_not_answer(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front = machine.app([agent], [order])
-    ended, silent = SqliteStore.ended, 3
+    load_ended, silent = SqliteStore.load_ended, 3
 
     async def asked(store: SqliteStore, task_nos: Sequence[int]) -> list[Ended]:
         nonlocal silent
         if silent:
             silent -= 1
             raise StoreError("no answer")
-        return await ended(store, task_nos)
+        return await load_ended(store, task_nos)
 
-    monkeypatch.setattr(SqliteStore, "ended", asked)
+    monkeypatch.setattr(SqliteStore, "load_ended", asked)
     async with front, machine.app([agent], [order]).running():
         task = await front.submit(order(1))
         assert await within(task.result()) == 1

@@ -634,7 +634,7 @@ async def _everything(store: StateStore) -> list[Any]:
     tasks = await store.list_tasks(limit=1_000)
     loaded = [await store.load(task.task_no) for task in tasks]
     history = [row async for row in store.history()]
-    ended = await store.ended([task.task_no for task in tasks])
+    ended = await store.load_ended([task.task_no for task in tasks])
     held = [(await store.load_held(number, 99), await store.load_news(number)) for number in PROCESSES]
     statuses = [await store.load_statuses(queue, 1_000) for queue in QUEUES]
     convoys = [*await store.list_convoys(limit=1_000), *await store.list_convoys("idle", limit=1_000)]

@@ -384,7 +384,7 @@ async def test_a_held_task_withdraws_its_requests_lists_its_plan_and_opens_one_a
     assert states == [StepState.RUNNING, StepState.WITHDRAWN, StepState.WITHDRAWN, StepState.PLANNED]
     assert [e["cause"] for e in await _events_of(world, "alert.opened")] == ["in_doubt"]
     assert reserve.ordinal == 2
-    (told,) = await world.store.ended([task.task_no])
+    (told,) = await world.store.load_ended([task.task_no])
     assert (told.task, told.open_compensations) == (ended, ("charge",))
 
 
@@ -407,7 +407,7 @@ async def test_a_compensation_under_way_when_its_task_is_held_stays_open(world: 
     await world.report(running, retry_at(NOON, in_doubt=True))
     parked = await world.step(first)
     assert (parked.state, parked.in_doubt, parked.finished_at) == (StepState.PLANNED, True, None)
-    (told,) = await world.store.ended([task.task_no])
+    (told,) = await world.store.load_ended([task.task_no])
     assert told.open_compensations == ("reserve", "charge")
     assert (await world.step(second)).state is StepState.PLANNED
 

@@ -82,7 +82,7 @@ async def test_nothing_is_left_of_a_purged_task(world: World) -> None:
     numbers = [task.task_no for task in tasks]
     assert [await store.load(number) for number in numbers] == [None] * 3
     assert [await store.find(task.task_id) for task in tasks] == [None] * 3
-    assert (await store.ended(numbers), await left(world), await store.alerts(open_only=False)) == ([], [], [])
+    assert (await store.load_ended(numbers), await left(world), await store.alerts(open_only=False)) == ([], [], [])
     assert set((await store.counts()).values()) == {0}
     assert {row.task_no async for row in store.history()} == {0}
     survey = await store.survey()

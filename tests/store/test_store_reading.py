@@ -14,7 +14,7 @@ async def test_what_is_not_there_is_not_found(world: World) -> None:
     assert await world.store.load(1) is None
     assert await world.store.load_tasks([1]) == []
     assert await world.store.find("order-1") is None
-    assert await world.store.ended([1]) == []
+    assert await world.store.load_ended([1]) == []
     assert await world.store.list_tasks() == []
     assert [row async for row in world.store.history()] == []
     assert [row async for row in world.store.history(3)] == []
@@ -91,14 +91,14 @@ async def test_of_many_tasks_those_that_ended_are_told_each_once_in_order(world:
     for name, ending in ends.items():
         await world.advance(await world.held(name), ending=ending)
     await world.held("open")
-    ended = await world.store.ended([4, 3, 1, 2, 3, 99])
+    ended = await world.store.load_ended([4, 3, 1, 2, 3, 99])
     assert [(one.task.task_id, one.task.state) for one in ended] == [
         ("done", TaskState.PROCESSED),
         ("undone", TaskState.COMPENSATED),
         ("held", TaskState.ERROR),
     ]
     assert [one.task for one in ended] == [await world.task(no) for no in (1, 2, 3)]
-    assert await world.store.ended([]) == []
+    assert await world.store.load_ended([]) == []
 
 
 async def test_counts_name_every_state(world: World) -> None:

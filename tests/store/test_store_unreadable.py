@@ -161,7 +161,7 @@ async def test_who_waits_for_the_ends_of_tasks_is_told_of_all_that_can_be_read(w
     for task in tasks:
         await world.advance(task, ending=Process('"done"'))
     damage = Damage(world.store, "task", tasks[0].task_no, "failure", "{")
-    found = await world.store.ended([task.task_no for task in tasks])
+    found = await world.store.load_ended([task.task_no for task in tasks])
     assert [ended.task.task_id for ended in found] == ["t1"]
     damage.mend()
 
@@ -171,7 +171,7 @@ async def test_who_waits_for_the_end_of_a_failed_task_is_told_whatever_its_convo
     await world.advance(task, ending=Hold(FAILED))
     assert task.convoy_no is not None
     damage = Damage(world.store, "convoy", task.convoy_no, "state", "resting")
-    (ended,) = await world.store.ended([task.task_no])
+    (ended,) = await world.store.load_ended([task.task_no])
     assert ended.task.task_id == "t0"
     assert [alert.cause for alert in await alerts(world)] == ["step"]
     damage.mend()

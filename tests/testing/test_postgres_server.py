@@ -330,12 +330,12 @@ def test_a_program_that_does_not_run_is_named(tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).write_text("#!/bin/sh\necho a library is missing >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(binaries, "_candidates", lambda: iter([tmp_path]))
-    binaries._examined.cache_clear()
+    binaries._examine_binaries.cache_clear()
     try:
         with pytest.raises(NotInstalled, match=r"found: none\); .* does not start: a library is missing"):
             binaries.binaries_of(16)
     finally:
-        binaries._examined.cache_clear()
+        binaries._examine_binaries.cache_clear()
 
 
 def test_a_database_is_copied_from_another_and_dropped_although_somebody_is_connected(server: Server) -> None:

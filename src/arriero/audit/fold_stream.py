@@ -114,9 +114,9 @@ class ConvoyStream:
         found = self._standing_still(row)
         if self.is_torn or (purged and row.number > self.fold.number):
             return found  # the events of removed tasks are gone
-        return found + self._differing(row)
+        return found + self._list_differences(row)
 
-    def _differing(self, row: ConvoyRow) -> list[str]:
+    def _list_differences(self, row: ConvoyRow) -> list[str]:
         fold = self.fold
         pairs: dict[str, tuple[object, object]] = {
             name: (getattr(row, name), getattr(fold, name)) for name in ("key", "number", "fence", "open_task")
@@ -149,4 +149,4 @@ class ConvoyStream:
 
     def _is_gap_before(self, sequence: int | None, row: ConvoyRow) -> bool:
         line = self.fold.line
-        return sequence is not None and line.missing(row.expected, sequence, len(line)) is not None
+        return sequence is not None and line.find_missing(row.expected, sequence, len(line)) is not None

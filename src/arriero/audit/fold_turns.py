@@ -104,7 +104,7 @@ def _judge_begin(convoy: ConvoyFold, member: Member, seen: int) -> None:
         convoy.convict(
             "I40", f"{what}, but its sequence {member.sequence} had been passed before it came", unless_purged=True
         )
-    missing = convoy.line.missing(convoy.expected, member.sequence, seen)
+    missing = convoy.line.find_missing(convoy.expected, member.sequence, seen)
     if missing is not None:
         convoy.convict("I40", f"{what}, but sequence {missing} had not come and was not skipped", unless_purged=True)
 
@@ -169,7 +169,7 @@ def fold_key_event(convoy: ConvoyFold, event: EventOfConvoy, at: int, seen: int)
     match event:
         case ConvoyWaiting(expected=expected, before=before):
             _judge_gap(convoy, event, seen)
-            if convoy.line.missing(expected, before, seen) is None:
+            if convoy.line.find_missing(expected, before, seen) is None:
                 convoy.convict("I40", f"it waits before sequence {before}, but all from {expected} on have come")
             convoy.state = ConvoyState.GAP
         case ConvoySkipped(before=before):

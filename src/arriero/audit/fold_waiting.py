@@ -81,7 +81,7 @@ class WaitingTasks:
         """Returns True if a number of the producer's sequence had come."""
         return self._placings.get(sequence, seen + 1) <= seen
 
-    def missing(self, start: int, before: int, seen: int) -> int | None:
+    def find_missing(self, start: int, before: int, seen: int) -> int | None:
         """Return the first number from ``start`` up to but without ``before`` that had not come."""
         return next((number for number in range(start, before) if not self.has(number, seen)), None)
 

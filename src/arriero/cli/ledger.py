@@ -120,7 +120,7 @@ class _SubmissionProgress(AbstractContextManager["_SubmissionProgress"]):
             if what != self._what or self._progress is None:
                 self._end()
                 self._what, self._progress = what, Progress(what, "entries", beside_data=False)
-            self._progress.reached(count)
+            self._progress.set_count(count)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_SECONDS
             print_note(f"{what}: {count:,} entries")
@@ -294,6 +294,6 @@ async def _discard(given: str | None, row: LedgerRow, actor: str, reason: str) -
             while left is not None and not left.is_open:
                 left = await store.discard_ledger(row.ledger_no, BATCH, actor, reason)
                 removed += BATCH
-                progress.reached(min(removed, row.accepted))
+                progress.set_count(min(removed, row.accepted))
         if left is not None:
             _refuse_opened(left)

@@ -142,9 +142,9 @@ class Progress:
 
     def advance(self) -> None:
         """One more is done."""
-        self.reached(self._count + 1)
+        self.set_count(self._count + 1)
 
-    def reached(self, count: int) -> None:
+    def set_count(self, count: int) -> None:
         """Set the count of what is done."""
         self._count = count
         if self._is_shown and time.monotonic() >= self._next:

@@ -155,7 +155,7 @@ async def _count_at_most(store: StateStore, which: Purge) -> int:
             while page := await store.list_tasks(older, after=after, limit=PAGE):
                 count += sum(_has_ended(row.ended_at, which) and row.open_count == 0 for row in page)
                 after = page[-1].task_no
-                progress.reached(count)
+                progress.set_count(count)
     return count
 
 
@@ -171,7 +171,7 @@ async def _remove_aged(store: str | None, which: Purge, batch: int) -> int:
             while batch:
                 purged = await opened.purge(which, actor=ACTOR, limit=batch, after=after)
                 removed += purged.count
-                progress.reached(removed)
+                progress.set_count(removed)
                 if purged.after is None:
                     break
                 after = purged.after
@@ -216,7 +216,7 @@ async def _remove_named(store: str | None, what: Named, name: str, keep: float, 
                     done = f"{count_tasks(removed)} of it were removed" if removed else "nothing was removed"
                     raise InvalidInput(f"purge: {purged.kept}; {done}")
                 removed += purged.count
-                progress.reached(removed)
+                progress.set_count(removed)
                 if purged.is_done:
                     break
         if batch is not None:

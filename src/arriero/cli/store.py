@@ -104,7 +104,7 @@ def assign_tasks(
 async def _assign(asked: Assignment, by: str, reason: str, store: str | None, *, dry_run: bool) -> Assigned:
     async with open_operator(None, store) as on:
         with Progress("assign", "tasks", beside_data=False) as progress:
-            return await assign(on.session, asked, by=by, reason=reason, dry_run=dry_run, progress=progress.reached)
+            return await assign(on.session, asked, by=by, reason=reason, dry_run=dry_run, progress=progress.set_count)
 
 
 def _print_assigned(asked: Assignment, found: Assigned, *, dry_run: bool, as_json: bool) -> None:

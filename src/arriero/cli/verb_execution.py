@@ -196,7 +196,7 @@ async def _execute_on_each(
                 request.by,
                 request.reason,
                 dry_run=dry_run,
-                progress=progress.reached,
+                progress=progress.set_count,
                 build_fields=note_task,
                 is_meant=lambda row: counted is None or row.task_no in counted,
             )

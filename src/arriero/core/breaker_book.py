@@ -277,10 +277,10 @@ def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within:
 
 def note_charged(step: StepRow, now: Instant) -> str:
     """Return when the last failures of a step were charged, with one more now; as JSON text."""
-    return msgspec.json.encode((*_charged(step), now)[-CHARGED_KEPT:]).decode()
+    return msgspec.json.encode((*_read_charged_instants(step), now)[-CHARGED_KEPT:]).decode()
 
 
-def _charged(step: StepRow) -> tuple[Instant, ...]:
+def _read_charged_instants(step: StepRow) -> tuple[Instant, ...]:
     return () if step.charged_at is None else _read_instants(step.charged_at)
 
 
@@ -288,7 +288,7 @@ def _return_attempts(step: StepRow, breaker: BreakerRow) -> AdmittedAttempt:
     """Give back the failures of a step that an outage has burnt, before its next attempt."""
     if step.charged_at is None or read_step_policy(step).supervision.charge_outages:
         return AdmittedAttempt(step)
-    charged = _charged(step)
+    charged = _read_charged_instants(step)
     left = drop_burnt(breaker, charged)
     burnt = min(len(charged) - len(left), step.failure_count)
     if not burnt:

@@ -221,7 +221,7 @@ def _drop(coroutine: Coroutine[Any, Any, Any]) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _build_refusal_method(name: str) -> Callable[..., Any]:
     def refuse(self: WorkflowLoop, *_args: Any, **_kwargs: Any) -> NoReturn:
         self._refuse_call(name)
 
@@ -230,5 +230,5 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 for _name, _member in list(vars(asyncio.AbstractEventLoop).items()):
     if not _name.startswith("_") and callable(_member) and _name not in vars(WorkflowLoop):
-        setattr(WorkflowLoop, _name, _refusing(_name))
+        setattr(WorkflowLoop, _name, _build_refusal_method(_name))
 WorkflowLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # all of them are given just above

@@ -138,7 +138,7 @@ class ResultWaiters:
         any_ended = False
         for start in range(0, len(numbers), ASK_TASKS_MAX):
             with suppress(StoreError):  # asked again; whoever waits has a timeout of their own
-                for ended in await self._store().ended(numbers[start : start + ASK_TASKS_MAX]):
+                for ended in await self._store().load_ended(numbers[start : start + ASK_TASKS_MAX]):
                     self._settle(ended)
                     any_ended = True
         return any_ended

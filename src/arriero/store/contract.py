@@ -426,7 +426,7 @@ class StateStore(
         """Answers of a task's attempts that came when they no longer counted, in the order of the commits."""
         ...
 
-    async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
+    async def load_ended(self, task_nos: Sequence[int]) -> list[Ended]:
         """The ended ones (processed, compensated, error) of the given tasks, each once, ordered by their numbers."""
         ...
 

@@ -110,7 +110,7 @@ class ReleaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _translating_refusals() -> Iterator[None]:
     """Context in which what RemoteAgents refuses becomes a problem."""
     try:
         yield
@@ -173,7 +173,7 @@ class TakenResponse(Response):
 
     async def _answer(self, send: Send, leaving: "asyncio.Task[None]") -> None:
         began_at = asyncio.get_running_loop().time()
-        with _refusing():
+        with _translating_refusals():
             async with self._agents.taking(self._agent, self._asked.limit, self._asked.wait_seconds) as requests:
                 await self._confirm(asyncio.get_running_loop().time() - began_at)
                 body = encode_answer(TakeAnswer(requests))
@@ -244,7 +244,7 @@ async def take_requests(call: Call, agent: AgentName) -> Response:
     },
 )
 async def report_request(call: Call, agent: AgentName) -> None:
-    with _refusing():
+    with _translating_refusals():
         await _get_agents(call).report(agent, call.read(RemoteReport))
 
 
@@ -278,7 +278,7 @@ async def report_requests(call: Call, agent: AgentName) -> ReportBatchAnswer:
     if not 1 <= len(reports) <= BATCH_MAX:
         raise Problem(INVALID_REQUEST, f"the body has {len(reports)} reports; it may have 1 to {BATCH_MAX}")
     agents = _get_agents(call)
-    with _refusing():
+    with _translating_refusals():
         agents.check_agent(agent)
     verdicts = await asyncio.gather(*(_report_one(agents, agent, one) for one in reports))
     return ReportBatchAnswer(tuple(verdicts), sum(verdict.problem is not None for verdict in verdicts))
@@ -313,7 +313,7 @@ async def _report_one(agents: RemoteAgents, agent: str, report: RemoteReport) ->
 )
 async def extend_request(call: Call, agent: AgentName) -> AttemptTerm:
     body = call.read(ExtendBody)
-    with _refusing():
+    with _translating_refusals():
         return await _get_agents(call).extend(agent, body.task, body.capability, body.seconds)
 
 
@@ -330,5 +330,5 @@ async def extend_request(call: Call, agent: AgentName) -> AttemptTerm:
 )
 async def release_request(call: Call, agent: AgentName) -> None:
     body = call.read(ReleaseBody)
-    with _refusing():
+    with _translating_refusals():
         await _get_agents(call).release(agent, body.task, body.capability)

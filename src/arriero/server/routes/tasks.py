@@ -324,7 +324,7 @@ async def show_result(
 async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
     if wait:
         return await wait_until_ended(call, task.task_no, wait)
-    return next(iter(await call.session.store.ended([task.task_no])), None)
+    return next(iter(await call.session.store.load_ended([task.task_no])), None)
 
 
 # --- many

@@ -136,7 +136,7 @@ class ReadingEngine(Transactions[R]):
 
         return await self._read_to_act(read)
 
-    async def ended(self, task_nos: Sequence[int]) -> list[Ended]:
+    async def load_ended(self, task_nos: Sequence[int]) -> list[Ended]:
         return await self._read_to_act(lambda rows: load_ended(rows, task_nos, self._quarantine))
 
     async def load(self, task_no: int) -> Loaded | None:

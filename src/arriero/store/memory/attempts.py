@@ -27,7 +27,7 @@ class MemoryAttempts(MemoryUpkeep):
         ends, ends_from = ends_in(last, commits, lambda _: {row.step_no: row.agent for row in rows})
         return AttemptSurvey(
             now=now,
-            retrying=tuple(self._retrying(row) for row in found if row.failure_count > 0),
+            retrying=tuple(self._build_retrying(row) for row in found if row.failure_count > 0),
             requests=requests_of(
                 [_requests([row.not_before for row in pending if row.agent == agent], agent, now) for agent in agents],
                 list(Counter(row.agent for row in running).items()),
@@ -42,10 +42,10 @@ class MemoryAttempts(MemoryUpkeep):
             steps = [row for row in self.steps_of(task_no) if row.failure_count > 0]
             steps = [row for row in steps if row.state in (StepState.PENDING, StepState.RUNNING)]
             if steps:
-                found.append(self._retrying(max(steps, key=lambda row: (row.failure_count, -row.step_no))))
+                found.append(self._build_retrying(max(steps, key=lambda row: (row.failure_count, -row.step_no))))
         return found
 
-    def _retrying(self, row: StepRow) -> Retrying:
+    def _build_retrying(self, row: StepRow) -> Retrying:
         return retrying_of((row.agent, row.task_no, self.tasks[row.task_no].task_id, *_columns(row)))
 
 

@@ -35,7 +35,7 @@ def server_facts(url: str) -> ServerFacts:
 
 
 def _facts(connection: Connection, target: Target) -> ServerFacts:
-    listening, error = _listening(connection, target)
+    listening, error = _test_listening(connection, target)
     with connection.transaction():
         _execute(connection, "limit_inspection")
         facts = _of_catalog(connection, target)
@@ -118,7 +118,7 @@ def _clock(connection: Connection) -> tuple[float, float, Instant]:
     return ahead, round_trip, Instant(now)
 
 
-def _listening(connection: Connection, target: Target) -> tuple[Listening, str]:
+def _test_listening(connection: Connection, target: Target) -> tuple[Listening, str]:
     """Tell one wake-up to ourselves, on a channel that nobody else listens to; and why it could not be listened for."""
     if not target.listen:
         return "off", ""

@@ -26,7 +26,7 @@ def installations() -> dict[int, Path]:
 
     Returns: major version -> folder of its programs, lowest version first; empty when there is none.
     """
-    return dict(_examined()[0])
+    return dict(_examine_binaries()[0])
 
 
 def binaries_of(version: int) -> Path:
@@ -34,7 +34,7 @@ def binaries_of(version: int) -> Path:
 
     Raises: NotInstalled - it is not here; the message says what is, what is broken, and the remedy.
     """
-    found, broken = _examined()
+    found, broken = _examine_binaries()
     if version in found:
         return found[version]
     there = ", ".join(map(str, found)) or "none"
@@ -43,7 +43,7 @@ def binaries_of(version: int) -> Path:
 
 
 @cache
-def _examined() -> tuple[dict[int, Path], list[tuple[Path, str]]]:
+def _examine_binaries() -> tuple[dict[int, Path], list[tuple[Path, str]]]:
     """The releases that start, and the folders whose ``postgres`` cannot even tell its version, with the reason."""
     found: dict[int, Path] = {}
     broken: list[tuple[Path, str]] = []

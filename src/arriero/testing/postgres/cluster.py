@@ -112,9 +112,9 @@ def copy_running(version: int, source: str, data: Path, way: Way) -> None:
 def write_settings(data: Path, settings: Mapping[str, str], way: Way) -> None:
     """Replace the settings that we give. ``ALTER SYSTEM`` still overrides them."""
     path = data / SETTINGS_FILE
-    write_private(path, "".join(f"{name} = {_quoted(value)}\n" for name, value in settings.items()), way)
+    write_private(path, "".join(f"{name} = {_quote(value)}\n" for name, value in settings.items()), way)
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"
