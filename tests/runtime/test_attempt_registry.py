@@ -38,6 +38,35 @@ def test_what_a_reading_under_way_may_still_show_is_forgotten_only_when_it_is_ov
     assert (1, 2) not in registry
 
 
+def test_a_later_reading_does_not_keep_what_was_settled_before_it_began() -> None:
+    registry = AttemptRegistry()
+    for number in range(1, 4):
+        registry.begin((number, 1), instant(30), instant(0))
+    first = registry.begin_reading()
+    registry.settle((1, 1))
+    second = registry.begin_reading()
+    registry.settle((2, 1))
+    registry.end_reading(first)
+    assert ((1, 1) in registry, (2, 1) in registry) == (False, True)
+    third = registry.begin_reading()
+    registry.end_reading(second)
+    assert (2, 1) not in registry
+    registry.settle((3, 1))
+    registry.end_reading(third)
+    assert len(registry) == 0
+
+
+def test_readings_that_overlap_without_end_let_no_attempts_pile_up() -> None:
+    registry, under_way = AttemptRegistry(), 0
+    for number in range(5_000):
+        before, under_way = under_way, registry.begin_reading()
+        registry.begin((number, 1), instant(30), instant(0))
+        registry.settle((number, 1))
+        if before:
+            registry.end_reading(before)
+        assert len(registry) <= 2
+
+
 def test_old_attempts_do_not_pile_up() -> None:
     registry = AttemptRegistry()
     for number in range(50 * SWEEP_FROM):

@@ -198,6 +198,46 @@ async def test_places_kept_for_a_lost_submission_come_back_though_looks_for_news
         assert await (await world.app.submit(work())).result() == "done"
 
 
+async def test_an_attempt_that_ended_before_its_submission_was_answered_is_not_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = Agent("one")
+    calls: list[str] = []
+
+    @agent.step(complete_within=600)
+    async def go(attempt: Attempt) -> str:
+        calls.append(attempt.task_id)
+        return "done"
+
+    @workflow
+    async def work() -> str:
+        return await go()
+
+    async with testing.running(App("late", agents=[agent], workflows=[work])) as world:
+        for _ in range(3):
+            await (await world.app.submit(work())).result()  # by now a task begins with its submission
+        assert world.app.session.submissions is not None
+        committer = world.app.session.submissions._committer
+        submit, is_answered = committer._write, asyncio.Event()
+
+        async def slow(batch: Sequence[Submit]) -> list[Answer]:
+            assert all(command.start is not None for command in batch)
+            answers: list[Answer] = await submit(batch)
+            await is_answered.wait()
+            return answers
+
+        monkeypatch.setattr(committer, "_write", slow)
+        late = asyncio.create_task(world.app.submit(work(), task_id="late"))
+        for _ in range(5):  # the news bring the task; it runs, ends and is let go
+            await world.clock.advance(10)
+        assert (calls.count("late"), (await world.app.task("late").view()).state) == (1, "processed")
+        is_answered.set()
+        assert await (await late).result() == "done"
+        await world.clock.advance(10)
+        assert calls.count("late") == 1
+        assert session_in(world).agents.count_leaked_places() == 0
+
+
 async def test_no_try_is_made_once_complete_by_has_passed_while_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,6 +5,7 @@ was lost) from one that was carried out and ended in silence. Only the process i
 send a second request under the same fence, and its answer would hide the doubt that the first one left.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,14 +19,19 @@ class AttemptRegistry:
     """Attempts by (step_no, fence).
 
     An entry goes when the store has answered the attempt's report, because from then on no new reading shows the attempt
-    as running. A reading that was under way may still show it, so the entry outlives such readings. The entry of an
-    attempt without a report goes some time after its ``complete_by``: past that instant no request is sent.
+    as running. A reading that was under way may still show it, so the entry outlives such readings. A submission with which
+    a task begins is such a reading, too: its answer names the first attempts, and may come after news of the same commit.
+    Answers to all other commands come one after the other, before the answer to the report.
+
+    The entry of an attempt without a report goes some time after its ``complete_by``: past that instant no request is sent.
     """
 
     def __init__(self) -> None:
         self._begun: dict[tuple[int, int], Instant] = {}
-        self._settled: list[tuple[int, int]] = []  # that readings under way may still show
-        self._readings = 0
+        self._readings: dict[int, None] = {}  # those under way, the oldest first
+        self._last_reading = 0
+        # Attempts that readings under way may still show, each behind the last reading that had begun by then.
+        self._settled: deque[tuple[int, tuple[int, int]]] = deque()
         self._sweep_at = SWEEP_FROM
 
     def __contains__(self, identity: tuple[int, int]) -> bool:
@@ -54,22 +60,32 @@ class AttemptRegistry:
     def settle(self, identity: tuple[int, int]) -> None:
         """Note that the store has answered the attempt's report."""
         if self._readings:
-            self._settled.append(identity)
+            self._settled.append((self._last_reading, identity))
         else:
+            self._begun.pop(identity, None)
+
+    def begin_reading(self) -> int:
+        """Note that something is asked of the store whose answer may name attempts that run here. Returns its number."""
+        self._last_reading += 1
+        self._readings[self._last_reading] = None
+        return self._last_reading
+
+    def end_reading(self, number: int) -> None:
+        """Note that the answer was acted on, or will never come."""
+        del self._readings[number]
+        oldest = next(iter(self._readings), self._last_reading + 1)
+        while self._settled and self._settled[0][0] < oldest:
+            _, identity = self._settled.popleft()
             self._begun.pop(identity, None)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Context in which records are read and acted on: they may show attempts as running that are settled meanwhile."""
-        self._readings += 1
+        number = self.begin_reading()
         try:
             yield
         finally:
-            self._readings -= 1
-            if not self._readings:
-                for identity in self._settled:
-                    self._begun.pop(identity, None)
-                self._settled.clear()
+            self.end_reading(number)
 
     def _sweep(self, now: Instant) -> None:
         kept_from = later(now, -KEPT_SECONDS)

@@ -69,13 +69,20 @@ class SpeculativeStarts:
             return command, None
         opened = parts.agents.place(requests, command.priority)
         self.under_way += 1
+        reading = parts.agents.registry.begin_reading()
         started = replace(command, start=Start(parts.process_no, opened))
-        return started, partial(self._process_submission_answer, run, opened)
+        return started, partial(self._process_submission_answer, run, opened, reading)
 
     def _process_submission_answer(
-        self, run: TaskRun, opened: tuple[NewStep, ...], answer: object, left_at: float
+        self, run: TaskRun, opened: tuple[NewStep, ...], reading: int, answer: object, left_at: float
     ) -> None:
         self.under_way -= 1
+        try:
+            self._begin_submitted(run, opened, answer, left_at)
+        finally:
+            self._parts.agents.registry.end_reading(reading)
+
+    def _begin_submitted(self, run: TaskRun, opened: tuple[NewStep, ...], answer: object, left_at: float) -> None:
         begun = answer.begun if isinstance(answer, Submitted) and not self._is_abandoned else None
         if begun is not None and self._holder.begin(run, begun.task, begun.dispatches, left_at=left_at):
             reserved = [new.agent for new in opened if new.take]
