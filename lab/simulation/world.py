@@ -212,11 +212,15 @@ class World:
         self.loop.crash(process)
 
         async def start_again() -> None:
-            for number, (current, _) in list(self._nodes.items()):
-                if current == process:
-                    self._start_node(number)
+            for number in list(self._nodes):
+                self._start_again(number, process)
 
         self._later(seconds, start_again)
+
+    def _start_again(self, number: int, process: int) -> None:
+        """Start a node whose process was killed, unless somebody else has started it by then."""
+        if self._nodes[number][0] == process:
+            self._start_node(number)
 
     def _derive_random(self) -> random_module.Random:
         return random_module.Random(self.random.getrandbits(64))
@@ -344,7 +348,7 @@ class World:
             if self.faults.strikes("crash", self.random):
                 self.loop.crash(process)
                 await asyncio.sleep(self.random.uniform(0.1, 4))
-                self._start_node(number)
+                self._start_again(number, process)
             elif self.faults.strikes("freeze", self.random):
                 self.loop.freeze(process)
                 seconds = SETTINGS.lease_seconds * self.random.choice((0.5, 1, 2, 3))
