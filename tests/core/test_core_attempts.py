@@ -3,7 +3,8 @@
 import pytest
 from core_rows import NOW, step_row
 
-from arriero.core.attempts import find_latest_complete_by, has_expired
+from arriero.core.attempts import find_latest_complete_by, has_expired, was_found_expired
+from arriero.events.step import AttemptReleased, StepExpired
 from arriero.model import StepState, later
 from arriero.policies import Retry, StepPolicy, Supervision, encode_policy
 
@@ -37,8 +38,8 @@ def test_a_policy_without_extend_max_has_the_text_that_it_had_before_there_was_o
         (StepState.RUNNING, 3, 5.0, False),  # extended by way of another process
         (StepState.COMPLETED, 3, None, False),  # reported there
         (StepState.PENDING, 3, None, False),  # reported there as failed
-        (StepState.PENDING, 4, None, True),  # the Supervisor was first
-        (StepState.RUNNING, 5, 5.0, True),
+        (StepState.PENDING, 4, None, False),  # the history tells how it ended
+        (StepState.RUNNING, 5, 5.0, False),
         (StepState.PENDING, 2, None, False),  # of a store that was restored
     ],
 )
@@ -48,3 +49,17 @@ def test_an_attempt_whose_time_is_over_has_expired_unless_another_process_was_to
     step = step_row(state=state, fence=fence, complete_by=None if until is None else later(NOW, until))
     assert has_expired(step, 3, NOW) is expired
     assert has_expired(None, 3, NOW) is False
+
+
+def test_an_attempt_that_is_over_has_expired_only_if_the_supervisor_found_it_so() -> None:
+    def expired(step: int, fence: int) -> StepExpired:
+        return StepExpired(step=step, fence=fence, why="expired", term=None)
+
+    released = [
+        AttemptReleased(step=1, fence=3),
+        expired(1, 6),
+        expired(2, 4),
+    ]  # released, and taken anew: that one expired
+    assert not was_found_expired(released, 1, 3)
+    assert was_found_expired(released, 1, 5)
+    assert not was_found_expired([], 1, 3)

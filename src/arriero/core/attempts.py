@@ -1,10 +1,12 @@
 """Commands of a running attempt: more time, and a checkpoint for the attempts after it."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from ..answers import Refusal, TryDelayed
 from ..commands import BeginTry, CommandOfAttempt, ExtendAttempt, SaveCheckpoint
-from ..events.step import AttemptCheckpoint, AttemptExtended, AttemptTried
+from ..events.step import AttemptCheckpoint, AttemptExtended, AttemptTried, StepExpired
 from ..history_chain import payload_hash
 from ..model import Instant, StepRow, StepState, later, seconds_between
 from ..policies import SECONDS_MAX
@@ -26,19 +28,26 @@ def find_latest_complete_by(step: StepRow) -> Instant:
 
 
 def has_expired(step: StepRow | None, fence: int, complete_by: Instant) -> bool:
-    """Decide whether an attempt whose time is over for its process ended without a report; others may have got one.
+    """Decide whether an attempt whose time is over for its process is still open, without a report.
 
     Args:
         step: as its row stands; None: it is not there any more.
         complete_by: the deadline of the attempt as its process knows it.
-    Returns: False if it was reported, or extended, by way of another process. True under a higher fence: the Supervisor has
-        recovered it. (It may have failed or gone back by way of another process and be under way anew; the row does not tell.)
+    Returns: False if it was reported, or extended, by way of another process. False under another fence, too: then the
+        history tells how it ended (``was_found_expired``).
     """
-    if step is None or step.fence < fence:
+    if step is None or step.fence != fence:
         return False
-    if step.fence > fence:
-        return True
     return step.state is StepState.RUNNING and step.complete_by is not None and step.complete_by <= complete_by
+
+
+def was_found_expired(events: Iterable[object], ordinal: int, fence: int) -> bool:
+    """Returns True if the Supervisor found an attempt of a step expired, by the events of its task. ``fence``: the attempt's.
+
+    Otherwise it was reported or given back by way of another process.
+    """
+    wanted = (ordinal, fence + 1)  # the event has the fence that it grew to
+    return any(isinstance(event, StepExpired) and (event.step, event.fence) == wanted for event in events)
 
 
 def extend_attempt(command: ExtendAttempt, rows: Rows, now: Instant) -> Change | Refused:

@@ -16,12 +16,13 @@ import msgspec
 
 from ..answers import Answer, Applied, Dispatch, Refusal
 from ..commands import AnyCommand, ReleaseAttempt
-from ..core.attempts import has_expired
+from ..core.attempts import has_expired, was_found_expired
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, Permanent, StoreError, Transient
+from ..events import read_events_to_show
 from ..failures import StepFailure
-from ..model import Instant, UndoContext, read_undo_context, seconds_between
+from ..model import Instant, StepRow, UndoContext, read_undo_context, seconds_between
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
 from .attempt_time import AttemptTime
@@ -366,16 +367,26 @@ class RemoteDispatcher:
     async def _count_unreported(self, remote_attempt: RemoteAttempt, count: Callable[[], None]) -> None:
         step_no, fence = remote_attempt.identity
         # Its time is over here a little before it is by the store's clock. Until then a report counts.
-        left = seconds_between(self._host.store.now(), remote_attempt.time.complete_by)
-        if left > 0:
+        # The clocks go at different rates, so one sleep may be too short.
+        while (left := seconds_between(self._host.store.now(), remote_attempt.time.complete_by)) > 0:
             await self._host.ports.clock.sleep(left)
         try:
             loaded = await self._host.store.find(remote_attempt.dispatch.task_id)
         except (StoreError, InvalidInput):
             return  # nobody knows, and no call may be counted twice
         step = None if loaded is None else loaded.find_step(step_no)
-        if has_expired(step, fence, remote_attempt.time.complete_by):
+        if has_expired(step, fence, remote_attempt.time.complete_by) or await self._was_found_expired(step, fence):
             count()
+
+    async def _was_found_expired(self, step: StepRow | None, fence: int) -> bool:
+        """Ask the history how an attempt ended that is over: as expired, or by way of another process, which has counted it."""
+        if step is None or step.fence <= fence:
+            return False
+        try:
+            rows = [row async for row in self._host.store.history(step.task_no)]
+        except StoreError:
+            return False
+        return was_found_expired((event for row in rows for event in read_events_to_show(row)), step.ordinal, fence)
 
     # --- the end
     def drain(self) -> None:
