@@ -43,7 +43,8 @@ BEGIN_AT = {
     "submission_is_no_reading": 3052,
     "undone_elsewhere": 77,
 }
-# Each found a fault of arriero once, in worlds without people.
+# Each found a fault of arriero once: in whole worlds, and in worlds without people.
+KNOWN_WHOLE_SEEDS = (1724, 2954, 3052)
 KNOWN_SEEDS = (45, 74, 85, 93, 99, 104, 149, 266, 270, 558, 1099, 3725)
 
 
@@ -69,6 +70,11 @@ def test_in_some_seeds_a_key_is_purged() -> None:
         if any(b'"convoys.purged"' in bytes(row.events) for row in world.store.log if row.task_no == 0):
             return
     raise AssertionError("no key was purged, so nothing was shown about it")
+
+
+@pytest.mark.parametrize("seed", KNOWN_WHOLE_SEEDS)
+def test_a_whole_world_that_once_found_a_fault_stays_clean(seed: int) -> None:
+    assert not run_seed(seed).violations
 
 
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
