@@ -207,7 +207,7 @@ class Programs:
         self.deliveries: list[Delivery] = []
         self.requests: list[RemoteRequest] = []  # of the deliveries
         self.sent: list[SentReport] = []
-        self._process_locks: list[asyncio.Task[None]] = []
+        self._lives: list[asyncio.Task[None]] = []
         # The store would draw it, and a run would not repeat itself.
         world.store.secrets[CAPABILITY_SECRET] = random.randbytes(SECRET_BYTES).hex()
 
@@ -255,7 +255,7 @@ class Programs:
 
     def _begin_program(self) -> None:
         number = self._world.begin_process()
-        self._process_locks += self._world.spawn(RemoteProgram(self, number).live(), number)
+        self._lives += self._world.spawn(RemoteProgram(self, number).live(), number)
 
     def kill(self, number: int) -> None:
         """Let a program die; another one begins some seconds later."""
@@ -336,7 +336,7 @@ class Programs:
 
     def check(self, rows: list[HistoryRow]) -> list[Violation]:
         """Judge what was reported. ``rows``: the history; that of purged tasks is added."""
-        ended = [life for life in self._process_locks if life.done() and not life.cancelled()]
+        ended = [life for life in self._lives if life.done() and not life.cancelled()]
         broken = self.network.broken + [f"a program ended by {life.exception()!r}" for life in ended]
         found = [Violation("bug", "", text) for text in broken]
         return found + judge_remote_reports(self._add_purged(rows), outside.name, self.deliveries, self.sent)

@@ -404,7 +404,9 @@ class AlertRow(msgspec.Struct, frozen=True, gc=False):
     attempts: int  # how often it was taken to be told
     next_at: Instant | None  # when it is to be told (again); None: every sink knows
     error: str  # why telling it failed last
-    trace: str | None = None  # where in the code the failure was, as JSON text of a Trace; None: nobody knows
+    trace: str | None = (
+        None  # where in the code the failure was, as JSON text of a CapturedTraceback; None: nobody knows
+    )
 
 
 class EditRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

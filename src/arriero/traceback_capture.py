@@ -35,7 +35,7 @@ _EXAMPLES = f"{_ARRIERO}_examples{os.sep}"  # they run as a user's code does
 _PACKAGES = re.compile(r".*[\\/](?:site|dist)-packages[\\/]", re.DOTALL)
 _STANDARD = tuple({f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib", "platstdlib")})
 _HOME = re.compile(r"(?:[A-Za-z]:)?[\\/](?:home|Users)[\\/][^\\/]+|[\\/]root(?=[\\/])")
-# Secrets that somebody wrote into the code: the user of a URL, and texts that may be one; see ``_without_secrets``.
+# Secrets that somebody wrote into the code: the user of a URL, and texts that may be one; see ``_mask_secrets``.
 _URL_USER = re.compile(r"(?<=://)[^/\s@'\"]*:[^\s@'\"]*@")
 _LITERAL = re.compile(r"""'(?:\\.|[^'\\])*(?:'|$)|"(?:\\.|[^"\\])*(?:"|$)""")
 _NAMES_SECRET = r"(?:pass|pwd|secret|token|api_?key|private|credential|auth|bearer|dsn|signature|cookie)"

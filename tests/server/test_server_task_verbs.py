@@ -76,6 +76,8 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("processed", "pause", {}),
     ("sleeping", "resume", {}),
     ("sleeping", "resubmit", {"arguments": {"seconds": 1.0}}),
+    ("processed", "resubmit", {"arguments": [1]}),
+    ("error", "resubmit", {"arguments": [1], "step": "unknown"}),
     ("error", "answer", {"step": "unknown", "did_not_happen": True}),
     ("error", "answer", {"step": "audit"}),
     ("error", "answer", {"step": "audit", "result": "x", "did_not_happen": True}),

@@ -181,7 +181,7 @@ async def test_a_retirement_that_could_not_be_committed_leaves_the_death_to_be_s
     number = await store.register("other", 3.0)
     _end(process)
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="disk is full"):
-        patched.setattr(SqliteRows, "flush", fail)
+        patched.setattr(SqliteRows, "write_rest", fail)
         await store.retire(number, by="me", known_dead=True)
     assert store.is_known_dead("other")
     assert await store.retire(number, by="me", known_dead=True)

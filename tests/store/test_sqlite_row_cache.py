@@ -52,7 +52,7 @@ def of(world: World) -> row_cache.RowCache:
 
 
 async def agrees(world: World) -> None:
-    """Compare what the next transaction would find row_cache with the file."""
+    """Compare what the next transaction would find in the cache with the file."""
 
     def compare(tables: SqliteRows) -> None:
         known, connection = of(world), tables.connection

@@ -73,7 +73,7 @@ def list_argument_versions(
 
     Args:
         edits: of the task, in the order of the commits.
-        sent: as ``sent_under``.
+        sent: as ``find_first_dispatches`` returns it.
     Returns: nothing of arguments that were never edited.
     """
     found = _add_missing_versions("", 0, None, loaded.arguments, edits, _is_not_sent)

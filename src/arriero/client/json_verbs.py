@@ -8,7 +8,7 @@ import msgspec
 from ..model import STEP_PREFIX, Loaded, StepKind
 from ..runtime.code import Code
 from . import verb_commands
-from .json_payloads import decode_arguments, decode_result
+from .json_payloads import decode_arguments, decode_result, require_object
 from .session import Session
 
 
@@ -24,6 +24,7 @@ def build_edit_from_json(
     """
     verb_commands.refuse_edits(loaded, session.store.now(), by=by, reason=reason)
     _, definition = verb_commands.find_edited_definition(loaded, session.codes, step)
+    require_object(text, "arguments")  # only now: the state of the task explains more than a wrong argument
     return verb_commands.build_edit(loaded, session.codes, decode_arguments(definition.signature, text), step)
 
 

@@ -202,9 +202,9 @@ class RemoteAgents:
         return StoredAttempt(hosts, self._session, capability, step, definition)
 
     @staticmethod
-    async def _wait_for(fate: "asyncio.Future[str]") -> str:
+    async def _wait_for(verdict: "asyncio.Future[str]") -> str:
         try:
-            return await asyncio.wait_for(asyncio.shield(fate), ANSWER_SECONDS)
+            return await asyncio.wait_for(asyncio.shield(verdict), ANSWER_SECONDS)
         except TimeoutError:
             return UNANSWERED
 

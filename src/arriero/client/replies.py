@@ -41,7 +41,7 @@ class Status(msgspec.Struct, frozen=True):
         number: of the task's statuses: 1, 2, ... without gaps; 0 for ``dropped``.
         kind: ``received``; ``started`` (a Scheduler took it up, or a person resubmitted it); ``completed``; ``failed``
             (its undo began); ``compensated``; ``needs_attention`` (in error, a person is asked); ``dropped``: a gap
-            mark, ``dropped`` statuses of this queue were older than ``replies_keep`` and are gone.
+            mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and are gone.
         incarnation: of the task; ``completed``, ``compensated`` and ``needs_attention`` are the last of one.
         output: of ``completed``, as JSON says it.
         source, data: of the CloudEvent.

@@ -182,7 +182,7 @@ def sign_message(key: bytes, message_id: str, timestamp: int, body: bytes) -> st
     """Return the value of the header ``webhook-signature``.
 
     Args:
-        key: of ``signing_key``.
+        key: as ``parse_signing_key`` returns it.
         timestamp: of this attempt, in whole seconds since 1970.
         body: exactly the bytes that are sent.
     Source: Standard Webhooks 1.0.0, "Signature scheme".

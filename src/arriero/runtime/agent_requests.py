@@ -48,29 +48,29 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     callback: str | None = None
 
 
-def build_capability(parked: RemoteAttempt, store_id: str) -> Capability:
+def build_capability(remote_attempt: RemoteAttempt, store_id: str) -> Capability:
     """Build the capability of an attempt until its deadline as it is now."""
-    step = parked.dispatch.step
+    step = remote_attempt.dispatch.step
     return Capability(
         store_id=store_id,
         agent=step.agent,
-        task_id=parked.dispatch.task_id,
+        task_id=remote_attempt.dispatch.task_id,
         step_no=step.step_no,
         attempt=step.attempt,
         fence=step.fence,
-        complete_by=parked.time.complete_by,
+        complete_by=remote_attempt.time.complete_by,
         latest=find_latest_complete_by(step),
     )
 
 
-def build_request(parked: RemoteAttempt, store_id: str, secret: bytes) -> RemoteRequest:
+def build_request(remote_attempt: RemoteAttempt, store_id: str, secret: bytes) -> RemoteRequest:
     """Build the request of an attempt."""
-    step, attempt = parked.dispatch.step, parked.attempt
-    signature = parked.definition.signature
+    step, attempt = remote_attempt.dispatch.step, remote_attempt.attempt
+    signature = remote_attempt.definition.signature
     arguments = signature.encode_arguments(signature.arguments_with_defaults(step.arguments))
-    undo = parked.read_undo()
+    undo = remote_attempt.read_undo()
     return RemoteRequest(
-        task=parked.dispatch.task_id,
+        task=remote_attempt.dispatch.task_id,
         step=step.name,
         key=step.key,
         kind="compensation" if isinstance(attempt, Undo) else "step",
@@ -80,8 +80,8 @@ def build_request(parked: RemoteAttempt, store_id: str, secret: bytes) -> Remote
         complete_by=attempt.complete_by.isoformat(),
         remaining_ms=int(attempt.remaining * 1000),
         headers=dict(attempt.headers),
-        capability=seal_capability(build_capability(parked, store_id), secret),
-        checkpoint=_as_raw(parked.time.checkpoint),
+        capability=seal_capability(build_capability(remote_attempt, store_id), secret),
+        checkpoint=_as_raw(remote_attempt.time.checkpoint),
         outcome=None if undo is None else undo.outcome,
         forward_key=None if undo is None else undo.forward_key,
         result=None if undo is None else _as_raw(undo.result),

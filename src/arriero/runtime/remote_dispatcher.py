@@ -1,7 +1,7 @@
 """Hands requests of remote steps to the programs that poll for them, and waits for their reports.
 
 A program polls for requests of an Agent. While it waits, what it asks for are the Agent's places here, so a request is taken
-from the store only if somebody waits for it. An attempt is remote_attempt from its beginning to its report. Its request is
+from the store only if somebody waits for it. An attempt waits here from its beginning to its report. Its request is
 handed to a poll, and is delivered once the answer of the poll has been written. A request that nobody fetches goes back to
 the store; it costs no attempt.
 """
@@ -202,12 +202,12 @@ class RemoteDispatcher:
         self, remote_attempt: RemoteAttempt, outcome: "ReportedResult | ReportedFailure"
     ) -> "asyncio.Future[str]":
         """End an attempt by its report. Returns: a future of what the store says of it; see ``ReportVerdicts``."""
-        fate = self._host.verdicts.expect(remote_attempt.identity)
+        verdict = self._host.verdicts.expect(remote_attempt.identity)
         if isinstance(outcome, ReportedResult):
             remote_attempt.outcome.set_result(outcome)
         else:
             remote_attempt.outcome.set_exception(outcome)
-        return fate
+        return verdict
 
     # --- polls
     def open_poll(self, agent: str, limit: int) -> Poll:
@@ -356,9 +356,9 @@ class RemoteDispatcher:
 
         That process has counted the call. ``look`` may not have found yet that it was reported or extended.
         """
-        fate = self._host.verdicts.find(remote_attempt.identity)
-        if fate is not None:
-            fate.add_done_callback(lambda told: count() if told.result() in (APPLIED, LATE) else None)
+        verdict = self._host.verdicts.find(remote_attempt.identity)
+        if verdict is not None:
+            verdict.add_done_callback(lambda told: count() if told.result() in (APPLIED, LATE) else None)
         elif end == "expired":
             self._begin(self._count_unreported(remote_attempt, count), "arriero-expired")
         else:

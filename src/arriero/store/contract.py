@@ -388,7 +388,7 @@ class StateStore(
         """(task_no, revision) of tasks held by the process with news it has not seen, longest waiting first.
 
         News: the claim itself, and what others recorded since. So is a task that could not be read some time ago: nobody
-        drives it, and its row may have been mended. Such a one may come twice.
+        drives it, and its row may have been mended. It comes again until ``load_tasks`` has read it.
         """
         ...
 
@@ -411,7 +411,7 @@ class StateStore(
         ...
 
     async def load_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:
-        """The given tasks with their steps, as of one moment; absent and unreadable ones are left out."""
+        """The given tasks with their steps, as of one moment; absent and unreadable ones are left out. They are no news any more."""
         ...
 
     async def find(self, task_id: str) -> Loaded | None:

@@ -6,7 +6,6 @@ import msgspec
 
 from ...client import verb_commands
 from ...client.app_assignment import Assignment, assign
-from ...client.json_payloads import require_object
 from ...client.json_verbs import build_answer_from_json, build_edit_from_json
 from ...client.planned_verbs import VerbPlan, iterate_rows, operate_plan, plan_rows
 from ...client.session import Session
@@ -249,7 +248,7 @@ def _edit(session: Session, loaded: Loaded, asked: ResubmitRequest, by: str) -> 
         if asked.step is not None:
             raise InvalidInput("step names the step whose arguments are edited; give both, or none of them")
         return {}
-    text = require_object(bytes(asked.arguments).decode(), "arguments")
+    text = bytes(asked.arguments).decode()
     return build_edit_from_json(session, loaded, text, asked.step, by=by, reason=asked.reason)
 
 
