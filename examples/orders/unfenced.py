@@ -15,11 +15,14 @@ from arriero.core import transitions
 from arriero.model import Instant, StepRow, StepState
 from arriero.runtime import agent_host, attempt_run
 
-LATER_ATTEMPTS_WAIT_SECONDS = 1.9
-LATE_ANSWERS_WAIT_SECONDS = 0.8
-"""With both, a late answer finds the next attempt under way wherever that begins within two seconds before it."""
 TALKS_ON_SECONDS = 4.0
-"""How long an Agent still speaks after ``complete_by``: longer than the slowest answer of the services takes."""
+"""How long an Agent still speaks after ``complete_by``: until a slow answer came and the next attempt has begun."""
+
+ANSWERS_LATE_EVERY = 20
+"""Of so many tasks one gets late answers in any case: whether a slow answer outlives the kills is left to chance."""
+
+_latest: dict[int, _TalksOn] = {}
+"""By step: its latest attempt in this process."""
 
 _checked = transitions.report_verdict
 
@@ -31,18 +34,25 @@ def _unchecked(step: StepRow | None, fence: int, now: Instant) -> str:
 
 
 class _TalksOn(attempt_run.AttemptRun):
+    """An attempt that reports after its time, while the next attempt of its step is under way."""
+
     def __init__(self, host: agent_host.AgentHost, dispatch: Dispatch, deadline: float) -> None:
         super().__init__(host, dispatch, deadline + TALKS_ON_SECONDS)
+        self._next_has_begun = asyncio.Event()
 
     async def run(self) -> None:
-        if self._step.fence > 1:  # let the late answer of the attempt before find this one under way
-            await asyncio.sleep(LATER_ATTEMPTS_WAIT_SECONDS)
+        earlier, _latest[self._step.step_no] = _latest.get(self._step.step_no), self
+        if earlier is not None:
+            earlier._next_has_begun.set()
+            await earlier.wait_until_over()  # its late report finds this attempt under way
         await super().run()
 
     async def _run_tries(self) -> Outcome | None:
         outcome = await super()._run_tries()
-        if self._time.remaining_seconds() < TALKS_ON_SECONDS:  # past its time
-            await asyncio.sleep(LATE_ANSWERS_WAIT_SECONDS)
+        is_past_its_time = self._time.remaining_seconds() < TALKS_ON_SECONDS
+        answers_late = self._step.attempt == 1 and self._step.task_no % ANSWERS_LATE_EVERY == 0
+        if outcome is not None and (is_past_its_time or answers_late):
+            await self._next_has_begun.wait()  # or until this attempt is cancelled, if none follows
         return outcome
 
 
