@@ -4,11 +4,12 @@ Durations come in as seconds or timedelta and are kept as seconds.
 """
 
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from .errors import DefinitionError, InvalidInput
+from .errors import ArrieroError, DefinitionError, InvalidInput
 
 Duration = float | timedelta
 Then = Literal["compensate", "hold"]
@@ -16,22 +17,20 @@ Then = Literal["compensate", "hold"]
 SECONDS_MAX = 100 * 366 * 86_400.0  # a century: beyond it an instant no longer fits what stores and clocks can hold
 
 
-def seconds(duration: Duration, what: str, *, at_least: float = 0.0) -> float:
-    """A duration in seconds. Raises DefinitionError naming ``what`` when it is no duration or out of range."""
+def seconds(
+    duration: Duration, what: str, *, at_least: float = 0.0, refused: type[ArrieroError] = DefinitionError
+) -> float:
+    """A duration in seconds. Raises ``refused`` naming ``what`` when it is no duration or out of range."""
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DefinitionError(f"{what} is {duration!r}; give seconds or a timedelta")
+        raise refused(f"{what} is {duration!r}; give seconds or a timedelta")
     if not at_least <= value <= SECONDS_MAX:  # NaN fails it too
-        raise DefinitionError(f"{what} is {value!r} seconds; it must lie between {at_least} and {SECONDS_MAX:.0f}")
+        raise refused(f"{what} is {value!r} seconds; it must lie between {at_least} and {SECONDS_MAX:.0f}")
     return float(value)
 
 
-def check_seconds(duration: Duration, what: str, *, at_least: float = 0.0) -> float:
-    """A duration of a call in seconds. Raises InvalidInput naming ``what``."""
-    try:
-        return seconds(duration, what, at_least=at_least)
-    except DefinitionError as error:
-        raise InvalidInput(str(error)) from error
+check_seconds = partial(seconds, refused=InvalidInput)
+"""As ``seconds``, for a duration that comes with a call and not with a definition. Raises InvalidInput naming ``what``."""
 
 
 def check_type(value: Any, of: type, what: str) -> Any:

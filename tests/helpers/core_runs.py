@@ -39,7 +39,7 @@ class Run:
 
     def fresh_execution(self) -> Execution:
         """The same code and task, not begun."""
-        return Execution(lambda: self._workflow.function(*self._arguments), seed=self._seed, now=NOW)
+        return Execution(self._workflow.function(*self._arguments), seed=self._seed, now=NOW)
 
     def _record(self, asked: list[RequestedStep]) -> None:
         self.opened_by.append(asked)

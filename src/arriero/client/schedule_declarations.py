@@ -13,7 +13,6 @@ from ..declare.schedules import ScheduleOptions, build_declaration, check_schedu
 from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
 from ..model import Instant
-from ..policies import encode_policy
 from ..runtime.code import Code, read_one_step
 from ..schedules import (
     OF_CODE,
@@ -41,8 +40,8 @@ def check_declaration(
 ) -> tuple[str, ScheduleDeclaration]:
     """Check a schedule of a call of this App. Raises InvalidInput."""
     checked = check_schedule_name(name, session.app)
-    workflow, arguments, policy = find_code(session, call)
-    declaration = build_declaration(workflow, arguments, encode_policy(policy), options, **who)
+    code = find_code(session, call)
+    declaration = build_declaration(code.name, code.arguments, code.policy_text, options, **who)
     timing = declaration.timing
     check_timing(timing, CHECKED_FROM)
     if declaration.jitter and timing.at is None:

@@ -1,7 +1,7 @@
 """Turns a call and the options of its submission into the command that the store keeps."""
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,17 +43,17 @@ def build_submission(session: Session, call: object, options: SubmitOptions) -> 
         raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
     if options.convoy is not None or options.sequence is not None or options.end_of_sequence is not False:
         _check_order(options)
-    name, arguments, policy = find_code(session, call)
+    code = find_code(session, call)
     return Submit(
         actor="client",
         task_id=session.ports.new_task_id() if task_id is None else codec.check_id(task_id, "task_id"),
-        workflow=name,
-        arguments=arguments,
-        body_hash=hashlib.blake2b(arguments.encode(), digest_size=16).hexdigest(),
-        policy=encode_policy(policy),
+        workflow=code.name,
+        arguments=code.arguments,
+        body_hash=hashlib.blake2b(code.arguments.encode(), digest_size=16).hexdigest(),
+        policy=code.policy_text,
         priority=priority,
         delay=check_seconds(options.delay, "delay"),
-        complete_within=policy.complete_within,
+        complete_within=code.complete_within,
         seed=session.ports.random.getrandbits(62),
         reply_to=None if options.reply_to is None else codec.check_id(options.reply_to, "reply_to"),
         convoy=options.convoy,
@@ -99,15 +99,24 @@ def _check_order(options: SubmitOptions) -> None:
     codec.check_id(options.convoy, "convoy")
 
 
-def find_code(session: Session, call: Any) -> tuple[str, str, TaskPolicy]:
-    """Find the name in a task's row, the arguments as JSON text, and the policy. Raises InvalidInput."""
+class FoundCode(NamedTuple):
+    """Code that a call asks for, as a task's row says it. ``arguments`` and ``policy_text`` are JSON texts."""
+
+    name: str
+    arguments: str
+    policy_text: str
+    complete_within: float | None
+
+
+def find_code(session: Session, call: Any) -> FoundCode:
+    """Find the code that a call of a workflow or step of the App asks for. Raises InvalidInput."""
     codes = session.codes
     if isinstance(call, WorkflowCall):
         name = call.workflow.name
         if (code := codes.get(name)) is None or code.definition is not call.workflow:
             known = [code.name for code in codes.values() if isinstance(code.definition, Workflow)]
             raise InvalidInput(f"workflow {name!r} is not in App {session.app}; it has {', '.join(known) or 'none'}")
-        return name, call.arguments, call.workflow.policy
+        return FoundCode(name, call.arguments, call.workflow.policy_text, call.workflow.policy.complete_within)
     if isinstance(call, StepCall):
         name = STEP_PREFIX + call.step.name
         if (code := codes.get(name)) is None or code.definition is not call.step:
@@ -116,5 +125,5 @@ def find_code(session: Session, call: Any) -> tuple[str, str, TaskPolicy]:
             )
         one = OneStep(msgspec.Raw(call.arguments.encode()), call.changed)
         supervision = resolve_call_policy(call, DEFAULT_SUPERVISION).supervision
-        return name, msgspec.json.encode(one).decode(), TaskPolicy(None, supervision)
+        return FoundCode(name, msgspec.json.encode(one).decode(), encode_policy(TaskPolicy(None, supervision)), None)
     raise InvalidInput(f"submit takes the call of a workflow or step, like fulfil(order), not {call!r}")

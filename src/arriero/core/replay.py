@@ -69,7 +69,7 @@ class Execution:
     """One run of workflow code.
 
     Args:
-        start: makes the coroutine.
+        code: the coroutine of the code, not begun.
         seed: of the task, for ``random`` and ``uuid``.
         now: when the task was started, by the store's clock.
         convoy_state: of the task's convoy, as JSON text, when its turn came.
@@ -77,13 +77,13 @@ class Execution:
 
     def __init__(
         self,
-        start: Callable[[], Coroutine[Any, Any, Any]],
+        code: Coroutine[Any, Any, Any],
         *,
         seed: int,
         now: Instant,
         convoy_state: str | None = None,
     ) -> None:
-        self._start = start
+        self._code = code
         self._seed = seed
         self.now = now
         self.looked_at_time = False  # whether the code has asked what time it is, or when a timer is due
@@ -110,7 +110,7 @@ class Execution:
     # --- driving
     def begin(self) -> list[RequestedStep]:
         """Run the code to its first open steps; answers with them, in the order they were asked for."""
-        self._main = self._loop.create_task(self._start(), context=Context())
+        self._main = self._loop.create_task(self._code, context=Context())
         return self._run()
 
     def deliver(self, identity: Identity, result: Any, at: Instant) -> list[RequestedStep]:

@@ -31,9 +31,12 @@ class RetryBudget(msgspec.Struct, frozen=True, gc=False):
     tokens: float = BURST
 
 
-def add_call(budget: RetryBudget, now: float) -> RetryBudget:
-    """Return the budget after a call has begun, the first one of a step or a retry."""
-    return _refill(budget, now, budget.share)
+def add_calls(budget: RetryBudget, calls: int, now: float) -> RetryBudget:
+    """Return the budget after calls have begun, first ones of steps or retries.
+
+    They may have begun before ``now``, after the last retry: what is added in any order ends at the same sum or at ``BURST``.
+    """
+    return _refill(budget, now, calls * budget.share)
 
 
 def count_allowed_retries(budget: RetryBudget, now: float) -> int:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from ..codec import error_text, recordable_text
 from ..errors import InvalidInput
 from ..failures import TaskFailure
-from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
+from ..model import Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState, life_of
 from ..traceback_capture import capture_traceback
 from .incremental_replay import find_new_results
 from .replay import (
@@ -47,7 +47,7 @@ class TaskRun:
         self.task: TaskRow = loaded.task
         self.arguments = loaded.arguments
         self.convoy = loaded.convoy
-        self.steps: dict[int, StepRow] = {step.step_no: step for step in loaded.life}
+        self.steps: dict[int, StepRow] = {step.step_no: step for step in life_of(loaded.task, loaded.steps)}
         self.code = code
         self.fresh: list[RequestedStep] = []  # asked for, not yet recorded
         self.is_ahead_of_record = False  # the code was given, or asked for, what has not surely been recorded
@@ -113,9 +113,7 @@ class TaskRun:
             self._break_off(error)
             return
         convoy_state = None if self.convoy is None else self.convoy.value
-        self.execution = Execution(
-            lambda: started, seed=self.task.seed, now=self.task.started_at, convoy_state=convoy_state
-        )
+        self.execution = Execution(started, seed=self.task.seed, now=self.task.started_at, convoy_state=convoy_state)
         try:
             steps = [step for step in self.steps.values() if step.kind is not StepKind.COMPENSATION]
             if self.task.incarnation > 1:

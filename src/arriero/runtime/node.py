@@ -156,8 +156,7 @@ class NodeSession:
             agents=self.agents,
             on_end=self._on_end,
             spawn=self._spawn,
-            is_trusted=self.membership.is_trusted,
-            others=lambda: self.membership.other_schedulers,
+            membership=self.membership,
             on_applied=self._on_applied,
         )
         self.agents.recorder = self.scheduler

@@ -13,7 +13,7 @@ from ..core.retry_budget import (
     BURST,
     PER_SECOND,
     RetryBudget,
-    add_call,
+    add_calls,
     count_allowed_retries,
     give_back,
     seconds_until_allowed,
@@ -56,14 +56,21 @@ class RetryBudgets:
         self._told_at: dict[str, float] = {}  # by Agent, monotonic
         now = clock.monotonic()
         self._budgets = {a.name: RetryBudget(a.retry_budget, now) for a in agents if a.retry_budget is not None}
+        self._calls: Counter[str] = Counter()  # that have begun, and are not in the budgets yet
         self._kept: Counter[str] = Counter()  # tokens that are kept for the Take under way
         self._limited: set[str] = set()  # Agents of that Take for which fewer tokens than places were left
         self._waiting: Counter[str] = Counter()  # retries without a place, by Agent
 
     def note_call(self, agent: str) -> None:
         """Note that a call begins, the first one of its step or a retry."""
-        if (budget := self._budgets.get(agent)) is not None:
-            self._budgets[agent] = add_call(budget, self._clock.monotonic())
+        self._calls[agent] += 1
+
+    def _find_budget(self, agent: str, now: float) -> RetryBudget | None:
+        """Find the budget of an Agent with all calls that have begun by now; None: it has none."""
+        budget = self._budgets.get(agent)
+        if budget is not None and (calls := self._calls.pop(agent, 0)):
+            budget = self._budgets[agent] = add_calls(budget, calls, now)
+        return budget
 
     def keep_for_take(self, places: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
         """Keep tokens for later attempts that a Take may bring.
@@ -75,7 +82,7 @@ class RetryBudgets:
         kept: list[tuple[str, int]] = []
         now = self._clock.monotonic()
         for agent, wanted in places:
-            if (budget := self._budgets.get(agent)) is None:
+            if (budget := self._find_budget(agent, now)) is None:
                 continue
             count = min(wanted, count_allowed_retries(budget, now))
             self._budgets[agent] = spend(budget, count, now)
@@ -94,7 +101,10 @@ class RetryBudgets:
             self._places.note_waiting(agent)  # a later attempt, if one waits, may be taken now
 
         self._timers.add(agent)
-        seconds = seconds_until_allowed(self._budgets[agent], self._clock.monotonic())
+        now = self._clock.monotonic()
+        budget = self._find_budget(agent, now)
+        assert budget is not None  # only Agents with a budget are limited
+        seconds = seconds_until_allowed(budget, now)
         self._clock.call_later(max(seconds, LOOK_SECONDS), note)  # never at once, again and again
 
     def settle_take(self, steps: Iterable[StepRow]) -> None:
@@ -117,10 +127,10 @@ class RetryBudgets:
 
     def may_retry(self, agent: str) -> bool:
         """Take a token for a retry. Returns False if it must wait."""
-        budget = self._budgets.get(agent)
+        now = self._clock.monotonic()
+        budget = self._find_budget(agent, now)
         if budget is None:
             return True
-        now = self._clock.monotonic()
         if count_allowed_retries(budget, now) < 1:
             return False
         self._budgets[agent] = spend(budget, 1, now)

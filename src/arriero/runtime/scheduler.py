@@ -18,6 +18,7 @@ from .code import Code
 from .convoy_yield import ConvoyYield
 from .driver_parts import Parts
 from .failure_log import OnApplied, ignore_applied
+from .membership import Membership
 from .ports import Ports
 from .reload import ReloadQueue
 from .report_verdicts import UNANSWERED, read_verdict
@@ -41,8 +42,7 @@ class Scheduler:
     Args:
         codes: what this process can run, by the name in the task's row.
         on_end: told of each task that ended here.
-        is_trusted: returns True if this process may still trust its lease.
-        others: how many other processes claim tasks.
+        membership: of this process; nothing is claimed or begun while its lease is not trusted.
         on_applied: told of each transition of a task that was written.
         app: the name of the App; what carries another's name is not claimed.
     """
@@ -60,8 +60,7 @@ class Scheduler:
         agents: AgentHost,
         on_end: Callable[[TaskRow, TaskRun], None],
         spawn: Callable[..., None],
-        is_trusted: Callable[[], bool],
-        others: Callable[[], int],
+        membership: Membership,
         on_applied: OnApplied = ignore_applied,
         app: str = "",
     ) -> None:
@@ -72,8 +71,7 @@ class Scheduler:
         self._settings = settings
         self._agents = agents
         self._on_end = on_end
-        self._is_trusted = is_trusted
-        self._others = others
+        self._membership = membership
         known_steps = frozenset(code.definition for name, code in codes.items() if name.startswith(STEP_PREFIX))
         self._parts = Parts(
             store=store,
@@ -88,7 +86,7 @@ class Scheduler:
             app=app,
             on_applied=on_applied,
         )
-        self._yield = ConvoyYield(ports, others)
+        self._yield = ConvoyYield(ports, lambda: membership.other_schedulers)
         self.starts = SpeculativeStarts(self._parts, self._may_begin, self)
         self._reloads = ReloadQueue(
             store=store, ports=ports, spawn=spawn, on_read=self._read_again, reading=agents.registry.reading
@@ -111,8 +109,12 @@ class Scheduler:
             self._caught_up = False
             return
         taken = len(self.drivers) + self.starts.under_way
-        room = count_claimable(tasks_max=self._settings.tasks_max, taken=taken, others=self._others())
-        if self._draining or room <= 0 or not self._is_trusted():  # what a lapsed process claims is only lost again
+        room = count_claimable(
+            tasks_max=self._settings.tasks_max, taken=taken, others=self._membership.other_schedulers
+        )
+        if (
+            self._draining or room <= 0 or not self._membership.is_trusted()
+        ):  # what a lapsed process claims is only lost again
             self._caught_up = False
             return
         self._claiming = True
@@ -182,9 +184,9 @@ class Scheduler:
             tasks_max=self._settings.tasks_max,
             taken=len(self.drivers) + beginning,
             beginning=beginning,
-            others=self._others(),
+            others=self._membership.other_schedulers,
         )
-        return has_room and self._is_trusted()
+        return has_room and self._membership.is_trusted()
 
     def begin(
         self,
@@ -219,7 +221,7 @@ class Scheduler:
         A full process goes on with none, because tasks of other convoys may have a higher priority.
         """
         is_full = self._draining or len(self.drivers) >= self._settings.tasks_max
-        return not is_full and self._is_trusted() and not self._yield.should_release_key(key_since)
+        return not is_full and self._membership.is_trusted() and not self._yield.should_release_key(key_since)
 
     # --- what comes in
     def offer(self, step: StepRow, report: Reported) -> None:
