@@ -50,9 +50,10 @@ demo: $(VENV)/.demo
 check: lint types
 	$(BIN)/python -m pytest -n 2 $(PURE)
 
-# Four at once, also on two cores: many tests wait for processes and servers of their own.
+# Four at once, also on two cores: many tests wait for processes and servers of their own. Python keeps the bytecode: half of
+# what a short process does is to compile the library, and the tests start many hundred processes.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist worksteal
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

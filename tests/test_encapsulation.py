@@ -3,13 +3,10 @@
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
+from source_modules import Module, for_every_module, list_modules
 
-import arriero
-
-SRC = Path(arriero.__file__).parent
 OWN = ("self", "cls")
 
 # Where the standard library has no public way, or is public in spite of its name.
@@ -36,18 +33,6 @@ EXCEPTIONS = {
 }
 
 
-def _modules() -> dict[str, ast.Module]:
-    found = {}
-    for path in sorted(SRC.rglob("*.py")):
-        parts = path.relative_to(SRC).with_suffix("").parts
-        if "_examples" not in parts:
-            found[".".join(parts)] = ast.parse(path.read_text(), str(path))
-    return found
-
-
-MODULES = _modules()
-
-
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
@@ -59,9 +44,9 @@ def _is_own(value: ast.expr) -> bool:
     return isinstance(value, ast.Name) and value.id in OWN
 
 
-def _foreign_private_reads(tree: ast.Module) -> Iterator[str]:
+def _foreign_private_reads(module: Module) -> Iterator[str]:
     """Expressions that take a private attribute of something other than the object whose code it is."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_own(node.value):
             yield ast.unparse(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr"):
@@ -70,58 +55,58 @@ def _foreign_private_reads(tree: ast.Module) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
-def _imported_private_names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported_private_names(module: Module) -> Iterator[str]:
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("arriero")):
             yield from (alias.name for alias in node.names if _is_private(alias.name))
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_nobody_reads_private_attributes_of_another_object(name: str) -> None:
-    reads = {read for read in _foreign_private_reads(MODULES[name]) if read not in STANDARD_LIBRARY}
-    assert {read for read in reads if (name, read) not in EXCEPTIONS} == set()
+@for_every_module()
+def test_nobody_reads_private_attributes_of_another_object(module: Module) -> None:
+    reads = {read for read in _foreign_private_reads(module) if read not in STANDARD_LIBRARY}
+    assert {read for read in reads if (module.name, read) not in EXCEPTIONS} == set()
 
 
 def test_every_exception_is_still_needed() -> None:
-    reads = {(name, read) for name, tree in MODULES.items() for read in _foreign_private_reads(tree)}
+    reads = {(module.name, read) for module in list_modules() for read in _foreign_private_reads(module)}
     assert set(EXCEPTIONS) - reads == set()
     assert set(STANDARD_LIBRARY) - {read for _, read in reads} == set()
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_nobody_imports_private_names_of_another_module(name: str) -> None:
-    assert list(_imported_private_names(MODULES[name])) == []
+@for_every_module()
+def test_nobody_imports_private_names_of_another_module(module: Module) -> None:
+    assert list(_imported_private_names(module)) == []
 
 
 # --- circles
-def _module_named(words: list[str]) -> str | None:
-    """The module of a dotted name, or the package it stands for; None if it is a name inside a module."""
-    name = ".".join(words)
-    return next((known for known in (name, f"{name}.__init__" if words else "__init__") if known in MODULES), None)
-
-
-def _imports(name: str) -> set[str]:
+def _imports(module: Module, names: set[str]) -> set[str]:
     """Modules of arriero that a module imports: at its top, inside functions, and for types only."""
-    package = name.split(".")[:-1]
     found: set[str | None] = set()
-    for node in ast.walk(MODULES[name]):
+
+    def find(words: list[str]) -> str | None:
+        """The module of a dotted name; None if it is a name inside a module."""
+        name = ".".join(words) or "__init__"
+        return name if name in names else None
+
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             dotted = [alias.name.split(".") for alias in node.names]
-            found |= {_module_named(words[1:]) for words in dotted if words[0] == "arriero"}
+            found |= {find(words[1:]) for words in dotted if words[0] == "arriero"}
         elif isinstance(node, ast.ImportFrom):
             words = (node.module or "").split(".") if node.module else []
             if node.level:
-                base = package[: len(package) - node.level + 1] + words
+                base = module.package[: len(module.package) - node.level + 1] + words
             elif words[:1] == ["arriero"]:
                 base = words[1:]
             else:
                 continue
-            found |= {_module_named([*base, alias.name]) or _module_named(base) for alias in node.names}
-    return {module for module in found if module is not None and module != name}
+            found |= {find([*base, alias.name]) or find(base) for alias in node.names}
+    return {name for name in found if name is not None and name != module.name}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {module.name for module in list_modules()}
     try:
-        TopologicalSorter({name: _imports(name) for name in MODULES}).prepare()
+        TopologicalSorter({module.name: _imports(module, names) for module in list_modules()}).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))

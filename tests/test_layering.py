@@ -2,14 +2,8 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
-import pytest
-
-import arriero
-
-SRC = Path(arriero.__file__).parent
+from source_modules import Module, for_every_module, list_modules
 
 # From the lowest to the highest. A module may import from its own layer and from those below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -78,47 +72,15 @@ UNSAFE_CALLS = ("eval", "exec", "compile", "__import__")
 DOORS = ("time", "random", "secrets", "threading")
 
 
-class Module(NamedTuple):
-    """One file of arriero."""
-
-    name: str  # dotted, without the package: core.replay
-    tree: ast.Module
-
-    @property
-    def part(self) -> str:
-        return self.name.split(".")[0]
-
-
-def _modules() -> list[Module]:
-    found = []
-    for path in sorted(SRC.rglob("*.py")):
-        parts = path.relative_to(SRC).with_suffix("").parts
-        if "_examples" in parts:
-            continue
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
-        found.append(Module(name, ast.parse(path.read_text(), str(path))))
-    return found
-
-
-MODULES = _modules()
-IN_CORE = [module for module in MODULES if module.part == "core"]
-IN_AUDIT = [module for module in MODULES if module.part == "audit"]
-
-
-def _package_of(module: Module) -> list[str]:
-    path = SRC.joinpath(*module.name.split("."))
-    return module.name.split(".") if path.is_dir() else module.name.split(".")[:-1]
-
-
-def _type_only(tree: ast.Module) -> set[ast.AST]:
+def _type_only(module: Module) -> set[ast.AST]:
     """Imports below ``if TYPE_CHECKING``: they do not happen."""
-    tests = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    tests = [node for node in module.nodes if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
     return {inner for test in tests for statement in test.body for inner in ast.walk(statement)}
 
 
 def _imports_of_arriero(module: Module) -> Iterator[tuple[str, ast.AST]]:
     """Parts of arriero a module imports (``core``, ``model``, ...), wherever the import stands."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 words = alias.name.split(".")
@@ -131,8 +93,7 @@ def _imports_of_arriero(module: Module) -> Iterator[tuple[str, ast.AST]]:
 def _imported_parts(module: Module, node: ast.ImportFrom) -> list[str]:
     words = (node.module or "").split(".") if node.module else []
     if node.level:
-        package = _package_of(module)
-        words = package[: len(package) - node.level + 1] + words
+        words = module.package[: len(module.package) - node.level + 1] + words
     elif words and words[0] == "arriero":
         words = words[1:]
     else:
@@ -147,7 +108,7 @@ def _part_named(name: str) -> str:
 
 def _foreign_imports(module: Module) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -160,20 +121,16 @@ def _level(part: str) -> int:
     return level
 
 
-def _names(modules: list[Module]) -> list[str]:
-    return [module.name for module in modules]
-
-
 def _calls(module: Module) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             yield ast.unparse(node.func), node
 
 
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
-    for module in MODULES:
-        for node in ast.walk(module.tree):
+    for module in list_modules():
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(module.name)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
@@ -181,12 +138,12 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_every_module_has_its_layer() -> None:
     known = {part for layer in LAYERS for part in layer}
-    assert {module.part for module in MODULES} - known == set()
+    assert {module.part for module in list_modules()} - known == set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+@for_every_module()
 def test_imports_go_downward_only(module: Module) -> None:
-    type_only = _type_only(module.tree)
+    type_only = _type_only(module)
     upward = [
         f"{part} (line {getattr(node, 'lineno', 0)})"
         for part, node in _imports_of_arriero(module)
@@ -195,7 +152,7 @@ def test_imports_go_downward_only(module: Module) -> None:
     assert upward == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+@for_every_module()
 def test_the_edges_are_imported_by_nobody_but_themselves(module: Module) -> None:
     if module.part in TOPMOST:
         return
@@ -203,26 +160,29 @@ def test_the_edges_are_imported_by_nobody_but_themselves(module: Module) -> None
 
 
 def test_what_is_installed_imports_nothing_that_stays_in_the_repository() -> None:
-    assert [module.name for module in MODULES if _foreign_imports(module) & {"lab", "tests", "bench"}] == []
+    assert [module.name for module in list_modules() if _foreign_imports(module) & {"lab", "tests", "bench"}] == []
 
 
 def test_the_model_imports_plain_data_alone() -> None:
-    imported = {module.name: {part for part, _ in _imports_of_arriero(module)} for module in MODULES}
+    imported = {module.name: {part for part, _ in _imports_of_arriero(module)} for module in list_modules()}
     assert (imported["model"], imported["captured_tracebacks"]) == (set(), set())
     assert imported["failures"] == {"captured_tracebacks"}
 
 
-@pytest.mark.parametrize("module", IN_AUDIT, ids=[module.name for module in IN_AUDIT])
+@for_every_module("audit")
 def test_the_audit_shares_plain_data_with_the_core_and_no_decision(module: Module) -> None:
     assert {part for part, _ in _imports_of_arriero(module)} <= {"audit", *LAYERS[0]}
 
 
 def test_the_store_uses_no_code_of_users() -> None:
-    in_store = [module for module in MODULES if module.part == "store"]
-    assert [module.name for module in in_store if "declare" in {part for part, _ in _imports_of_arriero(module)}] == []
+    assert [
+        module.name
+        for module in list_modules("store")
+        if "declare" in {part for part, _ in _imports_of_arriero(module)}
+    ] == []
 
 
-@pytest.mark.parametrize("module", IN_CORE, ids=_names(IN_CORE))
+@for_every_module("core")
 def test_the_core_reads_no_clock_draws_no_number_and_opens_nothing(module: Module) -> None:
     assert _foreign_imports(module) & set(IMPURE_MODULES) == set()
     calls = list(_calls(module))
@@ -239,7 +199,7 @@ def test_the_core_reads_no_clock_draws_no_number_and_opens_nothing(module: Modul
 
 
 def test_only_replay_draws_at_all() -> None:
-    drawing = [module.name for module in IN_CORE if _foreign_imports(module) & {"random", "uuid"}]
+    drawing = [module.name for module in list_modules("core") if _foreign_imports(module) & {"random", "uuid"}]
     assert drawing in ([], ["core.replay"])
 
 
@@ -249,24 +209,24 @@ PROGRAM_OF_A_CHILD = "runtime.child_main"  # behind the port that starts it
 def test_the_runtime_s_doors_of_time_and_chance_are_its_ports() -> None:
     elsewhere = {
         module.name: sorted(_foreign_imports(module) & set(DOORS))
-        for module in MODULES
-        if module.part == "runtime" and module.name not in ("runtime.ports", PROGRAM_OF_A_CHILD)
+        for module in list_modules("runtime")
+        if module.name not in ("runtime.ports", PROGRAM_OF_A_CHILD)
     }
     assert {name: doors for name, doors in elsewhere.items() if doors} == {}
-    for module in MODULES:
-        if module.part == "runtime" and module.name != "runtime.ports":
+    for module in list_modules("runtime"):
+        if module.name != "runtime.ports":
             assert [
                 name for name, _ in _calls(module) if name in ("asyncio.sleep", "datetime.now", "uuid.uuid4")
             ] == [], module.name
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+@for_every_module()
 def test_nothing_is_unpickled_or_run_from_data(module: Module) -> None:
     assert _foreign_imports(module) & set(UNSAFE_MODULES) == set()
     assert [name for name, _ in _calls(module) if name in UNSAFE_CALLS] == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_names(MODULES))
+@for_every_module()
 def test_every_module_says_what_it_is(module: Module) -> None:
     assert ast.get_docstring(module.tree), module.name
 
@@ -276,12 +236,11 @@ FILE_LINES_MAX, CLASS_METHODS_MAX, FUNCTION_LINES_MAX = 500, 30, 70
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda path: str(path.relative_to(SRC)))
-def test_no_file_class_or_function_is_too_large_to_be_read_at_once(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= FILE_LINES_MAX
-    for node in ast.walk(ast.parse(text)):
+@for_every_module()
+def test_no_file_class_or_function_is_too_large_to_be_read_at_once(module: Module) -> None:
+    assert len(module.path.read_text().splitlines()) <= FILE_LINES_MAX
+    for node in module.nodes:
         if isinstance(node, FUNCTIONS):
             assert (node.end_lineno or 0) - node.lineno < FUNCTION_LINES_MAX, node.name
-        elif isinstance(node, ast.ClassDef) and "testing" not in path.parts:
+        elif isinstance(node, ast.ClassDef) and module.part != "testing":
             assert sum(isinstance(inner, FUNCTIONS) for inner in node.body) <= CLASS_METHODS_MAX, node.name

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,8 +118,6 @@ async def test_blocking_calls_of_workflow_code_are_refused_by_name(name: str) ->
                 case "socket.connect":
                     socket.create_connection(("127.0.0.1", 9), timeout=1)
                 case _:
-                    import subprocess
-
                     subprocess.run([sys.executable, "-c", "pass"], check=False)
         except Exception:
             pass  # swallowing it does not help
@@ -126,6 +125,22 @@ async def test_blocking_calls_of_workflow_code_are_refused_by_name(name: str) ->
     async with testing.running(App("blocks", workflows=[blocks])) as world:
         with pytest.raises(TaskFailed, match="workflow code called.*move the call into a step"):
             await (await world.app.submit(blocks())).result()
+
+
+NAMES_ARE_GONE = """
+import sys
+from arriero.core import workflow_loop
+workflow_loop.WorkflowLoop(None, 1)
+vars(workflow_loop).update(dict.fromkeys(vars(workflow_loop)))  # as the interpreter does at its end
+open(sys.argv[1]).close()
+"""
+
+
+def test_a_file_that_is_closed_at_the_end_of_the_interpreter_meets_no_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "late").touch()
+    command = [sys.executable, "-c", NAMES_ARE_GONE, str(tmp_path / "late")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
 
 
 async def test_the_result_of_a_task_that_ended_long_ago_is_there_at_once() -> None:
