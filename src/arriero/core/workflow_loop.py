@@ -45,16 +45,18 @@ _BLOCKING = {
 }
 
 
-def _on_audit(event: str, _details: object) -> None:
-    remedy = _BLOCKING.get(event)
-    if remedy is not None and isinstance(loop := events._get_running_loop(), WorkflowLoop):
-        loop.refuse(f"workflow code called {event}, that is {remedy}")
-
-
 @cache
 def _install_audit_hook() -> None:
     """Hear of blocking calls from now on; a hook cannot be taken back, so it is set by the first workflow that runs."""
-    sys.addaudithook(_on_audit)
+    # What it uses is bound here: it is called until the end of the interpreter, and then the module has lost its names.
+    remedies, get_running_loop, kind = _BLOCKING, events._get_running_loop, WorkflowLoop
+
+    def refuse_blocking_call(event: str, _details: object) -> None:
+        remedy = remedies.get(event)
+        if remedy is not None and isinstance(loop := get_running_loop(), kind):
+            loop.refuse(f"workflow code called {event}, that is {remedy}")
+
+    sys.addaudithook(refuse_blocking_call)
 
 
 class WorkflowTask(asyncio.Task[Any]):
