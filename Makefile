@@ -50,8 +50,8 @@ demo: $(VENV)/.demo
 check: lint types
 	$(BIN)/python -m pytest -n 2 $(PURE)
 
-# Four at once, also on two cores: many tests wait for processes and servers of their own. Python keeps the bytecode: half of
-# what a short process does is to compile the library, and the tests start many hundred processes.
+# Four at once, also on two cores: many tests wait for processes and servers of their own. Python keeps the bytecode: a short
+# process spends half of its time compiling the library, and the tests start many hundred.
 test: $(VENV)/.test
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist worksteal
 

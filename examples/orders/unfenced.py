@@ -16,10 +16,12 @@ from arriero.model import Instant, StepRow, StepState
 from arriero.runtime import agent_host, attempt_run
 
 TALKS_ON_SECONDS = 4.0
-"""How long an Agent still speaks after ``complete_by``: until a slow answer came and the next attempt has begun."""
+"""Seconds that an Agent still speaks after ``complete_by``: enough for a slow answer and for the next attempt to begin."""
+LATE_ANSWER_SECONDS = 1.0
+"""Seconds that the next attempt waits for a late report: a hanging call brings none, and its step must end, too."""
 
 ANSWERS_LATE_EVERY = 20
-"""Of so many tasks one gets late answers in any case: whether a slow answer outlives the kills is left to chance."""
+"""One task in so many, the first one included, gets late answers: the kills may end every slow answer before it comes."""
 
 _latest: dict[int, _TalksOn] = {}
 """By step: its latest attempt in this process."""
@@ -44,13 +46,14 @@ class _TalksOn(attempt_run.AttemptRun):
         earlier, _latest[self._step.step_no] = _latest.get(self._step.step_no), self
         if earlier is not None:
             earlier._next_has_begun.set()
-            await earlier.wait_until_over()  # its late report finds this attempt under way
+            # Its late report finds this attempt under way.
+            await asyncio.wait({earlier.wait_until_over()}, timeout=LATE_ANSWER_SECONDS)
         await super().run()
 
     async def _run_tries(self) -> Outcome | None:
         outcome = await super()._run_tries()
         is_past_its_time = self._time.remaining_seconds() < TALKS_ON_SECONDS
-        answers_late = self._step.attempt == 1 and self._step.task_no % ANSWERS_LATE_EVERY == 0
+        answers_late = self._step.attempt == 1 and self._step.task_no % ANSWERS_LATE_EVERY == 1
         if outcome is not None and (is_past_its_time or answers_late):
             await self._next_has_begun.wait()  # or until this attempt is cancelled, if none follows
         return outcome

@@ -18,19 +18,19 @@ SECONDS_MAX = 100 * 366 * 86_400.0  # a century: beyond it an instant no longer 
 
 
 def seconds(
-    duration: Duration, what: str, *, at_least: float = 0.0, refused: type[ArrieroError] = DefinitionError
+    duration: Duration, what: str, *, at_least: float = 0.0, error_type: type[ArrieroError] = DefinitionError
 ) -> float:
-    """A duration in seconds. Raises ``refused`` naming ``what`` when it is no duration or out of range."""
+    """A duration in seconds. Raises ``error_type`` naming ``what`` when it is no duration or out of range."""
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refused(f"{what} is {duration!r}; give seconds or a timedelta")
+        raise error_type(f"{what} is {duration!r}; give seconds or a timedelta")
     if not at_least <= value <= SECONDS_MAX:  # NaN fails it too
-        raise refused(f"{what} is {value!r} seconds; it must lie between {at_least} and {SECONDS_MAX:.0f}")
+        raise error_type(f"{what} is {value!r} seconds; it must lie between {at_least} and {SECONDS_MAX:.0f}")
     return float(value)
 
 
-check_seconds = partial(seconds, refused=InvalidInput)
-"""As ``seconds``, for a duration that comes with a call and not with a definition. Raises InvalidInput naming ``what``."""
+check_seconds = partial(seconds, error_type=InvalidInput)
+"""Check a duration of a call, as ``seconds`` checks one of a definition. Raises InvalidInput naming ``what``."""
 
 
 def check_type(value: Any, of: type, what: str) -> Any:

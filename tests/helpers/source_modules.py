@@ -38,11 +38,13 @@ class Module(NamedTuple):
         return words if self.path.name == "__init__.py" else words[:-1]
 
 
-@cache
 def list_modules(part: str | None = None) -> tuple[Module, ...]:
     """List the modules, or those of one part."""
-    if part is not None:
-        return tuple(module for module in list_modules() if module.part == part)
+    return tuple(module for module in _parse_modules() if part is None or module.part == part)
+
+
+@cache
+def _parse_modules() -> tuple[Module, ...]:
     found = []
     for path in sorted(SRC.rglob("*.py")):
         parts = path.relative_to(SRC).with_suffix("").parts
@@ -56,7 +58,7 @@ def list_modules(part: str | None = None) -> tuple[Module, ...]:
 def for_every_module(part: str | None = None) -> Callable[[Callable[[Module], None]], Callable[[], None]]:
     """Make one test of a check of one module: it names all modules that fail.
 
-    A test for each module and rule would be thousands of tests, which cost more than what they check.
+    One test for each module and rule would make thousands of tests. To collect them costs more than the checks.
     """
 
     def decorate(check: Callable[[Module], None]) -> Callable[[], None]:
@@ -66,8 +68,8 @@ def for_every_module(part: str | None = None) -> Callable[[Callable[[Module], No
             for module in modules:
                 try:
                     check(module)
-                except AssertionError as error:
-                    faults.append(f"{module.path.relative_to(SRC)}: {error}")
+                except Exception as error:
+                    faults.append(f"{module.path.relative_to(SRC)}: {type(error).__name__}: {error}")
             if faults:
                 pytest.fail("\n".join(faults), pytrace=False)
 

@@ -136,7 +136,7 @@ open(sys.argv[1]).close()
 """
 
 
-def test_a_file_that_is_closed_at_the_end_of_the_interpreter_meets_no_error_of_ours(tmp_path: Path) -> None:
+def test_a_file_that_is_opened_at_the_end_of_the_interpreter_meets_no_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "late").touch()
     command = [sys.executable, "-c", NAMES_ARE_GONE, str(tmp_path / "late")]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)

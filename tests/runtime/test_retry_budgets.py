@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +12,8 @@ from runtime_world import session_of, within
 
 from arriero import Agent, App, Attempt, Retry, Supervision, Transient, testing, workflow
 from arriero.core.retry_budget import BURST, PER_SECOND
+from arriero.runtime.ports import Timer
+from arriero.runtime.retry_budgets import RetryBudgets
 
 
 class Flaky:
@@ -127,3 +131,78 @@ async def test_the_log_says_that_retries_wait_and_what_to_do(tries: int, caplog:
     assert told[0].startswith("retries of Agent bank are held to its retry budget: 20% of its calls in this process")
     assert told[0].endswith("or raise Agent('bank', retry_budget=...)")
     assert len(told) == 1  # in a minute
+
+
+class StillClock:
+    """A clock that stands still. ``waits``: seconds after which something would be called."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody waits here")
+
+    async def idle(self, event: asyncio.Event, seconds: float) -> None:
+        raise AssertionError("nobody waits here")
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        self.waits.append(seconds)
+        return asyncio.get_running_loop().call_later(0, callback)
+
+
+class NoPlaces:
+    """Places that nobody gives back."""
+
+    def __init__(self) -> None:
+        self.ready_retries: Counter[str] = Counter()
+
+    def give_back(self, agent: str, priority: int) -> None:
+        raise AssertionError("nobody waits here")
+
+    def reserve_for_retry(self, agent: str, priority: int) -> bool:
+        raise AssertionError("nobody waits here")
+
+    def note_waiting(self, agent: str) -> None:
+        return
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def budgets(clock: StillClock) -> RetryBudgets:
+    """The budgets of an Agent that has spent its own, and of one that has none, while time stands still."""
+    agents = [Agent("bank", retry_budget=0.2), Agent("free", retry_budget=None)]
+    made = RetryBudgets(agents, clock, NoPlaces())
+    assert [made.may_retry("bank") for _ in range(int(BURST) + 1)] == [True] * int(BURST) + [False]
+    return made
+
+
+def test_five_calls_that_have_begun_allow_one_retry_of_a_try(budgets: RetryBudgets) -> None:
+    for _ in range(5):
+        assert not budgets.may_retry("bank")
+        budgets.note_call("bank")
+    assert [budgets.may_retry("bank") for _ in range(2)] == [True, False]
+
+
+def test_five_calls_that_have_begun_allow_one_retry_in_a_take(budgets: RetryBudgets) -> None:
+    for _ in range(5):
+        assert budgets.keep_for_take([("bank", 3)]) == (("bank", 0),)
+        budgets.lose_take()
+        budgets.note_call("bank")
+    assert budgets.keep_for_take([("bank", 3), ("free", 3)]) == (("bank", 1),)
+
+
+async def test_calls_that_have_begun_bring_the_next_take_forward(budgets: RetryBudgets, clock: StillClock) -> None:
+    for _ in range(2):
+        budgets.note_call("bank")  # two fifths of a token: the rest takes 0.6 s
+    budgets.keep_for_take([("bank", 1)])
+    for _ in range(2):
+        budgets.note_call("bank")
+    budgets.settle_take([])
+    assert clock.waits == [pytest.approx(0.2)]

@@ -123,7 +123,7 @@ def test_pyright_takes_the_programs_the_api_was_designed_with(tmp_path: Path) ->
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     checker = Path(sys.executable).with_name("basedpyright")
     command = [str(checker), "--outputjson", "--level", "error", "--pythonpath", sys.executable, "-p", str(tmp_path)]
-    told = json.loads(run(command, ROOT))
-    assert told["summary"]["filesAnalyzed"] == len(NAMES)
-    found = told["generalDiagnostics"]
+    report = json.loads(run(command, ROOT))
+    assert report["summary"]["filesAnalyzed"] == len(NAMES)
+    found = report["generalDiagnostics"]
     assert [(one["file"], one["message"]) for one in found if one["severity"] == "error"] == []

@@ -100,7 +100,7 @@ def _check_order(options: SubmitOptions) -> None:
 
 
 class FoundCode(NamedTuple):
-    """Code that a call asks for, as a task's row says it. ``arguments`` and ``policy_text`` are JSON texts."""
+    """Code that a call asks for, in the form that a task's row keeps. ``arguments`` and ``policy_text`` are JSON texts."""
 
     name: str
     arguments: str

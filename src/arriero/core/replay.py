@@ -83,7 +83,7 @@ class Execution:
         now: Instant,
         convoy_state: str | None = None,
     ) -> None:
-        self._code = code
+        self._code: Coroutine[Any, Any, Any] | None = code  # until it begins
         self._seed = seed
         self.now = now
         self.looked_at_time = False  # whether the code has asked what time it is, or when a timer is due
@@ -110,7 +110,9 @@ class Execution:
     # --- driving
     def begin(self) -> list[RequestedStep]:
         """Run the code to its first open steps; answers with them, in the order they were asked for."""
-        self._main = self._loop.create_task(self._code, context=Context())
+        code, self._code = self._code, None
+        assert code is not None
+        self._main = self._loop.create_task(code, context=Context())
         return self._run()
 
     def deliver(self, identity: Identity, result: Any, at: Instant) -> list[RequestedStep]:
@@ -179,6 +181,8 @@ class Execution:
         """Drop the code where it stands."""
         self._is_closed = True
         self._loop.close()
+        if self._code is not None:
+            self._code.close()  # runs nothing of it
         self._main = None
         self._waiting.clear()
         self._loop.workflow_run = None  # else each keeps the other alive until the garbage collector comes by

@@ -32,9 +32,9 @@ class RetryBudget(msgspec.Struct, frozen=True, gc=False):
 
 
 def add_calls(budget: RetryBudget, calls: int, now: float) -> RetryBudget:
-    """Return the budget after calls have begun, first ones of steps or retries.
+    """Return the budget after so many calls have begun; retries count as calls.
 
-    They may have begun before ``now``, after the last retry: what is added in any order ends at the same sum or at ``BURST``.
+    They may have begun at any time since tokens were last spent: additions give the same sum in any order, capped at ``BURST``.
     """
     return _refill(budget, now, calls * budget.share)
 

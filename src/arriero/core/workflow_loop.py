@@ -48,12 +48,12 @@ _BLOCKING = {
 @cache
 def _install_audit_hook() -> None:
     """Hear of blocking calls from now on; a hook cannot be taken back, so it is set by the first workflow that runs."""
-    # What it uses is bound here: it is called until the end of the interpreter, and then the module has lost its names.
-    remedies, get_running_loop, kind = _BLOCKING, events._get_running_loop, WorkflowLoop
+    # Bind the names here: the interpreter calls the hook until its end, when the module has lost them.
+    remedies, get_running_loop, loop_class = _BLOCKING, events._get_running_loop, WorkflowLoop
 
     def refuse_blocking_call(event: str, _details: object) -> None:
         remedy = remedies.get(event)
-        if remedy is not None and isinstance(loop := get_running_loop(), kind):
+        if remedy is not None and isinstance(loop := get_running_loop(), loop_class):
             loop.refuse(f"workflow code called {event}, that is {remedy}")
 
     sys.addaudithook(refuse_blocking_call)

@@ -112,9 +112,8 @@ class Scheduler:
         room = count_claimable(
             tasks_max=self._settings.tasks_max, taken=taken, others=self._membership.other_schedulers
         )
-        if (
-            self._draining or room <= 0 or not self._membership.is_trusted()
-        ):  # what a lapsed process claims is only lost again
+        # A process whose lease has lapsed would only lose again what it claims.
+        if self._draining or room <= 0 or not self._membership.is_trusted():
             self._caught_up = False
             return
         self._claiming = True

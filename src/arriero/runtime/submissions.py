@@ -35,7 +35,7 @@ class Submissions:
         self,
         store: StateStore,
         ports: Ports,
-        holder: "NodeHolder",
+        holder: NodeHolder,
         counts: CommitCounts | None = None,
     ) -> None:
         self._holder = holder
