@@ -13,7 +13,7 @@ from runtime_world import Machine, eventually, until, within
 
 from arriero import Agent, App, Attempt, Entry, InvalidInput, Ledger, StoreError, testing, workflow
 from arriero.client.ledger import LedgerSubmission
-from arriero.core.ledgers import LedgerBatch, LedgerWritten
+from arriero.core.ledger_batches import LedgerBatch, LedgerWritten
 from arriero.model import LedgerState
 from arriero.store.contract import StateStore
 from arriero.store.memory import MemoryStore

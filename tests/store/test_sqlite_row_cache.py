@@ -13,7 +13,7 @@ import arriero
 from arriero import Agent, App, Attempt, workflow
 from arriero.answers import Answer, Applied, Refusal, Submitted
 from arriero.commands import AnyCommand, Fired, HandOver, Process
-from arriero.core.ledgers import LedgerBatch, LedgerEntry
+from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.model import Instant, LedgerState, Loaded, TaskRow, TaskState, Turn
 from arriero.runtime.settings import Settings
 from arriero.store.contract import Purge

@@ -7,7 +7,7 @@ from store_world import KNOWN, NOON, OTHERWISE, World, submission
 
 from arriero.answers import Refusal, Submitted
 from arriero.commands import Operate
-from arriero.core.ledgers import LedgerBatch, LedgerEntry, LedgerWritten, extend_digest
+from arriero.core.ledger_batches import LedgerBatch, LedgerEntry, LedgerWritten, extend_digest
 from arriero.model import LedgerRow, LedgerState, TaskRow, TaskState, Turn, Verb
 from arriero.store.contract import Purge
 from arriero.store.task_filter import TaskFilter

@@ -4,7 +4,7 @@ import asyncio
 
 from store_world import World, submission
 
-from arriero.core.ledgers import LedgerBatch, LedgerEntry
+from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
 from arriero.model import LedgerState
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import BATCH, Upkeep

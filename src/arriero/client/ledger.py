@@ -9,7 +9,7 @@ import msgspec
 
 from .. import codec
 from ..commands import Submit
-from ..core.ledgers import LedgerBatch, LedgerEntry, extend_digest, start_digest
+from ..core.ledger_batches import LedgerBatch, LedgerEntry, extend_digest, start_digest
 from ..declare.steps import StepCall
 from ..declare.workflows import WorkflowCall
 from ..errors import InvalidInput

@@ -15,7 +15,8 @@ from ..events.convoy import ConvoyAction, ConvoyMoved
 from ..model import TASK_OPEN, ConvoyRow, ConvoyState, ConvoyVerb, Instant, TaskRow, TaskState, Turn
 from ..verb_rules import CONVOY_VERB_RULES
 from .changes import ConvoyChange, Refused, Rows
-from .convoys import ConvoyWriter, resolve_convoy_policy
+from .convoy_policy import resolve_convoy_policy
+from .convoys import ConvoyWriter
 from .writer import Writer
 
 

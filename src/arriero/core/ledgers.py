@@ -5,9 +5,6 @@ all of them are there. After it they are let go in their order: only then each g
 tells of it as of any other submission. So a task that is never opened leaves nothing in the history.
 """
 
-import hashlib
-
-import msgspec
 from msgspec.structs import replace
 
 from ..commands import Submit
@@ -20,71 +17,6 @@ from .placement import Spot, build_first_tail
 from .supervision import decode_task_policy
 from .transitions import build_new_task
 from .writer import Writer
-
-ASIDE_MAX = 10_000  # entries set aside; a ledger with more is refused: it is not what its splitter takes it for
-
-
-class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry as it is written.
-
-    Args:
-        line: its number, from 1.
-        digest: over all entries up to and with this one.
-        submit: the task; None: it can be none, for the reason ``bad``.
-    """
-
-    line: int
-    digest: str
-    submit: Submit | None = None
-    bad: str = ""
-
-
-class LedgerBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries to be written in one transaction.
-
-    Args:
-        after: so many must be written before; else somebody else came first.
-        refuses: whether one bad entry means that nothing of the ledger is kept.
-    """
-
-    ledger_no: int
-    after: int
-    entries: tuple[LedgerEntry, ...]
-    refuses: bool
-
-
-class LedgerWritten(msgspec.Struct, frozen=True):
-    """The ledger as it now is (None: it is gone), and the bad entry for which it is refused: its line and reason."""
-
-    ledger: LedgerRow | None
-    refused: tuple[int, str] | None = None
-
-
-class LedgerOpened(msgspec.Struct, frozen=True):
-    """The ledger as it now is (None: it is gone), and whether it was opened with this."""
-
-    ledger: LedgerRow | None
-    opened: bool = False
-
-
-def start_digest(app: str) -> str:
-    """Return the start of the digest of an App's ledger: equal lines under one id are two ledgers in two Apps."""
-    return f"App {app}"
-
-
-def extend_digest(
-    before: str,
-    *,
-    workflow: str = "",
-    arguments: str = "",
-    convoy: str | None = None,
-    sequence: int | None = None,
-    task_id: str | None = None,
-    bad: str = "",
-) -> str:
-    """Return the digest over the entries before and this one, by which a repeated ledger is recognized."""
-    text = msgspec.json.encode((before, workflow, arguments, convoy, sequence, task_id, bad))
-    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def build_kept_task(command: Submit, task_no: int, ledger: LedgerRow, tail: TailRow | None, now: Instant) -> TaskRow:

@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait  # not later: it cannot be loaded once the main thread has ended
 from contextlib import suppress
 from time import time_ns
 from types import FrameType

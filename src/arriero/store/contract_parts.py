@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..answers import Refusal
 from ..breakers import BreakerRow
-from ..core.ledgers import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
+from ..core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerOpened, LedgerWritten
 from ..errors import ArrieroError
 from ..inspection.agent_metrics import AgentMeasurements, CountsRow
 from ..limits import LimitsInUse
@@ -57,7 +57,7 @@ class LeaseStore(Protocol):
 
 
 class LedgerStore(Protocol):
-    """Ledgers; ``core.ledgers`` defines them. Every call is one guarded transaction, so repeating it is safe."""
+    """Ledgers; ``core.ledger_batches`` defines their values. Every call is one guarded transaction, so repeating it is safe."""
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         """The ledger of that id, as far as it is written; a new one when there is none."""

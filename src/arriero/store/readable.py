@@ -5,6 +5,7 @@ shown to people; who is to act on it asks first (``refuse_unreadable``).
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from operator import attrgetter
 from types import UnionType
 from typing import Any, Literal, NamedTuple, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -112,6 +113,7 @@ class Column(NamedTuple):
     is_instant: bool
 
 
+@cache
 def columns_of(row: type) -> tuple[Column, ...]:
     """The columns of a kind of rows, in the order of its fields."""
     hints = get_type_hints(row)
@@ -133,7 +135,6 @@ def _holds_instant(hint: Any) -> bool:
     return hint is Instant or Instant in get_args(hint)
 
 
-_FIELDS = {row: columns_of(row) for row in TABLES}
 _OF_A_TURN = frozenset(("convoy_no", "place", "rank"))
 _decode = msgspec.json.Decoder().decode
 _seen: set[tuple[type, ...]] = set()  # types of the fields of rows that were found right
@@ -161,7 +162,9 @@ def refuse_unreadable(row: R) -> R:
 
 
 def _find_mistyped(row: AnyRow) -> Fault | None:
-    return next((_fault(row, name) for name, types, _ in _FIELDS[type(row)] if not _has_type(row, name, types)), None)
+    return next(
+        (_fault(row, name) for name, types, _ in columns_of(type(row)) if not _has_type(row, name, types)), None
+    )
 
 
 def _has_type(row: AnyRow, name: str, types: frozenset[type]) -> bool:
@@ -237,7 +240,7 @@ def faults_of(row: AnyRow) -> tuple[Fault, ...]:
         decoders |= _MEANT_FOR[type(row)]
     decoders |= dict.fromkeys(_SHOWN_AS.get(type(row), ()), _decode)
     faults: list[Fault] = []
-    for name, types, is_instant in _FIELDS[type(row)]:
+    for name, types, is_instant in columns_of(type(row)):
         value = getattr(row, name)
         # A column of the right type, of which nothing else is asked, is looked at without a call: most are.
         is_plain = type(value) in types and name not in _OF_A_TURN
@@ -268,7 +271,8 @@ def legible(row: R) -> R:
     faults = {fault.column for fault in faults_of(row)}
     if not faults:
         return row
-    fields = {name: _in_place_of(row, name, types) for name, types, _ in _FIELDS[type(row)] if name in faults}
+    kind: type = type(row)
+    fields = {name: _in_place_of(row, name, types) for name, types, _ in columns_of(kind) if name in faults}
     return msgspec.structs.replace(row, **fields)
 
 

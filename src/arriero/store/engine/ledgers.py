@@ -10,7 +10,7 @@ from ...answers import Refusal, Submitted
 from ...commands import Submit
 from ...core import ledgers
 from ...core.deduplication import answer_known_id, answer_known_sequence
-from ...core.ledgers import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
+from ...core.ledger_batches import ASIDE_MAX, LedgerBatch, LedgerEntry, LedgerOpened, LedgerWritten
 from ...core.placement import Spot, needs_convoy, read_ordering, refuse_place
 from ...errors import UnreadableRow
 from ...events.store import LedgerDiscarded, LedgerOpenedEvent

@@ -10,7 +10,7 @@ from ...answers import Answer, Refusal, Submitted
 from ...commands import AnyCommand, Submit
 from ...core.apps import may_run
 from ...core.lease import is_held, is_on_probation
-from ...core.ledgers import ASIDE_MAX
+from ...core.ledger_batches import ASIDE_MAX
 from ...epoch import FIRST, describe_epoch_refusal
 from ...errors import ArrieroError
 from ...failures import read_task_failure

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...core.lease import PROBATION_FROM
-from ...core.ledgers import ASIDE_MAX
+from ...core.ledger_batches import ASIDE_MAX
 from ...inspection.attempts import AttemptSurvey, Retrying
 from ...model import AlertRow, EditRow, Instant, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
 from ...processes import LeaderSurvey
