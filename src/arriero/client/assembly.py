@@ -14,7 +14,6 @@ from ..declare.providers import Groups, group_agents
 from ..declare.steps import Agent
 from ..declare.workflows import Workflow
 from ..errors import InvalidInput
-from ..policies import encode_policy
 from ..processes import ProcessAbout
 from ..runtime.alert_sinks import AlertSink, CommandSink, FunctionSink, LogSink, WebhookSink
 from ..runtime.alerts import Alerting
@@ -122,11 +121,7 @@ def _about(
 def _policies(codes: Mapping[str, Code]) -> dict[str, str]:
     """Policies of the workflows by name, as a task's row has them. A task of one step is submitted by Python only."""
     workflows = {name: code.definition for name, code in sorted(codes.items())}
-    return {
-        name: encode_policy(definition.policy)
-        for name, definition in workflows.items()
-        if isinstance(definition, Workflow)
-    }
+    return {name: definition.policy_text for name, definition in workflows.items() if isinstance(definition, Workflow)}
 
 
 def make_alerting(session: Session, configuration: Configuration) -> Alerting:

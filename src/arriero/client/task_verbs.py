@@ -8,6 +8,7 @@ import msgspec
 
 from ..answers import Refusal
 from ..commands import Operate
+from ..core.verb_preview import find_verb_refusal
 from ..errors import InvalidInput, UnknownTask
 from ..model import Loaded, TaskRow, TaskState, Verb
 from ..store.contract import StateStore
@@ -45,8 +46,6 @@ async def operate_task(session: Session, verb: Verb, loaded: Loaded, by: str, re
 
 def preview_verb(session: Session, verb: Verb, loaded: Loaded, by: str, reason: str, **fields: Any) -> None:
     """Judge a verb on a task as it was just seen, and change nothing. Raises VerbRefused, InvalidInput."""
-    from ..core.verb_preview import find_verb_refusal  # only who acts on tasks pays for loading it
-
     command = verb_commands.build_command(verb, loaded, session.store.store_id, by=by, reason=reason, **fields)
     if refusal := find_verb_refusal(command, loaded, session.store.now()):
         verb_commands.raise_refused(verb, loaded.task.task_id, refusal)
@@ -181,8 +180,6 @@ async def operate_rows(
 
 async def _list_refusals(session: Session, asked: list[tuple[Operate, Loaded]], dry_run: bool) -> list[Refusal | None]:
     if dry_run:
-        from ..core.verb_preview import find_verb_refusal  # as above
-
         now = session.store.now()
         return [find_verb_refusal(command, loaded, now) for command, loaded in asked]
     answers = await session.operate([command for command, _ in asked])

@@ -9,6 +9,7 @@ from .. import codec
 from ..answers import APPROVAL_NEEDED, Refusal
 from ..commands import Operate
 from ..core.verb_guards import list_steps_to_redo, may_edit_all
+from ..core.verb_preview import find_verb_refusal
 from ..declare.steps import Step
 from ..declare.workflows import Workflow
 from ..errors import ApprovalNeeded, InvalidInput, UnreadableRow, VerbRefused
@@ -54,8 +55,6 @@ def build_command(verb: Verb, loaded: Loaded, store_id: str, *, by: str, reason:
 
 def refuse_edits(loaded: Loaded, now: Instant, *, by: str, reason: str) -> None:
     """Refuse a resubmission by the task's state first: that explains more than a wrong argument. Raises VerbRefused."""
-    from ..core.verb_preview import find_verb_refusal  # only who acts on tasks pays for loading it
-
     trial = build_command(Verb.RESUBMIT, loaded, "", by=by, reason=reason)
     refusal = find_verb_refusal(trial, loaded, now)
     if refusal is None and loaded.task.state is TaskState.ERROR and loaded.task.undoing:

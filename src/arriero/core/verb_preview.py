@@ -5,8 +5,6 @@ from ..breakers import BreakerRow
 from ..commands import Operate
 from ..limits import AgentLimitsRow
 from ..model import STEP_OPEN, ConvoyRow, Instant, Loaded, StepRow, TailRow, TaskRow
-from .changes import Refused
-from .verbs import operate
 
 
 class _LoadedRows:
@@ -66,5 +64,8 @@ class _LoadedRows:
 
 def find_verb_refusal(command: Operate, loaded: Loaded, now: Instant) -> Refusal | None:
     """Return the refusal of a verb on the task as it was read; None: it would be carried out."""
+    from .changes import Refused  # only who acts on tasks pays for loading the decisions
+    from .verbs import operate
+
     result = operate(command, _LoadedRows(loaded), now)
     return result.refusal if isinstance(result, Refused) else None
