@@ -57,7 +57,7 @@ def _foreign_private_reads(module: Module) -> Iterator[str]:
 
 def _imported_private_names(module: Module) -> Iterator[str]:
     for node in module.nodes:
-        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("arriero")):
+        if isinstance(node, ast.ImportFrom) and module.find_source(node) is not None:
             yield from (alias.name for alias in node.names if _is_private(alias.name))
 
 
@@ -93,14 +93,9 @@ def _imports(module: Module, names: set[str]) -> set[str]:
             dotted = [alias.name.split(".") for alias in node.names]
             found |= {find(words[1:]) for words in dotted if words[0] == "arriero"}
         elif isinstance(node, ast.ImportFrom):
-            words = (node.module or "").split(".") if node.module else []
-            if node.level:
-                base = module.package[: len(module.package) - node.level + 1] + words
-            elif words[:1] == ["arriero"]:
-                base = words[1:]
-            else:
-                continue
-            found |= {find([*base, alias.name]) or find(base) for alias in node.names}
+            base = module.find_source(node)
+            if base is not None:
+                found |= {find([*base, alias.name]) or find(base) for alias in node.names}
     return {name for name in found if name is not None and name != module.name}
 
 

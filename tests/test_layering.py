@@ -91,12 +91,8 @@ def _imports_of_arriero(module: Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _imported_parts(module: Module, node: ast.ImportFrom) -> list[str]:
-    words = (node.module or "").split(".") if node.module else []
-    if node.level:
-        words = module.package[: len(module.package) - node.level + 1] + words
-    elif words and words[0] == "arriero":
-        words = words[1:]
-    else:
+    words = module.find_source(node)
+    if words is None:
         return []
     return [words[0]] if words else [_part_named(alias.name) for alias in node.names]
 

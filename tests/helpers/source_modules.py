@@ -37,6 +37,13 @@ class Module(NamedTuple):
         words = [] if self.name == "__init__" else self.name.split(".")
         return words if self.path.name == "__init__.py" else words[:-1]
 
+    def find_source(self, node: ast.ImportFrom) -> list[str] | None:
+        """The words of what an import takes names from, without the package's own; None: it is not of arriero."""
+        words = node.module.split(".") if node.module else []
+        if node.level:
+            return self.package[: len(self.package) - node.level + 1] + words
+        return words[1:] if words[:1] == ["arriero"] else None
+
 
 def list_modules(part: str | None = None) -> tuple[Module, ...]:
     """List the modules, or those of one part."""
