@@ -12,8 +12,8 @@ TORTURE := \
   'ARRIERO_EVERY_STORE=1 ARRIERO_ORACLE_SEEDS=2000 $(BIN)/python -m pytest -n 4 tests/store' \
   'ARRIERO_RACES=2000 $(BIN)/python -m pytest -n 2 tests/client/test_task_verbs.py' \
   'ARRIERO_CONFORMANCE_EXAMPLES=3300 $(BIN)/python -m pytest -n 2 tests/server/test_conformance.py' \
-  '$(BIN)/python -m lab.simulation --seeds 0:20000' \
-  '$(BIN)/python -m lab.simulation --no-election --seeds 0:3000'
+  '$(BIN)/python -m lab.simulation --processes $$(nproc) --seeds 0:20000' \
+  '$(BIN)/python -m lab.simulation --processes $$(nproc) --no-election --seeds 0:3000'
 
 # Tests that open no store and start no process. tests/store/test_readable.py is about rows as values.
 PURE := tests/core tests/audit tests/explain tests/declare tests/store/test_readable.py tests/test_layering.py \

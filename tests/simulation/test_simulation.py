@@ -115,6 +115,14 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
         assert other.stdout.split() == here, f"under hash seed {hash_seed}"
 
 
+def test_two_seeds_at_a_time_show_what_one_after_the_other_shows() -> None:
+    def list_counts(*options: str) -> str:
+        command = [sys.executable, "-m", "lab.simulation", "--seeds", "0:7", "--twice", *options]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.partition(" s\n")[2]
+
+    assert list_counts("--processes", "2") == list_counts() != ""
+
+
 @pytest.mark.parametrize("patch", BREAKAGES, ids=lambda path: path.stem)
 def test_a_broken_rule_is_convicted(patch: Path, tmp_path: Path) -> None:
     # With the bytecode that is there: only patched modules are compiled again. Files that are being written are left out.
