@@ -307,9 +307,10 @@ class SaveCheckpoint(Command, frozen=True, gc=False, kw_only=True):
 
 
 class BeginTry(Command, frozen=True, gc=False, kw_only=True):
-    """A running attempt asks whether it may make another call now. Only Agents with a rate limit need to ask.
+    """A running attempt asks whether it may make another call now. It needs to ask if a rate counts calls, or if others may report.
 
     ``app``, ``agent``: whose limits count it. If its answer is lost, it is sent again and counts twice.
+    ``in_doubt``: a call of this attempt may have happened. The step's row keeps that before the next call begins.
     """
 
     process_no: int
@@ -317,6 +318,7 @@ class BeginTry(Command, frozen=True, gc=False, kw_only=True):
     fence: int
     app: str
     agent: str
+    in_doubt: bool = False
 
 
 class ReleaseAttempt(Command, frozen=True, gc=False, kw_only=True):

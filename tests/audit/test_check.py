@@ -696,6 +696,13 @@ def the_doubt_about_a_withdrawn_step_is_forgotten(story: Story) -> None:
 
 
 @violates("I30")
+def the_doubt_about_a_call_is_forgotten_when_its_attempt_goes_back(story: Story) -> None:
+    failed = story.event("doubted", "step.failed")
+    assert failed["in_doubt"] is True
+    failed["in_doubt"] = False
+
+
+@violates("I30")
 def a_task_is_compensated_with_a_step_in_doubt_that_cannot_be_undone(story: Story) -> None:
     failed = story.event("undone", "step.failed")
     commit, recorded = story.found("undone", "step.recorded", step=4)

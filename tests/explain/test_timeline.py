@@ -121,7 +121,10 @@ EVENTS: dict[str, tuple[Event, str]] = {
         {"step": 1, "fence": 5077, "complete_by": LATER},
         "step charge: its attempt gets more time, to end by 2026-01-01 00:01:00Z",
     ),
-    "attempt.tried": ({"step": 1, "fence": 5077, "limits": {"rate": ""}}, "step charge is called again"),
+    "attempt.tried": (
+        {"step": 1, "fence": 5077, "limits": {"rate": ""}, "in_doubt": True},
+        "step charge is called again; a call before may have happened, so it is in doubt",
+    ),
     "attempt.checkpoint": ({"step": 1, "fence": 5077, "value": NOISE}, "step charge: its attempt keeps a checkpoint"),
     "step.report": (
         {"step": 1, "fence": 5077, "verdict": "late", "outcome": "succeeded", "result": NOISE},

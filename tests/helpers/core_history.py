@@ -491,6 +491,20 @@ async def _released(town: Town) -> None:
     await town.advance("returned", (1, Succeeded("1")), ending=Process('"ok"'))
 
 
+async def _doubted(town: Town) -> None:
+    """A call whose outcome is unknown, another one whose attempt goes back, and an attempt that surely did not happen."""
+    await town.submit("doubted")
+    await town.claim("doubted")
+    await town.advance("doubted", opened=(request("look", agent="far", take=False),), ending=Keep())
+    take = Take(actor="p3", process_no=3, room=(("far", 1),), names=("look",), probation=None, app=APP)
+    await town.apply(take)
+    asked: dict[str, Any] = {"step_no": town.step_no("doubted", 1), "fence": 1}
+    await town.apply(BeginTry(actor="p3", process_no=3, app=APP, agent="far", in_doubt=True, **asked))
+    await town.apply(ReleaseAttempt(actor="p3", **asked))
+    await town.apply(take)
+    await town.advance("doubted", (1, GaveUp(REFUSED, False)), ending=Process('"caught"'))
+
+
 async def _limited(town: Town) -> None:
     """A step of an Agent with limits; its attempt makes two calls."""
     await town.submit("metered")
@@ -547,6 +561,7 @@ async def _everything() -> Town:
     await _extended(town)
     await _released(town)
     await _limited(town)
+    await _doubted(town)
     await _scheduled(town)
     return town
 

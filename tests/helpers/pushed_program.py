@@ -120,7 +120,11 @@ def shipping_app(
         await book(parcel)
         raise Permanent("no")
 
-    return machine.app([shipping], [ship, ship_anything, ship_and_fail])
+    @workflow
+    async def ship_or_fail(parcel: str) -> None:
+        await book(parcel)
+
+    return machine.app([shipping], [ship, ship_anything, ship_and_fail, ship_or_fail])
 
 
 async def shipped(app: App, name: str = "ship") -> Any:

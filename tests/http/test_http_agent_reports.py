@@ -100,14 +100,49 @@ async def test_a_try_is_not_repeated_while_the_store_does_not_answer(
         async with app.running():
             begin_try, asked = AgentHost.begin_try, []
 
-            async def fail(self: AgentHost, step: Any) -> float | None:
+            async def fail(self: AgentHost, step: Any, *, in_doubt: bool) -> float | None:
                 asked.append(step)
                 if len(asked) == 1:
                     raise StoreError("the connection was cut")
-                return await begin_try(self, step)
+                return await begin_try(self, step, in_doubt=in_doubt)
 
             monkeypatch.setattr(AgentHost, "begin_try", fail)
             assert await shipped(app) == "B-8"
         assert [called.read(number)["attempt"] for number in range(2)] == [1, 2]
         assert "it will expire" not in caplog.text  # the first attempt has reported its failure
+    await machine.check()
+
+
+@pytest.mark.parametrize("said", ["permanent", "release"])
+async def test_the_doubt_of_a_lost_answer_outlives_what_another_process_is_told_of_a_later_try(
+    machine: Machine, said: str
+) -> None:
+    """The first try has its effect and no answer. What a program says of the second one does not speak of the first."""
+    async with program() as called:
+        called.answers = [b"", (202, {}, b""), (422, {}, {}), (204, {}, b"")]
+        sender, gateway = shipping_app(machine, called.url), shipping_app(machine, called.url)
+        reports: list[asyncio.Task[None]] = []
+
+        async def report(request: dict[str, Any]) -> None:
+            agents, named = RemoteAgents(gateway.session), (request["task"], request["capability"])
+            if said == "release":
+                await agents.release("shipping", *named)
+            else:
+                told = RemoteReport(task=named[0], capability=named[1], status="permanent", message="not begun here")
+                await agents.report("shipping", told)
+
+        async def work(request: dict[str, Any]) -> None:
+            if len(called.requests) == 2:
+                called.answers = called.answers[1 if said == "permanent" else 0 :]
+                reports.append(asyncio.ensure_future(report(request)))
+
+        called.meanwhile = work
+        async with gateway.running(roles=("http",)), sender.running():
+            with pytest.raises(TaskCompensated):
+                await shipped(sender, "ship_or_fail")
+            await within(asyncio.gather(*reports))
+        undo = called.read()
+        assert (undo["kind"], undo["outcome"]) == ("compensation", "unknown")
+        (failed,) = await machine.events("step.failed")
+        assert failed["in_doubt"]
     await machine.check()

@@ -402,6 +402,30 @@ async def test_a_further_try_counts_under_the_rate_and_waits_for_it(world: World
     assert isinstance(await world.apply(try_command(one)), AttemptApplied)
 
 
+async def test_a_further_try_after_one_that_may_have_happened_keeps_the_doubt_once(world: World) -> None:
+    task = await waiting(world, 1)
+    (one,) = await take(world)
+    before = await world.load(task.task_no)
+    assert isinstance(await world.apply(try_command(one)), AttemptApplied)
+    assert await world.load(task.task_no) == before  # nothing counts it, and nothing is in doubt
+    for _ in range(2):
+        assert isinstance(await world.apply(try_command(one, in_doubt=True)), AttemptApplied)
+    events = await world.events(task.task_no)
+    assert events[-1] == {"type": "attempt.tried", "step": 1, "fence": 1, "limits": {}, "in_doubt": True}
+    assert kinds(events).count("attempt.tried") == 1
+    after = await world.load(task.task_no)
+    assert after.steps[0].in_doubt
+    assert after.task.revision == before.task.revision + 1  # what its holder decides from may be another thing now
+
+
+async def test_a_rate_that_has_no_room_lets_no_doubt_begin_before_its_call(world: World) -> None:
+    await declare(world, LimitPolicy(name="one a second", kind="rate", most=1, per=1.0))
+    await waiting(world, 1)
+    (one,) = await take(world)
+    assert isinstance(await world.apply(try_command(one, in_doubt=True)), TryDelayed)
+    assert not (await world.step(one.step_no)).in_doubt
+
+
 async def test_a_further_try_needs_no_slot_of_its_own(world: World) -> None:
     await declare(world, LimitPolicy(name="one", kind="concurrent", most=1), THREE_A_SECOND)
     await waiting(world, 1)

@@ -1,9 +1,10 @@
 """What Agents outside of Python need of a store: attempts that go back unbegun, a secret for capabilities, a list of attempts."""
 
+import pytest
 from store_world import COMPLETE_WITHIN, NOON, TestClock, World, kinds, step
 
-from arriero.commands import BeginUndo, ReleaseAttempt
-from arriero.failures import TaskFailure
+from arriero.commands import BeginTry, BeginUndo, GaveUp, ReleaseAttempt, RetryAsked
+from arriero.failures import StepFailure, TaskFailure
 from arriero.model import Instant, StepRow, StepState, later
 from arriero.store.contract_parts import CAPABILITY_SECRET, HeldAttempt
 
@@ -30,6 +31,32 @@ async def test_a_released_attempt_is_taken_again_under_another_fence_and_costs_n
     (again,) = await world.take(2)
     assert (again.step.attempt, again.step.fence, again.step.locked_by) == (1, charge.fence + 2, 2)
     await world.report(again.step, process_no=2)
+
+
+def called_again(of: StepRow) -> BeginTry:
+    return BeginTry(
+        actor="agent", process_no=1, step_no=of.step_no, fence=of.fence, app="", agent=of.agent, in_doubt=True
+    )
+
+
+async def test_a_released_attempt_keeps_the_doubt_of_an_earlier_call(world: World) -> None:
+    charge = await running(world)
+    await world.apply(called_again(charge))
+    await world.written(release(charge))
+    assert (await world.step(charge.step_no)).in_doubt
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_report_that_knows_nothing_of_an_earlier_call_does_not_settle_its_doubt(
+    world: World, clock: TestClock, again: bool
+) -> None:
+    charge = await running(world)
+    await world.apply(called_again(charge))
+    failure = StepFailure("transient" if again else "permanent", "it was not begun")
+    outcome = RetryAsked(failure, False, clock.at) if again else GaveUp(failure, False)
+    await world.report(charge, outcome)
+    after = await world.step(charge.step_no)
+    assert (after.state, after.in_doubt) == (StepState.PENDING if again else StepState.FAILED, True)
 
 
 async def test_nothing_that_speaks_for_a_released_attempt_counts_any_more(world: World) -> None:

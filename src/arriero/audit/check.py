@@ -100,7 +100,7 @@ CHECKED: dict[str, str] = {
     "I26": "a permanent failure is not retried by itself; a task in error has exactly one open alert",
     "I27": "the undo plan stands before its first action",
     "I28": "the undo goes in reverse, steps in doubt first, one at a time, after every attempt ended",
-    "I30": "a step in doubt is part of the undo",
+    "I30": "a step in doubt is part of the undo; only a result or a person settles a doubt, of a try as of an attempt",
     "I31": "nothing forward is dispatched after the undo began, and nothing is undone past a pivot",
     "I32": "a task is not shown as undone before it is",
     "I33": "terms of a lease strictly increase, one holder each",

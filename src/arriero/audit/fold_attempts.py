@@ -55,8 +55,9 @@ def keep_checkpoint(task: TaskFold, event: AttemptCheckpoint) -> None:
 
 
 def judge_try(task: TaskFold, event: AttemptTried) -> None:
-    """Judge another call of an attempt; whether its rate allows it is judged beside all others."""
-    _judge_running(task, event, "I73")
+    """Judge another call of an attempt; whether its rate allows it is judged beside all others. A doubt is kept from here on."""
+    step = _judge_running(task, event, "I73")
+    step.in_doubt = step.in_doubt or event.in_doubt
 
 
 def _judge_running(

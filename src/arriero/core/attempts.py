@@ -76,20 +76,28 @@ def save_checkpoint(command: SaveCheckpoint, rows: Rows, now: Instant) -> Change
 def begin_try(command: BeginTry, rows: Rows, now: Instant, limits: LimitBook | None) -> Change | Refused | TryDelayed:
     """Count another call of a running attempt under the rates of its Agent, or say when it may be made.
 
+    If a call before it may have happened, the step is in doubt from here on: whoever ends the attempt finds that in its row.
+    The revision grows with that, because a pivot in doubt changes what the task's holder may decide.
+
     Args:
         limits: of the Agent, locked by the transaction; None: it has none any more.
     """
     step = _find_running(command, rows, now)
     if isinstance(step, Refused):
         return step
-    if limits is None:
-        return _change(step, rows, None)
-    if not limits.may_begin_call(step.limit_keys):
+    if limits is not None and not limits.may_begin_call(step.limit_keys):
         next_at = limits.compute_next_at()
         return TryDelayed(RATE_LOOK_SECONDS if next_at is None else max(seconds_between(now, next_at), 0.0))
-    limits.begin_call(step.limit_keys, now)
-    counted = dict(hash_keys(limits.row.limits, step.limit_keys, rates_only=True))
-    return _change(step, rows, AttemptTried(step.ordinal, command.fence, counted) if counted else None)
+    counted: dict[str, str] = {}
+    if limits is not None:
+        limits.begin_call(step.limit_keys, now)
+        counted = dict(hash_keys(limits.row.limits, step.limit_keys, rates_only=True))
+    is_doubted = command.in_doubt and not step.in_doubt
+    tried = AttemptTried(step.ordinal, command.fence, counted, is_doubted) if counted or is_doubted else None
+    change = _change(replace(step, in_doubt=step.in_doubt or command.in_doubt), rows, tried)
+    if is_doubted:
+        change.task = replace(change.task, revision=change.task.revision + 1)
+    return change
 
 
 def _find_running(command: CommandOfAttempt, rows: Rows, now: Instant) -> StepRow | Refused:
@@ -111,7 +119,7 @@ def _refuse(verdict: str, command: CommandOfAttempt) -> Refused:
 
 
 def _change(step: StepRow, rows: Rows, event: AttemptExtended | AttemptCheckpoint | AttemptTried | None) -> Change:
-    """The revision stays: the holder of the task decides the same, whether an attempt has more time or not."""
+    """Build the change. The revision stays: the holder of the task decides the same, whether an attempt has more time or not."""
     task = rows.task(step.task_no)
     assert task is not None
     return Change(task, [step], [], [] if event is None else [event], [])

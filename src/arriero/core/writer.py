@@ -134,6 +134,9 @@ class Writer:
         """Record the end of an attempt. ``fence`` is the step's from now on; ``result_hash`` that of a success."""
         if step.canary is not None:
             step = self.breakers.end(step, outcome)
+        if step.in_doubt and not isinstance(outcome, Succeeded):
+            # Whoever decided may not know of it: an earlier call that another process made, or one made since they read the row.
+            outcome = replace(outcome, in_doubt=True)
         match outcome if isinstance(outcome, Succeeded) else self.breakers.spare(step, outcome):
             case Succeeded(result=result):
                 self._end_step(step, StepEvent.SUCCEEDED, at, fence, in_doubt=False, result=result)

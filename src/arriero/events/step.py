@@ -80,11 +80,15 @@ class AttemptCheckpoint(HistoryEvent, frozen=True, tag="attempt.checkpoint"):
 
 
 class AttemptTried(HistoryEvent, frozen=True, tag="attempt.tried"):
-    """A running attempt of an Agent with a rate limit makes another call. ``limits``: rates, with hashes of their keys."""
+    """A running attempt makes another call. It is kept if the call counts under a rate, or if the attempt is in doubt by now.
+
+    ``limits``: rates, with hashes of their keys. ``in_doubt``: a call before this one may have happened.
+    """
 
     step: int
     fence: int
     limits: dict[str, str]
+    in_doubt: bool = False
 
 
 class StepReport(HistoryEvent, frozen=True, kw_only=True, tag="step.report"):

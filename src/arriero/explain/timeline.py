@@ -328,6 +328,8 @@ def _describe_step_event(timeline: Timeline, event: EventOfStep) -> str:
             return f"{step} is asked for again{f', as attempt {attempt}' if attempt > 1 else ''}"
         case StepDispatched() | CompensationDispatched():
             return _describe_attempt(timeline, event)
+        case AttemptTried(in_doubt=True):
+            return f"{step} is called again; a call before may have happened, so it is in doubt"
         case AttemptTried():
             return f"{step} is called again, within the rate of its Agent"
         case AttemptExtended(complete_by=complete_by):

@@ -226,11 +226,12 @@ class AgentHost:
         return self.places.count_leaked([run.dispatch.step.priority for run in runs if run.has_place], self.taker.asked)
 
     # --- attempts
-    async def begin_try(self, step: StepRow) -> float | None:
+    async def begin_try(self, step: StepRow, *, in_doubt: bool) -> float | None:
         """Ask whether an attempt may make another call now.
 
-        The store is asked if calls are counted. It is also asked if a program may have reported meanwhile by way of a process
-        with the role ``http``: then the step is completed, and perhaps undone.
+        The store is asked if calls are counted. It is also asked if a program may report by way of a process with the role
+        ``http``: the step may be completed meanwhile, and perhaps undone; and that process must find in the row that a call
+        before may have happened (``in_doubt``). Where only this process can report, its death or silence leaves the doubt.
 
         Returns: 0 - it may; else the seconds after which to ask again; None: the attempt is over.
         Raises: StoreError - nobody knows.
@@ -245,6 +246,7 @@ class AgentHost:
                 fence=step.fence,
                 app=self._app,
                 agent=step.agent,
+                in_doubt=in_doubt,
             )
         )
         if isinstance(answer, TryDelayed):

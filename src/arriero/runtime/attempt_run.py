@@ -73,7 +73,7 @@ class AttemptRunHost(AttemptHost, Protocol):
     in_threads: "set[AttemptRun]"
     remote: RemoteDispatcher
 
-    async def begin_try(self, step: StepRow) -> float | None: ...
+    async def begin_try(self, step: StepRow, *, in_doubt: bool) -> float | None: ...
     def note_call(self, agent: Agent, end: str, seconds: float) -> None: ...
     async def open_resources(self, agent: Agent) -> None: ...
 
@@ -268,15 +268,18 @@ class AttemptRun:
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)
             # It may be barred since the last try.
-            if self._is_barred() or not await self._may_retry() or not await self._begin_try():
+            if self._is_barred() or not await self._may_retry() or not await self._begin_try(in_doubt=unsure):
                 return self._decide_failure(failure, in_doubt=unsure)
         return None
 
-    async def _begin_try(self) -> bool:
-        """Wait until the store allows another call. Returns False if it does not within the attempt's time, or does not answer."""
+    async def _begin_try(self, *, in_doubt: bool) -> bool:
+        """Wait until the store allows another call. Returns False if it does not within the attempt's time, or does not answer.
+
+        ``in_doubt``: a call before may have happened; with a report to come by way of others the store keeps that first.
+        """
         while (left := self._time.remaining_seconds()) > 0:
             try:
-                wait = await self._host.begin_try(self._step)
+                wait = await self._host.begin_try(self._step, in_doubt=in_doubt)
             except StoreError:
                 return False
             if wait is None or wait >= left:
