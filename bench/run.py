@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -64,6 +64,8 @@ WORK_NAMES = [work.name for work in WORKS]
 @click.option("--peers", default=",".join(PEERS), show_default=True, callback=names(PEERS), help="Libraries to beat.")
 @click.option("--stores", default=",".join(STORES), show_default=True, callback=names(STORES))
 @click.option("--work", "works", default=",".join(WORK_NAMES), show_default=True, callback=names(WORK_NAMES))
+@click.option("--postgres", "version", default=SERVER_VERSION, show_default=True, help="Major version of the server.")
+@click.option("--default-settings", is_flag=True, help="Leave the server the settings of a new installation.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(min=1), help="Turns of each side.")
 @click.option("--tasks", type=click.IntRange(min=1), help="Tasks of one turn, instead of each work's own number.")
 @click.option("--require", is_flag=True, help="Exit 1 also if a goal is missed.")
@@ -72,6 +74,8 @@ def main(
     peers: list[str],
     stores: list[str],
     works: list[str],
+    version: int,
+    default_settings: bool,
     runs: int,
     tasks: int | None,
     require: bool,
@@ -83,6 +87,7 @@ def main(
     """
     rows: list[Row] = []
     failures: list[str] = []
+    get_server = cache(partial(start_server, version, default_settings))
     pythons: dict[str, Path] = {}
     for side in SIDES:
         if (side.name not in PEERS or side.name in peers) and not side.ways.keys().isdisjoint(works):
@@ -94,7 +99,9 @@ def main(
         for store in (store for store in stores if store in work.stores):
             print(f"{work.name} on {store}: {work.title}", flush=True)
             turns = min(runs, work.runs or runs)
-            rows += measure(work, store, pythons, turns, failures, (tasks or work.tasks) if work.tasks else 0)
+            rows += measure(
+                work, store, get_server, pythons, turns, failures, (tasks or work.tasks) if work.tasks else 0
+            )
     if rows:
         print_table(rows, runs)
     missed = 0
@@ -113,6 +120,7 @@ def main(
 def measure(
     work: Work,
     store: str,
+    get_server: Callable[[], Server],
     pythons: Mapping[str, Path],
     runs: int,
     failures: list[str],
@@ -131,7 +139,7 @@ def measure(
         for side, way in tuple(turns):
             label = f"  run {run}/{runs} {side} {way}".rstrip()
             try:
-                turn = take_turn(pythons[side], programs[side], work, store, way, tasks)
+                turn = take_turn(pythons[side], programs[side], work, store, get_server, way, tasks)
             except SideFailed as failed:
                 print(f"{label}: failed", flush=True)
                 failures.append(f"{work.name}, {side} {way}".rstrip() + f": failed\n{failed}")
@@ -147,13 +155,15 @@ def measure(
     return rows_of(work, store, {key: [turn.figures for turn in taken] for key, taken in turns.items()}, settings)
 
 
-def take_turn(python: Path, program: str, work: Work, store: str, way: str, tasks: int) -> Turn:
+def take_turn(
+    python: Path, program: str, work: Work, store: str, get_server: Callable[[], Server], way: str, tasks: int
+) -> Turn:
     """Run one side once, in an empty folder or database that is gone afterwards.
 
     Raises: SideFailed - it exited with an error, took too long, or printed no figures.
     """
-    about = {SERVER_VARIABLE: str(server().pid)} if store == "postgres" else {}
-    with empty_folder() as folder, place(store, folder) as url:
+    about = {SERVER_VARIABLE: str(get_server().pid)} if store == "postgres" else {}
+    with empty_folder() as folder, place(store, get_server, folder) as url:
         command: list[str | Path] = [python, BENCH / "sides" / program, work.name, folder, str(tasks), way]
         stdout = output_of(command, environment() | {URL_VARIABLE: url} | about)
     try:
@@ -185,25 +195,26 @@ def output_of(command: Sequence[str | Path], env: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def place(store: str, folder: str) -> Iterator[str]:
+def place(store: str, get_server: Callable[[], Server], folder: str) -> Iterator[str]:
     """URL of a store that does not exist yet, or of an empty database on the server that all sides share."""
     if store == "sqlite":
         yield f"sqlite:///{folder}/store.db"
         return
     name = f"bench_{next(_numbers)}"
     try:
-        yield server().create_database(name)
+        yield get_server().create_database(name)
     finally:
-        server().drop_database(name)
+        get_server().drop_database(name)
 
 
 _numbers = itertools.count(1)
 
 
-@cache
-def server() -> Server:
+def start_server(version: int, default_settings: bool) -> Server:
     """A durable PostgreSQL of our own, with room for the peers' pools; it ends with this program."""
-    return Server.start(SERVER_VERSION, durable=True, settings=SERVER_SETTINGS)
+    if default_settings:
+        return Server.start(version, tuned=False)
+    return Server.start(version, settings=SERVER_SETTINGS)
 
 
 def empty_folder() -> tempfile.TemporaryDirectory[str]:

@@ -13,6 +13,7 @@ from arriero.testing.postgres import NotInstalled, Server, installations
 from lab.postgres.bouncer import PgBouncer
 
 USUAL = 16
+STOCK = 15  # Debian's own, with JIT and default settings: the server that many users run
 _TABLES = (
     "agent_limits",
     "rate",
@@ -56,6 +57,8 @@ def server(version: int = USUAL) -> Server:
 
 @cache
 def _started(version: int) -> Server:
+    if version == STOCK:
+        return Server.start(version, tuned=False)
     return Server.start(version, durable=False, settings={"max_connections": "300"})
 
 

@@ -110,12 +110,29 @@ async def test_a_store_that_does_not_answer_is_a_scrape_with_store_up_0(
         monkeypatch.setattr(app.session.store, "measure_backlog", fail)
         found = await scrape(MetricsCollector(app))
         assert found["arriero_store_up",] == 0
+        assert found["arriero_store_reading_failures_total", "error"] == 1
+        assert found["arriero_store_reading_failures_total", "timeout"] == 0
         assert ("arriero_leader_known",) not in found
         assert found["arriero_process_running",] == 1
 
 
+async def test_a_failed_reading_is_logged_with_its_cause_and_counted_also_after_the_app_was_opened_again(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise StoreError("subquery in FROM must have an alias")
+
+    collector = MetricsCollector(app)
+    for count in (1, 2):
+        async with app.running():
+            monkeypatch.setattr(app.session.store, "measure_backlog", fail)
+            found = await scrape(collector)
+        assert found["arriero_store_reading_failures_total", "error"] == count
+    assert caplog.text.count("subquery in FROM must have an alias") == 2
+
+
 async def test_a_store_that_hangs_is_waited_for_a_moment_only_and_asked_once(
-    app: App, monkeypatch: pytest.MonkeyPatch
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with app.running():
         asked, answer = [], asyncio.Event()
@@ -132,9 +149,12 @@ async def test_a_store_that_hangs_is_waited_for_a_moment_only_and_asked_once(
         assert (await scrape(collector))["arriero_store_up",] == 0
         assert (await scrape(collector))["arriero_store_up",] == 0
         assert len(asked) == 1
+        assert "no answer within 0.01 s" in caplog.text
         answer.set()
         monkeypatch.setattr(readings, "ANSWER_SECONDS_MAX", 60.0)
-        assert (await scrape(collector))["arriero_store_up",] == 1
+        found = await scrape(collector)
+        assert found["arriero_store_up",] == 1
+        assert found["arriero_store_reading_failures_total", "timeout"] == 2
         assert len(asked) == 1
 
 
@@ -153,7 +173,9 @@ async def test_a_reading_is_kept_for_some_seconds_and_longer_if_it_took_long(app
     async with app:
         loop = asyncio.get_running_loop()
         took = 0.1
-        reader = readings.StoreReader(lambda: loop.create_task(read(took)), lambda: now)
+        reader = readings.StoreReader(
+            lambda: loop.create_task(read(took)), lambda: now, readings.ReadingFailures(lambda: now)
+        )
         assert await reader.read() is not None
         now += readings.KEPT_SECONDS - 0.01
         await reader.read()

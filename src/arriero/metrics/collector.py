@@ -20,7 +20,7 @@ from ..errors import DefinitionError
 from . import families as names
 from .families import FAMILIES, Family, Histogram, Values
 from .process_metrics import build_process_metrics
-from .reading import ANSWER_SECONDS_MAX, StoreReader, StoreReading, read_store
+from .reading import ANSWER_SECONDS_MAX, ReadingFailures, StoreReader, StoreReading, read_store
 from .store_metrics import build_store_metrics
 
 THREAD_SECONDS_MAX = ANSWER_SECONDS_MAX + 1.0  # what another thread waits for the event loop
@@ -43,6 +43,7 @@ class MetricsCollector(Collector):
             raise DefinitionError(f"MetricsCollector needs an App, not {app!r}")
         self._app = app
         self._has_store = store
+        self._failures = ReadingFailures(app.session.ports.clock.monotonic)
         self._reader: StoreReader | None = None
         self._reader_key: object = None  # the store that it reads
 
@@ -84,7 +85,9 @@ class MetricsCollector(Collector):
         if self._reader is None or self._reader_key is not store:
             known = tuple((session.app, agent.name) for agent in session.agents)
             self._reader_key = store
-            self._reader = StoreReader(lambda: loop.create_task(read_store(store, known, monotonic)), monotonic)
+            self._reader = StoreReader(
+                lambda: loop.create_task(read_store(store, known, monotonic)), monotonic, self._failures
+            )
         return self._reader
 
     def _read_anywhere(self) -> StoreReading | None:
@@ -108,12 +111,15 @@ class MetricsCollector(Collector):
             return asked.result(THREAD_SECONDS_MAX)
         except (TimeoutError, concurrent.futures.CancelledError):
             asked.cancel()
+            self._failures.note_late()
             return None
 
     # --- building
     def _build(self, reading: StoreReading | None) -> Iterator[Metric]:
         session = self._app.session
         if self._has_store:
+            counted = [((cause,), count) for cause, count in self._failures.counts.items()]
+            yield build_family(names.READING_FAILURES, counted)
             yield build_family(names.STORE_UP, [((), 0.0 if reading is None else 1.0)])
             if reading is not None:
                 for family, values in build_store_metrics(reading, session.ports.clock.monotonic()):

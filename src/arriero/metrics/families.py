@@ -115,6 +115,12 @@ ENDED = _of_process(
 )
 ATTEMPTS = _of_process("attempts_in_flight", "Places of an Agent in use in this process.", "agent")
 PLACES = _of_process("attempt_places", "Places of an Agent in this process, used and free.", "agent")
+READING_FAILURES = _of_process(
+    "store_reading_failures",
+    "Readings of the state store for the metrics of this process that failed, or took too long for the scrape; the log says why.",
+    "cause",
+    kind="counter",
+)
 SUBMISSIONS_WAITING = _of_process("submissions_waiting", "Submissions of this process that have no answer yet.")
 HTTP_REQUESTS = _of_process(
     "http_requests",

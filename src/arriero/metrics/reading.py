@@ -5,6 +5,7 @@ one connection, however often they ask and however slow the store is.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 
@@ -15,11 +16,15 @@ from ..core.lease import is_alive
 from ..errors import ArrieroError
 from ..inspection.backlog import Backlog
 from ..processes import LeaderSurvey
+from ..rate_limited_log import RateLimitedLog
 from ..runtime.settings import ROLES
 from ..store.contract import StateStore
 
+logger = logging.getLogger("arriero")
+
 KEPT_SECONDS = 5.0  # most monitors ask every 15 or 30 seconds, and several may ask at once
 REST = 20
+FAILURES = ("error", "timeout")
 ANSWER_SECONDS_MAX = 4.0  # a scrape of Prometheus may last ten seconds
 
 
@@ -49,16 +54,40 @@ async def read_store(
     return StoreReading(at=at, seconds=seconds, backlog=backlog, leader=leader, processes=processes, agents=agents)
 
 
+class ReadingFailures:
+    """Counts readings that brought nothing, by cause, and logs why. It outlives the readers of one collector."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.counts = Counter(dict.fromkeys(FAILURES, 0))
+        self._log = RateLimitedLog(logger, monotonic)
+
+    def note(self, cause: str, why: str) -> None:
+        """Count one and log it. ``cause``: of ``FAILURES``."""
+        self.counts[cause] += 1
+        self._log.tell(cause, f"metrics: the state store was not read, the scrape shows arriero_store_up 0: {why}")
+
+    def note_late(self) -> None:
+        """Note that a scrape could not wait longer."""
+        self.note("timeout", f"no answer within {ANSWER_SECONDS_MAX:g} s; arriero doctor says what keeps it")
+
+
 class StoreReader:
     """Keeps the last reading of a store. All methods run on the event loop that the store is open on.
 
     Args:
         read: one reading; raises ArrieroError where the store does not answer.
+        failures: notes each reading that brings nothing.
     """
 
-    def __init__(self, read: "Callable[[], asyncio.Future[StoreReading]]", monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        read: "Callable[[], asyncio.Future[StoreReading]]",
+        monotonic: Callable[[], float],
+        failures: ReadingFailures,
+    ) -> None:
         self._read = read
         self._monotonic = monotonic
+        self._failures = failures
         self._under_way: asyncio.Future[StoreReading] | None = None
         self.last: StoreReading | None = None
 
@@ -73,6 +102,8 @@ class StoreReader:
             return self.last
         under_way = self._join()
         done, _ = await asyncio.wait({under_way}, timeout=ANSWER_SECONDS_MAX)
+        if not done:
+            self._failures.note_late()
         return self.last if done and self.is_fresh() else None
 
     def begin(self) -> None:
@@ -92,5 +123,6 @@ class StoreReader:
             self.last = reading.result()
         else:
             self.last = None
+            self._failures.note("error", str(error) or type(error).__name__)
             if not isinstance(error, ArrieroError):
                 raise error  # a bug: the event loop logs it

@@ -37,6 +37,8 @@ RENEWALS = TransactionLimits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
 # Shorter than the lease of the Supervisors: one that freezes in the middle of a renewal must not keep the row for longer.
 OTHERS = TransactionLimits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
 LONG = TransactionLimits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
+# Of who reads the history: page by page, and as slowly as whoever wants it.
+HISTORY = TransactionLimits(lock=5.0, statement=300.0, idle=0.0)
 READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -281,7 +283,7 @@ class PostgresLanes(Transactions[PostgresRows]):
         if not self._lanes:
             raise StoreError(f"store {self.url}: it is not open")
         await asyncio.to_thread(self._confirm)
-        session = self._spare.pop() if self._spare else self._session(LONG)
+        session = self._spare.pop() if self._spare else self._session(HISTORY)
         pages = Pages(session, self._statements, task_no)
         try:
             while page := await asyncio.to_thread(pages.next):

@@ -28,7 +28,7 @@ class Pages:
         try:
             with self._session.watch():
                 if self._begun_on is None:
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    self._session.begin_snapshot()
                     self._begun_on = connection
                 elif self._begun_on is not connection:
                     raise StoreError("the connection was lost, and its snapshot with it; read the history again")

@@ -267,6 +267,12 @@ class PostgresSession:
                 hang_up(self._connection)
 
     # --- transactions
+    def begin_snapshot(self) -> None:
+        """Begin a transaction that only reads, from one snapshot; the caller ends it. Raises psycopg.Error."""
+        connection = self.get_connection()
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(self._statements("settings").encode(), self._limits.parameters(local=True))
+
     def transact(self, work: Callable[[Transaction], T]) -> T:
         """All that ``work`` does, or nothing when it raises. It may be run more than once.
 

@@ -14,6 +14,8 @@ from .scratch import give, new_folder
 
 SUPERUSER = "arriero"
 SETTINGS_FILE = "arriero.conf"
+# Files in the data folder, which go with it: of a server that is killed nothing stays in the machine's memory.
+NEEDED = {"dynamic_shared_memory_type": "mmap"}
 SETTINGS = {
     "shared_buffers": "64MB",
     "max_connections": "200",
@@ -23,8 +25,7 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] ",
-    # Files in the data folder, which go with it: of a server that is killed nothing stays in the machine's memory.
-    "dynamic_shared_memory_type": "mmap",
+    **NEEDED,
 }
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 PASSWORD_BYTES = 16

@@ -69,6 +69,7 @@ class Server:
         folder: Path | None = None,
         settings: Mapping[str, str] | None = None,
         durable: bool = True,
+        tuned: bool = True,
         port: int | None = None,
         following: "Server | None" = None,
         way: Way | None = None,
@@ -81,6 +82,7 @@ class Server:
                 stays at the end; without one, a temporary folder goes with the server.
             settings: on top of ``cluster.SETTINGS``, by PostgreSQL's names.
             durable: False is quicker, and a commit may be lost when the *machine* dies; a kill loses nothing.
+            tuned: False leaves PostgreSQL's default settings, as a user's new server has them.
             port: by default any that is free.
             following: make it a streaming standby of that server, which must run.
             way: with which rights; by default what ``usual_way`` finds.
@@ -89,7 +91,8 @@ class Server:
             ProgramFailed - it did not start; the last lines of its log are in the message.
             InvalidInput - the folder holds a cluster whose password is not kept there.
         """
-        given = {**cluster.SETTINGS, **({} if durable else cluster.NOT_DURABLE), **(settings or {})}
+        usual = cluster.SETTINGS if tuned else cluster.NEEDED
+        given = {**usual, **({} if durable else cluster.NOT_DURABLE), **(settings or {})}
         server = cls(version, folder, way or usual_way(), given, port)
         try:
             if following is not None:

@@ -1,8 +1,8 @@
 -- read_clock: the server's clock in microseconds.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
--- limit_inspection: for this transaction only: behind a pooler a longer setting would hold for others.
-SET LOCAL statement_timeout = '10s'
+-- limit_inspection: for this transaction only: behind a pooler a longer setting would hold for others. jit: see settings.
+SELECT set_config('statement_timeout', '10s', true), set_config('jit', 'off', true)
 
 -- wait_for_no_standby: for this transaction only: else the wake-up would wait for a standby that is not there.
 SET LOCAL synchronous_commit = off

@@ -14,9 +14,9 @@ SELECT {task} FROM {schema}.task WHERE task_no = ANY(%(task_nos)s) ORDER BY task
 SELECT task_no FROM {schema}.task WHERE task_no = ANY(%(task_nos)s)
 
 -- select_number: a task's number by its business id.
-SELECT task_no FROM {schema}.task
+SELECT task_no FROM {schema}.task AS task
  WHERE task_id = %(task_id)s
-   AND (ledger_no IS NULL OR ledger_no IN (SELECT ledger_no FROM {schema}.ledger WHERE opened_at IS NOT NULL))
+   AND (ledger_no IS NULL OR (SELECT opened_at IS NOT NULL FROM {schema}.ledger WHERE ledger_no = task.ledger_no))
 
 -- select_body: the arguments of a task's workflow.
 SELECT arguments FROM {schema}.body WHERE task_no = %(task_no)s
