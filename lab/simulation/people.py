@@ -94,8 +94,9 @@ class People:
                 remote.take_back(undone.idempotency_key)
                 return step
             may_settle = step.kind is StepKind.STEP and step.in_doubt and step.state in _CLOSED
-            if may_settle and not remote.net[step.idempotency_key]:
-                remote.take_back(step.idempotency_key)  # and it cannot land later
+            nothing_undoes_it = step.compensation is None and not (step.pivot or step.effect_free)
+            if may_settle and (nothing_undoes_it or not remote.net[step.idempotency_key]):
+                remote.take_back(step.idempotency_key)  # by hand, and it cannot land later
                 return step
         return None
 

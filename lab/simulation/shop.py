@@ -279,6 +279,24 @@ async def fragile(n: int, refuse: bool) -> int:
         raise
 
 
+@right.step(complete_within=1, retry=Retry(tries=1), supervision=Supervision(attempts=1))
+async def pin(attempt: Attempt, n: int) -> int:
+    """Nothing undoes it: left in doubt, only a person can settle it."""
+    return await REMOTE.get().do(attempt, False) + n
+
+
+async def _pinned(n: int, refuse: bool) -> int:
+    first = await take(n)
+    second = await reserve(await pin(first))
+    return await take(second, refuse)
+
+
+DOUBTFUL = (
+    workflow(name="undo_continues", undo_on_doubt="continue")(_pinned),
+    workflow(name="undo_stops", undo_on_doubt="stop")(_pinned),
+)
+
+
 class Tally(msgspec.Struct, frozen=True):
     """The state of a key: which of its tasks were processed, in their order. ``chain``: of their numbers."""
 

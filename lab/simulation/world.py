@@ -25,12 +25,13 @@ from arriero.audit.payload_record import PayloadRecord, find_record_differences
 from arriero.client.app import App
 from arriero.client.submission import SubmitOptions, build_submission
 from arriero.commands import Submit
+from arriero.core.undo import list_open_compensations
 from arriero.declare.attempt import Attempt
 from arriero.declare.providers import group_agents
 from arriero.errors import MutilatedExport, StoreError
 from arriero.failures import read_task_failure
 from arriero.loops import drop_silently
-from arriero.model import HistoryRow, Instant, StepRow, StepState, TaskRow, TaskState, Turn
+from arriero.model import HistoryRow, Instant, Loaded, StepRow, StepState, TaskRow, TaskState, Turn
 from arriero.processes import ProcessAbout
 from arriero.runtime.node import Node, NodeSession
 from arriero.runtime.ports import Ports
@@ -51,11 +52,13 @@ from .people import QUEUES, People
 from .ports import SimulatedPorts
 from .programs import GATEWAYS, Programs, draw_programs
 from .routes import Routes, draw_routes
-from .shop import AGENTS, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
+from .shop import AGENTS, DOUBTFUL, FOR_PEOPLE, IN_LINE, REMOTE, WORKFLOWS, Remote, fragile
 from .store import UNEXPECTED, Network, SimulatedStore
 from .timetables import draw_timetables
 
 NODES = 3
+DOUBTFUL_SHARE = 0.2  # of worlds: they have tasks with a step that nothing undoes
+OF_A_DOUBTFUL_WORLD = 0.5  # of its tasks
 KEYS_SHARE = 0.5  # of the seeds that have convoys
 ELECTION_SHARE = 0.3  # of the seeds in which leaders, leases and clocks meet faults of their own
 APPS_SHARE = 0.3  # of the seeds in which the last node is of another App that has the same code
@@ -98,7 +101,7 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
 def _build_app(*parts: Routes | Programs | None) -> App:
     agents = [*AGENTS, *(agent for part in parts if part is not None for agent in part.agents)]
     added = [part.workflow for part in parts if part is not None]
-    return App("simulated", agents=agents, workflows=(*WORKFLOWS, fragile, *IN_LINE, *added))
+    return App("simulated", agents=agents, workflows=(*WORKFLOWS, fragile, *DOUBTFUL, *IN_LINE, *added))
 
 
 class World:
@@ -167,6 +170,8 @@ class World:
             has_keys=has_keys,
             calls=WORKFLOWS[:3],
         )
+        self._doubt_random = random_module.Random(f"undo-{seed}")
+        self._has_doubtful = people and faults is None and self._doubt_random.random() < DOUBTFUL_SHARE
         self._limits = draw_limits(self.app.agents, seed, may_be_limited=people and faults is None)
         self._tasks, self._has_people = tasks // 2 if has_keys else tasks, people
         self._names: Counter[str] = Counter()
@@ -373,6 +378,8 @@ class World:
             workflow = self.routes.choose(workflow)
         if self.programs is not None:
             workflow = self.programs.choose(workflow, self._app_of_task(f"order-{number}"))
+        if self._has_doubtful and self._doubt_random.random() < OF_A_DOUBTFUL_WORLD:
+            workflow = self._doubt_random.choice(DOUBTFUL)
         call = workflow(number, self.random.random() < 0.4)
         delay = self.random.choice((0, 0, 3))
         command = self.submission(call, f"order-{number}", self.random, number, delay=delay)
@@ -631,6 +638,14 @@ class World:
             and (leaked := node.session.agents.count_leaked_places())
         ]
 
+    def _judge_undo_in_doubt(self, loaded: Loaded) -> list[Violation]:
+        """Judge what was undone of a task that is held because of a step that nothing undoes."""
+        still_open = list_open_compensations(loaded.life)
+        continues = loaded.task.workflow == DOUBTFUL[0].name
+        if not (continues and still_open):
+            return []
+        return [Violation("I29", loaded.task.task_id, f"held in doubt, but {', '.join(still_open)} was not undone")]
+
     def books_of(self, task_no: int) -> list[Violation]:
         """Whether a task's effects at the remote service are whole, or undone, as its state says."""
         loaded = self.store.load_as_is(task_no)
@@ -652,8 +667,11 @@ class World:
                 Violation("I29", task.task_id, f"processed, but step {step.label} has no effect") for step in wrong
             ]
         elif task.state is TaskState.COMPENSATED:
-            standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key]]
+            left = {s.idempotency_key for s in loaded.life if s.state is StepState.COMPLETED and not s.compensation}
+            standing = [key for key in self.remote.keys_of[task.task_id] if self.remote.net[key] and key not in left]
             found += [
                 Violation("I30", task.task_id, f"compensated, but the effect under {key} stands") for key in standing
             ]
+        elif task.failure is not None and read_task_failure(task.failure).kind == "in_doubt":
+            found += self._judge_undo_in_doubt(loaded)
         return found

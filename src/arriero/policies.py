@@ -13,6 +13,7 @@ from .errors import ArrieroError, DefinitionError, InvalidInput
 
 Duration = float | timedelta
 Then = Literal["compensate", "hold"]
+UndoOnDoubt = Literal["continue", "stop"]
 
 SECONDS_MAX = 100 * 366 * 86_400.0  # a century: beyond it an instant no longer fits what stores and clocks can hold
 
@@ -241,11 +242,15 @@ _LEFT_OUT = (',"charge_outages":false', ',"complete_within_factor":1.0')  # what
 
 
 class TaskPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The workflow's policy, as it stands in the task's row."""
+    """The workflow's policy, as it stands in the task's row.
+
+    ``undo_on_doubt``: a row without it is of a task of one step, or of an earlier release, which always stopped.
+    """
 
     complete_within: float | None
     supervision: Supervision
     convoy: ConvoyPolicy = DEFAULT_CONVOY_POLICY
+    undo_on_doubt: UndoOnDoubt = "stop"
 
 
 def encode_policy(policy: StepPolicy | TaskPolicy) -> str:

@@ -1,8 +1,10 @@
 """The undo plan and its progress."""
 
+from typing import Any
+
 import msgspec
 import pytest
-from core_rows import loaded, step_policy_text, step_row
+from core_rows import loaded, step_policy_text, step_row, task_policy_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,8 @@ from arriero.core.undo import (
     decide_next_undo,
     is_forward_open,
     list_open_compensations,
+    list_stuck_steps,
+    may_undo_go_on,
     plan_undo,
 )
 from arriero.failures import StepFailure, TaskFailure
@@ -24,6 +28,8 @@ UNDO_POLICY = step_policy_text(attempts=9)
 STORE = "store-1"
 
 settled = st.sampled_from([StepState.COMPLETED, StepState.FAILED, StepState.WITHDRAWN])
+
+policies = st.sampled_from([task_policy_text(), task_policy_text(undo_on_doubt="continue")])
 
 
 @st.composite
@@ -44,15 +50,15 @@ def tasks(draw: st.DrawFn, *, pivots: bool = False) -> Loaded:
             result=f'"r{ordinal}"' if state is StepState.COMPLETED else None,
         )
         rows.append(row)
-    return loaded(*rows, state=TaskState.COMPENSATING, failure=FAILURE)
+    return loaded(*rows, state=TaskState.COMPENSATING, failure=FAILURE, policy=draw(policies))
 
 
 def undone(plan: PlanUndo | Hold) -> list[int | None]:
     return [new.undoes for new in plan.planned]
 
 
-def of(*steps: StepRow) -> Loaded:
-    return loaded(*steps, state=TaskState.COMPENSATING, failure=FAILURE)
+def of(*steps: StepRow, **changes: Any) -> Loaded:
+    return loaded(*steps, state=TaskState.COMPENSATING, failure=FAILURE, **changes)
 
 
 # --- time and checkpoints
@@ -113,8 +119,11 @@ def test_a_plan_says_of_each_step_what_is_known(task: Loaded) -> None:
 
 
 @given(tasks())
-def test_what_may_have_happened_without_a_compensation_holds_the_task_unless_it_is_effect_free(task: Loaded) -> None:
+def test_what_may_have_happened_without_a_compensation_stops_the_plan_if_the_policy_says_so(task: Loaded) -> None:
     plan = plan_undo(task, WHY, STORE)
+    to_undo = any(
+        step.compensation is not None and (step.state is StepState.COMPLETED or step.in_doubt) for step in task.steps
+    )
     stuck = [
         step
         for step in reversed(task.steps)
@@ -124,12 +133,15 @@ def test_what_may_have_happened_without_a_compensation_holds_the_task_unless_it_
         and step.compensation is None
         and not step.effect_free
     ]
-    assert isinstance(plan, Hold) is bool(stuck)
+    stops = "continue" not in task.task.policy
+    assert isinstance(plan, Hold) is (bool(stuck) and (stops or not to_undo))
     if isinstance(plan, Hold):
+        assert bool(plan.planned) is to_undo
         assert plan.failure.kind == "in_doubt"
         assert plan.failure.step == stuck[0].name
         assert ", ".join(step.name for step in stuck) in plan.failure.reason
-        assert plan.failure.reason.startswith("no; then the undo stopped: ")
+        then = "then the undo stopped:" if to_undo else "nothing else is to be undone, but"
+        assert plan.failure.reason.startswith(f"no; {then} {stuck[0].label}")
 
 
 @given(tasks())
@@ -168,6 +180,23 @@ def test_an_effect_free_step_with_a_compensation_is_undone_all_the_same() -> Non
     plan = plan_undo(of(step), WHY, STORE)
     assert isinstance(plan, PlanUndo)
     assert undone(plan) == [step.step_no]
+
+
+def test_a_step_that_a_person_answered_as_done_is_named_as_nothing_to_undo_at_the_end() -> None:
+    answered = step_row(1, state=StepState.COMPLETED, result='"by hand"')
+    undone_already = step_row(2, kind=StepKind.COMPENSATION, state=StepState.COMPLETED)
+    end = decide_next_undo(of(answered, undone_already), STORE)
+    assert isinstance(end, Compensate)
+    assert end.failure.nothing_to_undo == (answered.label,)
+
+
+def test_a_row_of_an_earlier_release_keeps_its_meaning_and_stops() -> None:
+    written_by_0_4 = (
+        '{"complete_within":null,"supervision":{"attempts":3,"rounds":1,"cool_off":900.0,"then":"compensate"}}'
+    )
+    done = step_row(1, state=StepState.COMPLETED, compensation=UNDO_POLICY)
+    stuck = step_row(2, state=StepState.FAILED, in_doubt=True)
+    assert isinstance(plan_undo(of(done, stuck, policy=written_by_0_4), WHY, STORE), Hold)
 
 
 # --- keys
@@ -235,17 +264,26 @@ def test_an_undo_goes_one_by_one_in_the_order_of_the_plan_and_always_reaches_its
         task = with_step(task, current.step_no, state=StepState.COMPLETED)
         carried_out.append(current.undoes)
         move = decide_next_undo(task, STORE)
-        if isinstance(move, Compensate):
+        if isinstance(move, Compensate | Hold):
             break
         assert isinstance(move, NextUndo)
         assert move.complete_within == 30.0
         task = with_step(task, move.step_no, state=StepState.PENDING)
     end = decide_next_undo(task, STORE)
-    if isinstance(end, Compensate):
+    stuck = list_stuck_steps(task.steps)
+    if len(carried_out) == len(plan.planned):
         assert carried_out == undone(plan)
         assert list_open_compensations(task.steps) == ()
-        assert end.failure == WHY
+        if stuck:
+            assert isinstance(end, Hold)
+            assert (end.failure.kind, end.failure.step, end.planned) == ("in_doubt", stuck[0].name, ())
+            assert end.failure.reason.startswith(f"no; everything else was undone, but {stuck[0].label}")
+            assert end.failure.began_by == msgspec.structs.replace(WHY, nothing_to_undo=end.failure.nothing_to_undo)
+            assert not may_undo_go_on(task.task, task.steps)
+        else:
+            assert end == Compensate(plan.failure)
     else:
+        assert may_undo_go_on(task.task, task.steps)
         assert isinstance(end, Hold)
         assert carried_out == undone(plan)[: len(carried_out)]
         assert (end.failure.kind, end.failure.code, end.failure.step) == ("undo", "undo_failed", current.name)

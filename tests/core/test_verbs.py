@@ -14,12 +14,13 @@ from core_rows import (
     loaded,
     step_policy_text,
     step_row,
+    task_policy_text,
     undo_row,
 )
 
-from arriero.commands import Operate
+from arriero.commands import Compensate, Operate
 from arriero.core.changes import Change, Refused
-from arriero.core.undo import build_idempotency_key
+from arriero.core.undo import build_idempotency_key, decide_next_undo
 from arriero.core.verb_guards import list_allowed_verbs, list_possible_verbs, list_steps_to_redo
 from arriero.core.verb_preview import find_verb_refusal
 from arriero.core.verbs import operate
@@ -383,6 +384,33 @@ def test_an_undo_stuck_in_doubt_goes_on_only_when_the_doubt_is_answered(state: S
     assert "post may have happened" in _refused(Verb.RESUBMIT, of)
     settled = _after(of, _operated(Verb.ANSWER, of, step=5, result="1"))
     assert _operated(Verb.RESUBMIT, settled).task.state is TaskState.COMPENSATING
+
+
+CONTINUE = task_policy_text(undo_on_doubt="continue")
+
+
+def _stuck_beside(state: StepState) -> Loaded:
+    """A step may have happened and has no compensation; ``state`` is that of the only compensation."""
+    first, stuck = done(1), failed(2, name="post", in_doubt=True)
+    undo = undo_row(3, first, state=state)
+    text = failure_text("in_doubt", began_by=TaskFailure("step", "declined"))
+    return _in_error(first, stuck, undo, undoing=True, policy=CONTINUE, failure=text)
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_task_held_after_the_rest_was_undone_ends_once_the_doubt_is_answered(happened: bool) -> None:
+    of = _stuck_beside(StepState.COMPLETED)
+    assert "post may have happened" in _refused(Verb.RESUBMIT, of)
+    answered = _after(of, _operated(Verb.ANSWER, of, result="1" if happened else None, did_not_happen=not happened))
+    assert answered.task.state is TaskState.ERROR  # two verbs on purpose: people look in between
+    end = decide_next_undo(_after(answered, _operated(Verb.RESUBMIT, answered)), "store")
+    assert end == Compensate(TaskFailure("step", "declined", nothing_to_undo=("post",) if happened else ()))
+
+
+def test_a_compensation_that_failed_beside_a_step_in_doubt_is_resubmitted_without_an_answer() -> None:
+    of = _stuck_beside(StepState.FAILED)
+    assert _operated(Verb.RESUBMIT, of).task.state is TaskState.COMPENSATING
+    assert "its undo has begun and failed; resubmit goes on with it" in _refused(Verb.COMPENSATE, of)
 
 
 # --- resubmit of what was undone

@@ -375,9 +375,34 @@ def test_an_undone_task_is_moved_by_resubmit_alone_which_begins_anew() -> None:
 
 
 def test_an_undo_that_would_stop_at_a_step_in_doubt_says_so_beforehand() -> None:
-    told = explained(free(done(1), pending(2, in_doubt=True)), process())
-    (move,) = moves_of(told, Verb.CANCEL)
-    assert move.does.startswith("undoes what it did: step1; it stops in error if step2 may have happened")
+    for policy, does in (
+        ("stop", "it undoes nothing and is held"),
+        ("continue", "it undoes the rest and is held then"),
+    ):
+        rows = free(done(1), pending(2, in_doubt=True), policy=task_policy_text(undo_on_doubt=policy))
+        (move,) = moves_of(explained(rows, process()), Verb.CANCEL)
+        assert move.does.startswith(f"undoes what it did: step1; {does} in error if step2 may have happened")
+
+
+def test_a_task_held_in_doubt_says_what_its_undo_does_with_and_without_the_answer() -> None:
+    first, stuck = done(1), failed(2, in_doubt=True)
+    for policy, state, does in (
+        ("continue", StepState.COMPLETED, "nothing else is left to undo; then resubmit ends it as compensated"),
+        ("continue", StepState.FAILED, "resubmit undoes the rest also without the answer"),
+        ("stop", StepState.PLANNED, "nothing is undone before (its workflow says undo_on_doubt='stop')"),
+    ):
+        rows = free(
+            first,
+            stuck,
+            undo_row(3, first, state=state),
+            state=TaskState.ERROR,
+            undoing=True,
+            ended_at=NOW,
+            failure=failure_text("in_doubt"),
+            policy=task_policy_text(undo_on_doubt=policy),
+        )
+        (reason,) = [reason for reason in explained(rows, process()).reasons if reason.kind == "in_doubt"]
+        assert f"find out whether it did, then answer it; {does}" in reason.says
 
 
 def test_extend_is_offered_only_to_a_task_that_has_a_limit() -> None:

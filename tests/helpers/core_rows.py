@@ -6,7 +6,7 @@ import msgspec
 
 from arriero.failures import StepFailure, TaskFailure
 from arriero.model import STEP_OPEN, Instant, Loaded, StepKind, StepRow, StepState, TaskRow, TaskState
-from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy
+from arriero.policies import Retry, StepPolicy, Supervision, TaskPolicy, UndoOnDoubt
 
 NOW = Instant(1_000_000_000_000)
 
@@ -16,9 +16,9 @@ def step_policy_text(**supervision: Any) -> str:
     return msgspec.json.encode(StepPolicy(30.0, None, Retry(), Supervision(**supervision))).decode()
 
 
-def task_policy_text(**supervision: Any) -> str:
+def task_policy_text(undo_on_doubt: UndoOnDoubt = "stop", **supervision: Any) -> str:
     """A workflow's policy as it stands in a task's row."""
-    return msgspec.json.encode(TaskPolicy(None, Supervision(**supervision))).decode()
+    return msgspec.json.encode(TaskPolicy(None, Supervision(**supervision), undo_on_doubt=undo_on_doubt)).decode()
 
 
 def task_row(**changes: Any) -> TaskRow:

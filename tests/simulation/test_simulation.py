@@ -139,6 +139,7 @@ def test_a_broken_rule_is_convicted(patch: Path, tmp_path: Path) -> None:
 
 def test_the_breakages_that_must_be_convicted_are_there() -> None:
     wanted = {"report_without_fence", "advance_without_revision", "undo_without_in_doubt", "replay_at_once"}
+    wanted |= {"undo_ends_in_doubt", "doubt_stops_the_rest"}
     wanted |= {"two_holders_of_one_key", "head_released_without_fence", "order_by_number", "gap_jumped_in_silence"}
     wanted |= {"late_is_handled_in_silence", "parked_goes_on", "place_lost_untold", "returned_is_forgotten"}
     wanted |= {"handed_over_with_old_state", "ran_ahead_with_old_state", "waiting_is_due", "caught_up_though_ahead"}

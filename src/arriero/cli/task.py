@@ -170,7 +170,7 @@ def _format_task_policy(row: TaskRow) -> str:
         "no limit for the whole" if policy.complete_within is None else f"the whole within {policy.complete_within:g} s"
     )
     own = f"{supervision.attempts} attempts x {supervision.rounds} rounds for steps without their own"
-    return f"{limit}; {own}; then {supervision.then}"
+    return f"{limit}; {own}; then {supervision.then}; an undo in doubt: {policy.undo_on_doubt}"
 
 
 def _format_step_cells(step: ShownStep) -> tuple[str, ...]:

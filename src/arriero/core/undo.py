@@ -7,9 +7,16 @@ import msgspec
 
 from ..commands import BeginUndo, Compensate, Hold, NewStep, NextUndo, PlanUndo
 from ..failures import StepFailure, TaskFailure, read_step_failure, read_task_failure
-from ..model import Loaded, StepKind, StepRow, StepState, UndoContext
+from ..model import Loaded, StepKind, StepRow, StepState, TaskRow, UndoContext
 from ..policies import StepPolicy
-from .supervision import build_pivot_failure, find_pivot, grow_complete_within, may_have_happened, read_step_policy
+from .supervision import (
+    build_pivot_failure,
+    decode_task_policy,
+    find_pivot,
+    grow_complete_within,
+    may_have_happened,
+    read_step_policy,
+)
 
 _read_policy = msgspec.json.Decoder(StepPolicy).decode
 
@@ -34,9 +41,10 @@ def plan_undo(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
         loaded: the task, compensating (or about to), and its steps.
         failure: why it is undone.
         store_id: for the compensations' keys.
-    Returns: PlanUndo in the order of its actions; Compensate when there is nothing to undo; Hold, with the plan left
-        open, when a step that may have happened can neither be undone nor is declared effect_free; Hold without a plan
-        when a pivot that was under way as the undo began has happened, or may have.
+    Returns: PlanUndo in the order of its actions; Compensate when there is nothing to undo; Hold when a step that may have
+        happened can neither be undone nor is declared effect_free, and the policy stops there (the plan is left open) or
+        nothing else is to be undone; Hold without a plan when a pivot that was under way as the undo began has happened,
+        or may have.
     """
     pivot = find_pivot(loaded.life)
     if pivot is not None:
@@ -46,19 +54,57 @@ def plan_undo(loaded: Loaded, failure: TaskFailure, store_id: str) -> PlanUndo |
         step for step in forward if may_have_happened(step) and not (step.effect_free and step.compensation is None)
     ]
     completed = [step for step in forward if step.state is StepState.COMPLETED]
-    stuck = list_stuck_steps(loaded.life)
-    nothing_to_undo = tuple(step.label for step in completed if step.compensation is None)
     planned = tuple(
         _build_compensation(step, loaded, store_id) for step in (*in_doubt, *completed) if step.compensation is not None
     )
-    failure = msgspec.structs.replace(failure, nothing_to_undo=nothing_to_undo)
-    if stuck:
-        names = ", ".join(step.label for step in stuck)
-        reason = f"{failure.reason}; then the undo stopped: {names} may have happened and has no compensation"
-        name, trace = stuck[0].name, failure.trace
-        held = TaskFailure("in_doubt", reason, name, "in_doubt", nothing_to_undo, began_by=failure, trace=trace)
-        return Hold(held, planned)
-    return PlanUndo(failure, planned) if planned else Compensate(failure)
+    failure = _name_nothing_to_undo(failure, loaded)
+    if not planned:
+        return _end_undo(failure, loaded)
+    stuck = list_stuck_steps(loaded.life)
+    if stuck and stops_at_doubt(loaded.task):
+        return Hold(_build_doubt_failure(failure, "then the undo stopped:", stuck), planned)
+    return PlanUndo(failure, planned)
+
+
+def stops_at_doubt(task: TaskRow) -> bool:
+    """Returns True if the undo of the task does nothing before a person has settled its steps that are stuck in doubt."""
+    return decode_task_policy(task.policy).undo_on_doubt == "stop"
+
+
+def may_undo_go_on(task: TaskRow, life: Iterable[StepRow]) -> bool:
+    """Returns True if an undo that stopped has something to do: a stuck step leaves none, or the policy passes it over."""
+    steps = tuple(life)
+    if not list_stuck_steps(steps):
+        return True
+    return not stops_at_doubt(task) and bool(list_open_compensations(steps))
+
+
+def _end_undo(failure: TaskFailure, loaded: Loaded) -> Compensate | Hold:
+    """Decide the end of an undo that has no compensation left."""
+    failure = _name_nothing_to_undo(failure, loaded)
+    stuck = list_stuck_steps(loaded.life)
+    if not stuck:
+        return Compensate(failure)
+    undid = any(step.kind is StepKind.COMPENSATION for step in loaded.life)
+    then = "everything else was undone, but" if undid else "nothing else is to be undone, but"
+    return Hold(_build_doubt_failure(failure, then, stuck))
+
+
+def _name_nothing_to_undo(failure: TaskFailure, loaded: Loaded) -> TaskFailure:
+    """Name the completed steps without a compensation, also one whose result a person gave after the plan."""
+    completed = [
+        step for step in reversed(loaded.life) if step.kind is StepKind.STEP and step.state is StepState.COMPLETED
+    ]
+    names = tuple(step.label for step in completed if step.compensation is None)
+    return msgspec.structs.replace(failure, nothing_to_undo=names)
+
+
+def _build_doubt_failure(failure: TaskFailure, then: str, stuck: list[StepRow]) -> TaskFailure:
+    names = ", ".join(step.label for step in stuck)
+    have = "has" if len(stuck) == 1 else "have"
+    reason = f"{failure.reason}; {then} {names} may have happened and {have} no compensation"
+    nothing, trace = failure.nothing_to_undo, failure.trace
+    return TaskFailure("in_doubt", reason, stuck[0].name, "in_doubt", nothing, began_by=failure, trace=trace)
 
 
 def list_stuck_steps(steps: Iterable[StepRow]) -> list[StepRow]:
@@ -109,7 +155,8 @@ def decide_next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | Ne
     """Decide the next move of a task in COMPENSATING.
 
     Returns: None while an attempt or a compensation is open (its report or expiry moves the task); the plan, once no
-        forward step is open; then one compensation after the other; Compensate after the last; Hold when one failed.
+        forward step is open; then one compensation after the other; Compensate after the last; Hold when one failed, or when all is undone
+        except a step that may have happened and has no compensation.
     """
     assert loaded.task.failure is not None
     failure = read_task_failure(loaded.task.failure)
@@ -128,7 +175,7 @@ def decide_next_undo(loaded: Loaded, store_id: str) -> BeginUndo | PlanUndo | Ne
                 return NextUndo(compensation.step_no, False, _complete_within(compensation))
             case _:
                 return None
-    return Compensate(failure)
+    return _end_undo(failure, loaded)
 
 
 def _complete_within(compensation: StepRow) -> float:

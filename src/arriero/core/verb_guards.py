@@ -6,7 +6,7 @@ from ..failures import TaskFailure, read_task_failure
 from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..verb_rules import explain_left_out
 from .supervision import find_pivot
-from .undo import list_stuck_steps
+from .undo import list_stuck_steps, may_undo_go_on
 
 Life = tuple[StepRow, ...]
 
@@ -28,10 +28,9 @@ def explain_refusal(verb: Verb, task: TaskRow, life: Life) -> str:
 
 
 def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
-    stuck = list_stuck_steps(life) if task.undoing and task.state is TaskState.ERROR else []
-    if not stuck:
+    if not task.undoing or task.state is not TaskState.ERROR or may_undo_go_on(task, life):
         return ""
-    names = ", ".join(step.label for step in stuck)
+    names = ", ".join(step.label for step in list_stuck_steps(life))
     return (
         f"task {task.task_id!r}: {names} may have happened and has no compensation: answer it first,"
         " with its result or as not happened"
@@ -40,7 +39,7 @@ def _explain_resubmit_refusal(task: TaskRow, life: Life) -> str:
 
 def _explain_compensate_refusal(task: TaskRow, life: Life) -> str:
     if task.state is TaskState.ERROR and task.undoing:
-        stuck = ", ".join(step.label for step in list_stuck_steps(life))
+        stuck = "" if may_undo_go_on(task, life) else ", ".join(step.label for step in list_stuck_steps(life))
         first = f"answer {stuck} first, which may have happened and has no compensation; then " if stuck else ""
         return f"task {task.task_id!r}: its undo has begun and failed; {first}resubmit goes on with it"
     pivot = find_pivot(life)

@@ -11,6 +11,7 @@ from ..policies import (
     Duration,
     Supervision,
     TaskPolicy,
+    UndoOnDoubt,
     check_type,
     encode_policy,
     seconds,
@@ -75,6 +76,7 @@ class Workflow(Declared, Generic[P, R]):
         supervision: Supervision | None,
         convoy_policy: ConvoyPolicy | None = None,
         share: int | None = None,
+        undo_on_doubt: UndoOnDoubt = "continue",
     ) -> None:
         self.name = choose_name(name, function, "a workflow")
         if not inspect.iscoroutinefunction(function):
@@ -86,8 +88,13 @@ class Workflow(Declared, Generic[P, R]):
                 f"workflow {self.name}: share is {share!r}; it must be a whole number from 1 to {SHARE_MAX:,}"
             )
         self.share = share
+        if undo_on_doubt not in ("continue", "stop"):
+            raise DefinitionError(
+                f"workflow {self.name}: undo_on_doubt is {undo_on_doubt!r}; it must be 'continue' or 'stop'"
+            )
         self.supervision = supervision or DEFAULT_SUPERVISION
-        self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy or DEFAULT_CONVOY_POLICY)
+        convoy_policy = convoy_policy or DEFAULT_CONVOY_POLICY
+        self.policy = TaskPolicy(complete_within, self.supervision, convoy_policy, undo_on_doubt)
         self.policy_text = encode_policy(self.policy)
         self._show_as(function)
         self._function = function
@@ -125,6 +132,7 @@ def workflow(
     supervision: Supervision = ...,
     convoy_policy: ConvoyPolicy = ...,
     share: int = ...,
+    undo_on_doubt: UndoOnDoubt = ...,
 ) -> WorkflowDecorator: ...
 def workflow(
     fn: Callable[..., Any] | None = None,
@@ -135,6 +143,7 @@ def workflow(
     supervision: Supervision | None = None,
     convoy_policy: ConvoyPolicy | None = None,
     share: int | None = None,
+    undo_on_doubt: UndoOnDoubt = "continue",
 ) -> Any:
     """Declare a workflow: an ``async def`` whose awaits of steps are recorded.
 
@@ -146,6 +155,9 @@ def workflow(
         share: its weight when the room of a process for tasks is divided between workflows that have due tasks. Workflows
             without a share, and tasks of one step, have one share of weight 1 together. If none has a share, what is due
             goes in one order.
+        undo_on_doubt: what the undo does about a step that may have happened and has no compensation. ``continue``: it
+            undoes the rest, and the task is held then, naming that step. ``stop``: it undoes nothing before a person
+            has answered that step; for compensations that must not run while a later effect may stand.
     Raises: DefinitionError.
     """
     limit = None if complete_within is None else seconds(complete_within, "complete_within", at_least=0.001)
@@ -162,6 +174,7 @@ def workflow(
             supervision=supervision,
             convoy_policy=convoy_policy,
             share=share,
+            undo_on_doubt=undo_on_doubt,
         )
 
     return WorkflowDecorator(declare) if fn is None else declare(fn)

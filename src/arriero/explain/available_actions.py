@@ -6,7 +6,7 @@ import msgspec
 
 from ..commands import Operate
 from ..core.supervision import find_pivot, may_have_happened
-from ..core.undo import list_stuck_steps
+from ..core.undo import list_stuck_steps, stops_at_doubt
 from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_edit_all
 from ..core.verb_preview import find_verb_refusal
 from ..model import (
@@ -118,7 +118,8 @@ def _describe_undo(loaded: Loaded) -> str:
     steps = [step for step in reversed(loaded.life) if step.kind is StepKind.STEP and step.compensation is not None]
     names = [step.label for step in steps if step.state is StepState.COMPLETED or may_have_happened(step)]
     stuck = list_stuck_steps(loaded.life)
-    stops = "; it stops in error if {} may have happened, for that has no compensation"
+    order = "it undoes nothing and is held" if stops_at_doubt(loaded.task) else "it undoes the rest and is held then"
+    stops = f"; {order} in error if {{}} may have happened, for that has no compensation"
     what = f"undoes what it did: {', '.join(names)}" if names else "ends it; no step that it did has a compensation"
     return what + (stops.format(", ".join(step.label for step in stuck)) if stuck else "")
 

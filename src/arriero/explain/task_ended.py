@@ -1,7 +1,7 @@
 """Reasons why a task has ended: its result, the failures that stopped it, doubts that a person has to settle."""
 
 from ..core.supervision import find_pivot, may_have_happened
-from ..core.undo import list_stuck_steps
+from ..core.undo import list_open_compensations, list_stuck_steps, may_undo_go_on
 from ..core.verb_guards import list_steps_to_redo
 from ..failure_location import is_expected
 from ..model import (
@@ -135,7 +135,7 @@ class EndedTask(TaskSituation):
         for step in list_stuck_steps(self.life)[:STEPS_TOLD_MAX]:
             says = (
                 f"{format_step(step)} may have happened and has no compensation: find out whether it did, then answer it;"
-                f" only then resubmit goes on with the undo{format_key_to_ask(step)}"
+                f" {self._format_effect_of_answer()}{format_key_to_ask(step)}"
             )
             found.append(Reason("in_doubt", says, step.label, step.finished_at, None, step.idempotency_key))
         still_open = [
@@ -155,6 +155,14 @@ class EndedTask(TaskSituation):
             )
             found.append(Reason("repair", says))
         return found
+
+    def _format_effect_of_answer(self) -> str:
+        """Say what the undo does without the answer of a stuck step, and with it."""
+        if may_undo_go_on(self.task, self.life):
+            return "resubmit undoes the rest also without the answer (its workflow says undo_on_doubt='continue')"
+        if not list_open_compensations(self.life):
+            return "nothing else is left to undo; then resubmit ends it as compensated"
+        return "nothing is undone before (its workflow says undo_on_doubt='stop'); then resubmit goes on with the undo"
 
     @staticmethod
     def _format_open_compensation(step: StepRow) -> str:
