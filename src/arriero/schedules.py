@@ -41,6 +41,7 @@ class ProblemCause(StrEnum):
     """Reason why a due schedule submits nothing."""
 
     CODE = "code"  # no process alive has its workflow
+    APPROVALS = "approvals"  # an open run is to be cancelled, and the settings ask for several persons
     ARGUMENTS = "arguments"  # they do not fit the workflow any more
 
 
@@ -133,10 +134,24 @@ def encode_declaration(declaration: ScheduleDeclaration) -> str:
 
 
 class DueSchedule(msgspec.Struct, frozen=True):
-    """A schedule to be decided about. ``is_open``: its last run has not ended."""
+    """A schedule to be decided about.
+
+    Attributes:
+        is_open: whether any run of it has not ended, whoever submitted it and whenever.
+        cancellable: id of one of them that is not being undone already; empty: there is none.
+    """
 
     row: ScheduleRow
     is_open: bool
+    cancellable: str
+
+
+class OpenRun(msgspec.Struct, frozen=True):
+    """A run of a schedule that has not ended and is not being undone."""
+
+    task_no: int
+    task_id: str
+    incarnation: int
 
 
 class DueSchedules(msgspec.Struct, frozen=True):
@@ -177,7 +192,7 @@ class FireSchedule(Command, frozen=True, gc=False, kw_only=True):
     Args:
         runs: the instants that are run, each with its submission in ``submits``.
         passed_over, why: how many are not, and why: ``overlap`` or ``catch_up``.
-        cancelled: id of the run that was cancelled before.
+        cancels: whether the runs that are open are cancelled first, in the same transaction.
     """
 
     app: str
@@ -193,7 +208,7 @@ class FireSchedule(Command, frozen=True, gc=False, kw_only=True):
     owed_until: Instant | None
     next_at: Instant | None
     look_at: Instant | None
-    cancelled: str = ""
+    cancels: bool = False
 
 
 class ReportScheduleProblem(Command, frozen=True, gc=False, kw_only=True):

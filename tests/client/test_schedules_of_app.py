@@ -1,5 +1,6 @@
 """Schedules as an App's code declares them and as people handle them, on the virtual clock."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import arriero
 from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, VerbRefused, testing, workflow
 from arriero.client.schedule_declarations import declare_schedules
 from arriero.model import TaskState
@@ -298,3 +300,46 @@ def test_the_sync_front_has_the_same_methods(tmp_path: Path) -> None:
         assert front.schedules.show("nightly").runs == 1
         past = datetime(2025, 1, 1, tzinfo=UTC)
         assert len(front.schedules.backfill("nightly", past, past + timedelta(days=1), **WHY)) == 1
+
+
+# --- runs that are open
+@workflow
+async def long_report() -> str:
+    written = await write("long")
+    await arriero.sleep(7 * 3_600)
+    return written
+
+
+async def list_open(world: testing.World) -> list[str]:
+    return [task.id async for task in world.app.tasks() if task.state in ("pending", "processing")]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "open_run"),
+    [("skip", "shop/nightly@2026-01-01T01:00:00Z"), ("cancel_running", "shop/nightly@2026-01-01T04:00:00Z")],
+)
+async def test_a_run_of_now_that_has_ended_does_not_hide_the_run_that_is_still_open(
+    overlap: Any, open_run: str
+) -> None:
+    app = App("shop", agents=[reports], workflows=[long_report])
+    app.schedule("nightly", long_report(), cron="0 * * * *", overlap=overlap)
+    async with testing.running(app) as world:
+        await world.clock.advance(timedelta(hours=1, seconds=5))
+        asked = await world.app.schedules.run_now("nightly", **WHY)
+        await world.app.task(asked.task_id).cancel(by="ana", reason="only a check")
+        await world.clock.advance(timedelta(hours=3))
+        assert await list_open(world) == [open_run]
+
+
+async def test_a_schedule_cancels_no_run_where_the_settings_ask_for_two_persons(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ARRIERO_APPROVALS_CANCEL", "2")
+    app = App("shop", store=f"sqlite:///{tmp_path}/shop.db", agents=[reports], workflows=[long_report])
+    app.schedule("often", long_report(), every=timedelta(seconds=1), overlap="cancel_running")
+    async with app.running(), asyncio.timeout(60):
+        while not (view := await app.schedules.show("often")).problem:
+            await asyncio.sleep(0.05)
+        assert view.problem.endswith("is open, and the schedule may not cancel it: the settings ask for 2 persons")
+        (task,) = [task async for task in app.tasks()]
+        assert task.state in ("pending", "processing")

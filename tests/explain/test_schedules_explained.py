@@ -154,8 +154,8 @@ def test_what_happened_to_the_run_before_and_to_an_id_is_told_with_the_decision(
     decided = ScheduleDecided("nightly", "shop", 3, since=Instant(1), until=Instant(9))
     passed = msgspec.structs.replace(decided, passed_over=1, why="overlap")
     assert describe_schedule_event(passed) == "nothing was submitted; 1 instant passed over: the last run was open"
-    cancelled = msgspec.structs.replace(decided, runs=(Instant(9),), tasks=("b",), cancelled="a")
-    assert describe_schedule_event(cancelled) == "it submitted b; a was cancelled for it"
+    cancelled = msgspec.structs.replace(decided, runs=(Instant(9),), tasks=("b",), cancelled=("a", "c"))
+    assert describe_schedule_event(cancelled) == "it submitted b; cancelled for it: a, c"
     refused = msgspec.structs.replace(decided, runs=(Instant(9),), tasks=("b",), refused=("b",))
     assert "another task has the id b" in describe_schedule_event(refused)
 

@@ -46,6 +46,7 @@ def fire_command(row: ScheduleRow, now: Instant, term: int, *, is_open: bool = F
         owed_until=decision.owed_until,
         next_at=decision.next_at,
         look_at=decision.look_at,
+        cancels=decision.cancels,
     )
 
 

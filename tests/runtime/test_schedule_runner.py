@@ -21,8 +21,10 @@ from arriero.runtime import schedule_runner
 from arriero.runtime.schedule_runner import BLOCKED_SECONDS, LOOK_SECONDS, ScheduleRunner
 from arriero.schedules import (
     DeclareSchedule,
+    OpenRun,
     OperateSchedule,
     Overlap,
+    RunSchedule,
     ScheduleCommand,
     ScheduleDeclaration,
     ScheduleRow,
@@ -30,6 +32,7 @@ from arriero.schedules import (
     Timing,
 )
 from arriero.store.contract import SUPERVISOR_LEASE, Busy
+from arriero.store.engine import schedules as engine_schedules
 from arriero.store.memory import MemoryStore
 
 HOUR = 3_600
@@ -68,9 +71,12 @@ class Office:
         about = msgspec.json.encode(ProcessAbout(**(fields | changes))).decode()
         return await self.store.register(name, 10.0**9, about)
 
-    def runner(self, term: int | None = None) -> ScheduleRunner:
+    def runner(self, term: int | None = None, cancel_persons: int = 1) -> ScheduleRunner:
         known = self.term if term is None else term
-        return ScheduleRunner(store=self.store, ports=Ports(), actor="leader", term=lambda: known)  # type: ignore[arg-type]
+        ports: Any = Ports()
+        return ScheduleRunner(
+            store=self.store, ports=ports, actor="leader", term=lambda: known, cancel_persons=cancel_persons
+        )
 
     async def declare(self, name: str = "nightly", **changes: Any) -> None:
         fields: dict[str, Any] = {"workflow": "report", "arguments": "{}", "policy": POLICY}
@@ -253,14 +259,14 @@ async def test_cancel_running_cancels_the_open_run_and_submits_the_new_one(offic
 
 
 class Locked(MemoryStore):
-    """A store in which another transaction has every task open, as long as it is told so."""
+    """A store in which another transaction has every run open while ``is_locked``."""
 
     is_locked = False
 
-    async def apply(self, batch: Any) -> Any:
+    def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
         if self.is_locked:
-            raise Busy("another transaction has the task open")
-        return await super().apply(batch)
+            raise Busy("another transaction has a run open")
+        return super().lock_cancellable_runs(app, name, limit)
 
 
 async def test_a_run_that_cannot_be_cancelled_now_keeps_only_its_own_schedule_waiting(
@@ -282,7 +288,8 @@ async def test_a_run_that_cannot_be_cancelled_now_keeps_only_its_own_schedule_wa
     assert sorted(office.hours()) == [1, 1, 2, 2]
 
 
-async def test_a_leader_that_dies_between_the_cancellation_and_the_new_run_leaves_that_to_the_next() -> None:
+@pytest.mark.parametrize("dies", ["before", "after"])
+async def test_a_leader_that_dies_leaves_the_open_run_and_the_new_one_as_one_commit_does(dies: str) -> None:
     office = Office()
     office.store = Dying(office.clock)
     await office.open()
@@ -290,12 +297,97 @@ async def test_a_leader_that_dies_between_the_cancellation_and_the_new_run_leave
     office.clock.move(HOUR)
     await office.runner().tick()
     office.clock.move(HOUR)
-    office.store.dies = "before"
+    office.store.dies = dies
     with pytest.raises(StoreError):
         await office.runner().tick()
+    states = [task.state for task in office.store.tasks.values()]
+    assert states == ([TaskState.PENDING] if dies == "before" else [TaskState.COMPENSATING, TaskState.PENDING])
     office.store.dies = ""
     await office.runner().tick()
     assert office.hours() == [1, 2]
+
+
+async def ask_for_a_run(office: Office, *instants: Instant, is_backfill: bool = False) -> None:
+    """As a person does, by run-now or a backfill."""
+    row = await office.find()
+    submits = tuple(build_run(row, instant, POLICY, 3) for instant in instants)
+    asked: dict[str, Any] = {"app": "shop", "name": row.name, "by": "ana", "reason": "x", "runs": instants}
+    await office.change(RunSchedule(actor="cli", submits=submits, is_backfill=is_backfill, **asked))
+
+
+def end_run(office: Office, which: int) -> None:
+    number = list(office.store.tasks)[which]
+    office.store.tasks[number] = msgspec.structs.replace(office.store.tasks[number], state=TaskState.PROCESSED)
+
+
+@pytest.mark.parametrize("is_backfill", [False, True])
+async def test_a_run_that_a_person_asked_for_and_that_ended_does_not_hide_the_run_that_is_open(
+    office: Office, is_backfill: bool
+) -> None:
+    await office.declare(overlap=Overlap.SKIP)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    await ask_for_a_run(office, later(office.clock(), -1), is_backfill=is_backfill)
+    end_run(office, 1)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    assert len(office.store.tasks) == 2
+    end_run(office, 0)
+    await ask_for_a_run(office, later(office.clock(), -1), is_backfill=is_backfill)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    assert len(office.store.tasks) == 3  # the one that the person asked for is open, too
+
+
+async def test_cancel_running_cancels_every_open_run_whoever_submitted_it(office: Office) -> None:
+    await office.declare(overlap=Overlap.ALL)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    await ask_for_a_run(office, later(office.clock(), -2), later(office.clock(), -1), is_backfill=True)
+    await office.declare(overlap=Overlap.CANCEL_RUNNING)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    states = [task.state for task in office.store.tasks.values()]
+    assert states == [TaskState.COMPENSATING] * 3 + [TaskState.PENDING]
+
+
+async def test_more_open_runs_than_one_transaction_cancels_are_cancelled_pass_by_pass_before_the_new_one_begins(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_schedules, "CANCELLED_MAX", 2)
+    await office.declare(overlap=Overlap.CANCEL_RUNNING)
+    await ask_for_a_run(office, *(later(office.clock(), -back) for back in range(1, 6)), is_backfill=True)
+    office.clock.move(HOUR)
+    for cancelled in (2, 4):
+        await office.runner().tick()
+        states = [task.state for task in office.store.tasks.values()]
+        assert states.count(TaskState.COMPENSATING) == cancelled
+        assert len(states) == 5
+    await office.runner().tick()
+    assert [task.state for task in office.store.tasks.values()].count(TaskState.PENDING) == 1
+
+
+async def test_where_several_persons_must_cancel_the_next_run_waits_under_one_alert_until_the_open_one_has_ended(
+    office: Office,
+) -> None:
+    await office.declare(overlap=Overlap.CANCEL_RUNNING)
+    office.clock.move(HOUR)
+    await office.runner().tick()
+    careful = office.runner(cancel_persons=2)
+    for _ in range(3):
+        office.clock.move(HOUR)
+        await careful.tick()
+    assert [task.state for task in office.store.tasks.values()] == [TaskState.PENDING]
+    (alert,) = await office.store.alerts()
+    assert alert.reason == (
+        "run shop/nightly@2023-11-14T23:13:20Z is open, and the schedule may not cancel it: the settings ask for 2 persons"
+    )
+    office.end_runs()
+    office.clock.move(BLOCKED_SECONDS)
+    await careful.tick()
+    assert office.hours() == [1, 4]
+    assert await office.store.alerts() == []
+    assert (await office.find()).problem == ""
 
 
 async def test_a_year_without_a_leader_brings_one_run_and_with_catch_up_as_many_as_were_asked_for(
@@ -346,7 +438,7 @@ async def test_a_row_that_this_release_cannot_read_keeps_no_other_schedule_waiti
 async def test_an_id_that_another_task_has_is_told_once_and_does_not_stop_the_schedule(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await office.declare()
+    await office.declare(overlap=Overlap.ALL)
     office.clock.move(HOUR)
     (due,) = (await office.store.load_due_schedules(1)).found
     taken = msgspec.structs.replace(build_run(due.row, due.row.next_at or Instant(0), POLICY, 1), workflow="other")

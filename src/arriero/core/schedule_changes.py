@@ -39,6 +39,7 @@ from .alert_rows import build_schedule_alert
 from .schedules import find_look_at
 
 _encode = msgspec.json.encode
+FOUND_BY_LEADER = (ProblemCause.CODE, ProblemCause.APPROVALS)  # mended as soon as the leader submits a run
 
 
 class ScheduleChange(msgspec.Struct):
@@ -60,7 +61,12 @@ class ScheduleChange(msgspec.Struct):
 
 
 def change_schedule(
-    command: ScheduleCommand, row: ScheduleRow | None, now: Instant, term: int, answers: Sequence[Submitted | Refusal]
+    command: ScheduleCommand,
+    row: ScheduleRow | None,
+    now: Instant,
+    term: int,
+    answers: Sequence[Submitted | Refusal],
+    cancelled: tuple[str, ...] = (),
 ) -> ScheduleChange | Refusal:
     """Decide what a command does to a schedule.
 
@@ -68,6 +74,7 @@ def change_schedule(
         row: the schedule as it stands, locked; None: there is none of the name.
         term: of the leader that the store knows.
         answers: to the submissions of the command, in their order; empty if they are not asked yet.
+        cancelled: ids of the runs that this transaction has cancelled for the command.
     """
     if isinstance(command, DeclareSchedule):
         return _declare(command, row, now)
@@ -79,7 +86,7 @@ def change_schedule(
         case RunSchedule():
             return _run(command, row, answers)
         case FireSchedule():
-            return _refuse_moved(row, command.revision, command.term, term) or _fire(command, row, now, answers)
+            return _refuse_moved(row, command.revision, command.term, term) or _fire(command, row, answers, cancelled)
         case ReportScheduleProblem():
             return _refuse_moved(row, command.revision, command.term, term) or _report_problem(command, row, now)
         case MarkUndeclared():
@@ -244,9 +251,9 @@ def _run(command: RunSchedule, row: ScheduleRow, answers: Sequence[Submitted | R
 
 # --- the leader
 def _fire(
-    command: FireSchedule, row: ScheduleRow, now: Instant, answers: Sequence[Submitted | Refusal]
+    command: FireSchedule, row: ScheduleRow, answers: Sequence[Submitted | Refusal], cancelled: tuple[str, ...]
 ) -> ScheduleChange:
-    mends = row.problem_cause == ProblemCause.CODE
+    mends = row.problem_cause in FOUND_BY_LEADER
     changed = replace(
         row,
         state=ScheduleState.ENDED if command.next_at is None else row.state,
@@ -267,7 +274,7 @@ def _fire(
         else:
             refused.append(run.task_id)
     who = (row.name, row.app, changed.revision)
-    events: list[Event] = [ScheduleMended(*who, cause=ProblemCause.CODE)] if mends else []
+    events: list[Event] = [ScheduleMended(*who, cause=row.problem_cause)] if mends else []
     if command.runs or command.passed_over:
         events.append(
             ScheduleDecided(
@@ -279,7 +286,7 @@ def _fire(
                 passed_over=command.passed_over,
                 why=command.why,
                 refused=tuple(refused),
-                cancelled=command.cancelled,
+                cancelled=cancelled,
                 owed_until=command.owed_until,
             )
         )

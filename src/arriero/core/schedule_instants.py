@@ -178,3 +178,8 @@ def format_instant_of_run(instant: Instant) -> str:
 def format_run_id(app: str, name: str, instant: Instant) -> str:
     """Format the id of a run. It names the App, so that schedules of two Apps never meet in one id."""
     return f"{app}/{name}@{format_instant_of_run(instant)}"
+
+
+def is_run_of(task_id: str, app: str, name: str) -> bool:
+    """Returns True if a task's id is that of a run of this schedule, due or asked for by a person."""
+    return task_id.startswith(f"{app}/{name}@") and task_id.endswith("Z")

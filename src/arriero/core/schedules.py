@@ -64,7 +64,7 @@ def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int =
 
     Args:
         now: the store's clock.
-        is_open: whether the run that was submitted last has not ended.
+        is_open: whether any run of the schedule has not ended.
         runs_max: how many may be run in this pass.
     Returns: a decision about no instant (``until`` equals ``since``) if none is due.
     """
@@ -131,6 +131,11 @@ def describe_missing_code(row: ScheduleRow, now: Instant) -> str:
         return ""
     workflow = read_declaration(row).workflow
     return f"no process alive of App {row.app!r} has the workflow {workflow!r}"
+
+
+def describe_missing_approval(task_id: str, persons: int) -> str:
+    """Describe why an open run cannot be cancelled: a schedule is not the persons that the settings ask for."""
+    return f"run {task_id} is open, and the schedule may not cancel it: the settings ask for {persons} persons"
 
 
 def build_run(row: ScheduleRow, instant: Instant, policy: str, seed: int) -> Submit:

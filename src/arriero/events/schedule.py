@@ -36,7 +36,7 @@ class ScheduleDecided(_OfSchedule, frozen=True, kw_only=True, tag="schedule.deci
     """The instants after ``since`` up to ``until`` were decided: ``runs`` are submitted, the others are passed over.
 
     ``tasks``: ids of the runs. ``why``: others are passed over: ``overlap``, because the last run was open, or
-    ``catch_up``, because they were missed. ``refused``: ids that another task has. ``cancelled``: the run that was
+    ``catch_up``, because they were missed. ``refused``: ids that another task has. ``cancelled``: runs that were
     cancelled for this one. ``owed_until``: instants up to here are run later, because a pass had no room for them.
     """
 
@@ -47,7 +47,7 @@ class ScheduleDecided(_OfSchedule, frozen=True, kw_only=True, tag="schedule.deci
     passed_over: int = 0
     why: str = ""
     refused: tuple[str, ...] = ()
-    cancelled: str = ""
+    cancelled: tuple[str, ...] = ()
     owed_until: Instant | None = None
 
 

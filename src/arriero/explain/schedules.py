@@ -131,6 +131,8 @@ def find_remedy(row: ScheduleRow) -> str:
     """Find what mends a schedule that submits nothing."""
     if row.problem_cause == ProblemCause.CODE:
         return "run its App (arriero run MODULE:APP), or remove the schedule"
+    if row.problem_cause == ProblemCause.APPROVALS:
+        return "the next run begins once that one has ended or each person has cancelled it; or declare another overlap"
     return "remove the schedule and add it again with arguments that fit"
 
 
@@ -245,6 +247,6 @@ def _describe_decision(event: ScheduleDecided) -> str:
         said = "nothing was submitted"
     why = {"overlap": "the last run was open", "catch_up": "missed"}.get(event.why, event.why)
     over = f"; {format_count(event.passed_over, 'instant')} passed over: {why}" if event.passed_over else ""
-    cancelled = f"; {event.cancelled} was cancelled for it" if event.cancelled else ""
+    cancelled = f"; cancelled for it: {', '.join(event.cancelled)}" if event.cancelled else ""
     refused = f"; another task has the id {event.refused[0]}" if event.refused else ""
     return said + over + cancelled + refused

@@ -200,6 +200,7 @@ class NodeSession:
             ports=self._ports,
             actor=self.instance,
             term=lambda: self.leader.term if self.leader.is_leading() else None,
+            cancel_persons=self._settings.approvals_cancel,
             on_submitted=self.hint,
         )
 

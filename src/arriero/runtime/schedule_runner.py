@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from ..answers import Answer, Refusal
-from ..commands import Operate
+from ..answers import Refusal
 from ..core.lease import is_alive, read_process_about
-from ..core.schedules import DueDecision, build_run, decide_due, describe_missing_code
-from ..errors import ArrieroError, InvalidInput, StoreError
+from ..core.schedules import DueDecision, build_run, decide_due, describe_missing_approval, describe_missing_code
+from ..errors import ArrieroError, InvalidInput
 from ..loops import Loop, LoopGuard
-from ..model import Instant, Verb, later, seconds_between
+from ..model import Instant, later, seconds_between
 from ..processes import ProcessRow
 from ..schedules import (
     DueSchedule,
@@ -28,7 +27,6 @@ from ..schedules import (
     ScheduleRow,
     read_declaration,
 )
-from ..store.busy_retry import apply_patiently
 from ..store.contract import StateStore
 from .crash_points import reach
 from .ports import Ports
@@ -39,7 +37,7 @@ BATCH = 200  # schedules in one transaction; more would keep the store's history
 RUNS_AT_ONCE = 200  # made up by few schedules they would be as many
 LOOK_SECONDS = 1.0  # at most between looks: others may have declared a schedule that is due sooner
 NOT_LEADING_SECONDS = 0.25
-BLOCKED_SECONDS = 10.0  # until a schedule is looked at again whose code runs nowhere
+BLOCKED_SECONDS = 10.0  # until a schedule is looked at again that cannot submit, as its code runs nowhere
 UNREADABLE_SECONDS = 60.0  # until the log tells again of a row that a newer release wrote
 
 Codes = dict[tuple[str, str], str]  # policy as JSON text, by App and workflow; empty: it is not said
@@ -51,6 +49,7 @@ class ScheduleRunner:
     Args:
         actor: the process start.
         term: answers under which term this process leads; None: it does not.
+        cancel_persons: how many persons the settings ask for to cancel a task. Above one a schedule cannot do it.
         on_submitted: called after runs were submitted: a Scheduler of this process may take them.
     """
 
@@ -61,12 +60,14 @@ class ScheduleRunner:
         ports: Ports,
         actor: str,
         term: Callable[[], int | None],
+        cancel_persons: int = 1,
         on_submitted: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._ports = ports
         self._actor = actor
         self._term = term
+        self._cancel_persons = cancel_persons
         self._on_submitted = on_submitted
         self._never = asyncio.Event()
         self._told_unreadable_at = float("-inf")
@@ -108,9 +109,7 @@ class ScheduleRunner:
         commands: list[FireSchedule | ReportScheduleProblem] = []
         for due in found:
             try:
-                commands.append(await self._decide(due, now, term, codes))
-            except StoreError as error:  # its last run could not be cancelled
-                logger.info("schedule %s cannot submit just now: %s", due.row.name, error)
+                commands.append(self._decide(due, now, term, codes))
             except (InvalidInput, msgspec.MsgspecError, ValueError) as error:  # it must not keep the others waiting
                 self._tell_unreadable(due.row, error)
         return sum([await self._write(some) for some in divide_by_runs(commands)])
@@ -125,37 +124,42 @@ class ScheduleRunner:
                 written += 1
                 submitted += len(answer.submitted)
                 self._tell_refused(command.name, answer)
-            elif isinstance(answer, ArrieroError):
+            elif isinstance(answer, ArrieroError) or answer.verdict == "busy":
                 logger.info("schedule %s cannot submit just now: %s", command.name, answer)
         if submitted:
             self.submitted += submitted
             self._on_submitted()
         return written
 
-    async def _decide(
-        self, due: DueSchedule, now: Instant, term: int, codes: Codes
-    ) -> FireSchedule | ReportScheduleProblem:
+    def _decide(self, due: DueSchedule, now: Instant, term: int, codes: Codes) -> FireSchedule | ReportScheduleProblem:
         row = due.row
         declared = read_declaration(row)
         policy = codes.get((row.app, declared.workflow))
         if policy is None:
-            return ReportScheduleProblem(
-                actor=self._actor,
-                app=row.app,
-                name=row.name,
-                revision=row.revision,
-                cause=ProblemCause.CODE,
-                problem=row.problem or describe_missing_code(row, now),
-                look_at=later(now, BLOCKED_SECONDS),
-                term=term,
-            )
+            known = row.problem if row.problem_cause == ProblemCause.CODE else ""
+            problem = known or describe_missing_code(row, now)
+            return self._build_report(row, ProblemCause.CODE, problem, now, term)
         decision = decide_due(row, now, is_open=due.is_open)
-        cancelled = await self._cancel_last(row) if decision.cancels else ""
-        return self._build_command(row, decision, policy or declared.policy, term, cancelled)
+        if decision.cancels and due.cancellable and self._cancel_persons > 1:
+            problem = describe_missing_approval(due.cancellable, self._cancel_persons)
+            return self._build_report(row, ProblemCause.APPROVALS, problem, now, term)
+        return self._build_command(row, decision, policy or declared.policy, term)
 
-    def _build_command(
-        self, row: ScheduleRow, decision: DueDecision, policy: str, term: int, cancelled: str
-    ) -> FireSchedule:
+    def _build_report(
+        self, row: ScheduleRow, cause: ProblemCause, problem: str, now: Instant, term: int
+    ) -> ReportScheduleProblem:
+        return ReportScheduleProblem(
+            actor=self._actor,
+            app=row.app,
+            name=row.name,
+            revision=row.revision,
+            cause=cause,
+            problem=problem,
+            look_at=later(now, BLOCKED_SECONDS),
+            term=term,
+        )
+
+    def _build_command(self, row: ScheduleRow, decision: DueDecision, policy: str, term: int) -> FireSchedule:
         draw = self._ports.random.getrandbits
         return FireSchedule(
             actor=self._actor,
@@ -172,28 +176,8 @@ class ScheduleRunner:
             owed_until=decision.owed_until,
             next_at=decision.next_at,
             look_at=decision.look_at,
-            cancelled=cancelled,
+            cancels=decision.cancels,
         )
-
-    async def _cancel_last(self, row: ScheduleRow) -> str:
-        """Cancel the run that is open, by the verb that people have. Returns its id; empty: it had ended, or refuses that.
-
-        If this process dies before the new run is submitted, the next leader finds the old one cancelled.
-        """
-        loaded = await self._store.load(row.last_task_no)
-        if loaded is None:
-            return ""
-        command = Operate(
-            actor=self._actor,
-            verb=Verb.CANCEL,
-            task_no=loaded.task.task_no,
-            incarnation=loaded.task.incarnation,
-            by=f"schedule {row.app}/{row.name}",
-            reason="the next run is due, and overlap is cancel_running",
-            store_id=self._store.store_id,
-        )
-        answers: Sequence[Answer] = await apply_patiently(self._store, [command], self._ports.clock)
-        return "" if isinstance(answers[0], Refusal) else loaded.task.task_id
 
     def _tell_refused(self, name: str, answer: ScheduleApplied) -> None:
         for refused in answer.submitted:

@@ -41,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tasks_max: tasks held at once.
         batch_max: rows in one claim, take or pass.
         redispatch_per_second_max: attempts that expired and come back in a second, by one leader.
+        approvals_cancel: persons who must ask for a task to be cancelled; with more than one no schedule cancels a run.
         lost_processes_max: a task is held once so many processes were lost with it in a row.
     """
 
@@ -56,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_max: int = 500
     redispatch_per_second_max: int = REDISPATCH_PER_SECOND_MAX
     lost_processes_max: int = HELD_FROM
+    approvals_cancel: int = 1
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

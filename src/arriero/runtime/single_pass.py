@@ -146,6 +146,7 @@ class SinglePass:
             ports=self._ports,
             actor=self._instance,
             term=lambda: leader.term if leader.is_leading() else None,
+            cancel_persons=self._settings.approvals_cancel,
         )
         await runner.finish()
         self._counts["runs_submitted"] = runner.submitted

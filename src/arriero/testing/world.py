@@ -117,7 +117,11 @@ class World:
         self.app.session.schedules.update(app.session.schedules)
         self.app.session.ports = self._ports
         self.app.session.settings = Settings(
-            lease_seconds=FOREVER, leader_seconds=FOREVER, progress_seconds=FOREVER, hang_seconds=FOREVER
+            lease_seconds=FOREVER,
+            leader_seconds=FOREVER,
+            progress_seconds=FOREVER,
+            hang_seconds=FOREVER,
+            approvals_cancel=(self.app.session.configuration or self.app.session.configure()).approvals_cancel,
         )
         self.app.session.find_substitute = self._find_substitute
         self.clock = Clock(self._store.now, self._advance)

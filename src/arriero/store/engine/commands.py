@@ -72,6 +72,11 @@ def apply_command(command: AnyCommand, rows: CommandRows) -> Answer | ArrieroErr
             return _claim(command, rows)
         case Take():
             return take_requests(command, rows)
+    return apply_to_task(command, rows)
+
+
+def apply_to_task(command: AnyCommand, rows: Table) -> Answer | ArrieroError:
+    """Apply a command that concerns one task or convoy; see ``StateStore.apply``."""
     while True:
         try:
             return Batch(rows, rows.read_clock()).apply(command)

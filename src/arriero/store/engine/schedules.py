@@ -4,25 +4,31 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from ...answers import Refusal, Submitted
-from ...commands import Submit
+from ...commands import Operate, Submit
 from ...core.schedule_changes import ScheduleChange, change_schedule
+from ...core.schedules import ACTOR
+from ...errors import ArrieroError
 from ...events import Event
-from ...model import Instant
+from ...events.store import LeaderRefused
+from ...model import Instant, Verb
 from ...schedules import (
     DueSchedule,
     DueSchedules,
     FireSchedule,
+    OpenRun,
     RunSchedule,
     ScheduleApplied,
     ScheduleCommand,
     ScheduleRow,
 )
-from ..contract import SUPERVISOR_LEASE
+from ..contract import SUPERVISOR_LEASE, Busy
 from .batch import STORE_STREAM, Batch, Table
+from .commands import apply_to_task
 from .transactions import Transactions
 
 SubmitAll = Callable[[Sequence[Submit]], Sequence[Submitted | Refusal]]
 ScheduleKey = tuple[str, str]  # App, name
+CANCELLED_MAX = 100  # runs that one transaction cancels; while more are open, the next passes cancel them
 
 
 class ScheduleRows(Table, Protocol):
@@ -34,6 +40,10 @@ class ScheduleRows(Table, Protocol):
 
     def select_next_look(self, now: Instant) -> Instant | None:
         """The first ``look_at`` after now."""
+        ...
+
+    def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
+        """Lock the first open runs of a schedule that are not being undone. Raises Busy: another transaction has one."""
         ...
 
     def lock_schedules(self, keys: Sequence[ScheduleKey]) -> list[ScheduleRow]:
@@ -69,13 +79,14 @@ def change_schedules(
 ) -> list[ScheduleApplied | Refusal]:
     """See ``ScheduleStore.change_schedules``. Rows of schedules are locked before those of tasks, the store's history last."""
     work = _ChangeBatch(batch, rows)
+    work.cancel_runs()
     submits = work.list_submits()
     said = list(submit_all(submits)) if submits else []
     return work.write(said)
 
 
 class _ChangeBatch:
-    """One batch: judged under lock, then submitted, then written."""
+    """One batch: judged under lock; then runs are cancelled, others submitted, and the rows written."""
 
     def __init__(self, batch: Sequence[ScheduleCommand], rows: ScheduleRows) -> None:
         self._batch = batch
@@ -84,20 +95,53 @@ class _ChangeBatch:
         self._known = {(row.app, row.name): row for row in rows.lock_schedules(keys)}
         self._now = rows.read_clock()
         self._term = rows.read_term(SUPERVISOR_LEASE) if any(map(_needs_term, batch)) else 0
+        self._cancelled: dict[int, list[str]] = {}  # ids of runs, by the place of the command in the batch
+        self._postponed: dict[int, Refusal] = {}  # commands whose open runs could not all be cancelled, by their place
+
+    def cancel_runs(self) -> None:
+        """Cancel the open runs of the commands that ask for it and will not be refused.
+
+        It comes before all submissions: none of these may meet the new run.
+        """
+        for place, command in self._list_accepted():
+            if isinstance(command, FireSchedule) and command.cancels:
+                self._cancelled[place] = []
+                if (refused := self._cancel_runs_of(command, self._cancelled[place])) is not None:
+                    self._postponed[place] = refused
+
+    def _cancel_runs_of(self, command: FireSchedule, cancelled: list[str]) -> Refusal | None:
+        """Cancel the open runs of one schedule. A Refusal: one of them is open still, so no new one may begin."""
+        try:
+            found = self._rows.lock_cancellable_runs(command.app, command.name, CANCELLED_MAX + 1)
+        except Busy as error:
+            return Refusal("busy", str(error))
+        for run in found[:CANCELLED_MAX]:
+            answer = apply_to_task(_build_cancel(command, run), self._rows)
+            if isinstance(answer, Refusal | ArrieroError):
+                said = answer.detail if isinstance(answer, Refusal) else str(answer)
+                return Refusal("busy", f"run {run.task_id} could not be cancelled: {said}")
+            cancelled.append(run.task_id)
+        if len(found) > CANCELLED_MAX:
+            return Refusal("busy", f"more than {CANCELLED_MAX} runs were open: the others are cancelled next")
+        return None
 
     def list_submits(self) -> list[Submit]:
-        """List the submissions of the commands that will not be refused, in order.
+        """List the submissions of the commands that will not be refused, in order."""
+        return [submit for _, command in self._list_accepted() for submit in _submits_of(command)]
+
+    def _list_accepted(self) -> list[tuple[int, ScheduleCommand]]:
+        """List the commands that will not be refused, with their places.
 
         No answer to a submission decides about a guard, so what is judged here is judged the same when it is written.
         """
-        found: list[Submit] = []
+        found: list[tuple[int, ScheduleCommand]] = []
         known = dict(self._known)
-        for command in self._batch:
+        for place, command in enumerate(self._batch):
             key = (command.app, command.name)
-            change = self._decide(command, known.get(key), ())
+            change = self._decide(place, known.get(key), ())
             if isinstance(change, Refusal):
                 continue
-            found += _submits_of(command)
+            found.append((place, command))
             if change.row is None:
                 known.pop(key, None)
             else:
@@ -105,19 +149,24 @@ class _ChangeBatch:
         return found
 
     def _decide(
-        self, command: ScheduleCommand, row: ScheduleRow | None, answers: Sequence[Submitted | Refusal]
+        self, place: int, row: ScheduleRow | None, answers: Sequence[Submitted | Refusal]
     ) -> ScheduleChange | Refusal:
-        return change_schedule(command, row, self._now, self._term, answers)
+        if place in self._postponed:
+            return self._postponed[place]
+        cancelled = tuple(self._cancelled.get(place, ()))
+        return change_schedule(self._batch[place], row, self._now, self._term, answers, cancelled)
 
     def write(self, said: list[Submitted | Refusal]) -> list[ScheduleApplied | Refusal]:
         """Write what the commands change. ``said``: answers to the submissions of those that are not refused."""
         events: dict[str, list[Event]] = {}  # by actor
         applied: list[ScheduleApplied | Refusal] = []
-        for command in self._batch:
+        for place, command in enumerate(self._batch):
             count = len(_submits_of(command))
-            change = self._decide(command, self._known.get((command.app, command.name)), said[:count])
+            change = self._decide(place, self._known.get((command.app, command.name)), said[:count])
             if isinstance(change, Refusal):
                 applied.append(change)
+                if change.verdict == "old_term" and (refused := self._build_refused(command)) is not None:
+                    events.setdefault(command.actor, []).append(refused)
                 continue
             answers, said = said[:count], said[count:]
             applied.append(answer := self._write_one(command, change, answers))
@@ -128,6 +177,11 @@ class _ChangeBatch:
             if told:
                 batch.note(STORE_STREAM, actor, told)
         return applied
+
+    def _build_refused(self, command: ScheduleCommand) -> LeaderRefused | None:
+        """Build the event that counts a former leader's command. None: another transaction just changes the lease."""
+        term = getattr(command, "term", None)
+        return LeaderRefused(term=term, current=self._term, task=0) if term is not None and term < self._term else None
 
     def _write_one(
         self, command: ScheduleCommand, change: ScheduleChange, answers: Sequence[Submitted | Refusal]
@@ -152,6 +206,17 @@ class _ChangeBatch:
         if change.opens is not None:
             self._rows.add_alert(change.opens)
         return ScheduleApplied(change.row, tuple(answers), is_new=before is None)
+
+
+def _build_cancel(command: FireSchedule, run: OpenRun) -> Operate:
+    return Operate(
+        actor=command.actor,
+        verb=Verb.CANCEL,
+        task_no=run.task_no,
+        incarnation=run.incarnation,
+        by=f"{ACTOR} {command.app}/{command.name}",
+        reason="the next run is due, and overlap is cancel_running",
+    )
 
 
 def _submits_of(command: ScheduleCommand) -> Sequence[Submit]:

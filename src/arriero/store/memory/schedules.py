@@ -1,10 +1,11 @@
 """Schedules in the memory store."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...core.alert_rows import SCHEDULE_CAUSE
-from ...model import TASK_OPEN, Instant
-from ...schedules import DueSchedule, ScheduleRow
+from ...core.schedule_instants import is_run_of
+from ...model import TASK_FORWARD, TASK_OPEN, Instant, TaskRow, TaskState
+from ...schedules import DueSchedule, OpenRun, ScheduleRow
 from .rows import MemoryUpkeep
 
 
@@ -14,11 +15,20 @@ class MemorySchedules(MemoryUpkeep):
     def select_due_schedules(self, now: Instant, limit: int) -> list[DueSchedule]:
         due = [(row.look_at, row) for row in self.schedule_rows.values() if row.look_at is not None]
         found = sorted(((at, row.app, row.name, row) for at, row in due if at <= now), key=lambda one: one[:3])
-        return [DueSchedule(row, self._is_run_open(row)) for _, _, _, row in found[:limit]]
+        return [self._find_open_runs(row) for _, _, _, row in found[:limit]]
 
-    def _is_run_open(self, row: ScheduleRow) -> bool:
-        task = self.tasks.get(row.last_task_no)
-        return task is not None and task.state in TASK_OPEN
+    def _find_open_runs(self, row: ScheduleRow) -> DueSchedule:
+        is_open = bool(self._list_runs(row.app, row.name, TASK_OPEN))
+        cancellable = self._list_runs(row.app, row.name, TASK_FORWARD)
+        return DueSchedule(row, is_open, cancellable[0].task_id if cancellable else "")
+
+    def _list_runs(self, app: str, name: str, states: Collection[TaskState]) -> list[TaskRow]:
+        of_schedule = (task for task in self.tasks.values() if is_run_of(task.task_id, app, name))
+        return sorted((task for task in of_schedule if task.state in states), key=lambda task: task.task_id)
+
+    def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
+        found = self._list_runs(app, name, TASK_FORWARD)[:limit]
+        return [OpenRun(task.task_no, task.task_id, task.incarnation) for task in found]
 
     def select_next_look(self, now: Instant) -> Instant | None:
         looks = (row.look_at for row in self.schedule_rows.values() if row.look_at is not None)

@@ -72,6 +72,9 @@ CREATE INDEX task_limit ON {schema}.task (complete_by)
 CREATE INDEX task_unseen ON {schema}.task (locked_by, unseen_since)
  WHERE unseen_since IS NOT NULL AND locked_by IS NOT NULL;
 CREATE INDEX task_error ON {schema}.task (task_no) WHERE state = 'error';
+-- Runs of schedules that have not ended. A run's id is APP/NAME@INSTANT; another collation would order it otherwise.
+CREATE INDEX task_open_run ON {schema}.task (task_id COLLATE "C")
+ WHERE state IN ('pending', 'processing', 'compensating') AND strpos(task_id, '@') > 0 AND right(task_id, 1) = 'Z';
 CREATE INDEX task_paused ON {schema}.task (task_no) WHERE paused_at IS NOT NULL;
 CREATE INDEX task_waiting ON {schema}.task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX task_set_aside ON {schema}.task (convoy_no, place) WHERE turn = 'set_aside';

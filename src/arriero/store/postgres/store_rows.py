@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...core.apps import apps_run_by
 from ...model import AlertRow, ConvoyRow, Instant, LedgerRow, Loaded, StatusRow, StepRow, TailRow, TaskRow
+from ...schedules import OpenRun
 from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge
 from ..engine.reading import due_at
 from ..rows import alert_of, status_of
@@ -38,6 +39,19 @@ class PostgresRows(
         """0 also while another transaction changes it: whoever asks has to ask again."""
         row = self.ask("select_term", {"name": lease}).fetchone()
         return 0 if row is None else row[0]
+
+    # --- schedules
+    def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
+        found = super().lock_cancellable_runs(app, name, limit)
+        asked = {"task_nos": sorted(run.task_no for run in found)}
+        tasks = self.ask("lock_tasks", asked).fetchall() if found else []
+        convoys = self.ask("lock_convoys", {**asked, "convoy_nos": []}).fetchall() if found else []
+        self._now = None
+        self.keep_tasks(tasks)
+        self.keep_convoys(convoys)
+        if len(tasks) < len(found):
+            raise Busy("another transaction has a run open")
+        return found
 
     # --- tasks
     def select_tasks(self, task_nos: Sequence[int]) -> list[Loaded]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from ...model import TASK_OPEN, Instant
-from ...schedules import DueSchedule, ScheduleRow, ScheduleState
+from ...model import Instant
+from ...schedules import DueSchedule, OpenRun, ScheduleRow, ScheduleState
 from ..rows import Row
 from .rows import SqlRows
 
@@ -25,7 +25,11 @@ class SqlScheduleRows(SqlRows):
 
     def select_due_schedules(self, now: Instant, limit: int) -> list[DueSchedule]:
         found = self.ask("select_due_schedules", {"now": now, "limit": limit}).fetchall()
-        return [DueSchedule(schedule_of(row[:-1]), row[-1] in TASK_OPEN) for row in found]
+        return [DueSchedule(schedule_of(row[:-2]), bool(row[-2]), row[-1] or "") for row in found]
+
+    def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
+        asked = {"app": app, "name": name, "limit": limit}
+        return [OpenRun(*row) for row in self.ask("select_cancellable_runs", asked).fetchall()]
 
     def select_next_look(self, now: Instant) -> Instant | None:
         row = self.ask("select_next_look", {"now": now}).fetchone()

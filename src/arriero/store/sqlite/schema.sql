@@ -63,6 +63,9 @@ CREATE INDEX arriero_task_limit ON arriero_task (complete_by)
  WHERE complete_by IS NOT NULL AND state IN ('pending', 'processing');
 CREATE INDEX arriero_task_unseen ON arriero_task (unseen_since) WHERE unseen_since IS NOT NULL;
 CREATE INDEX arriero_task_error ON arriero_task (task_no) WHERE state = 'error';
+-- Runs of schedules that have not ended. A run's id is APP/NAME@INSTANT.
+CREATE INDEX arriero_task_open_run ON arriero_task (task_id)
+ WHERE state IN ('pending', 'processing', 'compensating') AND task_id GLOB '*/*@*Z';
 CREATE INDEX arriero_task_waiting ON arriero_task (convoy_no, rank, place) WHERE turn = 'waiting';
 CREATE INDEX arriero_task_set_aside ON arriero_task (convoy_no, place) WHERE turn = 'set_aside';
 CREATE UNIQUE INDEX arriero_task_sequence ON arriero_task (convoy_no, sequence) WHERE sequence IS NOT NULL;

@@ -638,6 +638,9 @@ CREATE TABLE {schema}.schedule (
 
 -- The leader finds what is due, and what is due next, without a look at any other schedule.
 CREATE INDEX schedule_due ON {schema}.schedule (look_at, app, name) WHERE look_at IS NOT NULL;
+-- Runs of schedules that have not ended. A run's id is APP/NAME@INSTANT; another collation would order it otherwise.
+CREATE INDEX task_open_run ON {schema}.task (task_id COLLATE "C")
+ WHERE state IN ('pending', 'processing', 'compensating') AND strpos(task_id, '@') > 0 AND right(task_id, 1) = 'Z';
 
 -- Tokens of the HTTP API. The secret in a token is kept nowhere.
 CREATE TABLE {schema}.token (

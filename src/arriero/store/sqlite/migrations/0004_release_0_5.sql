@@ -186,6 +186,9 @@ CREATE TABLE arriero_schedule (
 
 -- The leader finds what is due, and what is due next, without a look at any other schedule.
 CREATE INDEX arriero_schedule_due ON arriero_schedule (look_at, app, name) WHERE look_at IS NOT NULL;
+-- Runs of schedules that have not ended. A run's id is APP/NAME@INSTANT.
+CREATE INDEX arriero_task_open_run ON arriero_task (task_id)
+ WHERE state IN ('pending', 'processing', 'compensating') AND task_id GLOB '*/*@*Z';
 
 -- Tokens of the HTTP API. The secret in a token is kept nowhere.
 CREATE TABLE arriero_token (

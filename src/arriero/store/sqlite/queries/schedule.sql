@@ -1,11 +1,29 @@
--- select_due_schedules: schedules that the leader is to look at, longest due first; and whether their last run is open.
--- Params: now, limit. Rows: the columns of a schedule, and the state of the task of its last run; null: it is gone.
+-- select_due_schedules: schedules that the leader is to look at, longest due first; and whether runs of them are open.
+-- Ids of runs begin with APP/NAME@, and A comes after @.
+-- Params: now, limit. Rows: the columns of a schedule; whether a run of it has not ended; the id of one that can be
+-- cancelled, or null.
 SELECT s.app, s.name, s.declaration, s.state, s.anchor, s.next_at, s.look_at, s.decided_until, s.owed_until,
        s.last_at, s.last_task, s.last_task_no, s.runs, s.passed_over, s.problem, s.problem_cause, s.problem_since,
-       s.undeclared_at, s.paused_at, s.paused_by, s.pause_reason, s.changed_at, s.revision, t.state
-  FROM arriero_schedule AS s LEFT JOIN arriero_task AS t ON t.task_no = s.last_task_no
+       s.undeclared_at, s.paused_at, s.paused_by, s.pause_reason, s.changed_at, s.revision,
+       EXISTS (SELECT 1 FROM arriero_task INDEXED BY arriero_task_open_run
+                WHERE task_id >= s.app || '/' || s.name || '@' AND task_id < s.app || '/' || s.name || 'A'
+                  AND state IN ('pending', 'processing', 'compensating') AND task_id GLOB '*/*@*Z'),
+       (SELECT task_id FROM arriero_task INDEXED BY arriero_task_open_run
+         WHERE task_id >= s.app || '/' || s.name || '@' AND task_id < s.app || '/' || s.name || 'A'
+           AND state IN ('pending', 'processing', 'compensating') AND task_id GLOB '*/*@*Z'
+           AND state <> 'compensating' ORDER BY task_id LIMIT 1)
+  FROM arriero_schedule AS s
  WHERE s.look_at <= :now
  ORDER BY s.look_at, s.app, s.name
+ LIMIT :limit
+
+-- select_cancellable_runs: the first runs of a schedule that are open and not being undone. Whoever asks has the write lock.
+-- Params: app, name, limit. Rows: task_no, task_id, incarnation.
+SELECT task_no, task_id, incarnation
+  FROM arriero_task INDEXED BY arriero_task_open_run
+ WHERE task_id >= :app || '/' || :name || '@' AND task_id < :app || '/' || :name || 'A'
+   AND state IN ('pending', 'processing', 'compensating') AND task_id GLOB '*/*@*Z' AND state <> 'compensating'
+ ORDER BY task_id
  LIMIT :limit
 
 -- select_next_look: when the leader is to look at a schedule next, of those that are not due. Zero rows: never.
