@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from runtime_world import Machine
-
-EXPECTED_SKIPS = (
-    "the programs beside the repository are not here",
-    "the real ledger is not beside the repository",
-    "helm's library is not installed",  # a young package with native code: nobody must have it, CI neither
-)
+from skip_count import SkipCount
 
 # How long an example takes says something of the machine, nothing of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,27 +48,6 @@ def keep_compiled_code(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="arriero-compiled-", ignore_cleanup_errors=True)
         os.environ["PYTHONPYCACHEPREFIX"] = folder.name
         config.add_cleanup(folder.cleanup)
-
-
-class SkipCount:
-    """Collects skips, from all workers, in the process that reports."""
-
-    def __init__(self) -> None:
-        self.unexpected: list[str] = []
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.skipped and not hasattr(report, "wasxfail"):
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-            if not any(expected in reason for expected in EXPECTED_SKIPS):
-                self.unexpected.append(f"{report.nodeid}: {reason}")
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.unexpected and os.environ.get("CI") == "true":
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for line in self.unexpected:
-            terminalreporter.write_line(f"unexpected skip: {line}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

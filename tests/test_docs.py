@@ -33,11 +33,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import pytest
+from postgres_servers import describe_missing
+from waiting import wait_until
 
 from arriero import Agent, App, Attempt, Permanent, Supervision, TaskFailed, workflow
 from arriero.cli.main import commands
@@ -95,15 +96,6 @@ def environment() -> dict[str, str]:
     return {**found, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{found['PATH']}", "PYTHONUNBUFFERED": "1"}
 
 
-def until(is_so: Any, what: str) -> None:
-    """Wait for something outside of this process."""
-    give_up_at = monotonic() + SECONDS_MAX
-    pause = threading.Event()
-    while not is_so():
-        assert monotonic() < give_up_at, f"waited in vain for {what}"
-        pause.wait(0.01)
-
-
 def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -151,7 +143,7 @@ class Reader:
             case ["until", task_id, state]:
                 self.wait_for(task_id, state)
             case ["until", file]:
-                until(lambda: (self.folder / file).is_file() and (self.folder / file).stat().st_size, file)
+                wait_until(lambda: (self.folder / file).is_file() and (self.folder / file).stat().st_size, file)
             case ["exits", code]:
                 self.exit_code = int(code)
             case ["not", "run:", *_]:
@@ -165,7 +157,7 @@ class Reader:
 
     def start_server(self) -> None:
         if POSTGRES not in installations():
-            pytest.skip(f"PostgreSQL {POSTGRES} is not on this machine")
+            pytest.skip(describe_missing(POSTGRES))
         self.server = Server.start(POSTGRES)
         self.server.create_role("postgres", "SUPERUSER")
         self.environment["PGPASSWORD"] = self.server.password
@@ -430,7 +422,7 @@ def test_the_receiver_in_the_pages_knows_our_signature_and_refuses_any_other(
             with failing_app().sync.running() as front:
                 with pytest.raises(TaskFailed):
                     front.submit(fail(), task_id="t").result(timeout=SECONDS_MAX)
-                until(lambda: received, "the webhook")
+                wait_until(lambda: received, "the webhook")
         finally:
             server.shutdown()
             thread.join()

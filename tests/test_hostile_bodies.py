@@ -23,7 +23,7 @@ from arriero.client.task_verbs import load_task
 
 MODULE = "hostile_bodies:app"
 REFUSED_BY_SQL = "22023"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 Door = Callable[[Doors, Body, str, str | None], Awaitable[None]]
 

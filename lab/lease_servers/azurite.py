@@ -25,8 +25,10 @@ def find_azurite() -> str:
     named = os.environ.get("ARRIERO_AZURITE", "")
     for place in (named, shutil.which("azurite-blob") or "", str(ROOT / "node_modules/.bin/azurite-blob")):
         if place and Path(place).is_file():
+            if shutil.which("node") is None:
+                raise Unavailable("Azurite needs Node; run: apt-get install nodejs")
             return place
-    raise Unavailable("Azurite is not installed; run: npm install azurite")
+    raise Unavailable("Azurite is not installed; run: npm install --no-save --prefix . azurite@3.35.0")
 
 
 class Azurite:

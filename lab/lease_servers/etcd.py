@@ -15,7 +15,7 @@ from .unavailable import Unavailable
 def start_etcd() -> ServerProcess:
     """Start a server. Raises Unavailable."""
     if shutil.which("etcd") is None:
-        raise Unavailable("etcd is not installed; it comes with Debian's package etcd-server")
+        raise Unavailable("etcd is not installed; run: RUNLEVEL=1 apt-get install etcd-server")
     peers = f"http://127.0.0.1:{free_port()}"
 
     def build_command(port: int, folder: Path) -> Sequence[str]:

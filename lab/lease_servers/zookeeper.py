@@ -15,9 +15,7 @@ JAVA = ("-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-
 def start_zookeeper(**settings: object) -> ServerProcess:
     """Start a server. ``settings`` go into its configuration. Raises Unavailable."""
     if not CLASSES.exists() or shutil.which("java") is None:
-        raise Unavailable(
-            "ZooKeeper is not installed; it comes with Debian's packages zookeeper and default-jre-headless"
-        )
+        raise Unavailable("ZooKeeper is not installed; run: RUNLEVEL=1 apt-get install zookeeper default-jre-headless")
 
     def build_command(port: int, folder: Path) -> Sequence[str]:
         all_settings = {

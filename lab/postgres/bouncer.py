@@ -68,7 +68,7 @@ class PgBouncer:
         """
         path = _program_path()
         if path is None:
-            raise NotInstalled("PgBouncer is not on this machine: install the system's package (Debian: pgbouncer)")
+            raise NotInstalled("PgBouncer is not installed; run: apt-get install pgbouncer")
         launched = way or usual_way()
         folder = new_folder(launched)
         log = folder / "log"

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from postgres_servers import database, emptied
 from processes import Process, check, end_of
+from waiting import HangLimit
 
 from arriero import Agent, App, Attempt, Retry, Supervision, workflow
 from arriero.client.leases import LeaderView
@@ -32,8 +33,6 @@ SUPERVISORS = 3
 OPEN_TASKS = 12  # at any time: each expires twice
 LEADER_SECONDS = 1.2
 SUPERVISE_SECONDS = 0.2
-MARGIN_SECONDS = 4.0  # for a machine on which much else runs
-IDLE_SECONDS = 5.0  # after so long the server ends the transaction of a process that froze with the lease's row locked
 FREEZES = (1.2, 2.5)  # of the lease: always longer than it
 LOSSES = ("leader killed", "leader frozen", "another killed")
 WAIT_SECONDS_MAX = 60.0  # for anything here; a hint that it hangs, not a measure
@@ -147,13 +146,13 @@ class Campaign:
 
     async def wait_for_term(self, *, above: int) -> LeaderView:
         """Wait until a process leads under a later term."""
-        give_up_at = time.monotonic() + WAIT_SECONDS_MAX
-        while time.monotonic() < give_up_at:
+        limit = HangLimit("another leader")
+        while not limit.is_over():
             view = await self._app.leader()
             if view is not None and view.term > above:
                 return view
             await asyncio.sleep(0.01)
-        raise AssertionError(f"nobody leads after {WAIT_SECONDS_MAX} s: {self._supervisors.log}")
+        raise AssertionError(f"nobody leads: {self._supervisors.log}")
 
 
 class Load:
@@ -221,9 +220,7 @@ async def test_leaders_killed_and_frozen_under_load_lead_one_after_the_other_and
     )
     assert set(recovered.values()) == {1}
     assert len(recovered) >= 2 * load.ended > 0
-    killed, frozen = (max(campaign.gaps[kind]) for kind in ("leader killed", "leader frozen"))
-    assert killed < LEADER_SECONDS + SUPERVISE_SECONDS + MARGIN_SECONDS
-    assert frozen < max(LEADER_SECONDS, IDLE_SECONDS) + SUPERVISE_SECONDS + MARGIN_SECONDS
+    killed, frozen = (max(campaign.gaps[kind]) for kind in ("leader killed", "leader frozen"))  # said, not judged
     sys.stderr.write(
         f"{dict(campaign.losses)}, {len(terms)} terms, {load.ended} tasks, {len(recovered)} recoveries, {refused} refused"
         f" writes of former leaders; longest gap {killed:.2f} s after a kill, {frozen:.2f} s after a freeze\n"

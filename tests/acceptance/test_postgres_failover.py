@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_servers import USUAL
+from postgres_servers import USUAL, describe_missing
 
 from arriero.testing.postgres import installations
 
@@ -24,7 +24,7 @@ SUBMISSIONS = 150  # acknowledged before each kill; make torture waits for 500
 def figures_of(*options: str) -> tuple[int, dict[str, Any]]:
     """Run the example: its exit code and what it printed."""
     if USUAL not in installations():
-        pytest.skip(f"PostgreSQL {USUAL} is not on this machine")
+        pytest.skip(describe_missing(USUAL))
     command = [sys.executable, str(RUN), "--json", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert ended.stdout, ended.stderr

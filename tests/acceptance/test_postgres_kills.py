@@ -11,7 +11,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from itertools import count
 from pathlib import Path
@@ -19,9 +18,10 @@ from pathlib import Path
 import caravan
 import procession
 import pytest
-from postgres_servers import USUAL
+from postgres_servers import USUAL, describe_missing
 from processes import Process, check, check_told, end_of
 from test_convoy_kills import held_in_order
+from waiting import wait_until_async
 
 from arriero import App, OutcomeUnknown, StoreError, TaskFailed
 from arriero.store.postgres.store import PostgresStore
@@ -160,10 +160,8 @@ class OfProcession(Client):
 
 async def wait_for_more(client: Client) -> None:
     """Until so many more are acknowledged."""
-    wanted, give_up_at = len(client.acknowledged) + BETWEEN, time.monotonic() + WAIT_SECONDS_MAX
-    while len(client.acknowledged) < wanted:
-        assert time.monotonic() < give_up_at, f"no {BETWEEN} submissions acknowledged within {WAIT_SECONDS_MAX} s"
-        await asyncio.sleep(0.01)
+    wanted = len(client.acknowledged) + BETWEEN
+    await wait_until_async(lambda: len(client.acknowledged) >= wanted, f"{BETWEEN} submissions")
 
 
 async def kill(victim: str, server: Server, nodes: Nodes, chance: random.Random) -> None:
@@ -242,7 +240,7 @@ async def test_processes_back_ends_and_postmaster_killed_under_load_lose_nothing
     program: App, kind: type[Client], looks: Looks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if USUAL not in installations():
-        pytest.skip(f"PostgreSQL {USUAL} is not on this machine")
+        pytest.skip(describe_missing(USUAL))
     seed = random.randrange(1_000_000)
     with Server.start(USUAL) as server:
         url = server.create_database("caravan")

@@ -24,7 +24,7 @@ KNOWN = migrations("arriero.store.sqlite")
 LATEST = KNOWN[-1]
 NAMES = [migration.name for migration in KNOWN]
 BROKEN = Migration(LATEST.number + 1, "9001_broken", "CREATE TABLE half (x);\nINSERT INTO nowhere VALUES (1);\n")
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 def made(path: Path, known: list[Migration]) -> Path:

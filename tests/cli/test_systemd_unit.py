@@ -14,7 +14,9 @@ from cli_calls import APP, Run
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "arriero.service"
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd is not installed; run: apt-get install systemd"
+)
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     copy = tmp_path / UNIT.name
     copy.write_text(UNIT.read_text().replace("ExecStart=/opt/arriero/bin/arriero", f"ExecStart={shutil.which('true')}"))

@@ -460,7 +460,7 @@ def test_the_same_is_there_for_code_without_an_event_loop(machine: Machine, desk
         task = front.submit(desk.order("bad"), task_id="o-1", convoy="k")
         front.submit(desk.order("b"), task_id="o-2", convoy="k")
         with pytest.raises(TaskFailed):
-            task.result(timeout=20)
+            task.result(timeout=60)
         handle = front.convoy("k")
         assert isinstance(handle, SyncConvoy)
         assert (handle.key, repr(handle), handle.view().state) == ("k", "<convoy k>", "stopped")
@@ -473,7 +473,7 @@ def test_the_same_is_there_for_code_without_an_event_loop(machine: Machine, desk
         handle.park(**WHO)
         handle.skip(**WHO)
         handle.release(**WHO)
-        front.task("o-2").result(timeout=20)
+        front.task("o-2").result(timeout=60)
         assert handle.view().set_aside_tasks == (("o-1", "declined"),)
     assert desk.booked == ["b"]
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
 from runtime_world import SECONDS_MAX, Machine
 from threads_of_test import NewThreads
+from waiting import wait_until
 
 import arriero
 from arriero import (
@@ -76,15 +76,6 @@ def app(machine: Machine) -> Iterator[App]:
     assert new_threads.names() == []
 
 
-def until(question: Callable[[], object]) -> None:
-    """Wait until something that another thread does is so."""
-    give_up_at = monotonic() + SECONDS_MAX
-    pause = threading.Event()
-    while not question():
-        assert monotonic() < give_up_at
-        pause.wait(0.005)
-
-
 @contextmanager
 def interrupted_once(question: Callable[[], object]) -> Iterator[None]:
     """The main thread is interrupted in this block, once the question is answered with yes.
@@ -101,7 +92,7 @@ def interrupted_once(question: Callable[[], object]) -> Iterator[None]:
             raise KeyboardInterrupt
 
     def interrupt() -> None:
-        until(question)
+        wait_until(question)
         while not is_over.is_set():
             signal.pthread_kill(main, signal.SIGINT)
             is_over.wait(NEXT_INTERRUPT_SECONDS)
@@ -225,7 +216,7 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_call(app: App) -> None:
         task = front.submit(greet("mule"))
         with interrupted_once(app.session.waiting.is_awaited):
             task.result()
-        until(lambda: not app.session.waiting.is_awaited())
+        wait_until(lambda: not app.session.waiting.is_awaited())
         assert task.view().state == "pending"
 
 
@@ -455,7 +446,7 @@ def test_a_client_that_was_closed_and_opened_again_still_hears_of_ends(app: App,
             task.result(timeout=0.05)
     with app.sync, ThreadPoolExecutor(1) as pool:
         waits = pool.submit(task.result, SECONDS_MAX)
-        until(app.session.waiting.is_awaited)
+        wait_until(app.session.waiting.is_awaited)
         with runner.sync.running():
             assert waits.result(SECONDS_MAX) == "hello mule"
 
@@ -497,7 +488,7 @@ def test_a_block_outlives_roles_that_were_entered_before_it_and_left_first(app: 
     roles.__enter__()
     with app.sync as front, ThreadPoolExecutor(1) as pool:
         waits = pool.submit(front.submit(greet("mule")).result, SECONDS_MAX)
-        until(app.session.waiting.is_awaited)
+        wait_until(app.session.waiting.is_awaited)
         roles.__exit__(None, None, None)
         with machine.app([echoes], [greet]).sync.running():
             assert waits.result(SECONDS_MAX) == "hello mule"
@@ -507,7 +498,7 @@ def test_a_call_that_waits_while_it_is_closed_is_told_so(app: App) -> None:
     with ThreadPoolExecutor(1) as pool:
         with app.sync as front:
             waits = pool.submit(front.submit(greet("mule")).result)
-            until(app.session.waiting.is_awaited)
+            wait_until(app.session.waiting.is_awaited)
         with pytest.raises(InvalidInput, match="was closed while a call waited"):
             waits.result(SECONDS_MAX)
 

@@ -636,7 +636,7 @@ async def test_the_result_of_a_task_that_was_purged_is_not_waited_for(machine: M
         store = app.session.store
         assert (await store.purge(Purge(states=tuple(TaskState), ended_before=store.now()), actor="t", limit=9)).count
         with pytest.raises(UnknownTask, match="o-1"):
-            await task.result(2)
+            await task.result(60)
 
 
 async def test_a_handle_of_a_purged_task_answers_with_the_task_that_was_submitted_under_its_id_since(
@@ -649,7 +649,7 @@ async def test_a_handle_of_a_purged_task_answers_with_the_task_that_was_submitte
         await store.purge(Purge(states=tuple(TaskState), ended_before=store.now()), actor="t", limit=9)
         assert await within((await app.submit(shop.reserve(2), task_id="o-1")).result()) == 2
         assert (await task.view()).state == "processed"
-        assert await task.result(2) == 2
+        assert await task.result(60) == 2
 
 
 # --- restarts: every state survives
@@ -671,7 +671,7 @@ async def test_a_task_put_down_for_an_agent_elsewhere_is_paused_answered_resumed
         await task.pause(**WHO)
         await task.answer(**WHO, step="charge", result="cash")
         await task.resume(**WHO)
-        assert await task.result(5) == "cash"
+        assert await task.result(60) == "cash"
     await machine.check()
 
 

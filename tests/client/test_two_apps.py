@@ -13,7 +13,7 @@ from arriero.client.app_assignment import Assignment, assign
 from arriero.errors import AppCollision
 from arriero.store.sqlite.store import SqliteStore
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def made(name: str, seen: list[str], store: str) -> App:

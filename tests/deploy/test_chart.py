@@ -115,7 +115,9 @@ def test_a_template_names_only_commands_and_paths_that_exist() -> None:
 @pytest.fixture(params=[NEEDED, ALL], ids=["needed", "all"])
 def objects(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """What the chart makes for the release arriero, whose Services give Kubernetes' variables the worst names."""
-    helm = pytest.importorskip("helm_python", reason="helm's library is not installed: pip install helm-python-sdk")
+    helm = pytest.importorskip(
+        "helm_python", reason="helm's library is not installed; run: python -m pip install helm-python-sdk"
+    )
     with helm.Chart.load(CHART) as chart:
         rendered = chart.render(request.param, name="arriero", namespace="shop")
     assert [found for found in helm.lint(CHART, request.param, strict=True)["messages"] if found["severity"] > 1] == []

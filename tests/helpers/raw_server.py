@@ -57,7 +57,7 @@ def raw_server(*scripts: Script) -> Iterator[RawServer]:
             with suppress(OSError):
                 listening.shutdown(socket.SHUT_RDWR)
             listening.close()
-            thread.join(5)
+            thread.join(60)
 
 
 def answer(data: bytes) -> Script:

@@ -21,7 +21,7 @@ from arriero.testing import World
 
 T = TypeVar("T")
 CONVOYS_MAX = 10_000
-SECONDS_MAX = 20.0  # until a test gives up; never waited out by a test that passes
+SECONDS_MAX = 60.0  # until a test gives up; never waited out by a test that passes
 
 # Short enough for a test, long enough for a busy machine.
 QUICK = Settings(

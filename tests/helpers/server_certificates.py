@@ -9,7 +9,9 @@ import pytest
 
 def write_certificate(folder: Path, host: str = "127.0.0.1") -> tuple[Path, Path]:
     """Write a certificate for a host that signs itself, and its key. ``host``: 127.0.0.1, or a name."""
-    x509 = pytest.importorskip("cryptography.x509")
+    x509 = pytest.importorskip(
+        "cryptography.x509", reason="cryptography is not installed; run: python -m pip install cryptography"
+    )
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -66,7 +66,7 @@ class ShopWorld(ServerWorld):
             (await self.http.post("/v1/tasks", json=body)).raise_for_status()
         for task_id in ("processed", "compensated", "error"):
             with suppress(TaskFailed):
-                await self.app.task(task_id).result(timeout=30)
+                await self.app.task(task_id).result(timeout=60)
 
 
 @asynccontextmanager

@@ -380,7 +380,7 @@ async def test_a_call_that_is_cancelled_at_complete_by_is_in_doubt(machine: Mach
 
     with raw_server(stay_silent) as server:
 
-        @agent.step(name="charge", complete_within=0.3, retry=ONE_TRY, supervision=ONE_ATTEMPT)
+        @agent.step(name="charge", complete_within=2.0, retry=ONE_TRY, supervision=ONE_ATTEMPT)
         async def charge(attempt: Attempt) -> None:
             await client().post(server.url)
 

@@ -20,7 +20,7 @@ import arriero
 from arriero import App, IdempotencyKeyBarred, InvalidInput, TransactionConflict, workflow
 from arriero.idempotency import SCHEMA, BarredKey, bar_key, drop_keys
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ import pytest
 from arriero.testing.postgres import NotInstalled, ProgramFailed, Server
 from lab.postgres import PgBouncer, bouncer
 
-needs_pgbouncer = pytest.mark.skipif(not PgBouncer.installed(), reason="the program pgbouncer is not installed")
+needs_pgbouncer = pytest.mark.skipif(
+    not PgBouncer.installed(), reason="PgBouncer is not installed; run: apt-get install pgbouncer"
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,5 +69,5 @@ def test_without_its_program_the_remedy_is_named(server: Server, monkeypatch: py
     monkeypatch.setattr(bouncer, "SYSTEM_PROGRAMS", ())
     monkeypatch.setenv("PATH", "")
     assert not PgBouncer.installed()
-    with pytest.raises(NotInstalled, match="install the system's package"):
+    with pytest.raises(NotInstalled, match="apt-get install pgbouncer"):
         PgBouncer.start(server)

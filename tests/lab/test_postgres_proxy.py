@@ -3,19 +3,19 @@
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from itertools import count
 
 import psycopg
 import pytest
+from waiting import wait_until
 
 from arriero.testing.postgres import Server
 from lab.postgres import Fault, Message, Proxy, answering, client_sends, executing, server_sends
 from lab.postgres.messages import ClientReader, ServerReader
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 Connection = psycopg.Connection[tuple[object, ...]]
 databases = count(1)
 
@@ -39,15 +39,6 @@ def database(server: Server) -> str:
 def proxy(server: Server) -> Iterator[Proxy]:
     with Proxy.start(server) as running:
         yield running
-
-
-def comes_true(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + SECONDS_MAX
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        threading.Event().wait(0.01)
-    return True
 
 
 def rows(server: Server, database: str) -> list[int]:
@@ -97,7 +88,7 @@ def test_what_is_not_at_fault_goes_through_unchanged(
                 copy.write_row([number])
         assert len(connection.execute("SELECT * FROM kept").fetchall()) == 1_999
     assert len(rows(server, database)) == 1_999
-    assert comes_true(lambda: proxy.connections == 0)
+    wait_until(lambda: proxy.connections == 0)
     assert "COMMIT" in [message.text for message in proxy.seen if message.executes]
 
 
@@ -214,7 +205,7 @@ def test_a_held_commit_still_arrives_after_its_client_has_gone(server: Server, p
         fault.wait()
     assert rows(server, database) == []
     fault.release()
-    assert comes_true(lambda: rows(server, database) == [1])
+    wait_until(lambda: rows(server, database) == [1])
 
 
 def test_a_cut_ends_what_is_held(server: Server, proxy: Proxy, database: str) -> None:
@@ -224,7 +215,7 @@ def test_a_cut_ends_what_is_held(server: Server, proxy: Proxy, database: str) ->
         connection.pgconn.send_query(b"COMMIT")
         fault.wait()
         proxy.cut()
-        assert comes_true(lambda: proxy.connections == 0)
+        wait_until(lambda: proxy.connections == 0)
     assert rows(server, database) == []
 
 
@@ -245,7 +236,7 @@ def test_a_server_that_is_kept_hears_nothing_of_the_cut(
         proxy.cut()
         other.execute("SET lock_timeout = 0")
         other.execute("INSERT INTO kept VALUES (1)")
-    assert comes_true(lambda: proxy.connections == 0)
+    wait_until(lambda: proxy.connections == 0)
 
 
 def test_while_stalled_nothing_passes_and_afterwards_nothing_is_lost(
@@ -279,12 +270,12 @@ def test_all_connections_are_closed_or_reset_at_once(proxy: Proxy, reset: bool) 
         socket.create_connection(("127.0.0.1", proxy.port), SECONDS_MAX) as one,
         socket.create_connection(("127.0.0.1", proxy.port), SECONDS_MAX) as other,
     ):
-        assert comes_true(lambda: proxy.connections == 2)
+        wait_until(lambda: proxy.connections == 2)
         proxy.cut(reset=reset)
         for client in (one, other):
             with pytest.raises(ConnectionResetError) if reset else nullcontext():
                 assert client.recv(1) == b""
-        assert comes_true(lambda: proxy.connections == 0)
+        wait_until(lambda: proxy.connections == 0)
 
 
 def test_a_client_is_told_what_the_server_said_last(server: Server, proxy: Proxy) -> None:
@@ -324,7 +315,7 @@ def test_messages_are_the_same_wherever_the_stream_is_cut(proxy: Proxy) -> None:
     with psycopg.connect(proxy.url()) as connection, connection.pipeline():
         connection.execute("SELECT 1", prepare=True)
         connection.execute("SELECT 1", prepare=True)
-    assert comes_true(lambda: proxy.connections == 0)
+    wait_until(lambda: proxy.connections == 0)
     for side, reader in (("client", ClientReader), ("server", ServerReader)):
         sent = [message for message in proxy.seen if message.side == side]
         stream = b"".join(message.data for message in sent)

@@ -10,7 +10,7 @@ from lease_providers import LeaseProvider
 from arriero import InvalidInput, LeaseRefused, LeaseUnavailable
 from arriero.leases import Lease, LeaseConnection, LeaseGrant
 
-CHANGE_SECONDS_MAX = 30.0  # that a change may take to be seen; a wait, not a measure
+CHANGE_SECONDS_MAX = 60.0  # that a change may take to be seen; a wait, not a measure
 
 
 async def acquire(connection: LeaseConnection, holder: str, provider: LeaseProvider) -> LeaseGrant:

@@ -99,12 +99,8 @@ async def test_a_leader_whose_server_is_killed_stops_and_leads_again_when_it_is_
     async with asyncio.timeout(SECONDS_MAX), contending(own_lease(kind, server), DURATION) as contender:
         first = await contender.elected.get()
         assert first.is_held()
-        trusted = first.seconds_left
-        clock = asyncio.get_running_loop().time
         server.kill()
-        killed_at = clock()
         await wait_until(lambda: not first.is_held())
-        assert clock() - killed_at < trusted + 1  # the second is for a busy machine
         lost, why = await contender.lost.get()
         assert lost is first
         assert why == "no renewal was answered in time"

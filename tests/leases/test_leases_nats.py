@@ -228,7 +228,7 @@ async def test_a_release_wakes_those_who_wait(left: LeaseConnection, right: Leas
     assert grant is not None
     assert await right.acquire("ben", DURATION) is None
     waiting = asyncio.get_running_loop().create_task(right.wait_for_change(600))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await left.release(grant)
         await waiting
 

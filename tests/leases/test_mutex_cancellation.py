@@ -26,7 +26,7 @@ async def test_a_mutex_that_is_cancelled_while_its_work_ends_ends_as_well(steps:
     for _ in range(steps):  # turns of the event loop
         await asyncio.sleep(0)
     running.cancel()
-    done, _ = await asyncio.wait((running,), timeout=10)
+    done, _ = await asyncio.wait((running,), timeout=60)
     assert done, "it goes on"
     assert running.cancelled()
     await store.close()

@@ -12,7 +12,7 @@ from arriero.errors import AppCollision
 from arriero.processes import ProcessAbout
 from arriero.store.postgres.store import PostgresStore
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0 AND datname = current_database()"
 
 

@@ -33,7 +33,7 @@ Call = Callable[..., Result]
 APP = cli_calls.APP
 QUEUE = "web-1"
 DAY = 86_400_000_000
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from arriero.policies import ConvoyPolicy, Supervision, TaskPolicy
 from arriero.store.contract import Busy, ConvoyLoaded
 from arriero.store.postgres.store import PostgresStore
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 KEY = "customer-7"
 HERE = HandOver(("fulfil",))
 SKIPS = msgspec.json.encode(TaskPolicy(None, Supervision(), ConvoyPolicy(head="skip"))).decode()

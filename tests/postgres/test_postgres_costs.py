@@ -54,7 +54,7 @@ async def test_a_task_of_three_steps_writes_as_many_rows_as_on_sqlite(url: str) 
         await asyncio.gather(*(task.result() for task in tasks))
     inserted, updated = TASKS + 1, 3 * TASKS + 5
     expected = {"task": (inserted, updated), "body": (inserted, 0), "step": (3 * inserted, 3 * inserted)}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while any(counted(url)[table] != rows for table, rows in expected.items()):
             await asyncio.sleep(0.05)
     with psycopg.connect(url) as connection:

@@ -22,7 +22,7 @@ from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres import Server
 from lab.postgres import Fault, Proxy, answering, client_sends, executing, server_sends
 
-SECONDS_MAX = 30.0  # when a test counts as hanging
+SECONDS_MAX = 60.0  # when a test counts as hanging
 
 Arm = Callable[[Proxy], Fault]
 

@@ -43,7 +43,7 @@ from arriero.model import Instant
 from arriero.runtime.settings import Settings
 from arriero.store.postgres.store import PostgresStore
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 ONLY_WHEN_TOLD = Settings(poll_seconds=1_000.0, lease_seconds=9_000.0)  # no poll of it falls into a test
 
 payments = Agent("payments")

@@ -20,7 +20,7 @@ from arriero.store.postgres.session import PostgresSession, Statements, Transact
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
 
-WITHIN_SECONDS = 20.0
+WITHIN_SECONDS = 60.0
 QUICK = TransactionLimits(lock=0.2, statement=10.0, idle=5.0)
 
 

@@ -26,7 +26,7 @@ LATEST = migrating.known_migrations()[-1]
 SECOND = Migration(LATEST.number + 1, "9001_second", "CREATE TABLE {schema}.second (x bigint);")
 THIRD = Migration(LATEST.number + 2, "9002_third", "ALTER TABLE {schema}.second ADD COLUMN y text;")
 BROKEN = Migration(LATEST.number + 2, "9002_broken", "ALTER TABLE {schema}.second ADD COLUMN y text; SELECT 1 / 0;")
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 Fresh = Callable[[], str]
 
 

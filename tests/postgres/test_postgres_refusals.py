@@ -3,8 +3,8 @@
 import asyncio
 import secrets
 import socket
-import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from postgres_servers import as_role
 from store_world import TestClock, World, step, submission
+from waiting import call_until_answered, wait_until_async
 
 from arriero import Agent, App, ArrieroError, Attempt, InvalidInput, SchemaOutdated, StoreError, workflow
 from arriero.answers import Applied, Submitted
@@ -22,6 +23,7 @@ from arriero.store import open_store
 from arriero.store.contract import Purge
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres.migrating import known_migrations
+from arriero.store.postgres.session import PostgresSession
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres import Server
@@ -76,18 +78,6 @@ async def told_by(error: type[ArrieroError], call: Any) -> str:
     with pytest.raises(error) as caught:
         await asyncio.wait_for(call, SECONDS_MAX)
     return checked(str(caught.value))
-
-
-async def answered(call: Callable[[], Any]) -> Any:
-    """What is answered in the end, by a store whose server is there again."""
-    give_up_at = time.monotonic() + SECONDS_MAX
-    while True:
-        try:
-            return await asyncio.wait_for(call(), SECONDS_MAX)
-        except StoreError:
-            if time.monotonic() > give_up_at:
-                raise
-        await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -224,7 +214,7 @@ async def test_a_server_that_became_read_only_is_left_for_another_connection(mad
             f"{made}?options=-c%20default_transaction_read_only%3Doff",
             f"ALTER DATABASE {name} RESET default_transaction_read_only",
         )
-        assert (await answered(lambda: world.store.submit([submission("order-2")])))[0].created
+        assert (await call_until_answered(lambda: world.store.submit([submission("order-2")]), StoreError))[0].created
 
 
 async def answered_twice(call: Callable[[], Any]) -> Any:
@@ -367,7 +357,9 @@ async def test_a_store_with_no_connection_left_is_told_at_open_and_one_that_runs
         assert "CONNECTION LIMIT" in told
         assert "too many connections" in await refusal(as_keeper(made))
         execute(made, f"ALTER DATABASE {name} CONNECTION LIMIT -1")
-        assert (await answered(lambda: world.store.submit([submission()])))[0] == Submitted(1, True)
+        assert (await call_until_answered(lambda: world.store.submit([submission()]), StoreError))[0] == Submitted(
+            1, True
+        )
 
 
 async def test_a_server_without_free_connections_says_so() -> None:
@@ -532,33 +524,49 @@ def test_the_command_line_says_it_in_one_line_and_ends_with_two(own: Server, url
 
 
 # --- a node while its store is away
-async def test_a_node_whose_server_is_away_tries_seldom_and_goes_on_when_it_is_back(
+class StandingClock:
+    """In place of the module ``time``: stands until a test moves it."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+async def test_a_node_whose_server_is_away_connects_once_in_each_pause_and_continues_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tries: dict[str, int] = {}
-    connect = psycopg.connect
+    clock = StandingClock()
+    requests, tries = Counter[int](), Counter[int]()  # by the connection of the node that needs one
+    get_connection, connect = PostgresSession.get_connection, PostgresSession._connect
 
-    def counted(*args: Any, **options: Any) -> Any:
-        name = threading.current_thread().name
-        tries[name] = tries.get(name, 0) + 1
-        return connect(*args, **options)
+    def get_counted(session: PostgresSession) -> Any:
+        requests[id(session)] += 1
+        return get_connection(session)
+
+    def connect_counted(session: PostgresSession) -> Any:
+        tries[id(session)] += 1
+        return connect(session)
 
     with Server.start(durable=False) as lonely:
         app = App("shop", agents=[pay], workflows=[fulfil])
         async with app.running(store=lonely.create_database("shop")):
             assert await (await app.submit(fulfil("one"), task_id="one")).result() == "one"
             lonely.shut_down("immediate")
-            since = time.monotonic()  # a server that is just ending still takes a connection, and the pauses begin anew
-            monkeypatch.setattr(session_module.psycopg, "connect", counted)
-            while tries.get("arriero-reads", 0) < 8:  # it is the one who polls
-                await asyncio.sleep(0.02)
-                assert time.monotonic() - since < SECONDS_MAX
-            away = time.monotonic() - since
-            # By the pauses between them: the shortest they may be, and no other lane more often.
-            assert all(count <= 8 + 2 * away for count in tries.values()), (tries, away)
-            assert tries["arriero-reads"] <= 7 + 2 * away
+            monkeypatch.setattr(session_module, "time", clock)
+            monkeypatch.setattr(PostgresSession, "get_connection", get_counted)
+            monkeypatch.setattr(PostgresSession, "_connect", connect_counted)
+            for pause in range(1, 4):
+                requests.clear()
+                await wait_until_async(lambda: max(requests.values(), default=0) > 20, "whoever polls")
+                assert max(tries.values()) == pause
+                clock.seconds += session_module.CONNECT_SECONDS_MAX
             with pytest.raises(ArrieroError):
                 await app.submit(fulfil("lost"), task_id="lost")
             lonely.restart()
-            task = await answered(lambda: app.submit(fulfil("two"), task_id="two"))
+            clock.seconds += session_module.CONNECT_SECONDS_MAX
+            task = await call_until_answered(lambda: app.submit(fulfil("two"), task_id="two"), StoreError)
             assert await asyncio.wait_for(task.result(), SECONDS_MAX) == "two"

@@ -18,7 +18,7 @@ from arriero import Agent, App, Attempt, Entry, Permanent, StoreError, TaskFaile
 from arriero.store import schema_of
 from arriero.store.migrate import RIGHTS, Grant
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SECRET = "sesame-payload"
 payments = Agent("payments")
 

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -10,10 +12,19 @@ from postgres_servers import database, emptied
 
 from arriero.errors import StoreError
 from arriero.runtime.settings import Settings
+from arriero.store.postgres import session as session_module
 from arriero.store.postgres.inspection import server_facts
 from arriero.store.postgres.lanes import ENGINE, OTHERS, RENEWALS
 from arriero.store.postgres.pages import Pages
-from arriero.store.postgres.session import PostgresSession, Statements, Transaction, TransactionLimits, Undecided
+from arriero.store.postgres.session import (
+    CONNECT_SECONDS,
+    CONNECT_SECONDS_MAX,
+    PostgresSession,
+    Statements,
+    Transaction,
+    TransactionLimits,
+    Undecided,
+)
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres import Server
 
@@ -106,6 +117,31 @@ def _terminate_in_commit(url: str, stranger: psycopg.Connection[Any]) -> bool:
         session.close()
     assert count(stranger) == before + 1 or (is_unknown and count(stranger) == before)
     return bool(seen)
+
+
+@pytest.mark.parametrize(("chance", "shortest"), [(0.0, 0.025), (1.0, 0.05)])
+def test_a_session_whose_server_is_away_doubles_its_pauses_up_to_a_second(
+    monkeypatch: pytest.MonkeyPatch, chance: float, shortest: float
+) -> None:
+    tick, now, tries = 0.0125, 0.0, list[float]()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        tries.append(now)
+        raise psycopg.OperationalError("connection refused")
+
+    monkeypatch.setattr(session_module.psycopg, "connect", refuse)
+    monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(
+        session_module, "random", SimpleNamespace(uniform=lambda low, high: low + (high - low) * chance)
+    )
+    session = session_of("postgresql://nobody@127.0.0.1/shop")
+    while len(tries) < 9:
+        with pytest.raises(StoreError, match="connection refused"):
+            session.get_connection()
+        now += tick
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    longest = shortest / CONNECT_SECONDS * CONNECT_SECONDS_MAX
+    assert pauses == pytest.approx([min(shortest * 2**number, longest) for number in range(8)], abs=tick)
 
 
 def test_a_connection_that_ended_while_nobody_used_it_costs_nothing(

@@ -20,7 +20,7 @@ from arriero.policies import SECONDS_MAX, TaskPolicy
 from arriero.store.postgres.store import PostgresStore
 from arriero.testing.postgres.binaries import binaries_of
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 payments = Agent("payments")
 
@@ -153,7 +153,7 @@ def test_psql_can_do_it_without_any_library_of_ours(url: str) -> None:
     sql = """SELECT arriero.submit('fulfil', '{"order": {"id": "1001", "pieces": 2}}', task_id => '1001')"""
     psql = binaries_of(USUAL) / "psql"
     if not psql.exists():
-        pytest.skip("psql is not among the binaries")
+        pytest.skip("psql is not among the binaries; run: apt-get install postgresql-client")
     done = subprocess.run(
         [psql, url, "--no-psqlrc", "-At", "-c", sql], capture_output=True, text=True, check=True, timeout=PATIENCE
     )

@@ -12,7 +12,7 @@ SECONDS_MAX = 60.0
 slow = Agent("slow")
 
 
-@slow.step(complete_within=0.2, supervision=Supervision(attempts=5), retry=Retry(tries=1))
+@slow.step(complete_within=0.2, supervision=Supervision(attempts=9, complete_within_factor=10), retry=Retry(tries=1))
 async def hang_once(attempt: Attempt) -> int:
     if attempt.number == 1:
         await asyncio.Event().wait()

@@ -16,7 +16,7 @@ from arriero.store.postgres import listening
 from arriero.store.postgres.listening import Listener
 from arriero.store.postgres.store import PostgresStore
 
-WITHIN_SECONDS = 20.0  # an event that does not come by then never comes
+WITHIN_SECONDS = 60.0  # an event that does not come by then never comes
 
 echoes = Agent("echoes")
 

@@ -200,4 +200,4 @@ def test_whatever_happens_nobody_is_left_behind_and_each_rank_keeps_its_order(
             assert [name for name in road.went if name in names] == [n for n in names if n in road.went], rank
         await asyncio.gather(*road.all, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(play(), 30))
+    asyncio.run(asyncio.wait_for(play(), 60))

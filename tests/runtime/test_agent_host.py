@@ -75,7 +75,9 @@ async def test_a_plain_function_that_outlives_its_deadline_keeps_its_place(machi
     inside: list[int] = []
     most = 0
 
-    @agent.step(complete_within=0.15, supervision=Supervision(attempts=5), retry=Retry(tries=1))
+    @agent.step(
+        complete_within=0.15, supervision=Supervision(attempts=9, complete_within_factor=10), retry=Retry(tries=1)
+    )
     def jam(attempt: Attempt) -> int:
         nonlocal most
         inside.append(attempt.number)

@@ -96,6 +96,6 @@ async def test_tasks_that_wait_for_a_full_agent_keep_no_others_out(tmp_path) -> 
     app.session.settings = arriero.runtime.settings.Settings(tasks_max=5, linger_seconds=0.05, poll_seconds=0.01)
     async with app.running(store=f"sqlite:///{tmp_path}/crowd.db"):
         waiting = [await app.submit(wait()) for _ in range(20)]
-        assert await (await app.submit(go())).result(timeout=30) == "gone"
+        assert await (await app.submit(go())).result(timeout=60) == "gone"
         let_go.set()
-        await asyncio.gather(*(task.result(timeout=30) for task in waiting))
+        await asyncio.gather(*(task.result(timeout=60) for task in waiting))

@@ -80,7 +80,7 @@ async def test_a_child_that_hangs_is_killed_at_its_deadline_and_is_in_doubt(mach
     async with app.running():
         task = await app.submit(hang_once(str(tmp_path)))
         pid = await pid_in(tmp_path)
-        assert await within(task.result()) == 2
+        assert await within(task.result()) >= 2
         await is_gone(pid)
     expired = await machine.event("recover.applied", step=1)
     assert (expired["in_doubt"], expired["failure"]["cause"]) == (True, "expired")

@@ -47,7 +47,7 @@ async def test_a_plain_step_out_of_which_stop_iteration_comes_fails_at_once(tmp_
 
     async with App("empty", agents=[agent]).running(store=f"sqlite:///{tmp_path}/a.db") as app:
         with pytest.raises(TaskFailed, match="StopIteration"):
-            await (await app.submit(first())).result(timeout=30)
+            await (await app.submit(first())).result(timeout=60)
 
 
 async def test_steps_in_as_completed_open_alike_in_every_replay(tmp_path: Path) -> None:

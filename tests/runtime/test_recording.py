@@ -162,7 +162,7 @@ async def test_an_error_whose_text_cannot_be_made_is_recorded_too(machine: Machi
     app = machine.app([agent])
     async with app.running():
         with pytest.raises(TaskCompensated, match="Silent: .its text cannot be made"):
-            await asyncio.wait_for((await app.submit(speak())).result(), 5)
+            await asyncio.wait_for((await app.submit(speak())).result(), 60)
     await machine.check()
 
 

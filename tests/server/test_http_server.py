@@ -62,7 +62,7 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_what_follows_a_body_with_two_lengths_is_not_taken_for_a_request() -> None:
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         lengths = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"
         writer.write(b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\n" + lengths + b"\r\n0\r\n\r\n" + LIVE)
@@ -75,7 +75,7 @@ async def test_what_follows_a_body_with_two_lengths_is_not_taken_for_a_request()
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/health", LIVE[:-2]])
 async def test_a_connection_whose_request_does_not_come_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         writer.write(sent)
         await reader.read()
@@ -87,7 +87,7 @@ async def test_a_second_request_that_begins_and_does_not_come_closes_the_connect
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         writer.write(LIVE)
         await read_answer(reader)
@@ -98,7 +98,7 @@ async def test_a_second_request_that_begins_and_does_not_come_closes_the_connect
 
 async def test_a_request_that_takes_long_is_not_cut_by_the_time_for_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "HEADER_SECONDS_MAX", 0.05)
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         slow_reader, slow = await place.connect()
         slow.write(b"POST /v1/act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         await place.begun.wait()
@@ -111,7 +111,7 @@ async def test_a_request_that_takes_long_is_not_cut_by_the_time_for_headers(monk
 
 
 async def test_a_connection_is_kept_for_the_next_request() -> None:
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         for _ in range(3):
             writer.write(LIVE)
@@ -120,7 +120,7 @@ async def test_a_connection_is_kept_for_the_next_request() -> None:
 
 
 async def test_at_the_end_idle_connections_close_and_a_request_under_way_is_answered() -> None:
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         idle_reader, idle = await place.connect()
         idle.write(LIVE)
         await read_answer(idle_reader)
@@ -140,7 +140,7 @@ async def test_at_the_end_idle_connections_close_and_a_request_under_way_is_answ
 
 
 async def test_one_connection_too_many_is_told_to_come_later() -> None:
-    async with served(connections_max=2) as place, asyncio.timeout(20):
+    async with served(connections_max=2) as place, asyncio.timeout(60):
         first_reader, first = await place.connect()
         first.write(LIVE)
         await read_answer(first_reader)
@@ -167,7 +167,7 @@ async def test_one_connection_too_many_is_told_to_come_later() -> None:
 async def test_what_is_no_request_gets_a_problem_document_that_tells_no_header(
     sent: bytes, status: int, code: str
 ) -> None:
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         writer.write(sent)
         answer = await reader.read()
@@ -180,7 +180,7 @@ async def test_what_is_no_request_gets_a_problem_document_that_tells_no_header(
 
 
 async def test_a_body_that_breaks_off_being_http_is_refused_and_nothing_is_done() -> None:
-    async with served() as place, asyncio.timeout(20):
+    async with served() as place, asyncio.timeout(60):
         reader, writer = await place.connect()
         chunked = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
         writer.write(b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\n" + chunked + b"\r\nno chunk\r\n")

@@ -102,4 +102,4 @@ async def test_a_program_that_mounts_the_api_gives_out_requests_of_agents_with_t
         result = msgspec.Raw(b'"B-1"')
         report = RemoteReport(task=request.task, capability=request.capability, status="succeeded", result=result)
         await agents.report("carrier", report)
-        assert await app.task("P-7").result(timeout=30) == "B-1"
+        assert await app.task("P-7").result(timeout=60) == "B-1"

@@ -130,7 +130,7 @@ async def test_a_message_that_becomes_visible_behind_a_later_one_comes_on_the_sa
             return rows[1:] if asked == 1 else rows
 
         monkeypatch.setattr(world.app.session.store, "load_statuses", hide_the_first)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             text = (await world.http.get("/v1/replies/desk/events")).text
         assert [line for line in text.splitlines() if line.startswith("event: ")] == [
             "event: started",
@@ -155,7 +155,7 @@ async def test_a_silent_stream_beats_and_ends_with_the_server(monkeypatch: pytes
 
         monkeypatch.setattr(world.app.session.store, "load_statuses", count)
         asked = asyncio.create_task(world.http.get("/v1/replies/desk/events"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await beats.wait()
             world.server.shutdown.begin()
             text = (await asked).text

@@ -295,7 +295,7 @@ async def test_who_asks_after_the_end_is_told_that_nothing_was_written(
     assert await first == "A"
     for asked in (late[0], asyncio.ensure_future(committer.ask("c"))):
         with pytest.raises(Unwritten, match="is being closed"):
-            await asyncio.wait_for(asked, 10)
+            await asyncio.wait_for(asked, 60)
     assert writer.batches == [["a"]]
 
 

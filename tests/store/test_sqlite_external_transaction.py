@@ -199,7 +199,7 @@ async def test_the_handle_of_a_joined_task_knows_the_type_of_its_output(
         insert(connection)
         task = await app.submit(receipt(3), task_id="a", connection=connection)
         connection.commit()
-        assert await task.result(20) == Receipt(3)
+        assert await task.result(60) == Receipt(3)
 
 
 async def test_a_task_of_one_step_joins_too_and_gets_an_id_when_none_is_given(
@@ -858,7 +858,7 @@ async def test_a_scheduler_takes_the_task_up_after_the_commit_and_never_what_was
         with pytest.raises(arriero.UnknownTask):
             await app.task("kept").view()
         connection.commit()
-        assert await task.result(20) == "charged 2"
+        assert await task.result(60) == "charged 2"
     assert await tasks(app) == ["kept"]
 
 

@@ -299,7 +299,7 @@ async def test_two_apps_on_one_file_see_and_change_the_same_tasks(
     apps = [App("desk", agents=[desk], workflows=[order], store=url) for _ in range(2)]
     for app in apps:
         app.session.settings = Settings(poll_seconds=0.01, linger_seconds=60.0, lease_seconds=20.0)
-    async with apps[0].running(roles=["scheduler"]), apps[1].running(roles=["agents"]), asyncio.timeout(20):
+    async with apps[0].running(roles=["scheduler"]), apps[1].running(roles=["agents"]), asyncio.timeout(60):
         tasks = [await apps[1].submit(order(number), convoy=f"key {number % 3}") for number in range(12)]
         assert [await task.result() for task in tasks] == list(range(12))
         store = apps[0].session.store

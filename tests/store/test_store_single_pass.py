@@ -55,7 +55,7 @@ async def supervise_once(world: World, clock: TestClock, *sinks: Sink) -> PassRe
         upkeep=Upkeep(store=world.store, ports=ports, replies_keep_seconds=1e6),
         alerting=Alerting(sinks, store=world.store, ports=ports),
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await single_pass.run()
 
 

@@ -10,7 +10,7 @@ from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import BATCH, Upkeep
 
 ACTOR = "client"
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 STATUSES = 5
 
 

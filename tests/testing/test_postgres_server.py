@@ -7,15 +7,14 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from waiting import wait_until
 
 from arriero.errors import InvalidInput
 from arriero.testing.postgres import (
@@ -30,7 +29,7 @@ from arriero.testing.postgres import (
 )
 from arriero.testing.postgres.programs import Way, usual_way
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 # Run as a program of its own: starts a server, tells where it is and how it runs, and stays until it is killed.
 HOLDER = """
 import os, sys
@@ -62,15 +61,6 @@ def has_ended(pid: int) -> bool:
         return bool(select.select([handle], [], [], SECONDS_MAX)[0])
     finally:
         os.close(handle)
-
-
-def comes_true(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + SECONDS_MAX
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        threading.Event().wait(0.01)
-    return True
 
 
 def rows(url: str) -> list[int]:
@@ -185,7 +175,7 @@ def check_that_nothing_outlives_a_killed_process(program: list[str], way: Way) -
         assert Path(folder).parent.exists()
         os.kill(int(killed), signal.SIGKILL)
         assert all(has_ended(int(pid)) for pid in pids)
-    assert comes_true(lambda: not Path(folder).parent.exists())
+    wait_until(lambda: not Path(folder).parent.exists())
 
 
 def test_a_killed_server_recovers_what_was_committed(server: Server) -> None:
@@ -362,7 +352,7 @@ def test_the_back_ends_are_the_processes_that_serve_a_client(server: Server) -> 
 def test_a_paused_server_is_silent_and_goes_on_where_it_stood(server: Server) -> None:
     with closing(psycopg.connect(server.url())) as connection:
         server.pause()
-        assert comes_true(lambda: {state_of(pid) for pid in server.processes()} == {"T"})
+        wait_until(lambda: {state_of(pid) for pid in server.processes()} == {"T"})
         connection.pgconn.send_query(b"SELECT 41 + 1")
         assert not select.select([connection.fileno()], [], [], 0.2)[0]
         server.resume()

@@ -42,7 +42,7 @@ app = App("parcels", agents=[shipping], workflows=[ship, ship_with_label])
 
 
 async def test_a_remote_step_answers_as_the_test_says() -> None:
-    async with testing.running(app) as world, asyncio.timeout(20):
+    async with testing.running(app) as world, asyncio.timeout(60):
         world.answers(book, Booking("B-1"))
         task = await world.app.submit(ship("order-1001", 500))
         assert await task.result() == "B-1"
@@ -50,13 +50,13 @@ async def test_a_remote_step_answers_as_the_test_says() -> None:
 
 
 async def test_a_function_stands_for_the_program() -> None:
-    async with testing.running(app) as world, asyncio.timeout(20):
+    async with testing.running(app) as world, asyncio.timeout(60):
         world.replace(book, lambda order, grams: Booking(f"{order}-{grams}"))
         assert await (await world.app.submit(ship("order-1001", 500))).result() == "order-1001-500"
 
 
 async def test_a_remote_step_is_undone_like_every_other_one() -> None:
-    async with testing.running(app) as world, asyncio.timeout(20):
+    async with testing.running(app) as world, asyncio.timeout(60):
         world.answers(book, Booking("B-1"))
         world.answers(label, Permanent("no paper"))
         with pytest.raises(TaskCompensated, match="no paper"):
@@ -65,6 +65,6 @@ async def test_a_remote_step_is_undone_like_every_other_one() -> None:
 
 
 async def test_a_remote_step_of_which_nothing_is_said_fails_and_says_what_to_say() -> None:
-    async with testing.running(app) as world, asyncio.timeout(20):
+    async with testing.running(app) as world, asyncio.timeout(60):
         with pytest.raises(TaskCompensated, match="say what it answers with world.answers or world.replace"):
             await (await world.app.submit(ship("order-1001", 500))).result()
