@@ -14,7 +14,7 @@ from arriero.answers import Applied, Refusal, Submitted
 from arriero.errors import StoreError
 from arriero.model import StepState
 from arriero.store.contract import Busy
-from arriero.store.postgres import lanes
+from arriero.store.postgres import connect_pauses, lanes
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres import store as store_module
 from arriero.store.postgres.session import TransactionLimits
@@ -60,7 +60,7 @@ def every(arms: dict[str, Arm]) -> pytest.MarkDecorator:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests do not wait for what they know to be refused."""
     monkeypatch.setattr(store_module, "AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(session_module, "CONNECT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(connect_pauses, "CONNECT_SECONDS_MAX", 0.0)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from postgres_servers import database, emptied
 
 from arriero.errors import StoreError
 from arriero.runtime.settings import Settings
+from arriero.store.postgres import connect_pauses
 from arriero.store.postgres import session as session_module
+from arriero.store.postgres.connect_pauses import CONNECT_SECONDS, CONNECT_SECONDS_MAX
 from arriero.store.postgres.inspection import server_facts
 from arriero.store.postgres.lanes import ENGINE, OTHERS, RENEWALS
 from arriero.store.postgres.pages import Pages
 from arriero.store.postgres.session import (
-    CONNECT_SECONDS,
-    CONNECT_SECONDS_MAX,
     PostgresSession,
     Statements,
     Transaction,
@@ -130,9 +130,9 @@ def test_a_session_whose_server_is_away_doubles_its_pauses_up_to_a_second(
         raise psycopg.OperationalError("connection refused")
 
     monkeypatch.setattr(session_module.psycopg, "connect", refuse)
-    monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(connect_pauses, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(
-        session_module, "random", SimpleNamespace(uniform=lambda low, high: low + (high - low) * chance)
+        connect_pauses, "random", SimpleNamespace(uniform=lambda low, high: low + (high - low) * chance)
     )
     session = session_of("postgresql://nobody@127.0.0.1/shop")
     while len(tries) < 9:

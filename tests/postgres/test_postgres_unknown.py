@@ -15,7 +15,7 @@ from waiting import HangLimit, call_until_answered, wait_until_async
 from arriero import Agent, App, Attempt, OutcomeUnknown, StoreError, workflow
 from arriero.answers import Applied, Submitted
 from arriero.store.contract import Unanswered
-from arriero.store.postgres import lanes
+from arriero.store.postgres import connect_pauses, lanes
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres import store as store_module
 from arriero.store.postgres.session import TransactionLimits
@@ -68,7 +68,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "OTHERS", TransactionLimits(lock=0.2, statement=3.0))
     monkeypatch.setattr(store_module, "DECIDED_SECONDS", 2.0)
     monkeypatch.setattr(store_module, "AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr(session_module, "CONNECT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(connect_pauses, "CONNECT_SECONDS_MAX", 0.0)
     monkeypatch.setattr(session_module, "ANSWER_SECONDS", -2.0)
 
 

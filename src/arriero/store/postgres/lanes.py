@@ -15,6 +15,7 @@ from ..contract import Renewal, Unanswered
 from ..engine.transactions import Lane, Transactions
 from ..process_locks import ProcessLocks
 from ..threads import ConnectionThread
+from .connect_pauses import ConnectPauses
 from .context import StoreContext
 from .ledger_rows import PostgresLedgerRows
 from .listening import Listener
@@ -71,6 +72,7 @@ class PostgresLanes(Transactions[PostgresRows]):
         self._tell_handle: asyncio.TimerHandle | None = None
         self._telling: set[asyncio.Task[None]] = set()
         self._name = secrets.token_hex(8)  # under which it tells others: it need not hear itself
+        self._pauses = ConnectPauses()
         self._spare: list[PostgresSession] = []  # for those who read the history
         self._process_locks: ProcessLocks | None = None
         self._lanes: dict[str, tuple[PostgresSession, ConnectionThread[PostgresSession]]] = {}
@@ -106,7 +108,12 @@ class PostgresLanes(Transactions[PostgresRows]):
 
     def _session(self, limits: TransactionLimits, begin: str = "BEGIN") -> PostgresSession:
         return PostgresSession(
-            self._target, self._statements, limits=limits, begin=begin, on_undecided=self._note_undecided
+            self._target,
+            self._statements,
+            limits=limits,
+            begin=begin,
+            on_undecided=self._note_undecided,
+            pauses=self._pauses,
         )
 
     def _prepare(self, session: PostgresSession) -> None:

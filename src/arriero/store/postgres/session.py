@@ -16,6 +16,7 @@ from psycopg.errors import Diagnostic
 from ...errors import ArrieroError, StoreError
 from ..statement_files import load_statements
 from . import columns
+from .connect_pauses import ConnectPauses
 from .pipeline import PendingAnswer, Pipeline
 from .target import Target
 from .translating import CONFLICTS, READ_ONLY, translate_error, unfit
@@ -30,8 +31,6 @@ CONFLICT_SECONDS_MAX = 0.2
 UNUSABLE = frozenset({READ_ONLY, "26000", "0A000"})
 SERVER_VERSION_MIN = 150000
 ANSWER_SECONDS = 2.0  # on top of the longest statement: then a transaction that is not answered is given up
-CONNECT_SECONDS = 0.05  # the first pause after a refused connection, by chance shorter; doubled each time, up to
-CONNECT_SECONDS_MAX = 1.0  # so that those who poll do not storm a server that comes back
 
 
 class Undecided(Exception):
@@ -175,6 +174,7 @@ class PostgresSession:
         begin: how transactions begin.
         limits: of each transaction.
         on_undecided: called before anybody else can read what may not be durable.
+        pauses: between tries to connect, shared with the other connections of the store.
     """
 
     def __init__(
@@ -185,6 +185,7 @@ class PostgresSession:
         limits: TransactionLimits,
         begin: str = "BEGIN",
         on_undecided: Callable[[], None] = lambda: None,
+        pauses: ConnectPauses | None = None,
     ) -> None:
         self._target = target
         self._statements = statements
@@ -196,9 +197,7 @@ class PostgresSession:
         self._pipeline: Pipeline | None = None  # of the connection
         self._is_direct = False  # whether no pooler stands between
         self._is_set = False  # whether the connection has the settings of transactions for good
-        self._refused: StoreError | None = None  # by the last try to connect: until the next one all get this answer
-        self._connect_pause = 0.0
-        self._next_try_at = 0.0
+        self._pauses = pauses or ConnectPauses()
         self._wait_was_cut = False
         self._cutting = threading.Lock()
 
@@ -208,16 +207,8 @@ class PostgresSession:
         if self._connection is not None and self._connection.closed:
             self.close()
         if self._connection is None:
-            if self._refused is not None and time.monotonic() < self._next_try_at:
-                raise StoreError(str(self._refused)) from self._refused
-            try:
+            with self._pauses.trying():
                 self._connection = self._connect()
-            except StoreError as error:
-                self._refused = error
-                self._connect_pause = min(max(self._connect_pause * 2, CONNECT_SECONDS), CONNECT_SECONDS_MAX)
-                self._next_try_at = time.monotonic() + random.uniform(self._connect_pause / 2, self._connect_pause)
-                raise
-            self._refused, self._connect_pause = None, 0.0
         return self._connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
