@@ -551,9 +551,9 @@ async def test_a_node_whose_server_is_away_connects_once_in_each_pause_and_conti
         app = App("shop", agents=[pay], workflows=[fulfil])
         async with app.running(store=lonely.create_database("shop")):
             assert await (await app.submit(fulfil("one"), task_id="one")).result() == "one"
+            monkeypatch.setattr(connect_pauses, "time", SimpleNamespace(monotonic=lambda: now))
             lonely.shut_down("immediate")
             app.session.store._note_undecided()  # type: ignore[attr-defined]
-            monkeypatch.setattr(connect_pauses, "time", SimpleNamespace(monotonic=lambda: now))
             monkeypatch.setattr(PostgresSession, "get_connection", get_counted)
             monkeypatch.setattr(PostgresSession, "_connect", connect_counted)
             await move_to_next_pause()
