@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from arriero.audit.check import Violation
 from arriero.events import read_events
-from arriero.events.breaker import BreakerClosed, BreakerOpened, BreakerProbed
+from arriero.events.breaker import BreakerAnswered, BreakerClosed, BreakerOpened, BreakerProbed
 from arriero.events.step import (
     CompensationDispatched,
     CompensationFailedEvent,
@@ -30,12 +30,17 @@ class _Outages:
         self.agents: dict[Name, str] = {}
         self.apps: dict[int, str] = {}  # of tasks
         self.open: set[str] = set()  # Apps whose breaker of the Agent without targets is not closed
+        self.answering: set[str] = set()  # of them, those whose service has answered a canary since it opened last
+        self.canaries: dict[Name, tuple[str, int]] = {}  # under way: App and wave
+        self.failed: set[tuple[str, int]] = set()  # waves of which a canary has failed
         self.unexplained: dict[tuple[int, int, int], int] = {}  # attempts begun beside an open breaker, and when
         self.found: list[Violation] = []
 
 
 def judge_outages(rows: Iterable[HistoryRow]) -> list[Violation]:
     """Judge that beside an open breaker only canaries go, and that a failure beside it is not charged.
+
+    But for the first one of a wave to fail, while the service answers others: then the request is to blame.
 
     Args:
         rows: in commit order. A commit's rows stand one after the other: the task's, then the breaker's.
@@ -63,9 +68,15 @@ def _fold(state: _Outages, row: HistoryRow, event: object) -> None:
                 state.unexplained[row.task_no, event.step, event.fence] = row.at
         case BreakerProbed():
             state.unexplained.pop((event.task, event.step, event.step_fence), None)
+            if event.agent == WHOLE:
+                state.canaries[event.task, event.step] = (event.app, event.fence)
+        case BreakerAnswered():
+            if event.agent == WHOLE:
+                _end_canary(state, event)
         case BreakerOpened():
             if event.agent == WHOLE:
                 state.open.add(event.app)
+                state.answering.discard(event.app)
         case BreakerClosed():
             if event.agent == WHOLE:
                 state.open.discard(event.app)
@@ -77,12 +88,23 @@ def _fold(state: _Outages, row: HistoryRow, event: object) -> None:
             pass
 
 
+def _end_canary(state: _Outages, event: BreakerAnswered) -> None:
+    state.canaries.pop((event.task, event.step), None)
+    if event.outcome == "answered":
+        state.answering.add(event.app)
+    elif event.outcome == "failed":
+        state.failed.add((event.app, event.fence))
+
+
 def _judge_charge(
     state: _Outages, row: HistoryRow, event: RecoverApplied | StepFailedEvent | CompensationFailedEvent
 ) -> None:
     agent = state.agents[row.task_no, event.step]
     is_answer = b'"permanent"' in bytes(event.failure) or b"not_taken" in bytes(event.failure)
     is_charged = event.is_charged if isinstance(event, RecoverApplied) else not is_answer
-    if agent == WHOLE and state.apps.get(row.task_no) in state.open and is_charged and not is_answer:
+    app, wave = state.apps.get(row.task_no), state.canaries.get((row.task_no, event.step))
+    if wave is not None and app in state.answering and wave not in state.failed:
+        return
+    if agent == WHOLE and app in state.open and is_charged and not is_answer:
         text = f"step {event.step} was charged for a failure while the breaker of its Agent was open"
         state.found.append(Violation("I64", f"task {row.task_no}", text))

@@ -198,6 +198,7 @@ class Programs:
 
     agents: tuple[Agent, ...] = (outside,)
     workflow: Workflow[[int, bool], int] = by_programs
+    workflows = (by_programs,)
 
     def __init__(self, world: "World", random: Random) -> None:
         self._world = world

@@ -88,6 +88,7 @@ class Routes:
 
     agents: tuple[Agent, ...] = (near, far)
     workflow: Workflow[[int, bool], int] = by_either
+    workflows = (by_either,)
 
     def __init__(self, random: Random) -> None:
         self._random = random

@@ -49,6 +49,7 @@ from .limits import draw_limits
 from .loop import PROCESS, Deadlock, SimulatedLoop
 from .outages import judge_outages
 from .people import QUEUES, People
+from .poison import Poison, draw_poison
 from .ports import SimulatedPorts
 from .programs import GATEWAYS, Programs, draw_programs
 from .routes import Routes, draw_routes
@@ -98,9 +99,9 @@ def _add_roles(about: str, roles: frozenset[str]) -> str:
     return msgspec.json.encode(msgspec.structs.replace(said, roles=tuple(sorted(roles)))).decode()
 
 
-def _build_app(*parts: Routes | Programs | None) -> App:
+def _build_app(*parts: Routes | Programs | Poison | None) -> App:
     agents = [*AGENTS, *(agent for part in parts if part is not None for agent in part.agents)]
-    added = [part.workflow for part in parts if part is not None]
+    added = [workflow for part in parts if part is not None for workflow in part.workflows]
     return App("simulated", agents=agents, workflows=(*WORKFLOWS, fragile, *DOUBTFUL, *IN_LINE, *added))
 
 
@@ -149,9 +150,9 @@ class World:
             self.faults.add_outages(self._outage_random)
             self.faults.add_asking(asking_random)
         self.remote = Remote(random_module.Random(self.random.getrandbits(64)), self.faults, late_random, asking_random)
-        self.routes = draw_routes(seed) if people and faults is None else None
+        self.routes, self.poison = self._draw_parts(seed, may_have=people and faults is None)
         self.programs = draw_programs(self, seed, may_have=people and faults is None)
-        self.app = _build_app(self.routes, self.programs)
+        self.app = _build_app(self.routes, self.programs, self.poison)
         self.election = self._build_election(random_module.Random(f"election-{seed}"), people and faults is None)
         self.people = People(self, people_random)
         self.purged_rows: list[HistoryRow] = []
@@ -179,6 +180,9 @@ class World:
         self.acknowledged: set[str] = set()
         self.violations: list[Violation] = []
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by step and fence: who carried it out
+
+    def _draw_parts(self, seed: int, *, may_have: bool) -> tuple[Routes | None, Poison | None]:
+        return draw_routes(seed) if may_have else None, draw_poison(self, seed, may_have=may_have)
 
     def _draw_damage(self, *, may_have: bool) -> Damage | None:
         random = random_module.Random(f"damage-{self.seed}")
@@ -468,6 +472,8 @@ class World:
         clients += self.spawn(people.operate_agents(FAULT_SECONDS, self._outage_random), 0)
         for queue in QUEUES:
             self.spawn(people.read(queue), 0)
+        if self.poison is not None:
+            clients += self.spawn(self.poison.submit(), 0)
         if self.keys is not None:
             clients += [task for produced in self.keys.producers() for task in self.spawn(produced, 0)]
             clients += self.spawn(self.keys.operate(FAULT_SECONDS), 0)
@@ -480,6 +486,8 @@ class World:
         if self.timetables is not None:
             await self.timetables.end()
         self.faults.active = False
+        if self.poison is not None:
+            self.spawn(self.poison.submit_healthy(), 0)
         await people.free_agents()
         await people.resume_all(but=0 if self.damage is None else self.damage.task_no)
         if self.damage is None or await self._end_but_for(self.damage, self.keys):

@@ -104,6 +104,7 @@ class CallCounts(msgspec.Struct, frozen=True):
         last_error: message of the last failure.
         failed_seconds: how long the failed ones took, added up.
         failed_in_a_row: the last ones, none of which succeeded; ``steps_in_a_row``: how many steps made them.
+        is_one_request: one step made all that failed; ``has_other_success``: a call of another step succeeded.
     """
 
     calls: int
@@ -114,3 +115,5 @@ class CallCounts(msgspec.Struct, frozen=True):
     failed_seconds: float = 0.0
     failed_in_a_row: int = 0
     steps_in_a_row: int = 0
+    is_one_request: bool = False
+    has_other_success: bool = False

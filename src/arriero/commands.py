@@ -438,6 +438,7 @@ class TripBreaker(Command, frozen=True, gc=False, kw_only=True):
         policy: the Breaker of the process, as JSON text.
         failing_since: start of the window that was judged.
         retry_after: seconds that the service asked for.
+        is_one_request: one step made all the calls that failed.
     """
 
     app: str
@@ -447,6 +448,7 @@ class TripBreaker(Command, frozen=True, gc=False, kw_only=True):
     reason: str
     failing_since: Instant
     retry_after: float | None = None
+    is_one_request: bool = False
 
 
 class OperateAgent(Command, frozen=True, gc=False, kw_only=True):

@@ -289,7 +289,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     asked: str | None = None  # what the code asks with, where a person had other arguments sent
     app: str = ""  # as of its task
     target: str = ""  # the part of its Agent's service that it calls, with a breaker of its own
-    canary: int | None = None  # the fence of the breaker that lets this attempt through
+    canary: int | None = None  # the fence of the breaker that lets this attempt through; 0: it failed in an outage
     charged_at: str | None = None  # when its last counted failures were, oldest first, as JSON text
     checkpoint: str | None = None  # what an attempt kept for those after it, as JSON text
     limit_keys: str | None = None  # what its Agent's limits count it under; None: the Agent had none when it was kept
@@ -299,6 +299,16 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     def label(self) -> str:
         """The name that people see, with the key if one was given or the name occurred again."""
         return self.name if self.key == "#1" else f"{self.name}[{self.key}]"
+
+    @property
+    def is_canary(self) -> bool:
+        """True if its attempt is a canary: a breaker waits for the end of it."""
+        return bool(self.canary)
+
+    @property
+    def failed_in_outage(self) -> bool:
+        """True if its last attempt failed, or was lost, while the breaker of its Agent was not closed."""
+        return self.canary == 0
 
 
 LeaseHolder = int | str  # a process by its number, for the Supervisors' lease; or the holder of a mutex by its name

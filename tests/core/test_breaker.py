@@ -1,6 +1,7 @@
 """Circuit breakers as values: every move of the table and every missing one, and what holds whatever calls do."""
 
 from itertools import product
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from arriero.core.breaker import (
     end_canary,
     grant_canary,
     is_barred,
+    is_request_to_blame,
     judge_calls,
     may_let_through,
     open_by_hand,
@@ -80,6 +82,16 @@ class TestOpening:
     ) -> None:
         counts = CallCounts(calls, failed, 0, NOON, failed_seconds=seconds)
         assert (judge_calls(POLICY, counts, 10) is not None) == opens
+
+    @pytest.mark.parametrize(
+        ("is_one_request", "has_other_success", "opens"),
+        [(True, True, False), (True, False, True), (False, True, True), (False, False, True)],
+    )
+    def test_one_request_that_fails_does_not_open_it_while_others_succeed(
+        self, is_one_request: bool, has_other_success: bool, opens: bool
+    ) -> None:
+        counts = CallCounts(4, 3, 0, NOON, is_one_request=is_one_request, has_other_success=has_other_success)
+        assert (judge_calls(Breaker(minimum=2), counts, 10) is not None) == opens
 
     def test_slow_calls_open_it_where_the_policy_says_so(self) -> None:
         slow = CallCounts(20, 0, 15, NOON)
@@ -161,6 +173,22 @@ class TestCanaries:
         row = opened(state=HALF_OPEN, fence=9, wave=32, granted=2, ramp_from=NOON)
         row = end_canary(row, 9, NOON, has_answered=False)
         assert end_canary(row, 9, NOON, has_answered=False).state is OPEN
+
+    @pytest.mark.parametrize(
+        ("changes", "is_to_blame"),
+        [
+            ({}, True),
+            ({"failed": 1}, False),
+            ({"ramp_from": None}, False),
+            ({"fence": 8}, False),
+            ({"state": OPEN}, False),
+        ],
+    )
+    def test_the_first_of_a_wave_to_fail_is_to_blame_if_the_service_answers_others(
+        self, changes: dict[str, Any], is_to_blame: bool
+    ) -> None:
+        row = opened(**({"state": HALF_OPEN, "fence": 9, "wave": 4, "granted": 3, "ramp_from": NOON} | changes))
+        assert is_request_to_blame(row, 9) is is_to_blame
 
     def test_without_a_ramp_the_first_success_closes_it(self) -> None:
         row = granted(opened(Breaker(ramp=0)), later(NOON, 10))

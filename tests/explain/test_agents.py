@@ -83,6 +83,9 @@ def test_a_target_s_finding_names_it_in_the_remedy_and_counts_all_that_its_agent
 def test_a_step_waits_behind_its_own_breaker_and_its_paused_agent_only() -> None:
     step = step_row(agent="bank", app="shop")
     assert "gets no calls since" in describe_wait_behind_breaker(step, [OPEN], NOW)
+    assert "go first" not in describe_wait_behind_breaker(step, [OPEN], NOW)
+    failed = step_row(agent="bank", app="shop", canary=0)
+    assert "so requests that have not failed go first" in describe_wait_behind_breaker(failed, [OPEN], NOW)
     assert "is paused since" in describe_wait_behind_breaker(step, [PAUSED], NOW)
     assert describe_wait_behind_breaker(step_row(agent="stock", app="shop"), [OPEN, PAUSED], NOW) == ""
     assert describe_wait_behind_breaker(step_row(agent="bank", app="another"), [OPEN, PAUSED], NOW) == ""

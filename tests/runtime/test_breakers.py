@@ -1,6 +1,7 @@
 """An outage from its first call to its end, in one process and in two: how many calls go, what it costs the tasks."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -32,6 +33,7 @@ class Bank:
 
     def __init__(self, **options: Any) -> None:
         self.is_down = False
+        self.poisoned: set[int] = set()  # orders that always fail
         self.fails_with: Exception = ConnectionError("connection refused")
         self.calls: list[float] = []
         self.now = lambda: 0.0
@@ -40,7 +42,7 @@ class Bank:
         @self.agent.step(retry=Retry(tries=3, delay=0.1), effect_free=True)
         async def charge(attempt: Attempt, order: int) -> int:
             self.calls.append(self.now())
-            if self.is_down:
+            if self.is_down or order in self.poisoned:
                 raise self.fails_with
             return order
 
@@ -119,6 +121,56 @@ def _refuse_some(order: int) -> int:
     if order % 20 == 0:
         raise ConnectionError("reset")
     return order
+
+
+async def test_one_order_that_always_fails_neither_holds_up_others_after_an_outage_nor_lives_for_ever(
+    bank: Bank,
+) -> None:
+    bank.poisoned.add(-1)
+    async with testing.running(bank.app) as world:
+        poison = await world.app.submit(bank.order(-1), priority=9)
+        tasks = [poison, *await _outage(bank, world, 25, 20)]
+        for number in range(25, 45):
+            tasks.append(await world.app.submit(bank.order(number)))
+            await world.clock.advance(6)
+        states = Counter([(await task.view()).state for task in tasks])
+        assert states == {"processed": 45, "compensated": 1}
+        (step,) = (await poison.view()).steps
+        assert step.failure_count == Supervision().attempts
+
+
+async def test_after_the_probe_has_succeeded_a_canary_that_fails_is_charged() -> None:
+    bank = Bank()
+    bank.agent.probe(lambda: None)
+    bank.poisoned.add(-1)
+    async with testing.running(bank.app) as world:
+        poison = await world.app.submit(bank.order(-1), priority=9)
+        await _outage(bank, world, 25, 5)
+        await world.clock.advance(300)
+        (step,) = (await poison.view()).steps
+        assert step.failure_count == Supervision().attempts
+
+
+async def test_one_order_that_always_fails_opens_no_breaker_that_its_calls_alone_could_open() -> None:
+    bank = Bank(breaker=Breaker(minimum=2))
+    bank.poisoned.add(-1)
+    async with testing.running(bank.app) as world:
+        await within((await world.app.submit(bank.order(1))).result())
+        poison = await world.app.submit(bank.order(-1))
+        await world.clock.advance(20)
+        assert (await poison.view()).state == "compensated"
+        assert await world.app.session.store.list_breakers() == []
+
+
+async def test_many_orders_that_fail_open_it_although_others_succeed() -> None:
+    bank = Bank(breaker=Breaker(minimum=2))
+    bank.poisoned |= {-1, -2}
+    async with testing.running(bank.app) as world:
+        for number in (1, -1, -2):
+            await world.app.submit(bank.order(number))
+        await world.clock.advance(5)
+        (row,) = await world.app.session.store.list_breakers()
+        assert row.is_outage
 
 
 async def test_refusals_are_answers_and_never_open_it(bank: Bank) -> None:

@@ -17,12 +17,13 @@ PRIORITY_STEP_SECONDS = 600
 HEAD_START = PRIORITY_STEP_SECONDS * MICROSECONDS  # of each step of priority, in the unit of instants
 
 
-def compute_position(priority: int, due_since: Instant, number: int) -> tuple[int, int]:
+def compute_position(priority: int, due_since: Instant, number: int, head_start: int = HEAD_START) -> tuple[int, int]:
     """Compute the place of a task or request among those that are due; the smallest goes first.
 
     Args:
         priority: 0 to 9, the task's.
         due_since: since when it may be claimed or taken: its ``not_before``.
         number: the row's own; of two that are equal otherwise the older one goes first.
+        head_start: what a step of priority is worth; 0 where only the wait decides.
     """
-    return due_since - priority * HEAD_START, number
+    return due_since - priority * head_start, number

@@ -36,7 +36,9 @@ def assign_app(command: AssignApp, rows: Rows, now: Instant) -> Change | Refused
         not_before=task.not_before if task.locked_by is None else now,
     )
     for step in rows.steps_of(task.task_no):
-        writer.put(replace(step, app=command.app))
+        if step.is_canary:
+            writer.breakers.end(step, None)  # else the breaker of its old App would wait for its end for ever
+        writer.put(replace(step, app=command.app, canary=None))
     writer.events.append(
         TaskAssigned(
             app=command.app,

@@ -89,11 +89,15 @@ def judge_calls(policy: Breaker, counts: CallCounts, places: int) -> str | None:
     It opens by the share of failed calls. It also opens if the last ``minimum`` calls, of many steps, all failed. Calls that
     succeeded before an outage must not keep it closed when a retry budget lets only few calls through.
 
+    One request that fails again and again does not open it while calls of others succeed, whatever ``minimum`` is.
+
     Args:
         places: of the Agent in the process that made the calls.
     Returns: the reason for people; None: it stays closed.
     """
     if counts.calls < policy.minimum and not _is_silent(policy, counts, places):
+        return None
+    if counts.is_one_request and counts.has_other_success:
         return None
     last = f": {counts.last_error}" if counts.last_error else ""
     if counts.failed >= policy.failure_rate * counts.calls:
@@ -238,6 +242,19 @@ def end_canary(
             return replace(_move(row, BreakerEvent.FAILED, now), probe_at=wanted, ramp_from=None)
         return row
     return close_after_ramp(replace(row, succeeded=row.succeeded + 1, ramp_from=row.ramp_from or now), now)
+
+
+def is_request_to_blame(row: BreakerRow, fence: int) -> bool:
+    """Returns True if a canary that fails now is charged: the request fails, and not the service.
+
+    The service has answered another request, or the probe, since the last cool-off. Of each wave only the first failure is
+    charged: if more fail, the service may be down again.
+
+    Args:
+        row: before it takes in the end of the canary.
+        fence: of the breaker when the canary was let through.
+    """
+    return row.state is HALF_OPEN and row.fence == fence and row.ramp_from is not None and not row.failed
 
 
 def _begin_wave(row: BreakerRow, size: int) -> BreakerRow:

@@ -23,6 +23,7 @@ from .breaker import (
     end_canary,
     grant_canary,
     is_barred,
+    is_request_to_blame,
     may_let_through,
 )
 from .changes import BreakerChange, BreakerRows
@@ -121,14 +122,20 @@ class BreakerBook:
 
     # --- the end
     def end(self, step: StepRow, outcome: Outcome | None) -> StepRow:
-        """Tell the breaker how a canary ended. ``outcome`` None: nobody knows, its process was lost or a person stepped in."""
-        assert step.canary is not None
-        ended = replace(step, canary=None)
+        """Tell the breaker how a canary ended.
+
+        Args:
+            outcome: None: nobody knows, because its process was lost or a person stepped in.
+        Returns: the step. One that was not answered goes behind those that have not failed; see ``Barred.failed``.
+        """
+        assert step.canary
         breaker = self._lock(step)
+        ended = replace(step, canary=None if outcome is not None and not counts_as_failure(outcome) else 0)
         if breaker is None:
             return ended
         has_answered = None if outcome is None else not counts_as_failure(outcome)
-        not_before = outcome.not_before if isinstance(outcome, RetryAsked) else None
+        # A cool-off is the policy of the step, not the word of the service.
+        not_before = outcome.not_before if isinstance(outcome, RetryAsked) and not outcome.cool_off else None
         after = end_canary(breaker, step.canary, self._now, has_answered=has_answered, not_before=not_before)
         if after is breaker:
             return ended
@@ -147,17 +154,28 @@ class BreakerBook:
         return ended
 
     def spare(self, step: StepRow, outcome: RetryAsked | GaveUp) -> RetryAsked | GaveUp:
-        """Return the outcome of an attempt as it counts: one that failed in an outage is tried again and not charged."""
+        """Return the outcome of an attempt as it counts: one that failed in an outage is tried again and not charged.
+
+        A canary is charged if the service answers others: else a request that always fails would never end.
+
+        Args:
+            step: as the attempt ran. The breaker has not taken in its end yet.
+        """
         if not counts_as_failure(outcome):
             return outcome
-        if not self._is_outage(step) or read_step_policy(step).supervision.charge_outages:
+        if not self.is_outage(step) or read_step_policy(step).supervision.charge_outages or self._is_to_blame(step):
             return outcome
         at = compute_retry_at(self._now)
         if isinstance(outcome, RetryAsked) and not outcome.cool_off:
             at = max(at, outcome.not_before)
         return RetryAsked(outcome.failure, outcome.in_doubt, at, is_charged=False)
 
-    def _is_outage(self, step: StepRow) -> bool:
+    def _is_to_blame(self, step: StepRow) -> bool:
+        breaker = self.find(step)
+        return breaker is not None and step.canary is not None and is_request_to_blame(breaker, step.canary)
+
+    def is_outage(self, step: StepRow) -> bool:
+        """Returns True while the service of a step counts as down."""
         breaker = self.find(step)
         if breaker is not None and breaker.is_outage:
             return True
@@ -183,17 +201,21 @@ class Barred(msgspec.Struct, frozen=True):
         targets: (App, target) of breakers that let nothing through.
         retries: True if later attempts are barred: those of steps that were taken before.
         probed: (App, target) of which no later attempt is barred, because it would be a canary.
+        failed: (App, target) in an outage, of which requests that failed in it are barred as long as others wait.
     """
 
     apps: frozenset[str] = frozenset()
     targets: frozenset[tuple[str, str]] = frozenset()
     retries: bool = False
     probed: frozenset[tuple[str, str]] = frozenset()
+    failed: frozenset[tuple[str, str]] = frozenset()
 
     def holds(self, step: StepRow) -> bool:
         """Returns True if it holds the request."""
         key = (step.app, step.target)
-        return step.app in self.apps or key in self.targets or (self.retries and step.taken and key not in self.probed)
+        if step.app in self.apps or key in self.targets or (step.failed_in_outage and key in self.failed):
+            return True
+        return self.retries and step.taken and key not in self.probed
 
     def list_targets(self) -> list[str]:
         """The targets as texts: App, unit separator, target."""
@@ -202,6 +224,10 @@ class Barred(msgspec.Struct, frozen=True):
     def list_probed(self) -> list[str]:
         """List ``probed`` in the form of ``list_targets``."""
         return _format_targets(self.probed)
+
+    def list_failed(self) -> list[str]:
+        """List ``failed`` in the form of ``list_targets``."""
+        return _format_targets(self.failed)
 
     def with_request(self, step: StepRow) -> "Barred":
         """The same, and the target of this request."""
@@ -214,6 +240,7 @@ class Barred(msgspec.Struct, frozen=True):
             self.targets | other.targets,
             self.retries or other.retries,
             self.probed | other.probed,
+            self.failed | other.failed,
         )
 
 
@@ -236,7 +263,18 @@ def list_barred(breakers: Sequence[BreakerRow], now: Instant) -> Barred:
 
 def bar_retries(barred: Barred, breakers: Sequence[BreakerRow]) -> Barred:
     """Bar later attempts, too. Canaries are let through: a breaker must not close later because of the retry budget."""
-    return replace(barred, retries=True, probed=frozenset((row.app, row.target) for row in breakers if row.is_outage))
+    return replace(barred, retries=True, probed=list_outages(breakers))
+
+
+def bar_failed(barred: Barred, breakers: Sequence[BreakerRow]) -> Barred:
+    """Bar requests that failed in an outage, too, so that the canary is one that has not failed, as long as one waits."""
+    outages = list_outages(breakers)
+    return replace(barred, failed=outages) if outages else barred
+
+
+def list_outages(breakers: Sequence[BreakerRow]) -> frozenset[tuple[str, str]]:
+    """List App and target of the breakers that are not closed. Every attempt that begins there is a canary."""
+    return frozenset((row.app, row.target) for row in breakers if row.is_outage)
 
 
 def find_breaker(rows: Iterable[BreakerRow], step: StepRow) -> BreakerRow | None:
@@ -262,7 +300,7 @@ def counts_as_failure(outcome: Outcome) -> bool:
 
 def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within: float) -> StepRow:
     """Return the row of a request that a process has taken: its fence grows, its time begins."""
-    if step.canary is not None:
+    if step.is_canary:
         complete_within = min(complete_within, compute_complete_within(step))
     return replace(
         step,
@@ -272,6 +310,7 @@ def begin_attempt(step: StepRow, process_no: int, now: Instant, complete_within:
         complete_by=later(now, complete_within),
         wait_by=None,  # it bounds the wait for the first attempt only
         taken=True,
+        canary=step.canary or None,
     )
 
 

@@ -7,7 +7,7 @@ from ..breakers import AgentVerb, BreakerRow, BreakerState
 from ..commands import OperateAgent, TripBreaker
 from ..events import Event
 from ..events.breaker import AgentPaused, AgentResumed, BreakerClosed, BreakerOpened
-from ..model import Instant
+from ..model import Instant, later
 from .alert_rows import build_breaker_alert
 from .breaker import close_by_hand, decode_breaker_policy, open_by_hand, trip
 from .breaker_book import name_breaker
@@ -17,6 +17,8 @@ from .changes import BreakerChange
 def trip_breaker(command: TripBreaker, row: BreakerRow, now: Instant) -> BreakerChange | Refusal:
     """Open a breaker for a process that saw too many calls fail. Guard: it was closed in the whole window that was judged.
 
+    One request alone does not open it again within a window after it was closed, because others were answered then.
+
     Returns: the change, with an alert for people; a Refusal if another process came first.
     """
     if row.state is not BreakerState.CLOSED:
@@ -24,6 +26,9 @@ def trip_breaker(command: TripBreaker, row: BreakerRow, now: Instant) -> Breaker
     if row.closed_at is not None and command.failing_since < row.closed_at:
         return Refusal("moved_on", f"breaker {row.label} was closed after these calls began", state=row.state)
     policy = decode_breaker_policy(command.policy)
+    if command.is_one_request and row.closed_at is not None and row.closed_at > later(now, -policy.window_seconds):
+        text = f"breaker {row.label} was closed a short time ago, and only one request fails since"
+        return Refusal("moved_on", text, state=row.state)
     opened = trip(
         row,
         policy,

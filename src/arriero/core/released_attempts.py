@@ -32,7 +32,7 @@ def release_attempt(command: ReleaseAttempt, rows: Rows, now: Instant) -> Change
     task = rows.task(step.task_no)
     assert task is not None
     writer = Writer(task, rows, now, None)
-    if step.canary is not None:
+    if step.is_canary:
         step = writer.breakers.end(step, None)
     fields: dict[str, Any] = {"fence": step.fence + 1, "locked_by": None, "complete_by": None}
     step = replace(step, **fields)

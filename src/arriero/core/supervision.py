@@ -59,7 +59,7 @@ def compute_complete_within(step: StepRow) -> float:
 
     A canary gets no more for attempts that failed in the outage: it is to find out soon if the service is well.
     """
-    attempt = step.attempt if step.canary is None else min(step.attempt, step.failure_count + 1)
+    attempt = step.attempt if not step.is_canary else min(step.attempt, step.failure_count + 1)
     return grow_complete_within(read_step_policy(step), attempt)
 
 

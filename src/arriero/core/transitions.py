@@ -368,7 +368,7 @@ def _free_steps(writer: Writer, command: FreeTask) -> bool:
         if step is None or (step.fence, step.locked_by, step.state) != (fence, command.lost_by, StepState.RUNNING):
             continue
         freed = True
-        if step.canary is not None:
+        if step.is_canary:
             step = writer.breakers.end(step, None)
         fields: dict[str, Any] = {
             "fence": step.fence + 1,

@@ -406,7 +406,7 @@ class _Operation:
         number = task.result_count + 1
         result = "null" if step.kind is StepKind.COMPENSATION else self.command.result
         fence = step.fence + 1
-        if step.canary is not None:
+        if step.is_canary:
             step = writer.breakers.end(step, None)
         answered = replace(
             step,
@@ -422,6 +422,7 @@ class _Operation:
             result_number=number,
             delivered_at=writer.now,
             finished_at=writer.now,
+            canary=None,
         )
         writer.put(answered)
         if step.kind is StepKind.STEP:

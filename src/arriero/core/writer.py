@@ -132,12 +132,13 @@ class Writer:
         self, step: StepRow, outcome: Outcome, at: Instant, fence: int, *, result_hash: str | None = None
     ) -> None:
         """Record the end of an attempt. ``fence`` is the step's from now on; ``result_hash`` that of a success."""
-        if step.canary is not None:
-            step = self.breakers.end(step, outcome)
         if step.in_doubt and not isinstance(outcome, Succeeded):
             # Whoever decided may not know of it: an earlier call that another process made, or one made since they read the row.
             outcome = replace(outcome, in_doubt=True)
-        match outcome if isinstance(outcome, Succeeded) else self.breakers.spare(step, outcome):
+        counted = outcome if isinstance(outcome, Succeeded) else self.breakers.spare(step, outcome)
+        if step.is_canary:
+            step = self.breakers.end(step, outcome)
+        match counted:
             case Succeeded(result=result):
                 self._end_step(step, StepEvent.SUCCEEDED, at, fence, in_doubt=False, result=result)
                 recorded = CompensationRecorded if step.kind is StepKind.COMPENSATION else StepRecorded
@@ -181,6 +182,7 @@ class Writer:
             result_number=number,
             delivered_at=at,
             finished_at=self.now,
+            canary=None,
         )
         self.changed[step.step_no] = ended
         self.set(
@@ -206,7 +208,9 @@ class Writer:
             "in_doubt": outcome.in_doubt,
             "failure": failure.decode(),
         }
-        if outcome.is_charged:
+        if self.breakers.is_outage(step):
+            fields["canary"] = 0  # what is charged none the less is never given back, so charged_at does not have it
+        elif outcome.is_charged:
             fields["charged_at"] = note_charged(step, self.now)
         # Once the undo began, or a person is asked, no forward step runs again. A compensation of a task that is held stays open.
         if self.may_run_again(step):
@@ -334,6 +338,7 @@ class Writer:
             target=new.target,
             limit_keys=new.limit_keys,
             routing=new.routing,
+            canary=None,
             not_before=before.not_before if is_timer else self.now,
             wait_by=None if new.wait_within is None or before.taken else later(self.now, new.wait_within),
             finished_at=None,

@@ -67,7 +67,10 @@ def describe_wait_behind_breaker(step: StepRow, breakers: Sequence[BreakerRow], 
         return f'Agent {row.label} is paused since {since} by {row.paused_by}: "{row.pause_reason}"{see}'
     if row is None or not row.is_outage:
         return ""
-    return f"Agent {row.label} gets no calls {_format_outage(row, now)}; waiting spends no attempt{see}"
+    behind = (
+        "; its last attempt failed in the outage, so requests that have not failed go first" * step.failed_in_outage
+    )
+    return f"Agent {row.label} gets no calls {_format_outage(row, now)}; waiting spends no attempt{behind}{see}"
 
 
 def _format_outage(row: BreakerRow, now: Instant) -> str:

@@ -263,7 +263,7 @@ class AttemptRun:
                 number, delay=delay, factor=retry.factor, delay_max=delay_max, jitter=self._host.ports.random.random()
             )
             wait = max(wait, retry_after or 0.0)
-            is_last = number == retry.tries or self._step.canary is not None or self._is_barred() or self._is_reported()
+            is_last = number == retry.tries or self._step.is_canary or self._is_barred() or self._is_reported()
             if is_last or wait >= self._time.remaining_seconds():
                 return self._decide_failure(failure, in_doubt=unsure, retry_after=retry_after)
             await self._clock.sleep(wait)

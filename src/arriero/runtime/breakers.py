@@ -90,12 +90,7 @@ class Breakers:
         if policy is None:
             return
         window = self.windows.get(key) or self._add_window(key, policy)
-        if (
-            not window.add(call, now, step.step_no)
-            or step.canary is not None
-            or key in self._asked
-            or key in self.known
-        ):
+        if not window.add(call, now, step.step_no) or step.is_canary or key in self._asked or key in self.known:
             return
         counts = window.count(call.error)
         reason = judge_calls(policy, counts, agent.max_in_flight)
@@ -113,6 +108,7 @@ class Breakers:
             reason=reason,
             failing_since=counts.since,
             retry_after=retry_after,
+            is_one_request=counts.is_one_request,
         )
         self._committer.put(command, partial(self._process_answer, key))
 

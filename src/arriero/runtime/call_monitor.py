@@ -24,6 +24,15 @@ class EndedCall(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+NO_STEP, SEVERAL_STEPS = 0, -1  # in place of the number of one
+
+
+def _join_steps(one: int, other: int) -> int:
+    if other in (one, NO_STEP):
+        return one
+    return other if one == NO_STEP else SEVERAL_STEPS
+
+
 class _Bucket(msgspec.Struct):
     number: int
     since: Instant
@@ -31,6 +40,8 @@ class _Bucket(msgspec.Struct):
     failed: int = 0
     slow: int = 0
     failed_seconds: float = 0.0
+    failed_step: int = NO_STEP
+    answered_step: int = NO_STEP
 
 
 class CallWindow:
@@ -58,6 +69,9 @@ class CallWindow:
             self._failed_in_a_row += 1
             if len(self._steps_in_a_row) < STEPS_IN_A_ROW_MIN:
                 self._steps_in_a_row.add(step_no)
+            last.failed_step = _join_steps(last.failed_step, step_no)
+        else:
+            last.answered_step = _join_steps(last.answered_step, step_no)
         last.calls += 1
         last.failed += has_failed
         last.slow += is_slow
@@ -77,6 +91,9 @@ class CallWindow:
     def count(self, last_error: str) -> CallCounts:
         """Count the calls in the window. There is one at least."""
         buckets = self._buckets
+        failed, answered = NO_STEP, NO_STEP
+        for bucket in buckets:
+            failed, answered = _join_steps(failed, bucket.failed_step), _join_steps(answered, bucket.answered_step)
         return CallCounts(
             sum(bucket.calls for bucket in buckets),
             sum(bucket.failed for bucket in buckets),
@@ -86,6 +103,8 @@ class CallWindow:
             sum(bucket.failed_seconds for bucket in buckets),
             self._failed_in_a_row,
             len(self._steps_in_a_row),
+            failed not in (NO_STEP, SEVERAL_STEPS),
+            answered not in (NO_STEP, failed),
         )
 
 

@@ -109,7 +109,7 @@ class RetryBudgets:
 
     def settle_take(self, steps: Iterable[StepRow]) -> None:
         """Give back what the Take under way has not used. ``steps``: what it brought; a canary uses none."""
-        used = Counter(step.agent for step in steps if step.fence > 1 and step.canary is None)  # the fence counts takes
+        used = Counter(step.agent for step in steps if step.fence > 1 and not step.is_canary)  # the fence counts takes
         now = self._clock.monotonic()
         for agent, count in self._kept.items():
             if count > used[agent]:

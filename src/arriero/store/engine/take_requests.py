@@ -25,10 +25,10 @@ def take_requests(command: Take, rows: TakeRows) -> Taken:
             book = open_book(rows, command.app, agent)
             if book is not None:
                 books[agent], locked[agent] = book, book.row
-        if agent in books:
-            taken = _take_limited(transaction, books[agent], room, priority_from)
-        else:
-            taken = _take_in_order(transaction, agent, room, priority_from)
+        taken = _take(transaction, agent, room, priority_from, books.get(agent))
+        if taken < room and rows.breakers(agent):
+            with transaction.takes_failed(agent) as may_go:
+                taken += _take(transaction, agent, room - taken, priority_from, books.get(agent)) if may_go else 0
         left = room - taken
         for sibling in siblings.get(agent, ()) if left else ():
             left -= take_over(transaction, TakeOverRequest(agent, sibling, left, priority_from), books.get(agent))
@@ -38,6 +38,13 @@ def take_requests(command: Take, rows: TakeRows) -> Taken:
     for agent, book in books.items():
         write_book(rows, book, locked[agent])
     return Taken(tuple(transaction.dispatches), tuple(breakers), tuple(map(_describe, books.values())))
+
+
+def _take(transaction: TakeTransaction, agent: str, room: int, priority_from: int, limits: LimitBook | None) -> int:
+    """Take requests of an Agent. Returns how many."""
+    if limits is None:
+        return _take_in_order(transaction, agent, room, priority_from)
+    return _take_limited(transaction, limits, room, priority_from)
 
 
 def _take_in_order(

@@ -1,6 +1,7 @@
 """One request after the other in the transaction of a Take: how they are found, and what lets one begin."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
@@ -8,7 +9,16 @@ import msgspec
 from ...answers import Dispatch
 from ...commands import Take
 from ...core import transitions
-from ...core.breaker_book import NOTHING_BARRED, Barred, bar_retries, find_breaker, list_barred
+from ...core.ageing import HEAD_START
+from ...core.breaker_book import (
+    NOTHING_BARRED,
+    Barred,
+    bar_failed,
+    bar_retries,
+    find_breaker,
+    list_barred,
+    list_outages,
+)
 from ...core.lease import is_on_probation
 from ...core.limits import LimitBook
 from ...core.routing import Ways
@@ -26,6 +36,7 @@ class WantedRequests(msgspec.Struct, frozen=True, gc=False):
         probation: of tasks on probation only this one's; None: of any.
         priority_from: none of a lower priority.
         barred: is left out.
+        is_by_age: what waits longest comes first, whatever its priority.
     """
 
     command: Take
@@ -33,6 +44,12 @@ class WantedRequests(msgspec.Struct, frozen=True, gc=False):
     probation: int | None
     priority_from: int
     barred: Barred
+    is_by_age: bool = False
+
+    @property
+    def head_start(self) -> int:
+        """Microseconds that a step of priority is worth."""
+        return 0 if self.is_by_age else HEAD_START
 
 
 class TakeRows(LimitTable, Protocol):
@@ -61,6 +78,7 @@ class TakeTransaction:
         self._probation = command.probation
         self._retries = dict(command.retries)  # that may still be taken, of Agents with a budget
         self._turned_away: dict[str, Barred] = {}  # by Agent: what a breaker did not let through
+        self._takes_failed = False  # requests that failed in an outage that goes on, too
 
     def list_barred(self, agent: str) -> Barred:
         """List the targets that the breakers of an Agent and the retry budget of the process do not let through."""
@@ -68,17 +86,33 @@ class TakeTransaction:
         barred = barred.joined_with(self._turned_away.get(agent, NOTHING_BARRED))
         return bar_retries(barred, self.rows.breakers(agent)) if self._retries.get(agent) == 0 else barred
 
+    def _list_barred_canaries(self, agent: str) -> Barred:
+        barred = self.list_barred(agent)
+        return barred if self._takes_failed else bar_failed(barred, self.rows.breakers(agent))
+
+    @contextmanager
+    def takes_failed(self, agent: str) -> Iterator[bool]:
+        """Take canaries also of requests that failed in the outage: those that failed longest ago come first.
+
+        Else a request that always fails would be the canary again and again, and those behind it would wait for ever.
+        Yields False if no breaker of the Agent lets a canary through.
+        """
+        self._takes_failed = True
+        may_go = list_outages(self.rows.breakers(agent)) - self.list_barred(agent).targets
+        yield bool(may_go)
+        self._takes_failed = False
+
     def _want(self, agent: str, priority_from: int, barred: Barred) -> WantedRequests:
-        return WantedRequests(self.command, agent, self._probation, priority_from, barred)
+        return WantedRequests(self.command, agent, self._probation, priority_from, barred, self._takes_failed)
 
     def find_due(self, agent: str, limit: int, priority_from: int, *, keyless: bool = False) -> Sequence[StepRow]:
         """Lock due requests of an Agent in their order."""
-        wanted = self._want(agent, priority_from, self.list_barred(agent))
+        wanted = self._want(agent, priority_from, self._list_barred_canaries(agent))
         return self.rows.lock_takeable(wanted, limit, keyless=keyless)
 
     def find_due_of_keys(self, agent: str, keys: Sequence[str], of_each: int, priority_from: int) -> Sequence[StepRow]:
         """Lock the first due requests of some keys."""
-        wanted = self._want(agent, priority_from, self.list_barred(agent))
+        wanted = self._want(agent, priority_from, self._list_barred_canaries(agent))
         return self.rows.lock_takeable_of_keys(wanted, keys, of_each)
 
     def iterate_waiting_keys(self, agent: str, start: str) -> Iterator[list[str]]:

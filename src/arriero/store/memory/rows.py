@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...commands import Claim, Submit
-from ...core.ageing import compute_position
+from ...core.ageing import HEAD_START, compute_position
 from ...core.apps import may_run
 from ...core.lease import is_on_probation
 from ...core.placement import build_first_convoy, build_first_tail
@@ -124,7 +124,7 @@ class MemoryDue(MemoryLimits):
             if s.app != NOT_SAID or may_run(app, self.tasks[s.task_no].app)
             if probation in (None, s.task_no) or not is_on_probation(self.tasks[s.task_no])
         ]
-        return sorted(due, key=lambda s: _find_position(s, s.step_no))
+        return sorted(due, key=lambda s: _find_position(s, s.step_no, wanted.head_start))
 
     def _first_readable(self, limit: int, steps: Iterable[StepRow]) -> list[StepRow]:
         return _take_readable(
@@ -172,9 +172,9 @@ def _take_readable(limit: int, rows: Iterable[T], can_read: Callable[[T], bool])
     return found
 
 
-def _find_position(row: TaskRow | StepRow, number: int) -> tuple[int, int]:
+def _find_position(row: TaskRow | StepRow, number: int, head_start: int = HEAD_START) -> tuple[int, int]:
     assert row.not_before is not None
-    return compute_position(row.priority, row.not_before, number)
+    return compute_position(row.priority, row.not_before, number, head_start)
 
 
 def _past(deadlines: Iterable[tuple[Instant | None, T]], now: Instant, limit: int) -> list[T]:

@@ -90,6 +90,7 @@ class PostgresDueRows(PostgresConvoyRows):
         asked |= {"app": command.app or None, "names": list(command.names)}
         asked |= {"barred_apps": sorted(barred.apps), "barred_targets": barred.list_targets()}
         asked |= {"barred_retries": barred.retries, "probed": barred.list_probed()}
+        asked |= {"barred_failed": barred.list_failed(), "head_start": wanted.head_start}
         return asked
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:
@@ -127,8 +128,7 @@ class PostgresDueRows(PostgresConvoyRows):
             "probation_from": PROBATION_FROM,
             "apart": self._quarantine.tasks(),
         }
-        common["head_start"] = HEAD_START
-        found = self.ask(name, {**asked, **common})
+        found = self.ask(name, {"head_start": HEAD_START, **asked, **common})
         clock = self._context.ask_clock(self.transaction)
         self.arrive()
         self.keep_clock(clock)

@@ -159,7 +159,7 @@ CREATE TABLE {schema}.step (
     asked text,                     -- what the code asks with, where a person had other arguments sent
     app text NOT NULL DEFAULT '',   -- as of its task
     target text NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
-    canary bigint,                  -- the fence of the breaker that lets this attempt through
+    canary bigint,                  -- the fence of the breaker that lets this attempt through; 0: it failed in an outage
     charged_at text,               -- JSON array: when its last counted failures were
     checkpoint text,                -- what an attempt kept for those after it, as JSON text
     limit_keys text COLLATE "C",    -- JSON object: what its Agent's limits count it under; null: there were none

@@ -155,7 +155,7 @@ CREATE TABLE arriero_step (
     asked TEXT,                     -- what the code asks with, where a person had other arguments sent
     app TEXT NOT NULL DEFAULT '',   -- as of its task
     target TEXT NOT NULL DEFAULT '', -- the part of its Agent's service that it calls
-    canary INTEGER,                 -- the fence of the breaker that lets this attempt through
+    canary INTEGER,                 -- the fence of the breaker that lets this attempt through; 0: it failed in an outage
     charged_at TEXT,               -- JSON array: when its last counted failures were
     checkpoint TEXT,                -- what an attempt kept for those after it, as JSON text
     limit_keys TEXT,                -- JSON object: what its Agent's limits count it under; null: there were none

@@ -94,9 +94,10 @@ class SqliteDueRows(SqliteConvoyRows):
         asked: dict[str, Any] = {"now": self.read_clock(), "probation_from": PROBATION_FROM}
         asked |= {"probation": wanted.probation, "agent": wanted.agent, "priority_from": wanted.priority_from}
         apps = [app for app in apps_run_by(command.app) if app not in barred.apps]
-        asked |= {"apps": _json(apps).decode(), "own": command.app, "head_start": HEAD_START}
+        asked |= {"apps": _json(apps).decode(), "own": command.app, "head_start": wanted.head_start}
         asked |= {"names": _json(command.names).decode(), "barred": _json(barred.list_targets()).decode()}
         asked |= {"barred_retries": barred.retries, "probed": _json(barred.list_probed()).decode()}
+        asked["barred_failed"] = _json(barred.list_failed()).decode()
         return asked
 
     def _takeable(self, row: tuple[Any, ...]) -> StepRow:

@@ -33,7 +33,8 @@ SELECT step_no, agent FROM {schema}.step WHERE step_no = ANY(%(step_nos)s::bigin
 -- probation: null any, else only of this task), apart (tasks to be left alone), since (requests that were due before are
 -- not read), priority_from (none of a lower priority), barred_apps, barred_targets (App, unit separator, target): what
 -- breakers let nothing through to, keyless (only requests without keys of limits), barred_retries (true: no later attempts but
--- those of probed), probed (as barred_targets).
+-- those of probed), probed (as barred_targets), barred_failed (as barred_targets: no requests that failed in an outage; canary is
+-- 0 then).
 SELECT {s.step}, {s.t.task}
   FROM (SELECT waiting.step_no
           FROM (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)) AS level (priority),
@@ -52,6 +53,8 @@ SELECT {s.step}, {s.t.task}
                            AND (NOT %(keyless)s OR step.limit_keys IS NULL)
                            AND (NOT %(barred_retries)s OR NOT step.taken
                                 OR step.app || E'\x1f' || step.target = ANY(%(probed)s::text[]))
+                           AND (step.canary IS NULL
+                                OR NOT step.app || E'\x1f' || step.target = ANY(%(barred_failed)s::text[]))
                          ORDER BY step.agent, step.app, step.priority, step.not_before, step.step_no
                          LIMIT %(compared)s) AS waiting
          WHERE level.priority >= %(priority_from)s
@@ -153,6 +156,8 @@ SELECT {s.step}, {s.t.task}
                                    AND NOT step.app || E'\x1f' || step.target = ANY(%(barred_targets)s::text[])
                                    AND (NOT %(barred_retries)s OR NOT step.taken
                                         OR step.app || E'\x1f' || step.target = ANY(%(probed)s::text[]))
+                                   AND (step.canary IS NULL
+                                        OR NOT step.app || E'\x1f' || step.target = ANY(%(barred_failed)s::text[]))
                                  ORDER BY step.agent, step.app, step.limit_keys, step.priority, step.not_before, step.step_no
                                  LIMIT %(of_each)s) AS waiting
                  WHERE level.priority >= %(priority_from)s

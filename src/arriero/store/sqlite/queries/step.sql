@@ -41,7 +41,8 @@ SELECT step_no, agent FROM json_each(:step_nos) AS asked JOIN arriero_step AS st
 -- of priority, in microseconds), probation_from, probation (steps of tasks on probation: null any, else only of this task),
 -- apart (JSON array: tasks to be left alone), priority_from (none of a lower priority), barred (JSON array: App, unit
 -- separator, target that a breaker lets nothing through to), keyless (1: only requests without keys of limits), barred_retries
--- (1: no later attempts but those of probed), probed (as barred).
+-- (1: no later attempts but those of probed), probed (as barred), barred_failed (as barred: no requests that failed in an outage;
+-- canary is 0 then).
 WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
      whose (app) AS (SELECT value FROM json_each(:apps)),
      found (position, number) AS (
@@ -60,6 +61,8 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
               AND (NOT :keyless OR step.limit_keys IS NULL)
               AND (NOT :barred_retries OR NOT step.taken
                    OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:probed)))
+              AND (step.canary IS NULL
+                   OR step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred_failed)))
             ORDER BY step.not_before, step.step_no
             LIMIT :limit)
      WHERE priority.of >= :priority_from
@@ -172,6 +175,8 @@ WITH priority (of) AS (VALUES (9), (8), (7), (6), (5), (4), (3), (2), (1), (0)),
                      AND step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred))
                      AND (NOT :barred_retries OR NOT step.taken
                           OR step.app || char(31) || step.target IN (SELECT value FROM json_each(:probed)))
+                     AND (step.canary IS NULL
+                          OR step.app || char(31) || step.target NOT IN (SELECT value FROM json_each(:barred_failed)))
                    ORDER BY step.not_before, step.step_no
                    LIMIT :of_each)
             WHERE priority.of >= :priority_from
