@@ -128,7 +128,7 @@ class UnknownTask(InvalidInput):
 class UnreadableRow(InvalidInput):
     """A row of the store holds what this release cannot read: a newer release wrote it, or it is damaged.
 
-    ``what`` names the column; ``table`` and ``column`` are for programs.
+    ``what`` names the column; ``table`` and ``column`` are for programs. ``row`` names a row that belongs to no task alone.
     """
 
     remedy = (
@@ -137,7 +137,15 @@ class UnreadableRow(InvalidInput):
     )
 
     def __init__(
-        self, what: str, *, table: str = "", column: str = "", task_no: int = 0, convoy_no: int = 0, task_id: str = ""
+        self,
+        what: str,
+        *,
+        table: str = "",
+        column: str = "",
+        task_no: int = 0,
+        convoy_no: int = 0,
+        task_id: str = "",
+        row: str = "",
     ) -> None:
         of = f"task {task_id!r}" if task_id else "a row"
         super().__init__(f"{of} cannot be read: {what}; {self.remedy}")
@@ -146,6 +154,7 @@ class UnreadableRow(InvalidInput):
         self.column = column
         self.task_no = task_no
         self.convoy_no = convoy_no
+        self.row = row
 
 
 class VerbRefused(InvalidInput):

@@ -119,13 +119,13 @@ class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     revision: int = 1
 
 
-_decode_declaration = msgspec.json.Decoder(ScheduleDeclaration).decode
+decode_declaration = msgspec.json.Decoder(ScheduleDeclaration).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def read_declaration(row: ScheduleRow) -> ScheduleDeclaration:
     """Read how a schedule was declared."""
-    return _decode_declaration(row.declaration)
+    return decode_declaration(row.declaration)
 
 
 def encode_declaration(declaration: ScheduleDeclaration) -> str:

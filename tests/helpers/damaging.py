@@ -12,18 +12,20 @@ from arriero.model import STEP_BITS
 from arriero.store.contract import StateStore
 from arriero.store.memory import MemoryStore
 from arriero.store.postgres.store import PostgresStore
+from arriero.store.readable import KEYS as ROW_KEYS
+from arriero.store.readable import TABLES
 from arriero.store.sqlite.store import SqliteStore
 
-KEYS = {"task": "task_no", "step": "step_no", "convoy": "convoy_no"}
+KEYS = {TABLES[row]: names for row, names in ROW_KEYS.items()}
 NO_POLICY = '{"x": 1}'
 
 
 class Damage:
     """A column that holds ``value`` from now on; ``mend`` puts back what stood there."""
 
-    def __init__(self, store: StateStore, table: str, number: int, column: str, value: Any) -> None:
+    def __init__(self, store: StateStore, table: str, key: int | tuple[Any, ...], column: str, value: Any) -> None:
         self._store = store
-        self._place = (table, number, column)
+        self._place = (table, key if isinstance(key, tuple) else (key,), column)
         self._before = self._put(value)
 
     def mend(self) -> None:
@@ -41,31 +43,48 @@ class Damage:
                 raise AssertionError(other)
 
 
-def _in_memory(store: MemoryStore, table: str, number: int, column: str, value: Any) -> Any:
-    rows: dict[int, Any] = {"task": store.tasks, "convoy": store.convoys}.get(table) or store.steps[number >> STEP_BITS]  # type: ignore[attr-defined]
-    row = rows[number]
-    rows[number] = msgspec.structs.replace(row, **{column: value})
+def _in_memory(store: MemoryStore, table: str, key: tuple[Any, ...], column: str, value: Any) -> Any:
+    rows: dict[Any, Any] = {
+        "task": store.tasks,
+        "convoy": store.convoys,
+        "convoy_tail": store.tails,
+        "ledger": store.ledgers,
+        "process": store.processes,
+        "breaker": store.breaker_rows,
+        "agent_limits": store.limit_rows,
+        "rate": store.rate_rows,
+        "lease": store.leases,
+        "token": store.token_rows,
+        "agent_metrics": store.count_rows,
+        "schedule": store.schedule_rows,
+        "step": store.steps[key[0] >> STEP_BITS] if table == "step" else {},
+    }[table]
+    at = key if len(key) > 1 else key[0]
+    if at not in rows:
+        return None  # it was removed meanwhile
+    row = rows[at]
+    rows[at] = msgspec.structs.replace(row, **{column: value})
     return getattr(row, column)
 
 
-def _in_file(path: str, table: str, number: int, column: str, value: Any) -> Any:
+def _in_file(path: str, table: str, key: tuple[Any, ...], column: str, value: Any) -> Any:
     with closing(sqlite3.connect(path)) as connection, connection:
-        asked = f"FROM arriero_{table} WHERE {KEYS[table]} = ?"
-        (before,) = connection.execute(f"SELECT {column} {asked}", (number,)).fetchone()
-        connection.execute(f"UPDATE arriero_{table} SET {column} = ? WHERE {KEYS[table]} = ?", (value, number))
+        asked = f"FROM arriero_{table} WHERE {' AND '.join(f'{name} = ?' for name in KEYS[table])}"
+        (before,) = connection.execute(f"SELECT {column} {asked}", key).fetchone() or (
+            None,
+        )  # it was removed meanwhile
+        where = asked.partition(" WHERE ")[2]
+        connection.execute(f"UPDATE arriero_{table} SET {column} = ? WHERE {where}", (value, *key))
     return before
 
 
-def _on_server(store: PostgresStore, table: str, number: int, column: str, value: Any) -> Any:
+def _on_server(store: PostgresStore, table: str, key: tuple[Any, ...], column: str, value: Any) -> Any:
     target = store._target
-    names = {
-        "table": sql.Identifier(target.schema, table),
-        "key": sql.Identifier(KEYS[table]),
-        "column": sql.Identifier(column),
-    }
+    where = sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in KEYS[table])
+    names = {"table": sql.Identifier(target.schema, table), "column": sql.Identifier(column), "where": where}
     with psycopg.connect(target.conninfo) as connection:
-        found = connection.execute(sql.SQL("SELECT {column} FROM {table} WHERE {key} = %s").format(**names), (number,))
+        found = connection.execute(sql.SQL("SELECT {column} FROM {table} WHERE {where}").format(**names), key)
         (before,) = found.fetchone() or (None,)
-        change = sql.SQL("UPDATE {table} SET {column} = %s WHERE {key} = %s").format(**names)
-        connection.execute(change, (value, number))
+        change = sql.SQL("UPDATE {table} SET {column} = %s WHERE {where}").format(**names)
+        connection.execute(change, (value, *key))
     return before

@@ -44,9 +44,10 @@ async def test_a_damaged_end_of_a_convoy_refuses_what_comes_to_its_key_by_name_a
     await store.submit([submission("first", convoy="damaged"), submission("other", convoy="sound")])
     change(path, f"UPDATE arriero_convoy_tail SET {column} = 'q' WHERE key = 'damaged'")
     named = f"column {column} of table convoy_tail"
-    with pytest.raises(UnreadableRow, match=named) as refused:
-        await store.submit([submission("next", convoy="damaged")])
-    assert refused.value.convoy_no == 1
+    (refused,) = await store.submit([submission("next", convoy="damaged")])
+    assert isinstance(refused, UnreadableRow)
+    assert named in str(refused)
+    assert refused.convoy_no == 1
     assert await store.submit([submission("beside", convoy="sound"), submission("alone")]) == [
         Submitted(3, True),
         Submitted(4, True),

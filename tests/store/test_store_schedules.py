@@ -331,6 +331,28 @@ async def test_a_problem_opens_one_alert_and_closes_it_when_the_schedule_submits
     assert len(await ids(world)) == 1
 
 
+async def test_another_problem_closes_the_alert_of_the_one_before(world: World) -> None:
+    row, term = await declared(world), await leading(world)
+    problems = ((ProblemCause.CODE, "no process has it", term), (ProblemCause.ARGUMENTS, "amount is missing", None))
+    for cause, problem, of_term in problems:
+        command = ReportScheduleProblem(
+            actor="leader",
+            app="shop",
+            name="nightly",
+            revision=row.revision,
+            cause=cause,
+            problem=problem,
+            look_at=later(world.clock(), 10),
+            term=of_term,
+        )
+        (answer,) = await changed(world, command)
+        assert answer.row is not None
+        row = answer.row
+    assert [alert.reason for alert in await world.store.alerts()] == ["amount is missing"]
+    assert len(await world.store.alerts(open_only=False)) == 2
+    await changed(world, declare_command(arguments='{"amount":1}'))
+
+
 async def test_arguments_that_do_not_fit_stop_a_schedule_until_others_are_declared(world: World) -> None:
     row = await declared(world)
     command = ReportScheduleProblem(

@@ -14,13 +14,22 @@ from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..declare.steps import Agent
 from ..explain.agents import diagnose_breakers
 from ..explain.convoys import effective_policy, gap_deadline, standing_since
-from ..explain.doctor import Finding, StoppedConvoys, Versions, diagnose_file, diagnose_store, needs_care, sort_findings
+from ..explain.doctor import (
+    Finding,
+    StoppedConvoys,
+    Versions,
+    diagnose_file,
+    diagnose_store,
+    needs_care,
+    sort_findings,
+)
 from ..explain.doctor_server import diagnose_server
 from ..explain.leases import diagnose_leader
 from ..explain.limits import diagnose_limits
 from ..explain.outages import diagnose_attempts
 from ..explain.schedules import diagnose_schedules
 from ..explain.tokens import diagnose_address, diagnose_tokens
+from ..explain.unreadable_rows import diagnose_unreadable_rows
 from ..model import AlertRow, Instant
 from ..runtime.settings import HTTP
 from ..store import open_store
@@ -31,6 +40,7 @@ from .convoy import build_convoy_view
 
 ALERTS_MAX = 1_000  # of the open ones, looked through for one that could not be told
 CONVOYS_MAX = 1_000  # of those in one state, counted; and
+UNREADABLE_MAX = 1_000  # rows of no task that cannot be read, counted
 GAPS_MAX = 100  # of those that wait at a gap, looked at for one past its limit
 
 
@@ -105,14 +115,15 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     found = diagnose_store(
         survey,
         oldest_alert=next((alert for alert in alerts if alert.cause not in _OF_NO_TASK), None),
-        unreadable=[alert for alert in alerts if alert.cause == UNREADABLE],
+        unreadable=[alert for alert in alerts if alert.cause == UNREADABLE and alert.task_no],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=not_undoable,
         standstills=await _find_stopped_convoys(store),
     )
     leader = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
     schedules = diagnose_schedules(await store.list_schedules(), store.now(), Instant(time.time_ns() // 1_000))
-    return [*found, *leader, *breakers, *limits, *attempts, *schedules, *await _diagnose_http(store)]
+    rows = diagnose_unreadable_rows(await store.list_unreadable(UNREADABLE_MAX))
+    return [*found, *rows, *leader, *breakers, *limits, *attempts, *schedules, *await _diagnose_http(store)]
 
 
 async def _diagnose_http(store: StateStore) -> list[Finding]:

@@ -236,7 +236,7 @@ def build_shown_task(as_it_stands: Loaded, context: TaskContext, ahead: TasksAhe
     task = loaded.task
     elapsed = context.times.measure_task(task, context.now)
     unread_events = (f"column events of table history (row {number})" for number in context.times.unreadable)
-    without_policy = {fault.number for fault in faults if (fault.table, fault.column) == ("step", "policy")}
+    without_policy = {fault.key[0] for fault in faults if (fault.table, fault.column) == ("step", "policy")}
     has_policy = all((fault.table, fault.column) != ("task", "policy") for fault in faults)
     failure = None if task.failure is None else read_task_failure(task.failure)
     return build_output(

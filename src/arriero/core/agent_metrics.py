@@ -97,7 +97,7 @@ class AgentCounts(msgspec.Struct, omit_defaults=True):
 
 
 CountsByAgent = dict[str, AgentCounts]
-_read_counts = msgspec.json.Decoder(CountsByAgent).decode
+decode_counts = msgspec.json.Decoder(CountsByAgent).decode
 _read_each = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_one = msgspec.json.Decoder(AgentCounts).decode
 
@@ -115,7 +115,7 @@ def read_counts(text: str, agent: str | None = None) -> CountsByAgent:
     """
     try:
         if agent is None:
-            return _read_counts(text)
+            return decode_counts(text)
         found = _read_each(text).get(agent)
         return {} if found is None else {agent: _read_one(found)}
     except (msgspec.DecodeError, TypeError):  # ValidationError is a DecodeError

@@ -22,6 +22,7 @@ from ..failure_location import format_location
 from ..model import AlertRow
 from .alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from .backoff import retry_delay
+from .unreadable_rows import describe_shared_row
 
 RETRY_SECONDS = 5.0
 RETRY_SECONDS_MAX = 3_600.0  # an hour: whoever fixes a receiver need not wait longer to see that it works
@@ -41,7 +42,8 @@ class Alert(msgspec.Struct, frozen=True):
         id: of this state of the alert; the same whenever it is told again.
         cause: ``step``, ``refused``, ``limit``, ``bug``, ``replay``, ``unawaited``, ``lost``, ``in_doubt``, ``undo``
             or ``person``: the kind of the task's failure, see ``model.TaskFailure``; ``unreadable``: a row of it
-            cannot be read, ``code`` names table and column; ``breaker``: an Agent gets no calls, because its service is
+            cannot be read, ``code`` names table and column. If no task is named, ``step`` names the row, which many may
+            need; ``breaker``: an Agent gets no calls, because its service is
             down. Then no task is named, ``step`` is the Agent with its target, and ``code`` its App; ``schedule``: a
             schedule submits nothing. Then ``step`` is the schedule, and ``code`` its App.
         reason: for people.
@@ -106,7 +108,7 @@ def _read_trace(row: AlertRow) -> CapturedTraceback:
 
 def encode_alert(alert: Alert) -> bytes:
     """Encode the alert as JSON: ``type``, ``timestamp`` of the opening or closing, ``data``. Always the same bytes."""
-    of = {BREAKER_CAUSE: "agent", SCHEDULE_CAUSE: "schedule"}.get(alert.cause, "task")
+    of = {BREAKER_CAUSE: "agent", SCHEDULE_CAUSE: "schedule"}.get(alert.cause, "task" if alert.task_id else "row")
     kind = f"{of}.alert.{'opened' if alert.state == 'open' else 'closed'}"
     return msgspec.json.encode(_Event(kind, alert.closed_at or alert.opened_at, alert))
 
@@ -117,6 +119,8 @@ def format_alert_line(alert: Alert) -> str:
         return _format_breaker_line(alert)
     if alert.cause == SCHEDULE_CAUSE:
         return _format_schedule_line(alert)
+    if not alert.task_id:
+        return _format_row_line(alert)
     what = "needs a person" if alert.state == "open" else "needs nobody any more; it had waited for a person"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
@@ -145,6 +149,17 @@ def _format_schedule_line(alert: Alert) -> str:
         text = f"schedule {alert.step} of App {alert.code} submits nothing: {alert.reason} (alert {alert.id}); {see}"
     else:
         text = f"schedule {alert.step} of App {alert.code} submits again (alert {alert.id})"
+    return escape_text(text)
+
+
+def _format_row_line(alert: Alert) -> str:
+    """Format the alert of a row that belongs to no task. Its ``step`` is the name of the row."""
+    row = describe_shared_row(alert.step)
+    if alert.state == "open":
+        waits = f"; {row.waits}" if row.waits else ""
+        text = f"{row.what}: {alert.reason}{waits} (alert {alert.id}); next: {row.remedy or 'arriero doctor'}"
+    else:
+        text = f"{row.what} can be read again, or was removed (alert {alert.id})"
     return escape_text(text)
 
 

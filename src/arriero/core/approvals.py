@@ -10,7 +10,8 @@ import msgspec
 
 from ..answers import APPROVAL_NEEDED, Refusal
 from ..commands import Operate
-from ..events import read_events
+from ..errors import UnreadableRow
+from ..events import Event, UnreadableEvent, read_events
 from ..events.task import OperatorAction, OperatorApproval
 from ..history_chain import payload_hash
 from .changes import Refused, Rows
@@ -27,7 +28,7 @@ def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
     found: list[str] = []
     known = {_fold_name(command.by)}
     for text in rows.people_commits(command.task_no, command.approved_since):
-        for event in reversed(read_events(text)):
+        for event in reversed(_read_commit(text, command.task_no)):
             if isinstance(event, OperatorAction):
                 return tuple(reversed(found))
             if not isinstance(event, OperatorApproval) or _fold_name(event.by) in known:
@@ -36,6 +37,15 @@ def list_approvers(command: Operate, rows: Rows) -> tuple[str, ...]:
                 found.append(event.by)
                 known.add(_fold_name(event.by))
     return tuple(reversed(found))
+
+
+def _read_commit(text: str, task_no: int) -> list[Event | UnreadableEvent]:
+    """Read the events of a commit. Raises: UnreadableRow - nobody can tell who has approved."""
+    try:
+        return read_events(text)
+    except (msgspec.MsgspecError, UnicodeError):
+        what = f"column events of table history, in a commit of task number {task_no}"
+        raise UnreadableRow(what, table="history", column="events", task_no=task_no) from None
 
 
 def _fold_name(name: str) -> str:

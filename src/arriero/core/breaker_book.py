@@ -34,7 +34,7 @@ CHARGED_KEPT = 16  # instants of charged failures in a step's row: more than a r
 
 BreakerKey = tuple[str, str, str]  # App, Agent, target
 
-_read_instants = msgspec.json.Decoder(tuple[Instant, ...]).decode
+decode_charged_instants = msgspec.json.Decoder(tuple[Instant, ...]).decode
 
 
 class AdmittedAttempt(msgspec.Struct, frozen=True):
@@ -320,7 +320,7 @@ def note_charged(step: StepRow, now: Instant) -> str:
 
 
 def _read_charged_instants(step: StepRow) -> tuple[Instant, ...]:
-    return () if step.charged_at is None else _read_instants(step.charged_at)
+    return () if step.charged_at is None else decode_charged_instants(step.charged_at)
 
 
 def _return_attempts(step: StepRow, breaker: BreakerRow) -> AdmittedAttempt:

@@ -12,6 +12,7 @@ from .alert_rows import build_breaker_alert
 from .breaker import close_by_hand, decode_breaker_policy, open_by_hand, trip
 from .breaker_book import name_breaker
 from .changes import BreakerChange
+from .stand_ins import is_stand_in
 
 
 def trip_breaker(command: TripBreaker, row: BreakerRow, now: Instant) -> BreakerChange | Refusal:
@@ -52,7 +53,7 @@ def operate_agent(command: OperateAgent, row: BreakerRow, now: Instant) -> Break
     event: Event
     match command.verb:
         case AgentVerb.OPEN:
-            if row.state is BreakerState.OPEN and row.probe_at is None:
+            if row.state is BreakerState.OPEN and row.probe_at is None and not is_stand_in(row):
                 return _refuse(row, "is open already, until a person closes it")
             row = open_by_hand(row, now, by=command.by, reason=command.reason)
             event = BreakerOpened(
@@ -61,8 +62,12 @@ def operate_agent(command: OperateAgent, row: BreakerRow, now: Instant) -> Break
         case AgentVerb.CLOSE:
             if row.state is BreakerState.CLOSED:
                 return _refuse(row, "is closed already")
+            if is_stand_in(row):
+                return _replace_unreadable(command, row, now)
             row = close_by_hand(row, now)
             event = BreakerClosed(*name_breaker(row), by=command.by, reason=command.reason)
+        case AgentVerb.PAUSE if is_stand_in(row):
+            return _refuse(row, f"gets no calls: {row.reason}; close or open it, then pause it")
         case AgentVerb.PAUSE:
             if row.paused_at is not None:
                 return _refuse(row, f"is paused already, by {row.paused_by}: {row.pause_reason}")
@@ -74,6 +79,17 @@ def operate_agent(command: OperateAgent, row: BreakerRow, now: Instant) -> Break
             row = replace(row, paused_at=None, paused_by="", pause_reason="")
             event = AgentResumed(*name_breaker(row), by=command.by, reason=command.reason)
     return BreakerChange(row, [event])
+
+
+def _replace_unreadable(command: OperateAgent, row: BreakerRow, now: Instant) -> BreakerChange:
+    """Write a breaker anew whose row cannot be read. The history may not know that it was open, so that comes first."""
+    opened = open_by_hand(row, now, by=command.by, reason=row.reason)
+    closed = close_by_hand(opened, now)
+    events: list[Event] = [
+        BreakerOpened(*name_breaker(opened), reason=opened.reason, failing_since=opened.failing_since, by=command.by),
+        BreakerClosed(*name_breaker(closed), by=command.by, reason=command.reason),
+    ]
+    return BreakerChange(closed, events)
 
 
 def _refuse(row: BreakerRow, why: str) -> Refusal:

@@ -6,8 +6,9 @@ import msgspec
 
 from ..commands import FreeTask
 from ..failures import TaskFailure
-from ..model import TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskRow, later
+from ..model import MICROSECONDS, TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskRow, later
 from ..processes import ProcessAbout, ProcessRow
+from .stand_ins import TERM_UNKNOWN
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
@@ -102,7 +103,18 @@ def grant_lease(
     until, duration = later(now, seconds), later(Instant(0), seconds)
     if lease.holder == holder and lease.until > now:
         return msgspec.structs.replace(lease, until=until, duration=duration)
-    return LeaseRow(lease.name, max(lease.term + 1, first_term), holder, until, duration, now)
+    return LeaseRow(lease.name, _compute_next_term(lease, now, first_term), holder, until, duration, now)
+
+
+def _compute_next_term(lease: LeaseRow, now: Instant, first_term: int) -> int:
+    """Compute the term after all that were granted before.
+
+    Where nobody knows the last one, because the row could not be read, it is higher than any: no lease is granted more than
+    once a second, and the first terms of the next epoch lie above.
+    """
+    if lease.term == TERM_UNKNOWN:
+        return first_term + now // MICROSECONDS
+    return max(lease.term + 1, first_term)
 
 
 def prolong_lease(lease: LeaseRow, holder: LeaseHolder, term: int, now: Instant, seconds: float) -> LeaseRow | None:

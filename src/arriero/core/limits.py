@@ -18,6 +18,7 @@ import msgspec
 from ..history_chain import payload_hash
 from ..limits import WITHOUT_KEYS, AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, read_limit_keys, read_limits
 from ..model import MICROSECONDS, Instant, StepRow, later
+from .stand_ins import BEGUN_UNKNOWN
 
 WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at most 2 % of its room is lost
 KEYLESS_SECONDS = (
@@ -27,7 +28,7 @@ EXPIRED_SECONDS = 60.0  # after its deadline, until which an attempt that was no
 ROOM_MAX = 1_000_000  # of an Agent without limits
 
 RateKey = tuple[str, str]  # name of the limit, key
-_read_begun = msgspec.json.Decoder(tuple[tuple[Instant, int], ...]).decode
+decode_begun = msgspec.json.Decoder(tuple[tuple[Instant, int], ...]).decode
 
 
 @lru_cache(maxsize=256)
@@ -38,7 +39,10 @@ def list_limits(text: str) -> tuple[LimitPolicy, ...]:
 
 @lru_cache(maxsize=4096)
 def _find_keys(limits: str, limit_keys: str | None) -> tuple[tuple[LimitPolicy, str], ...]:
-    keys = read_limit_keys(limit_keys)
+    try:
+        keys = read_limit_keys(limit_keys)
+    except msgspec.MsgspecError:  # of an attempt whose own row cannot be read: it counts where there are no keys
+        keys = {}
     return tuple((one, keys.get(one.name, "") if one.is_keyed else "") for one in list_limits(limits))
 
 
@@ -81,6 +85,8 @@ def note_begun(begun: Sequence[tuple[Instant, int]], per: float, now: Instant) -
 
 def compute_next_at(begun: Sequence[tuple[Instant, int]], most: int, per: float, now: Instant) -> Instant:
     """Compute when the next call of a rate may begin; ``now`` if it may begin at once."""
+    if most < 1:
+        return later(now, per)  # see core.stand_ins: nobody knows how many may begin
     left, next_at = count_begun(begun, per, now), now
     for at, count in begun:
         if left < most:
@@ -130,11 +136,14 @@ class LimitBook:
 
     def keep_rates(self, keys: Iterable[str], rows: Iterable[RateRow]) -> None:
         """Keep the rates of these keys as they were read; a key without a row has begun nothing."""
-        found = {(row.name, row.key): _read_begun(row.begun) for row in rows}
+        found = {(row.name, row.key): row for row in rows}
         for key in keys:
             for policy in self._policies:
                 if policy.kind == "rate":
-                    self._rates.setdefault((policy.name, key), found.get((policy.name, key), ()))
+                    row = found.get((policy.name, key))
+                    self._rates.setdefault(
+                        (policy.name, key), () if row is None else _read_calls(row, policy, self.now)
+                    )
 
     def count_used(self, policy: LimitPolicy, key: str) -> int:
         """Count what is in use of a limit: attempts under way, or calls that began within the window."""
@@ -233,6 +242,13 @@ class LimitBook:
             for name, key in known
             if name == policy.name and (used := self.count_used(policy, key)) >= policy.most
         ]
+
+
+def _read_calls(row: RateRow, policy: LimitPolicy, now: Instant) -> tuple[tuple[Instant, int], ...]:
+    """Read the calls of a rate. Of a row that cannot be read it is used up, at the latest until a window from now."""
+    if row.begun == BEGUN_UNKNOWN:
+        return ((min(later(row.until, -policy.per), now), policy.most),)
+    return decode_begun(row.begun)
 
 
 def build_book(use: LimitsInUse) -> LimitBook:

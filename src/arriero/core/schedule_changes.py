@@ -315,6 +315,5 @@ def _report_problem(command: ReportScheduleProblem, row: ScheduleRow, now: Insta
         revision=row.revision + 1,
     )
     event = ScheduleTroubled(*who, cause=str(command.cause), problem=command.problem)
-    return ScheduleChange(
-        troubled, [event], build_schedule_alert(row.app, row.name, command.problem, now), closes=bool(row.problem)
-    )
+    alert = build_schedule_alert(row.app, row.name, command.problem, now)
+    return ScheduleChange(troubled, [event], alert, closes=True)  # that of another problem, if there was one

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from ..core.lease import read_process_about
 from ..core.limits import build_book, find_limits
+from ..core.stand_ins import LIMITS_UNKNOWN
 from ..escaping import shell_word
 from ..inspection.attempts import Requests
 from ..limits import LimitPolicy, LimitsInUse, read_limits
@@ -24,6 +25,8 @@ def describe_wait_for_limit(step: StepRow, limits: Sequence[LimitsInUse], now: I
     use = next((one for one in of_agent if one.row == row), None)
     if use is None:
         return ""
+    if use.row.limits == LIMITS_UNKNOWN:
+        return f"the limits of {step.agent} cannot be read, so no request of it begins; see: arriero doctor"
     book = build_book(use)
     full = book.list_full(step.limit_keys)
     if not full:
@@ -70,6 +73,8 @@ def diagnose_limits(
     due = {one.agent: one.due for one in requests}
     found: list[Finding] = []
     for use in limits:
+        if use.row.limits == LIMITS_UNKNOWN:
+            continue  # the finding about rows that cannot be read says so
         found += _diagnose_differing(use, alive)
         full = build_book(use).list_all_full()
         if full and due.get(use.row.agent):

@@ -116,7 +116,8 @@ class Upkeep:
 
     async def _go_on_with_ledgers(self) -> float:
         """Go on with unfinished ledgers. One that cannot go on now does not block the others."""
-        before = await self._store.list_ledgers((LedgerState.OPENED, LedgerState.DISCARDING), limit=LEDGERS)
+        found = await self._store.list_ledgers((LedgerState.OPENED, LedgerState.DISCARDING), limit=LEDGERS)
+        before = [ledger for ledger in found if ledger.state in tuple(LedgerState)]  # the others cannot be read
         done = False
         for ledger in before:
             try:

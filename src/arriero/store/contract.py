@@ -12,7 +12,7 @@ import msgspec
 from ..answers import Answer, Refusal, Submitted
 from ..commands import AnyCommand, Submit
 from ..core.purging import Named
-from ..errors import ArrieroError, StoreError
+from ..errors import ArrieroError, StoreError, UnreadableRow
 from ..model import (
     AlertRow,
     ConvoyRow,
@@ -465,7 +465,11 @@ class StateStore(
         ...
 
     async def look_at_unreadable(self) -> int:
-        """Read again what alerts say cannot be read, and close those of tasks that can be; answers how many."""
+        """Read again what alerts say cannot be read, and close those of tasks and rows that can be; answers how many."""
+        ...
+
+    async def list_unreadable(self, limit: int) -> list[UnreadableRow]:
+        """Look through the rows that belong to no task alone, for those that this release cannot read."""
         ...
 
     async def list_convoys(self, shown: str | None = None, *, after: int = 0, limit: int = 100) -> list[ConvoyLoaded]:

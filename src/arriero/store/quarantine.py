@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from ..core.stand_ins import stand_in
 from ..errors import UnreadableRow
 from ..model import AlertRow, Instant, Loaded, later
-from .readable import AnyRow, refuse_unreadable, refuse_unreadable_task
+from .readable import AnyRow, SharedRow, legible, name_row, refuse_unreadable, refuse_unreadable_task
 
 logger = logging.getLogger("arriero")
 R = TypeVar("R", bound=AnyRow)
+S = TypeVar("S", bound=SharedRow)
 T = TypeVar("T")
 
 UNREADABLE = "unreadable"  # the cause of such an alert
@@ -33,7 +35,9 @@ class Quarantine:
         self._convoys: dict[int, Instant] = {}
         self._to_be_tried: set[int] = set()
         self.untold: list[UnreadableRow] = []  # rows that no person was told of so far
-        self._told: dict[tuple[int, int], str] = {}  # what was said of a task, or of a convoy
+        self._told: dict[
+            tuple[int, int, str], str
+        ] = {}  # what was said of a task, of a convoy, or of another shared row
 
     def add(self, error: UnreadableRow) -> bool:
         """Leave the task or convoy of an unreadable row alone for a while, and have a person told once.
@@ -48,7 +52,7 @@ class Quarantine:
                 self._to_be_tried.add(error.task_no)
             if error.convoy_no and has_room:
                 self._convoys[error.convoy_no] = until
-            key = (error.task_no, error.convoy_no)
+            key = (error.task_no, error.convoy_no, error.row)
             if self._told.get(key) != error.what:
                 self._told[key] = error.what
                 self.untold.append(error)
@@ -113,6 +117,27 @@ class Quarantine:
             for key in [key for key in self._told if key[0] == task_no]:
                 del self._told[key]
 
+    def read_shared(self, row: S) -> S:
+        """The row of a breaker, a limit, a lease or another thing that many share, or what stands in for it.
+
+        A person is told of one that cannot be read (``core.stand_ins``).
+        """
+        try:
+            refuse_unreadable(row)
+        except UnreadableRow as error:
+            self.add(error)
+            stands_in: S = stand_in(legible(row), error.column, error.what)  # type: ignore[assignment]
+            return stands_in
+        if self._told:
+            self.forget_row(name_row(row))
+        return row
+
+    def forget_row(self, row: str) -> None:
+        """Forget a shared row: it can be read, or it was removed."""
+        with self._lock:
+            for key in [key for key in self._told if key[2] == row]:
+                del self._told[key]
+
     def readable(self, rows: Iterable[R]) -> list[R]:
         """The rows that can be read; the others are set apart."""
         return [row for row in rows if self.can_read(lambda row=row: refuse_unreadable(row))]  # type: ignore[misc]  # bound now
@@ -147,14 +172,17 @@ class Quarantine:
 
 def log(error: UnreadableRow, task_id: str) -> None:
     """A line for the log of this process."""
-    whose = f"task {task_id}" if task_id else f"convoy number {error.convoy_no}"
+    whose = f"task {task_id}" if task_id else f"row {error.row}"
     logger.error("%s is set apart, it cannot be read: %s; %s", whose, error.what, error.remedy)
 
 
 def alert(
     error: UnreadableRow, task_no: int, task_id: str, workflow: str, incarnation: object, now: Instant
 ) -> AlertRow:
-    """Build the alert for a task that cannot go on, because a row of it cannot be read."""
+    """Build the alert for a task that cannot go on, because a row of it cannot be read.
+
+    Of a shared row ``task_no`` is 0, and ``step`` its name.
+    """
     return AlertRow(
         no=0,
         task_no=task_no,
@@ -163,7 +191,7 @@ def alert(
         incarnation=incarnation if isinstance(incarnation, int) else 1,
         cause=UNREADABLE,
         reason=f"it cannot be read: {error.what}; {error.remedy}",
-        step="",
+        step="" if task_no else error.row,
         code=f"{error.table}.{error.column}",
         opened_at=now,
         closed_at=None,

@@ -5,20 +5,30 @@ shown to people; who is to act on it asks first (``refuse_unreadable``).
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from types import UnionType
 from typing import Any, Literal, NamedTuple, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from ..breakers import BreakerRow
+from ..core.agent_metrics import decode_counts
+from ..core.breaker import decode_breaker_policy
+from ..core.breaker_book import decode_charged_instants
+from ..core.limits import decode_begun
+from ..core.routing import INTERCHANGEABLE, PINNED
+from ..core.stand_ins import FENCE_UNKNOWN, HOLDER_UNKNOWN, INSTANT_END, TERM_UNKNOWN
 from ..core.supervision import decode_step_policy, decode_task_policy
 from ..errors import UnreadableRow
 from ..failures import read_step_failure, read_task_failure
+from ..inspection.agent_metrics import CountsRow
+from ..limits import AgentLimitsRow, RateRow, read_limit_keys, read_limits
 from ..model import (
     AlertRow,
     ConvoyRow,
     Instant,
+    LeaseRow,
     LedgerRow,
     Loaded,
     StepKind,
@@ -30,12 +40,27 @@ from ..model import (
 )
 from ..policies import Retry, StepPolicy, Supervision, TaskPolicy
 from ..processes import ProcessAbout, ProcessRow
+from ..schedules import ScheduleRow, decode_declaration
+from ..tokens import TokenRow
 
-AnyRow = TaskRow | StepRow | ConvoyRow | TailRow | LedgerRow | AlertRow | ProcessRow
+OfTask = TaskRow | StepRow | AlertRow
+SharedRow = (  # of no task: many may need it
+    ConvoyRow
+    | TailRow
+    | LedgerRow
+    | ProcessRow
+    | BreakerRow
+    | AgentLimitsRow
+    | RateRow
+    | LeaseRow
+    | TokenRow
+    | CountsRow
+    | ScheduleRow
+)
+AnyRow = OfTask | SharedRow
 R = TypeVar("R", bound=AnyRow)
 
 VALUE_SHOWN_MAX = 60
-INSTANT_END = 253_402_300_800 * 1_000_000  # the year 10000, which no calendar of ours can show
 SHAPES_KEPT = 10_000
 TEXTS_KEPT = 1_000
 TABLES: dict[type, str] = {
@@ -46,17 +71,43 @@ TABLES: dict[type, str] = {
     LedgerRow: "ledger",
     AlertRow: "alert",
     ProcessRow: "process",
+    BreakerRow: "breaker",
+    AgentLimitsRow: "agent_limits",
+    RateRow: "rate",
+    LeaseRow: "lease",
+    TokenRow: "token",
+    CountsRow: "agent_metrics",
+    ScheduleRow: "schedule",
 }
-KEYS: dict[type, str] = {
-    TaskRow: "task_no",
-    StepRow: "step_no",
-    ConvoyRow: "convoy_no",
-    TailRow: "convoy_no",
-    LedgerRow: "ledger_no",
-    AlertRow: "no",
-    ProcessRow: "process_no",
+KEYS: dict[type, tuple[str, ...]] = {
+    TaskRow: ("task_no",),
+    StepRow: ("step_no",),
+    ConvoyRow: ("convoy_no",),
+    TailRow: ("convoy_no",),
+    LedgerRow: ("ledger_no",),
+    AlertRow: ("no",),
+    ProcessRow: ("process_no",),
+    BreakerRow: ("app", "agent", "target"),
+    AgentLimitsRow: ("app", "agent"),
+    RateRow: ("app", "agent", "name", "key"),
+    LeaseRow: ("name",),
+    TokenRow: ("token_id",),
+    CountsRow: ("app", "process_no", "minute"),
+    ScheduleRow: ("app", "name"),
 }
-_PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "checkpoint", "value"))
+_PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "checkpoint", "value", "digest"))
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+_read_ordering, _read_on_failure = _one_of("place", "sequence"), _one_of("wait", "skip", "park")
 _MEANT_FOR: dict[
     type, dict[str, Any]
 ] = {  # what a text column must decode as; null and what a timer leaves empty apart
@@ -66,12 +117,26 @@ _MEANT_FOR: dict[
         "compensation": decode_step_policy,
         "undo": read_undo_context,
         "failure": read_step_failure,
+        "routing": _one_of("", PINNED, INTERCHANGEABLE),
     },
-    ConvoyRow: {},
-    TailRow: {},
+    ConvoyRow: {"ordering": _read_ordering, "on_head": _read_on_failure, "on_gap": _read_on_failure},
+    TailRow: {"ordering": _read_ordering},
     LedgerRow: {},
     AlertRow: {},
     ProcessRow: {"about": msgspec.json.Decoder(ProcessAbout).decode},
+    BreakerRow: {"policy": decode_breaker_policy},
+    AgentLimitsRow: {"limits": read_limits},
+    RateRow: {},
+    LeaseRow: {},
+    TokenRow: {},
+    CountsRow: {},
+    ScheduleRow: {"declaration": decode_declaration},
+}
+# As ``_MEANT_FOR``, of texts that hardly two rows share: what was found right is not remembered.
+_VARYING: dict[type, dict[str, Any]] = {
+    StepRow: {"limit_keys": read_limit_keys, "charged_at": decode_charged_instants},
+    RateRow: {"begun": decode_begun},
+    CountsRow: {"counts": decode_counts},
 }
 _SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only when they are shown, or by their code
     TaskRow: ("output",),
@@ -82,6 +147,15 @@ _PLACEHOLDERS: dict[tuple[type, str], Any] = {
     (TaskRow, "policy"): msgspec.json.encode(TaskPolicy(None, Supervision())).decode(),
     (StepRow, "policy"): msgspec.json.encode(StepPolicy(0.0, None, Retry(), Supervision())).decode(),
     (ProcessRow, "about"): "{}",
+    (BreakerRow, "policy"): "{}",
+    (BreakerRow, "fence"): FENCE_UNKNOWN,
+    (AgentLimitsRow, "limits"): "[]",
+    (RateRow, "begun"): "[]",
+    (RateRow, "until"): INSTANT_END,
+    (LeaseRow, "term"): TERM_UNKNOWN,
+    (LeaseRow, "until"): INSTANT_END,
+    (LeaseRow, "holder"): HOLDER_UNKNOWN,
+    (CountsRow, "counts"): "{}",
 }
 
 
@@ -89,12 +163,12 @@ class Fault(msgspec.Struct, frozen=True):
     """A column that this release cannot read.
 
     Args:
-        table: its name in ``TABLES``, or ``body``; number: the key of the row in it.
+        table: its name in ``TABLES``, or ``body``; key: of the row in it.
         value: what stands there, shortened; empty where that may be private.
     """
 
     table: str
-    number: int
+    key: tuple[Any, ...]
     column: str
     value: str
 
@@ -102,7 +176,7 @@ class Fault(msgspec.Struct, frozen=True):
     def says(self) -> str:
         """The text after "cannot be read: "."""
         holds = f", which holds {self.value}" if self.value else ""
-        return f"column {self.column} of table {self.table} (row {self.number}){holds}"
+        return f"column {self.column} of table {self.table} (row {', '.join(map(str, self.key))}){holds}"
 
 
 class Column(NamedTuple):
@@ -176,6 +250,10 @@ def _has_type(row: AnyRow, name: str, types: frozenset[type]) -> bool:
 
 def _undecodable(row: AnyRow) -> Fault | None:
     kind = type(row)
+    for name, decode in _VARYING.get(kind, {}).items():
+        text = getattr(row, name)
+        if text is not None and not _decodes(text, decode):
+            return _fault(row, name)
     texts = _texts_of[kind](row)
     if (kind, texts) in _decoded or (isinstance(row, StepRow) and row.kind is StepKind.TIMER):
         return None
@@ -198,7 +276,7 @@ def _decodes(text: str, decode: Any) -> bool:
 
 
 def _fault(row: AnyRow, column: str) -> Fault:
-    return Fault(TABLES[type(row)], number_of(row), column, _shown(column, getattr(row, column)))
+    return Fault(TABLES[type(row)], key_of(row), column, _shown(column, getattr(row, column)))
 
 
 def _shown(column: str, value: object) -> str:
@@ -208,28 +286,43 @@ def _shown(column: str, value: object) -> str:
     return text if len(text) <= VALUE_SHOWN_MAX else f"{text[:VALUE_SHOWN_MAX]}..."
 
 
-def number_of(row: AnyRow) -> int:
+def key_of(row: AnyRow) -> tuple[Any, ...]:
     """The key of a row in its table."""
-    number: int = getattr(row, KEYS[type(row)])
-    return number
+    return tuple(getattr(row, name) for name in KEYS[type(row)])
+
+
+def name_row(row: SharedRow) -> str:
+    """The name of a shared row: its table, and its key as JSON. ``parse_row_name`` reads it."""
+    return f"{TABLES[type(row)]} {msgspec.json.encode(key_of(row)).decode()}"
+
+
+def parse_row_name(name: str) -> tuple[type, tuple[Any, ...]] | None:
+    """The type and the key of a shared row by its name. None: no row of this release has such a name."""
+    table, _, key = name.partition(" ")
+    kind = next((kind for kind, known in TABLES.items() if known == table), None)
+    try:
+        parts = msgspec.json.decode(key)
+    except msgspec.DecodeError:
+        return None
+    is_known = kind is not None and isinstance(parts, list) and len(parts) == len(KEYS[kind])
+    return (kind, tuple(parts)) if is_known and kind is not None else None
 
 
 def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:
     """The error that tells of a fault."""
+    unreadable_row = partial(UnreadableRow, fault.says, table=fault.table, column=fault.column)
+    if isinstance(row, TaskRow | StepRow | AlertRow):
+        return unreadable_row(task_no=row.task_no)
     if isinstance(row, ConvoyRow):
         open_task = row.open_task if isinstance(row.open_task, int) else 0
-        return UnreadableRow(
-            fault.says, table=fault.table, column=fault.column, task_no=open_task, convoy_no=row.convoy_no
-        )
-    if isinstance(row, TailRow):
-        return UnreadableRow(fault.says, table=fault.table, column=fault.column, convoy_no=row.convoy_no)
-    task_no = 0 if isinstance(row, LedgerRow | ProcessRow) else row.task_no
-    return UnreadableRow(fault.says, table=fault.table, column=fault.column, task_no=task_no)
+        return unreadable_row(task_no=open_task, convoy_no=row.convoy_no, row=name_row(row))
+    convoy_no = row.convoy_no if isinstance(row, TailRow) else 0
+    return unreadable_row(convoy_no=convoy_no, row=name_row(row))
 
 
 def without_body(task_no: int) -> UnreadableRow:
     """The error that tells that a task's arguments are gone."""
-    fault = Fault("body", task_no, "arguments", "")
+    fault = Fault("body", (task_no,), "arguments", "")
     return UnreadableRow(f"{fault.says}: there is no text", table="body", column="arguments", task_no=task_no)
 
 
@@ -237,7 +330,7 @@ def faults_of(row: AnyRow) -> tuple[Fault, ...]:
     """Every column that cannot be read or shown; none: the row is as it should be."""
     decoders: dict[str, Any] = {}
     if not (isinstance(row, StepRow) and row.kind is StepKind.TIMER):
-        decoders |= _MEANT_FOR[type(row)]
+        decoders |= _MEANT_FOR[type(row)] | _VARYING.get(type(row), {})
     decoders |= dict.fromkeys(_SHOWN_AS.get(type(row), ()), _decode)
     faults: list[Fault] = []
     for name, types, is_instant in columns_of(type(row)):
@@ -294,7 +387,7 @@ def legible_task(loaded: Loaded) -> tuple[Loaded, tuple[Fault, ...]]:
         rows.append(loaded.convoy)
     faults = [fault for row in rows for fault in faults_of(row)]
     if not isinstance(loaded.arguments, str):
-        faults.append(Fault("body", loaded.task.task_no, "arguments", ""))
+        faults.append(Fault("body", (loaded.task.task_no,), "arguments", ""))
     if not faults:
         return loaded, ()
     arguments = loaded.arguments if isinstance(loaded.arguments, str) else "null"
@@ -329,9 +422,17 @@ def of_task(error: UnreadableRow, task_no: int, task_id: str = "") -> Unreadable
         task_no=task_no,
         convoy_no=error.convoy_no,
         task_id=task_id,
+        row=error.row,
     )
 
 
 def of_convoy(error: UnreadableRow, convoy_no: int) -> UnreadableRow:
     """The same error, told of a convoy that cannot go on because of it."""
-    return UnreadableRow(error.what, table=error.table, column=error.column, task_no=error.task_no, convoy_no=convoy_no)
+    return UnreadableRow(
+        error.what,
+        table=error.table,
+        column=error.column,
+        task_no=error.task_no,
+        convoy_no=convoy_no,
+        row=error.row,
+    )

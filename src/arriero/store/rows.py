@@ -1,10 +1,12 @@
 """Rows of a database to model values, as far as all databases give the same. Column order is that of the model's fields."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from ..breakers import BreakerRow, BreakerState
+from ..limits import AgentLimitsRow
 from ..model import (
     AlertRow,
     ConvoyRow,
@@ -24,7 +26,9 @@ from ..model import (
     Turn,
 )
 from ..processes import ProcessRow
-from .readable import legible, refuse_unreadable
+from ..schedules import ScheduleRow, ScheduleState
+from ..tokens import TokenRow
+from .readable import SharedRow, legible, refuse_unreadable
 
 Row = tuple[Any, ...]
 TASK_STATES = {str(state): state for state in TaskState}
@@ -35,19 +39,29 @@ TURN = TaskRow.__struct_fields__.index("turn")
 _CONVOY_STATES = {str(state): state for state in ConvoyState}
 _LEDGER_STATES = {str(state): state for state in LedgerState}
 _CONVOY = ConvoyRow.__struct_fields__
-_TAIL = TailRow.__struct_fields__
-_LEDGER = LedgerRow.__struct_fields__
 _EDIT = EditRow.__struct_fields__
 _LATE_ANSWER = LateAnswerRow.__struct_fields__
 _TOLD = AlertRow.__struct_fields__.index("told")
-_read_told = msgspec.json.Decoder(tuple[str, ...]).decode
+_read_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_TRUTHS = {0: False, 1: True}  # SQLite keeps truth values so
+# What the values of columns stand for.
+_WORDS: dict[type, dict[str, Mapping[Any, Any]]] = {
+    ConvoyRow: {"state": _CONVOY_STATES},
+    TailRow: {"asks": _TRUTHS},
+    LedgerRow: {"state": _LEDGER_STATES},
+    ProcessRow: {"retired": _TRUTHS},
+    BreakerRow: {"state": {str(state): state for state in BreakerState}},
+    AgentLimitsRow: {"has_keyless": _TRUTHS},
+    ScheduleRow: {"state": {str(state): state for state in ScheduleState}},
+}
+S = TypeVar("S", bound=SharedRow)
 
 
 def alert_of(row: Row) -> AlertRow:
     """An alert; ``told`` is kept as a JSON array. Of a damaged row what can be read: a person is told all the same."""
     fields = list(row)
     try:
-        fields[_TOLD] = _read_told(row[_TOLD])
+        fields[_TOLD] = _read_names(row[_TOLD])
     except (msgspec.MsgspecError, TypeError):  # then it is told to every sink again
         fields[_TOLD] = ()
     return legible(AlertRow(*fields))
@@ -58,15 +72,35 @@ def status_of(row: Row) -> StatusRow:
     return StatusRow(*row)
 
 
+def shared_as_is(kind: type[S], row: Row) -> S:
+    """A row that belongs to no task, also where this release cannot read it. Its columns are its fields.
+
+    ``store.quarantine.Quarantine.read_shared`` says what stands in for one that cannot be read.
+    """
+    names: tuple[str, ...] = kind.__struct_fields__
+    fields = dict(zip(names, row, strict=True))
+    for name, words in _WORDS.get(kind, {}).items():
+        fields[name] = known_or_as_is(words, fields[name])
+    if kind is TokenRow:
+        fields["scopes"] = _names_or_as_is(fields["scopes"])
+    return kind(**fields)
+
+
+def _names_or_as_is(text: Any) -> Any:
+    try:
+        return _read_names(text)
+    except (msgspec.MsgspecError, TypeError):
+        return text
+
+
 def process_of(row: Row) -> ProcessRow:
-    """A process start; SQLite keeps truth values as 0 and 1. A lease that cannot be read has lapsed: who holds it renews it."""
-    return legible(ProcessRow(row[0], row[1], row[2], bool(row[3]), row[4], row[5]))
+    """A process start. A lease that cannot be read has lapsed: who holds it renews it."""
+    return legible(shared_as_is(ProcessRow, row))
 
 
 def convoy_as_is(row: Row) -> ConvoyRow:
     """A convoy, also where this release cannot read it; see ``store.readable``."""
-    fields = dict(zip(_CONVOY, row, strict=True))
-    return ConvoyRow(**fields | {"state": known_or_as_is(_CONVOY_STATES, fields["state"])})
+    return shared_as_is(ConvoyRow, row)
 
 
 def convoy_of(row: Row) -> ConvoyRow:
@@ -92,15 +126,13 @@ def known_or_as_is(words: Mapping[Any, Any], value: Any) -> Any:
 
 
 def tail_of(row: Row) -> TailRow:
-    """The end of a convoy; SQLite keeps truth values as 0 and 1. Raises UnreadableRow."""
-    fields = dict(zip(_TAIL, row, strict=True))
-    return refuse_unreadable(TailRow(**fields | {"asks": bool(fields["asks"])}))
+    """The end of a convoy. Raises UnreadableRow."""
+    return refuse_unreadable(shared_as_is(TailRow, row))
 
 
 def ledger_of(row: Row) -> LedgerRow:
     """A ledger. Raises UnreadableRow."""
-    fields = dict(zip(_LEDGER, row, strict=True))
-    return refuse_unreadable(LedgerRow(**fields | {"state": known_or_as_is(_LEDGER_STATES, fields["state"])}))
+    return refuse_unreadable(shared_as_is(LedgerRow, row))
 
 
 def edit_of(row: Row) -> EditRow:
@@ -118,7 +150,7 @@ def history_of(row: Row) -> HistoryRow:
     return HistoryRow(row[0], row[1], row[2], row[3], row[4], row[5], msgspec.Raw(row[6].encode()), row[7])
 
 
-def lease_of(row: Row) -> LeaseRow:
-    """A lease: its holder is the process, or, where it is none, the owner."""
+def lease_as_is(row: Row) -> LeaseRow:
+    """A lease, also where it cannot be read: its holder is the process, or, where it is none, the owner."""
     name, term, holder, until, owner, *others = row
     return LeaseRow(name, term, owner or holder, until, *others)

@@ -13,7 +13,7 @@ from ...core.convoys import Held
 from ...core.deduplication import answer_known_id
 from ...core.lease import is_on_probation
 from ...core.shares import divide_room
-from ...errors import ArrieroError
+from ...errors import ArrieroError, UnreadableRow
 from ...model import ConvoyRow, Loaded, TailRow, TaskRow
 from ..contract import Busy
 from .agents import change_breaker
@@ -134,8 +134,21 @@ def _look(convoy: ConvoyRow, actor: str, rows: CommandRows) -> None:
             continue
 
 
-def submit_task(command: Submit, rows: SubmissionRows, store_id: str | None) -> Submitted | Refusal:
-    """Keep one new task; see ``StateStore.submit``. ``store_id``: of a store in which it may begin at once; None: it may not."""
+def submit_task(command: Submit, rows: SubmissionRows, store_id: str | None) -> Submitted | Refusal | UnreadableRow:
+    """Keep one new task; see ``StateStore.submit``.
+
+    Args:
+        store_id: of a store in which it may begin immediately; None: it may not.
+    Returns: UnreadableRow, before anything is written: this release cannot read a row of its convoy or of a ledger.
+    """
+    try:
+        return _submit(command, rows, store_id)
+    except UnreadableRow as error:
+        rows.set_apart(error)
+        return error
+
+
+def _submit(command: Submit, rows: SubmissionRows, store_id: str | None) -> Submitted | Refusal:
     known = rows.task_by_id(command.task_id)
     tail = None if command.convoy is None else rows.find_tail(command.convoy)
     if known is not None:

@@ -1,17 +1,21 @@
 """Reading what a process is to act on: rows that it cannot read are set apart, whatever the store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from itertools import islice
+from typing import Any, Protocol, TypeVar, get_args
 
 import msgspec
 
 from ...core.undo import list_open_compensations
+from ...errors import UnreadableRow
 from ...model import Instant, Loaded, StepRow, TaskRow, TaskState, later
 from ..contract import Due, Ended, Overdue
-from ..quarantine import Quarantine
-from ..readable import refuse_unreadable
-from .transactions import TASKS_MAX, Transactions, UnreadableRows
+from ..quarantine import Quarantine, S
+from ..readable import SharedRow, parse_row_name, refuse_unreadable
+from .transactions import TASKS_MAX, Lane, Transactions, UnreadableRows
+
+LOOKED_THROUGH_MAX = 100_000  # rows of each kind, for one that cannot be read: more would take a person seconds
 
 
 class PastDeadline(msgspec.Struct, frozen=True):
@@ -50,12 +54,20 @@ class ReadingRows(UnreadableRows, Protocol):
         """The ended ones of the given tasks, ordered by their numbers."""
         ...
 
-    def select_unreadable(self, limit: int) -> list[int]:
-        """Tasks with an open alert that tells of a row which cannot be read."""
+    def select_unreadable(self, limit: int) -> list[tuple[int, str]]:
+        """Tasks, and shared rows by their names (task 0), with an open alert that tells of a row which cannot be read."""
+        ...
+
+    def close_unreadable_rows(self, names: Sequence[str]) -> None:
+        """Close those alerts of shared rows."""
+        ...
+
+    def select_shared(self, kind: type[S], key: Sequence[Any] | None, limit: int) -> list[S]:
+        """Shared rows of one kind as they stand. ``key``: only the row under it; None: any."""
         ...
 
     def close_unreadable(self, task_nos: Sequence[int]) -> None:
-        """Close those alerts."""
+        """Close those alerts of tasks."""
         ...
 
 
@@ -150,16 +162,45 @@ class ReadingEngine(Transactions[R]):
         return await self._read(work)
 
     async def look_at_unreadable(self) -> int:
-        def look(rows: R) -> list[int]:
-            task_nos = rows.select_unreadable(TASKS_MAX)
+        def look(rows: R) -> tuple[list[int], list[str]]:
+            found = rows.select_unreadable(TASKS_MAX)
+            task_nos, names = [no for no, _ in found if no], [name for no, name in found if not no]
             loaded = {one.task.task_no: one for one in rows.select_tasks(task_nos)}
-            return [no for no in task_nos if no not in loaded or self._quarantine.can_read_task(loaded[no])]
+            tasks = [no for no in task_nos if no not in loaded or self._quarantine.can_read_task(loaded[no])]
+            return tasks, [name for name in names if _is_readable_or_gone(rows, name)]
 
-        readable = await self._read(look)
+        readable, names = await self._read(look)
         for task_no in readable:
             self._quarantine.forget(task_no)
+        for name in names:
+            self._quarantine.forget_row(name)
         if readable:
             await self._write(lambda rows: rows.close_unreadable(readable))
+        if names:
+            await self._write(lambda rows: rows.close_unreadable_rows(names))
         if self._quarantine.untold:
             await self._tell_unreadable()
-        return len(readable)
+        return len(readable) + len(names)
+
+    async def list_unreadable(self, limit: int) -> list[UnreadableRow]:
+        return await self._read(lambda rows: _list_unreadable(rows, limit), Lane.SURVEYS)
+
+
+def _is_readable_or_gone(rows: ReadingRows, name: str) -> bool:
+    """Returns True if no person need be told of a shared row any more."""
+    parsed = parse_row_name(name)
+    return parsed is not None and not list(_find_unreadable(rows.select_shared(*parsed, 1)))
+
+
+def _list_unreadable(rows: ReadingRows, limit: int) -> list[UnreadableRow]:
+    kinds: tuple[type[SharedRow], ...] = get_args(SharedRow)
+    found = (error for kind in kinds for error in _find_unreadable(rows.select_shared(kind, None, LOOKED_THROUGH_MAX)))
+    return list(islice(found, limit))
+
+
+def _find_unreadable(rows: Iterable[SharedRow]) -> Iterator[UnreadableRow]:
+    for row in rows:
+        try:
+            refuse_unreadable(row)
+        except UnreadableRow as error:
+            yield error

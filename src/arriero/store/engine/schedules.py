@@ -7,7 +7,7 @@ from ...answers import Refusal, Submitted
 from ...commands import Operate, Submit
 from ...core.schedule_changes import ScheduleChange, change_schedule
 from ...core.schedules import ACTOR
-from ...errors import ArrieroError
+from ...errors import ArrieroError, UnreadableRow
 from ...events import Event
 from ...events.store import LeaderRefused
 from ...model import Instant, Verb
@@ -26,7 +26,7 @@ from .batch import STORE_STREAM, Batch, Table
 from .commands import apply_to_task
 from .transactions import Transactions
 
-SubmitAll = Callable[[Sequence[Submit]], Sequence[Submitted | Refusal]]
+SubmitAll = Callable[[Sequence[Submit]], Sequence[Submitted | Refusal | UnreadableRow]]
 ScheduleKey = tuple[str, str]  # App, name
 CANCELLED_MAX = 100  # runs that one transaction cancels; while more are open, the next passes cancel them
 
@@ -81,8 +81,13 @@ def change_schedules(
     work = _ChangeBatch(batch, rows)
     work.cancel_runs()
     submits = work.list_submits()
-    said = list(submit_all(submits)) if submits else []
+    said = [_as_refusal(answer) for answer in submit_all(submits)] if submits else []
     return work.write(said)
+
+
+def _as_refusal(answer: Submitted | Refusal | UnreadableRow) -> Submitted | Refusal:
+    """The answer to a submission. A row of its convoy that cannot be read costs this run alone."""
+    return Refusal("unreadable", str(answer)) if isinstance(answer, UnreadableRow) else answer
 
 
 class _ChangeBatch:

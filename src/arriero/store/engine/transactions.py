@@ -68,6 +68,13 @@ class Transactions(Generic[R]):
             await self._tell_unreadable()
         return result
 
+    async def _write_and_tell(self, work: Callable[[R], T], lane: Lane) -> T:
+        """Run ``work`` like ``_write``. Then a person is told of the rows that this process could not read."""
+        result = await self._write(work, lane)
+        if self._quarantine.untold:
+            await self._tell_unreadable()
+        return result
+
     async def _tell_unreadable(self) -> None:
         """Open an alert for each row that nobody was told of. Whoever finds the row next does, if this process dies."""
         errors = self._quarantine.take_untold()
@@ -82,11 +89,15 @@ class Transactions(Generic[R]):
 
 
 def _add_alert(error: UnreadableRow, rows: UnreadableRows) -> str:
-    """Open an alert, unless the task has one of its kind; answers the task's id. Of a convoy in which nothing is open, the
-    task that comes next is told of."""
-    task_no = error.task_no or rows.select_first_waiting(error.convoy_no)
-    name = rows.select_name(task_no)
+    """Open an alert, unless the task or the shared row has one; answers the task's id.
+
+    Of a convoy in which nothing is open, the task that comes next is told of.
+    """
+    task_no = error.task_no or (rows.select_first_waiting(error.convoy_no) if error.convoy_no else 0)
+    name = rows.select_name(task_no) if task_no else None
     if name is None:
+        if error.row:
+            rows.add_alert(quarantine.alert(error, 0, "", "", 0, rows.read_clock()))
         return ""
     task_id, workflow, incarnation = str(name[0]), str(name[1]), name[2]
     rows.add_alert(quarantine.alert(error, task_no, task_id, workflow, incarnation, rows.read_clock()))

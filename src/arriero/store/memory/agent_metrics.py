@@ -24,11 +24,12 @@ class MemoryAgentMetrics(MemoryUpkeep):
 
     def lock_total(self, app: str) -> CountsRow:
         nothing = CountsRow(app=app, process_no=0, minute=0, calls=0, counts="{}")
-        return self.count_rows.get(_key_of(nothing), nothing)
+        return self._quarantine.read_shared(self.count_rows.get(_key_of(nothing), nothing))
 
     def select_counts_before(self, app: str, before: int, limit: int) -> list[CountsRow]:
         found = (row for row in self.count_rows.values() if row.app == app and row.process_no and row.minute < before)
-        return sorted(found, key=lambda row: (row.minute, row.process_no))[:limit]
+        first = sorted(found, key=lambda row: (row.minute, row.process_no))[:limit]
+        return [self._quarantine.read_shared(row) for row in first]
 
     def put_total(self, total: CountsRow) -> None:
         self._put(self.count_rows, _key_of(total), total)
@@ -38,7 +39,7 @@ class MemoryAgentMetrics(MemoryUpkeep):
             self._remove(self.count_rows, _key_of(row))
 
     def select_all_counts(self) -> list[CountsRow]:
-        return [self.count_rows[key] for key in sorted(self.count_rows)]
+        return [self._quarantine.read_shared(self.count_rows[key]) for key in sorted(self.count_rows)]
 
     def measure_loads(self, now: Instant) -> list[AgentLoad]:
         rows = [row for of_task in self.steps.values() for row in of_task.values() if row.kind is not StepKind.TIMER]

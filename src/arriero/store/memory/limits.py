@@ -20,11 +20,12 @@ class MemoryLimits(MemoryConvoys):
         return [row for row in self.select_all_limits() if row.agent == agent]
 
     def select_all_limits(self) -> list[AgentLimitsRow]:
-        found = [row for row in self.limit_rows.values() if row.limits != "[]"]
+        found = [self._quarantine.read_shared(row) for row in self.limit_rows.values() if row.limits != "[]"]
         return sorted(found, key=lambda row: (row.agent, row.app))
 
     def lock_limits(self, app: str, agents: Sequence[str]) -> list[AgentLimitsRow]:
-        return [self.limit_rows[app, agent] for agent in sorted(agents) if (app, agent) in self.limit_rows]
+        found = [self.limit_rows[app, agent] for agent in sorted(agents) if (app, agent) in self.limit_rows]
+        return [self._quarantine.read_shared(row) for row in found]
 
     def put_limits(self, row: AgentLimitsRow) -> None:
         self._put(self.limit_rows, (row.app, row.agent), row)
@@ -57,13 +58,14 @@ class MemoryLimits(MemoryConvoys):
         return sorted(found)[:limit]
 
     def select_rates(self, app: str, agent: str, keys: Sequence[str]) -> list[RateRow]:
-        return [r for (of, name, _, key), r in self.rate_rows.items() if (of, name) == (app, agent) and key in keys]
+        found = [r for (of, name, _, key), r in self.rate_rows.items() if (of, name) == (app, agent) and key in keys]
+        return [self._quarantine.read_shared(row) for row in found]
 
     def select_known_rates(self, app: str, agent: str, now: Instant) -> list[RateRow]:
         found = [
             rate for rate in self.rate_rows.values() if (rate.app, rate.agent) == (app, agent) and rate.until > now
         ]
-        return sorted(found, key=lambda rate: (rate.name, rate.key))
+        return [self._quarantine.read_shared(row) for row in sorted(found, key=lambda rate: (rate.name, rate.key))]
 
     def put_rate(self, rate: RateRow) -> None:
         self._put(self.rate_rows, (rate.app, rate.agent, rate.name, rate.key), rate)

@@ -207,7 +207,8 @@ class MemoryProcesses(MemoryDue):
         return process_no, self.epoch
 
     def lock_process(self, process_no: int) -> ProcessRow | None:
-        return self.processes.get(process_no)
+        row = self.processes.get(process_no)
+        return None if row is None else self._quarantine.read_shared(row)
 
     def _change_process(self, process_no: int, **changes: object) -> bool:
         """False: it is retired, and stays as it is."""
@@ -227,7 +228,7 @@ class MemoryProcesses(MemoryDue):
         return self._change_process(process_no, lease_until=lease_until, room=room)
 
     def select_renewals(self, process_no: int) -> Renewals:
-        others = (process for process in self.processes.values() if process.process_no != process_no)
+        others = (self._quarantine.read_shared(row) for no, row in self.processes.items() if no != process_no)
         named = tuple(process for process in others if not process.retired or self._held_by(process.process_no))
         return Renewals(self.last_renewed_at, self.nobody_frees_until, named)
 
@@ -235,7 +236,7 @@ class MemoryProcesses(MemoryDue):
         self.nobody_frees_until = until
 
     def select_processes(self) -> list[ProcessRow]:
-        return [process for process in self.processes.values() if not process.retired]
+        return [self._quarantine.read_shared(row) for row in self.processes.values() if not row.retired]
 
     def read_epoch(self) -> int:
         return self.epoch
@@ -252,13 +253,14 @@ class MemoryProcesses(MemoryDue):
         return
 
     def select_lease(self, name: str) -> LeaseRow | None:
-        return self.leases.get(name)
+        row = self.leases.get(name)
+        return None if row is None else self._quarantine.read_shared(row)
 
     def select_leases(self) -> list[LeaseRow]:
-        return [self.leases[name] for name in sorted(self.leases)]
+        return [self._quarantine.read_shared(self.leases[name]) for name in sorted(self.leases)]
 
     def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
-        return self.leases.get(name)
+        return self.select_lease(name)
 
     def add_lease(self, name: str) -> None:
         self.put_lease(LeaseRow(name, 0, None, Instant(0)))
@@ -271,10 +273,12 @@ class MemoryLedgers(MemoryProcesses):
     """The LedgerTable of ``store.engine.ledgers``."""
 
     def ledger(self, ledger_no: int) -> LedgerRow | None:
-        return self.ledgers.get(ledger_no)
+        row = self.ledgers.get(ledger_no)
+        return None if row is None else refuse_unreadable(row)
 
     def select_ledger(self, ledger_id: str) -> LedgerRow | None:
-        return next((ledger for ledger in self.ledgers.values() if ledger.ledger_id == ledger_id), None)
+        found = next((ledger for ledger in self.ledgers.values() if ledger.ledger_id == ledger_id), None)
+        return None if found is None else refuse_unreadable(found)
 
     purge_ledger = select_ledger
 
@@ -330,7 +334,7 @@ class MemoryLedgers(MemoryProcesses):
         self._put(self.tasks, task.task_no, task)
 
     def tail(self, convoy_no: int) -> TailRow:
-        return self.tails[convoy_no]
+        return refuse_unreadable(self.tails[convoy_no])
 
 
 class MemoryUpkeep(MemoryLedgers):
@@ -362,8 +366,13 @@ class MemoryUpkeep(MemoryLedgers):
         self._put(self.alert_rows, no, replace(alert, told=tuple(told), next_at=next_at, error=error))
         return True
 
-    def select_unreadable(self, limit: int) -> list[int]:
-        return [alert.task_no for alert in self._open_of_unreadable()][:limit]
+    def select_unreadable(self, limit: int) -> list[tuple[int, str]]:
+        return [(alert.task_no, alert.step) for alert in self._open_of_unreadable()][:limit]
+
+    def close_unreadable_rows(self, names: Sequence[str]) -> None:
+        for alert in self._open_of_unreadable():
+            if not alert.task_no and alert.step in names:
+                self._close(alert, self.now())
 
     def close_unreadable(self, task_nos: Sequence[int]) -> None:
         for task_no in task_nos:

@@ -1,19 +1,23 @@
 """The contract in dicts: the readable reference, the oracle of the other stores, and the store of the simulator."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
 from time import monotonic_ns, time_ns
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...answers import Answer, Refusal, Submitted
+from ...breakers import BreakerRow
 from ...commands import AnyCommand, Submit
 from ...core.apps import may_run
 from ...core.lease import is_held, is_on_probation
 from ...core.ledger_batches import ASIDE_MAX
 from ...epoch import FIRST, describe_epoch_refusal
-from ...errors import ArrieroError
+from ...errors import ArrieroError, UnreadableRow
 from ...failures import read_task_failure
+from ...inspection.agent_metrics import CountsRow
+from ...limits import AgentLimitsRow, RateRow
 from ...model import (
     TASK_OPEN,
     AlertRow,
@@ -23,18 +27,21 @@ from ...model import (
     HistoryRow,
     Instant,
     LateAnswerRow,
+    LeaseRow,
     LedgerRow,
     LedgerState,
     StatusRow,
     StepKind,
     StepRow,
     StepState,
+    TailRow,
     TaskRow,
     TaskState,
     Turn,
 )
-from ...processes import LeaderSurvey
-from ...schedules import ScheduleApplied, ScheduleCommand
+from ...processes import LeaderSurvey, ProcessRow
+from ...schedules import ScheduleApplied, ScheduleCommand, ScheduleRow
+from ...tokens import TokenRow
 from ..contract import SUPERVISOR_LEASE, ConvoyLoaded, Due, Purge, Purged, QueueSurvey, Survey
 from ..engine.agent_metrics import AgentMetricsEngine
 from ..engine.agents import BreakerEngine
@@ -51,7 +58,8 @@ from ..engine.schedules import ScheduleEngine, change_schedules
 from ..engine.tokens import TokenEngine
 from ..engine.transactions import Lane
 from ..engine.upkeep import UpkeepEngine, purge
-from ..readable import legible
+from ..quarantine import S
+from ..readable import key_of, legible
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from .agent_metrics import MemoryAgentMetrics
 from .attempts import MemoryAttempts
@@ -90,7 +98,7 @@ class MemoryReading(MemoryUpkeep):
             and s.agent in agents
             and may_run(app, s.app)
         ]
-        lease = self.leases.get(SUPERVISOR_LEASE)
+        lease = self.select_lease(SUPERVISOR_LEASE)
         is_leaderless = lease is not None and not is_held(lease, now)
         return due_at(now, tasks, steps, tasks + steps, is_leaderless=is_leaderless)
 
@@ -172,8 +180,12 @@ class MemoryReading(MemoryUpkeep):
     async def list_ledgers(
         self, states: Sequence[LedgerState] = tuple(LedgerState), *, after: int = 0, limit: int = 100
     ) -> list[LedgerRow]:
-        found = (ledger for ledger in self.ledgers.values() if ledger.ledger_no > after and ledger.state in states)
-        return sorted(found, key=lambda ledger: ledger.ledger_no)[:limit]
+        def is_meant(state: LedgerState) -> bool:
+            return state in states or state not in tuple(LedgerState)
+
+        found = (ledger for ledger in self.ledgers.values() if ledger.ledger_no > after and is_meant(ledger.state))
+        first = sorted(found, key=lambda ledger: ledger.ledger_no)[:limit]
+        return [self._quarantine.read_shared(ledger) for ledger in first]
 
     async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
         found = sorted((line, reason) for (number, line), reason in self.aside.items() if number == ledger_no)
@@ -203,14 +215,14 @@ class MemoryReading(MemoryUpkeep):
             tuple(sorted({(t.app, t.workflow) for _, t in waiting if t.state is not TaskState.COMPENSATING})),
             tuple(sorted({(s.app, s.agent, s.name) for s in due})),
             tuple(sorted(bare)),
-            tuple(p for p in self.processes.values() if not p.retired),
+            tuple(self.select_processes()),
             tuple(self._queue(queue) for queue in sorted(queues)),
             (len(untold), min(untold, default=None)),
             {"tasks": len(self.tasks), "history": len(self.log), "statuses": len(self.statuses)},
         )
 
     async def survey_leader(self) -> LeaderSurvey | None:
-        now, lease = self.now(), self.leases.get(SUPERVISOR_LEASE)
+        now, lease = self.now(), self.select_lease(SUPERVISOR_LEASE)
         if lease is None or not is_held(lease, now):
             return None
         process = self.processes.get(lease.holder if isinstance(lease.holder, int) else 0)
@@ -233,7 +245,7 @@ class MemoryConvoyReading(MemoryReading):
     """Convoys as people look at them."""
 
     async def find_convoy(self, key: str, limit: int = 10) -> ConvoyLoaded | None:
-        tail = self.find_tail(key)
+        tail = next((self._quarantine.read_shared(one) for one in self.tails.values() if one.key == key), None)
         if tail is None or not tail.placed:  # a ledger that is not opened has the key, nobody else
             return None
         loaded = self._convoy_loaded(self.convoys[tail.convoy_no])
@@ -253,9 +265,9 @@ class MemoryConvoyReading(MemoryReading):
     def _convoy_loaded(self, convoy: ConvoyRow) -> ConvoyLoaded:
         members = self.members(convoy.convoy_no)
         waiting = sum(task.turn is Turn.WAITING for task in members)
-        return ConvoyLoaded(
-            convoy, self.tails[convoy.convoy_no], waiting, sum(self._is_set_aside(task) for task in members)
-        )
+        tail, aside = self.tails[convoy.convoy_no], sum(self._is_set_aside(task) for task in members)
+        read = self._quarantine.read_shared
+        return ConvoyLoaded(read(convoy), read(tail), waiting, aside)
 
     async def look_at_forgotten(self) -> int:
         found = [c for c in self.convoys.values() if c.state is ConvoyState.OPEN and self._is_forgotten(c)]
@@ -321,6 +333,23 @@ class MemoryStore(
     async def close(self) -> None:
         return
 
+    def select_shared(self, kind: type[S], key: Sequence[Any] | None, limit: int) -> list[S]:
+        tables: dict[type, dict[Any, Any]] = {
+            ConvoyRow: self.convoys,
+            TailRow: self.tails,
+            LedgerRow: self.ledgers,
+            ProcessRow: self.processes,
+            BreakerRow: self.breaker_rows,
+            AgentLimitsRow: self.limit_rows,
+            RateRow: self.rate_rows,
+            LeaseRow: self.leases,
+            TokenRow: self.token_rows,
+            CountsRow: self.count_rows,
+            ScheduleRow: self.schedule_rows,
+        }
+        found = (row for row in tables[kind].values() if key is None or key_of(row) == tuple(key))
+        return list(islice(found, limit))
+
     # --- transactions
     async def _write(self, work: Callable[["MemoryStore"], T], lane: Lane = Lane.OTHERS) -> T:
         return self._transact(lambda: work(self))
@@ -334,23 +363,22 @@ class MemoryStore(
         return self._transact(lambda: work(self))
 
     # --- writing
-    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
+    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
         store_id = self.store_id if self._speaks_in == self.epoch else None
-        return self._transact(lambda: [submit_task(command, self, store_id) for command in batch])
+        return await self._write_and_tell(
+            lambda rows: [submit_task(command, rows, store_id) for command in batch], Lane.SUBMISSIONS
+        )
 
     async def apply(self, batch: Sequence[AnyCommand]) -> list[Answer | ArrieroError]:
         if self._speaks_in != self.epoch:
             return [Refusal("old_epoch", describe_epoch_refusal(self._speaks_in, self.epoch)) for _ in batch]
-        answers = self._transact(lambda: [apply_command(command, self) for command in batch])
-        if self._quarantine.untold:
-            await self._tell_unreadable()
-        return answers
+        return await self._write_and_tell(lambda rows: [apply_command(command, rows) for command in batch], Lane.ENGINE)
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
-        def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal]:
+        def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
             return [submit_task(command, self, None) for command in commands]
 
-        return self._transact(lambda: change_schedules(batch, self, submit_all))
+        return await self._write_and_tell(lambda rows: change_schedules(batch, rows, submit_all), Lane.SUBMISSIONS)
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         return self.select_ledger(ledger_id) or self._transact(lambda: self._begin_ledger(ledger_id))

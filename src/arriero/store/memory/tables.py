@@ -149,7 +149,7 @@ class MemoryTasks(MemoryTables):
 
     def term(self, lease: str) -> int:
         row = self.leases.get(lease)
-        return 0 if row is None else row.term
+        return 0 if row is None else self._quarantine.read_shared(row).term
 
     def steps_of(self, task_no: int) -> tuple[StepRow, ...]:
         return tuple(sorted(self.steps[task_no].values(), key=lambda s: s.ordinal))
@@ -160,13 +160,16 @@ class MemoryTasks(MemoryTables):
 
     def breakers(self, agent: str) -> list[BreakerRow]:
         found = sorted(key for key in self.breaker_rows if key[1] == agent)
-        return [row for key in found if is_remembered(row := self.breaker_rows[key], self.now())]
+        rows = (self._quarantine.read_shared(self.breaker_rows[key]) for key in found)
+        return [row for row in rows if is_remembered(row, self.now())]
 
     def select_all_breakers(self) -> list[BreakerRow]:
-        return [self.breaker_rows[key] for key in sorted(self.breaker_rows, key=lambda key: (key[1], key[0], key[2]))]
+        keys = sorted(self.breaker_rows, key=lambda key: (key[1], key[0], key[2]))
+        return [self._quarantine.read_shared(self.breaker_rows[key]) for key in keys]
 
     def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
-        return self.breaker_rows.get((app, agent, target))
+        row = self.breaker_rows.get((app, agent, target))
+        return None if row is None else self._quarantine.read_shared(row)
 
     def put_breaker(self, breaker: BreakerRow) -> None:
         self._put(self.breaker_rows, (breaker.app, breaker.agent, breaker.target), breaker)
@@ -211,13 +214,13 @@ class MemoryTasks(MemoryTables):
         self._put(self.statuses, number, replace(status, no=number))
 
     def add_alert(self, alert: AlertRow) -> None:
-        if alert.cause == UNREADABLE and self._is_told_unreadable(alert.task_no):
+        if alert.cause == UNREADABLE and self._is_told_unreadable(alert):
             return
         number = self.next_number("alert")
         self._put(self.alert_rows, number, replace(alert, no=number))
 
-    def _is_told_unreadable(self, task_no: int) -> bool:
-        return any(alert.task_no == task_no for alert in self._open_of_unreadable())
+    def _is_told_unreadable(self, alert: AlertRow) -> bool:
+        return any((told.task_no, told.step) == (alert.task_no, alert.step) for told in self._open_of_unreadable())
 
     def _open_of_unreadable(self) -> list[AlertRow]:
         return [a for a in self.alert_rows.values() if a.cause == UNREADABLE and a.closed_at is None]
@@ -248,7 +251,8 @@ class MemoryConvoys(MemoryTasks):
         return refuse_unreadable(self.convoys[convoy_no])
 
     def find_tail(self, key: str) -> TailRow | None:
-        return next((tail for tail in self.tails.values() if tail.key == key), None)
+        found = next((tail for tail in self.tails.values() if tail.key == key), None)
+        return None if found is None else refuse_unreadable(found)
 
     def next_convoy_no(self) -> int:
         return self.next_number("convoy")
@@ -299,4 +303,4 @@ class MemoryConvoys(MemoryTasks):
         return sum(task.sequence is not None and start <= task.sequence < end for task in self.members(convoy_no))
 
     def seal(self, convoy_no: int) -> TailRow | None:
-        return self.tails[convoy_no]
+        return refuse_unreadable(self.tails[convoy_no])

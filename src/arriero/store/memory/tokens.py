@@ -16,13 +16,15 @@ class MemoryTokens(MemoryUpkeep):
         return True
 
     def lock_token(self, token_id: str) -> TokenRow | None:
-        return self.token_rows.get(token_id)
+        return next(iter(self.select_tokens([token_id])), None)
 
     def put_token(self, row: TokenRow) -> None:
         self._put(self.token_rows, row.token_id, row)
 
     def select_tokens(self, token_ids: Sequence[str]) -> list[TokenRow]:
-        return [self.token_rows[token_id] for token_id in token_ids if token_id in self.token_rows]
+        found = [self.token_rows[token_id] for token_id in token_ids if token_id in self.token_rows]
+        return [self._quarantine.read_shared(row) for row in found]
 
     def select_all_tokens(self) -> list[TokenRow]:
-        return sorted(self.token_rows.values(), key=lambda row: (row.created_at, row.token_id))
+        found = sorted(self.token_rows.values(), key=lambda row: (row.created_at, row.token_id))
+        return [self._quarantine.read_shared(row) for row in found]

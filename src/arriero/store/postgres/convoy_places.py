@@ -6,10 +6,13 @@ from typing import Any
 from ...commands import Submit
 from ...core.changes import ConvoyChange
 from ...core.placement import read_ordering
+from ...errors import UnreadableRow
 from ...model import ConvoyRow, Instant, LedgerRow, TailRow, TaskRow
+from ..readable import refuse_unreadable
+from ..rows import shared_as_is
 from . import columns
 from .pipeline import PendingAnswer
-from .row_decoding import convoy_of, ledger_of, tail_of, task_as_is
+from .row_decoding import convoy_as_is, convoy_of, ledger_of, task_as_is
 from .session import Transaction
 from .task_rows import UPDATE_CONVOYS, UPDATE_TAILS
 
@@ -34,6 +37,8 @@ class BatchPlaces:
         self._transaction = transaction
         self._tails: dict[str, TailRow] = {}
         self._convoys: dict[int, ConvoyRow] = {}  # locked
+        self._unreadable: dict[int, UnreadableRow] = {}  # by convoy
+        self._unreadable_tails: dict[str | None, UnreadableRow] = {}
         self._expected: dict[int, int] = {}
         self._of_sequence: dict[tuple[int, int], TaskRow] = {}
         self._submitted: dict[int, str] = {}  # with what, by number
@@ -63,8 +68,16 @@ class BatchPlaces:
         """Read what was asked for."""
         if not self._asked:
             return
-        self._tails |= {tail.key: tail for tail in map(tail_of, self._asked["lock_tails"].fetchall())}
-        self._convoys |= {c.convoy_no: c for c in map(convoy_of, self._asked["lock_asking"].fetchall())}
+        for row in self._asked["lock_tails"].fetchall():
+            tail = shared_as_is(TailRow, row)
+            if self._is_readable(tail):
+                self._tails[tail.key] = tail
+            else:
+                self._unreadable_tails[tail.key] = self._unreadable[tail.convoy_no]
+        for row in self._asked["lock_asking"].fetchall():
+            convoy = convoy_as_is(row)
+            if self._is_readable(convoy):
+                self._convoys[convoy.convoy_no] = convoy
         if "select_expected" in self._asked:
             self._expected |= dict(self._asked["select_expected"].fetchall())
             for row in self._asked["select_of_sequences"].fetchall():
@@ -72,8 +85,19 @@ class BatchPlaces:
                 self._of_sequence[task.convoy_no or 0, task.sequence or 0] = task
                 self._submitted[task.task_no] = row[columns.TASK_WIDTH]
 
+    def _is_readable(self, row: TailRow | ConvoyRow) -> bool:
+        """Returns False if this release cannot read it; whoever needs its convoy is told."""
+        try:
+            refuse_unreadable(row)
+        except UnreadableRow as error:
+            self._unreadable[row.convoy_no] = error
+            return False
+        return True
+
     # --- the PlacementRows of store.engine.convoys
     def find_tail(self, key: str | None) -> TailRow | None:
+        if key in self._unreadable_tails:
+            raise self._unreadable_tails[key]
         return None if key is None else self._tails.get(key)
 
     def add_key(self, command: Submit) -> TailRow:
@@ -90,6 +114,8 @@ class BatchPlaces:
         return self._expected.get(convoy_no, 1) if known is None else known.expected
 
     def convoy(self, convoy_no: int) -> ConvoyRow:
+        if convoy_no in self._unreadable:
+            raise self._unreadable[convoy_no]
         if convoy_no not in self._convoys:
             row = self._transaction.ask("lock_convoy", {"convoy_no": convoy_no}).fetchone()
             assert row is not None

@@ -9,6 +9,7 @@ from ...model import ConvoyRow, Loaded, TailRow, TaskRow, Turn
 from ..contract import Busy
 from ..engine.commands import ReadLate
 from ..readable import refuse_unreadable
+from ..rows import shared_as_is
 from .row_decoding import convoy_as_is, tail_of, task_as_is
 from .task_rows import PostgresTaskRows
 
@@ -59,8 +60,19 @@ class PostgresConvoyRows(PostgresTaskRows):
 
     def keep_sealed(self, rows: Iterable[tuple[Any, ...]], drained: Iterable[int]) -> None:
         """Ends of convoys that this transaction has locked; and in which convoys nothing waited after that."""
-        self._sealed = {tail.convoy_no: tail for tail in map(tail_of, rows)}
+        tails = (shared_as_is(TailRow, row) for row in rows)
+        self._sealed = {tail.convoy_no: tail for tail in tails if self._is_readable_tail(tail)}
         self._drained = self._sealed.keys() & set(drained)
+
+    def _is_readable_tail(self, tail: TailRow) -> bool:
+        """Returns False if this release cannot read it: whoever needs its convoy is told."""
+        try:
+            refuse_unreadable(tail)
+        except UnreadableRow as error:
+            self._unreadable_convoys[tail.convoy_no] = error
+            self._quarantine.add(error)
+            return False
+        return True
 
     # --- rows as they stand
     def convoy(self, convoy_no: int) -> ConvoyRow:

@@ -9,10 +9,8 @@ from ...epoch import FIRST, compute_first_number
 from ...model import NOT_SAID, Instant, LeaseRow
 from ...processes import ProcessAbout, ProcessRow
 from ..engine.processes import Renewals
-from ..rows import lease_of
 from ..sql.rows import SqlProcessRows
 from . import columns
-from .row_decoding import process_of
 from .task_rows import PostgresWrittenRows
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
@@ -40,7 +38,7 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
     def lock_process(self, process_no: int) -> ProcessRow | None:
         row = self.ask("lock_process", {"process_no": process_no}).fetchone()
         self._now = None
-        return None if row is None else process_of(row)
+        return None if row is None else self.read_shared(ProcessRow, [row])[0]
 
     def select_renewals(self, process_no: int) -> Renewals:
         if self._context.has_server_clock:
@@ -51,8 +49,8 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
         self.arrive()
         self.keep_clock(clock)
         last, until = seen.fetchone() or (None, None)
-        named = tuple(process_of(row) for row in others.fetchall())
-        return Renewals(None if last is None else Instant(last), Instant(until or 0), named)
+        named = self.read_shared(ProcessRow, others.fetchall())
+        return Renewals(None if last is None else Instant(last), Instant(until or 0), tuple(named))
 
     def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
         asked: dict[str, Any] = {"process_no": process_no, "epoch": self._context.epoch, "lease_until": lease_until}
@@ -80,7 +78,7 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
     # --- leases
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self.ask("look_at_lease", {"name": name}).fetchone()
-        return None if row is None else lease_of(row)
+        return None if row is None else self.read_shared(LeaseRow, [row])[0]
 
     def add_lease(self, name: str) -> None:
         self.ask("add_lease", {"name": name})
@@ -88,7 +86,7 @@ class PostgresProcessRows(PostgresWrittenRows, SqlProcessRows):
     def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
         row = self.ask("lock_lease_to_grant" if to_grant else "select_lease", {"name": name}).fetchone()
         self._now = None
-        return None if row is None else lease_of(row)
+        return None if row is None else self.read_shared(LeaseRow, [row])[0]
 
 
 def _workflows(policies: Mapping[str, str]) -> list[dict[str, Any]]:

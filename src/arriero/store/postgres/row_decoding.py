@@ -19,7 +19,6 @@ from ..rows import (
     history_of,
     late_answer_of,
     ledger_of,
-    process_of,
     tail_of,
 )
 
@@ -33,7 +32,6 @@ __all__ = [
     "history_of",
     "late_answer_of",
     "ledger_of",
-    "process_of",
     "step_as_is",
     "step_of",
     "tail_of",

@@ -263,7 +263,7 @@ CREATE INDEX alert_of_task ON {schema}.alert (task_no);
 CREATE INDEX alert_due ON {schema}.alert (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX alert_open ON {schema}.alert (no) WHERE closed_at IS NULL;
 -- Of a row that a release cannot read a person is told once, whoever finds it.
-CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
+CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
 -- What a key is doing: whose turn it is. Keys stay when their tasks have ended.
 CREATE TABLE {schema}.convoy (

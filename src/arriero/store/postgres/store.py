@@ -71,6 +71,8 @@ class PostgresStore(
     # --- writing
     async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | ArrieroError]:
         answers = await self._run(Lane.SUBMISSIONS, lambda session: self._submit_all(session, batch))
+        if self._quarantine.untold:
+            await self._tell_unreadable()
         if any(isinstance(answer, Submitted) and answer.created for answer in answers):
             self._tell_soon()
         return answers
@@ -110,7 +112,12 @@ class PostgresStore(
             undecided = self._undecided
             try:
                 work = partial(
-                    submitting.submit, batch=batch, given=self._context.get_test_instant(), mine=mine, beginner=beginner
+                    submitting.submit,
+                    batch=batch,
+                    given=self._context.get_test_instant(),
+                    quarantine=self._quarantine,
+                    mine=mine,
+                    beginner=beginner,
                 )
                 answers_of, now = session.transact(work)
             except submitting.Again as error:  # as below, but what came in between had a place in a convoy
@@ -256,10 +263,10 @@ class PostgresStore(
     async def change_schedules(
         self, batch: Sequence[ScheduleCommand]
     ) -> list[ScheduleApplied | Refusal | ArrieroError]:
-        work = partial(schedules.change_batch, batch, self._context.get_test_instant)
+        work = partial(schedules.change_batch, batch, self._context)
         for _ in range(AGAIN_MAX):
             try:
-                answers = await self._write(work, Lane.SUBMISSIONS)
+                answers = await self._write_and_tell(work, Lane.SUBMISSIONS)
             except submitting.Again:
                 continue
             except StoreError as error:

@@ -12,6 +12,7 @@ from ...commands import Submit
 from ...core.breaker import REMEMBERED_SECONDS
 from ...core.changes import Change
 from ...core.deduplication import answer_known_id
+from ...errors import UnreadableRow
 from ...events import encode_events
 from ...history_chain import link_hash
 from ...limits import AgentLimitsRow
@@ -19,8 +20,8 @@ from ...model import Instant, TailRow, TaskRow, later
 from ..engine.convoys import find_spot
 from ..engine.ledgers import refuse_reserved
 from ..engine.speculative_start import build_answer, build_new_rows
-from ..sql.breakers import breaker_of
-from ..sql.limits import limits_of
+from ..quarantine import Quarantine
+from ..rows import shared_as_is
 from . import columns
 from .convoy_places import BatchPlaces
 from .pipeline import PendingAnswer
@@ -44,7 +45,8 @@ class Again(Exception):  # no error: the transaction is rolled back and run agai
 
 # Who reads them before the transaction has ended waits for the server once more. None: somebody else brought the id
 # meanwhile; ask again.
-Answers = Callable[[], list[Submitted | Refusal | None]]
+Answer = Submitted | Refusal | UnreadableRow
+Answers = Callable[[], list[Answer | None]]
 
 
 class SubmittingProcess(msgspec.Struct, frozen=True):
@@ -83,7 +85,9 @@ def submit(
     transaction: Transaction,
     batch: Sequence[Submit],
     given: Instant | None,
-    mine: frozenset[int],
+    quarantine: Quarantine,
+    *,
+    mine: frozenset[int] = frozenset(),
     beginner: SubmittingProcess | None = None,
 ) -> tuple[Answers, Instant]:
     """Answers in order, to be read when the transaction has ended, and the store's clock.
@@ -92,29 +96,15 @@ def submit(
     who may begin tasks, if it is neither retired nor of an epoch that is over.
     Raises: Again.
     """
-    known = _read_known(transaction, batch, given, beginner)
-    store_id = None if known.beginner is None else known.beginner.store_id
-    answers: list[Submitted | Refusal | None] = []
+    known = _read_known(transaction, batch, given, quarantine, beginner)
+    answers: list[Answer | None] = []
     changes: dict[str, tuple[Submit, Change]] = {}
     for command in batch:
-        tail = known.places.find_tail(command.convoy)
-        if (found := known.tasks.get(command.task_id)) is not None:
-            answers.append(refuse_reserved(found[0], known.places) or _answer_known(command, *found, mine, tail))
-            continue
-        if (before := changes.get(command.task_id)) is not None:  # twice in one batch
-            answers.append(answer_known_id(before[1].task, command, partial(_arguments, before[0]), tail))
-            continue
-        if tail is None and command.convoy is not None:
-            tail = known.places.add_key(command)
-        spot = find_spot(command, tail, known.places, known.now)
-        if isinstance(spot, Submitted | Refusal):
-            answers.append(spot)
-            continue
-        change = build_new_rows(command, known.numbers.pop(), known.now, spot, known, store_id)
-        if change.convoy is not None:
-            known.places.keep(change.convoy, change.task, command)
-        changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))
-        answers.append(build_answer(change, command))
+        try:
+            answers.append(_submit_one(command, known, changes, mine))
+        except UnreadableRow as error:  # of its convoy or of a ledger; nothing of it is kept
+            quarantine.add(error)
+            answers.append(error)
     if not changes:
         return lambda: answers, known.now
     made = list(changes.values())
@@ -129,6 +119,27 @@ def submit(
     return lambda: _if_kept(answers, lost), known.now
 
 
+def _submit_one(
+    command: Submit, known: ExistingRows, changes: dict[str, tuple[Submit, Change]], mine: frozenset[int]
+) -> Submitted | Refusal:
+    tail = known.places.find_tail(command.convoy)
+    if (found := known.tasks.get(command.task_id)) is not None:
+        return refuse_reserved(found[0], known.places) or _answer_known(command, *found, mine, tail)
+    if (before := changes.get(command.task_id)) is not None:  # twice in one batch
+        return answer_known_id(before[1].task, command, partial(_arguments, before[0]), tail)
+    if tail is None and command.convoy is not None:
+        tail = known.places.add_key(command)
+    spot = find_spot(command, tail, known.places, known.now)
+    if isinstance(spot, Submitted | Refusal):
+        return spot
+    store_id = None if known.beginner is None else known.beginner.store_id
+    change = build_new_rows(command, known.numbers.pop(), known.now, spot, known, store_id)
+    if change.convoy is not None:
+        known.places.keep(change.convoy, change.task, command)
+    changes[command.task_id] = (command, _with_first_link(change, command.actor, known.now))
+    return build_answer(change, command)
+
+
 def _arguments(command: Submit) -> str:
     return command.arguments
 
@@ -139,7 +150,11 @@ def _not_kept(made: list[tuple[Submit, Change]], inserted: PendingAnswer) -> set
 
 
 def _read_known(
-    transaction: Transaction, batch: Sequence[Submit], given: Instant | None, beginner: SubmittingProcess | None
+    transaction: Transaction,
+    batch: Sequence[Submit],
+    given: Instant | None,
+    quarantine: Quarantine,
+    beginner: SubmittingProcess | None,
 ) -> ExistingRows:
     places = BatchPlaces(transaction, batch, given)
     known = transaction.ask("select_known", {"task_ids": [command.task_id for command in batch]})
@@ -155,10 +170,12 @@ def _read_known(
     transaction.arrive()
     places.read_answers()
     breakers: dict[str, list[BreakerRow]] = {agent: [] for agent in agents}
-    for row in () if of_agents is None else map(breaker_of, of_agents.fetchall()):
-        breakers[row.agent].append(row)
+    for row in () if of_agents is None else of_agents.fetchall():
+        breaker = quarantine.read_shared(shared_as_is(BreakerRow, row))
+        breakers[breaker.agent].append(breaker)
     limits: dict[str, list[AgentLimitsRow]] = {agent: [] for agent in agents}
-    for limited in () if of_limits is None else map(limits_of, of_limits.fetchall()):
+    for row in () if of_limits is None else of_limits.fetchall():
+        limited = quarantine.read_shared(shared_as_is(AgentLimitsRow, row))
         limits[limited.agent].append(limited)
     found = {row[1]: (task_as_is(row[: columns.TASK_WIDTH]), row[columns.TASK_WIDTH]) for row in known.fetchall()}
     taken = numbers.fetchall()
@@ -199,7 +216,7 @@ def _link(command: Submit, change: Change, now: Instant) -> dict[str, Any]:
     }
 
 
-def _if_kept(answers: list[Submitted | Refusal | None], lost: set[int]) -> list[Submitted | Refusal | None]:
+def _if_kept(answers: list[Answer | None], lost: set[int]) -> list[Answer | None]:
     return [None if isinstance(answer, Submitted) and answer.task_no in lost else answer for answer in answers]
 
 

@@ -29,7 +29,7 @@ from ..quarantine import R
 from ..readable import refuse_unreadable, without_body
 from ..rows import Row
 from ..sql.breakers import SqlBreakerRows
-from ..sql.limits import SqlLimitRows, limits_of
+from ..sql.limits import SqlLimitRows
 from . import columns
 from .context import StoreContext
 from .pipeline import PendingAnswer
@@ -120,7 +120,7 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
 
     def keep_locked_limits(self, rows: Sequence[Row]) -> None:
         """Keep limits that this transaction has locked at its start."""
-        self._locked_limits |= {(row.app, row.agent): row for row in map(limits_of, rows)}
+        self._locked_limits |= {(row.app, row.agent): row for row in self.read_shared(AgentLimitsRow, rows)}
 
     def lock_limits(self, app: str, agents: Sequence[str]) -> list[AgentLimitsRow]:
         """See LimitTable. What is locked already is not asked for again: others wait for each round trip."""
@@ -132,6 +132,11 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
         super().put_limits(row)
         if (row.app, row.agent) in self._locked_limits:
             self._locked_limits[row.app, row.agent] = row
+
+    def ask_shared(self, table: str, columns: Sequence[str], key: Mapping[str, Any], limit: int) -> PendingAnswer:
+        where = "".join(f" AND {column} = %({column})s" for column in key)
+        text = f"SELECT {', '.join(columns)} FROM {{schema}}.{table} WHERE true{where} LIMIT {limit}"
+        return self.transaction.plain(text, key)
 
     def set_apart(self, error: UnreadableRow) -> None:
         self._quarantine.add(error)

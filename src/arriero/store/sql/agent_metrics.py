@@ -9,7 +9,6 @@ from ...inspection.agent_metrics import AgentLoad, CountsRow
 from ...inspection.backlog import Backlog
 from ...model import Instant
 from ..engine.agent_metrics import build_loads
-from ..rows import Row
 from .rows import SqlRows
 
 _BACKLOG_COLUMNS = tuple(name for name in Backlog.__struct_fields__ if name != "now")
@@ -27,13 +26,12 @@ class SqlAgentMetricsRows(SqlRows):
 
     def lock_total(self, app: str) -> CountsRow:
         self.ask("add_agent_total", {"app": app})
-        row = self.ask("lock_agent_total", {"app": app}).fetchone()
-        assert row is not None
-        return _counts_of(row)
+        (total,) = self.read_shared(CountsRow, self.ask("lock_agent_total", {"app": app}).fetchall())
+        return total
 
     def select_counts_before(self, app: str, before: int, limit: int) -> list[CountsRow]:
         asked = {"app": app, "before": before, "limit": limit}
-        return [_counts_of(row) for row in self.ask("select_agent_counts_before", asked).fetchall()]
+        return self.read_shared(CountsRow, self.ask("select_agent_counts_before", asked).fetchall())
 
     def put_total(self, total: CountsRow) -> None:
         self.ask("put_agent_total", {"app": total.app, "calls": total.calls, "counts": total.counts})
@@ -45,7 +43,7 @@ class SqlAgentMetricsRows(SqlRows):
         self.arrive()
 
     def select_all_counts(self) -> list[CountsRow]:
-        return [_counts_of(row) for row in self.ask("select_agent_counts", {}).fetchall()]
+        return self.read_shared(CountsRow, self.ask("select_agent_counts", {}).fetchall())
 
     def measure_loads(self, now: Instant) -> list[AgentLoad]:
         due, running = self.ask("measure_requests", {"now": now}), self.ask("measure_running", {})
@@ -58,8 +56,3 @@ class SqlAgentMetricsRows(SqlRows):
         self.arrive()
         assert row is not None
         return Backlog(now=now, **dict(zip(_BACKLOG_COLUMNS, row, strict=True)))
-
-
-def _counts_of(row: Row) -> CountsRow:
-    app, process_no, minute, calls, counts = row
-    return CountsRow(app=app, process_no=process_no, minute=minute, calls=calls, counts=counts)

@@ -5,19 +5,11 @@ from typing import Any
 
 import msgspec
 
-from ...breakers import BreakerRow, BreakerState
+from ...breakers import BreakerRow
 from ...core.breaker import REMEMBERED_SECONDS
 from ...model import Instant, later
 from ..rows import Row
 from .rows import SqlRows, StatementAnswer
-
-_STATE = BreakerRow.__struct_fields__.index("state")
-
-
-def breaker_of(row: Row) -> BreakerRow:
-    """A breaker; its columns are its fields."""
-    fields = dict(zip(BreakerRow.__struct_fields__, row, strict=True))
-    return BreakerRow(**fields | {"state": BreakerState(row[_STATE])})
 
 
 class SqlBreakerRows(SqlRows):
@@ -36,7 +28,7 @@ class SqlBreakerRows(SqlRows):
 
     def keep_breakers(self, agents: Sequence[str], rows: Sequence[Row]) -> None:
         """Keep the breakers of some Agents as they were read."""
-        found = list(map(breaker_of, rows))
+        found = self.read_shared(BreakerRow, rows)
         for agent in agents:
             self._breakers[agent] = [row for row in found if row.agent == agent]
 
@@ -46,8 +38,8 @@ class SqlBreakerRows(SqlRows):
         return self._breakers[agent]
 
     def lock_breaker(self, app: str, agent: str, target: str) -> BreakerRow | None:
-        row = self.ask_of_agents("lock_breaker", {"app": app, "agent": agent, "target": target}).fetchone()
-        return None if row is None else breaker_of(row)
+        found = self.ask_of_agents("lock_breaker", {"app": app, "agent": agent, "target": target}).fetchall()
+        return next(iter(self.read_shared(BreakerRow, found)), None)
 
     def put_breaker(self, breaker: BreakerRow) -> None:
         self._breakers.pop(breaker.agent, None)
@@ -62,7 +54,7 @@ class SqlBreakerRows(SqlRows):
 
     def select_all_breakers(self) -> list[BreakerRow]:
         """All breakers that were ever opened or paused, by Agent, App and target."""
-        return [breaker_of(row) for row in self.ask_of_agents("list_breakers", {}).fetchall()]
+        return self.read_shared(BreakerRow, self.ask_of_agents("list_breakers", {}).fetchall())
 
 
 def _parameters_of(breaker: BreakerRow) -> dict[str, Any]:

@@ -10,18 +10,6 @@ from ...model import Instant
 from ..rows import Row
 from .rows import SqlRows, StatementAnswer
 
-_HAS_KEYLESS = AgentLimitsRow.__struct_fields__.index("has_keyless")
-
-
-def limits_of(row: Row) -> AgentLimitsRow:
-    """The limits of an Agent; its columns are its fields."""
-    fields = dict(zip(AgentLimitsRow.__struct_fields__, row, strict=True))
-    return AgentLimitsRow(**fields | {"has_keyless": bool(row[_HAS_KEYLESS])})
-
-
-def _rate_of(row: Row) -> RateRow:
-    return RateRow(**dict(zip(RateRow.__struct_fields__, row, strict=True)))
-
 
 class SqlLimitRows(SqlRows):
     """``store.engine.limits.LimitEngineRows``, as far as both databases do the same."""
@@ -34,7 +22,7 @@ class SqlLimitRows(SqlRows):
 
     def keep_limits(self, agents: Sequence[str], rows: Sequence[Row]) -> None:
         """Keep the limits of some Agents as they were read."""
-        found = list(map(limits_of, rows))
+        found = self.read_shared(AgentLimitsRow, rows)
         for agent in agents:
             self._limits[agent] = [row for row in found if row.agent == agent]
 
@@ -44,7 +32,8 @@ class SqlLimitRows(SqlRows):
         return self._limits[agent]
 
     def lock_limits(self, app: str, agents: Sequence[str]) -> list[AgentLimitsRow]:
-        return list(map(limits_of, self.ask_of_agents("lock_limits", {"app": app, "agents": list(agents)}).fetchall()))
+        found = self.ask_of_agents("lock_limits", {"app": app, "agents": list(agents)})
+        return self.read_shared(AgentLimitsRow, found.fetchall())
 
     def put_limits(self, row: AgentLimitsRow) -> None:
         self._limits.pop(row.agent, None)
@@ -78,16 +67,17 @@ class SqlLimitRows(SqlRows):
 
     def select_rates(self, app: str, agent: str, keys: Sequence[str]) -> list[RateRow]:
         found = self.ask_of_agents("select_rates", {"app": app, "agent": agent, "keys": list(keys)})
-        return list(map(_rate_of, found.fetchall()))
+        return self.read_shared(RateRow, found.fetchall())
 
     def put_rate(self, rate: RateRow) -> None:
         self.ask_of_agents("put_rate", msgspec.structs.asdict(rate))
 
     def select_all_limits(self) -> list[AgentLimitsRow]:
-        return list(map(limits_of, self.ask("list_limits").fetchall()))
+        return self.read_shared(AgentLimitsRow, self.ask("list_limits").fetchall())
 
     def select_known_rates(self, app: str, agent: str, now: Instant) -> list[RateRow]:
-        return list(map(_rate_of, self.ask("list_rates", {"app": app, "agent": agent, "now": now}).fetchall()))
+        found = self.ask("list_rates", {"app": app, "agent": agent, "now": now})
+        return self.read_shared(RateRow, found.fetchall())
 
     def delete_old_rates(self, before: Instant) -> None:
         self.ask("remove_old_rates", {"before": before})

@@ -7,12 +7,13 @@ from ...core.lease import PROBATION_FROM
 from ...core.ledger_batches import ASIDE_MAX
 from ...inspection.attempts import AttemptSurvey, Retrying
 from ...model import AlertRow, EditRow, Instant, LateAnswerRow, LedgerRow, LedgerState, StatusRow, TaskState
-from ...processes import LeaderSurvey
+from ...processes import LeaderSurvey, ProcessRow
 from ..attempts import COMMITS_MAX, LOOKED_AT_MAX, ends_in, requests_of, retrying_of
 from ..contract import SUPERVISOR_LEASE, Due, QueueSurvey, Survey
 from ..engine.processes import SAID_OF_REFUSED_TERMS
 from ..engine.transactions import Lane, Transactions, UnreadableRows
-from ..rows import Row, alert_of, edit_of, late_answer_of, ledger_of, process_of, status_of
+from ..quarantine import S
+from ..rows import Row, alert_of, edit_of, late_answer_of, status_of
 from .rows import StatementAnswer
 
 
@@ -21,6 +22,7 @@ class StatementRows(UnreadableRows, Protocol):
 
     def ask(self, name: str, parameters: Mapping[str, Any] | None = None, /) -> StatementAnswer: ...
     def arrive(self) -> None: ...
+    def read_shared(self, kind: type[S], rows: Sequence[Row]) -> list[S]: ...
     def select_ledger(self, ledger_id: str) -> LedgerRow | None: ...
     def select_due(self, workflows: Sequence[str], agents: Sequence[str], app: str) -> Due: ...
     def select_news(self, process_no: int) -> list[tuple[int, int]]: ...
@@ -51,7 +53,7 @@ def survey(rows: StatementRows) -> Survey:
         tuple((app, name) for app, name in workflows.fetchall()),
         tuple((app, agent, name) for app, agent, name in steps.fetchall()),
         tuple((agent, name) for agent, name in bare.fetchall()),
-        tuple(process_of(row) for row in processes.fetchall()),
+        tuple(rows.read_shared(ProcessRow, processes.fetchall())),
         tuple(QueueSurvey(*row) for row in queues.fetchall()),
         (untold, untold_at),
         dict(zip(("tasks", "history", "statuses"), sizes, strict=True)),
@@ -85,6 +87,8 @@ def survey_leader(rows: StatementRows) -> LeaderSurvey | None:
     if row is None:
         return None
     term, until, since, process = row
+    if not all(isinstance(number, int) for number in (term, until, since)):
+        return None  # the row cannot be read: the next Supervisor that asks for it is granted a new term
     return LeaderSurvey(now, process or "", term, since or None, until)
 
 
@@ -147,7 +151,7 @@ class SqlReading(Transactions[R]):
     ) -> list[LedgerRow]:
         name = "select_ledgers" if LedgerState.DONE in states else "select_unfinished_ledgers"
         asked = {"states": [str(state) for state in states], "after": after, "limit": limit}
-        return await self._select(ledger_of, name, asked)
+        return await self._read(lambda rows: rows.read_shared(LedgerRow, rows.ask(name, asked).fetchall()))
 
     async def ledger_aside(self, ledger_no: int, *, after: int = 0, limit: int = ASIDE_MAX) -> list[tuple[int, str]]:
         asked = {"ledger_no": ledger_no, "after": after, "limit": limit}

@@ -1,6 +1,7 @@
 """Rows that both databases find and change by statements of the same names; the engine's protocols say what each is for."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -8,8 +9,11 @@ import msgspec
 from ...model import Instant, LeaseRow, LedgerRow, StatusRow, StepRow, TaskRow
 from ...processes import ProcessRow
 from ..engine.reading import PastDeadline
-from ..quarantine import Quarantine
-from ..rows import Row, lease_of, ledger_of, process_of, status_of
+from ..quarantine import Quarantine, S
+from ..readable import KEYS, TABLES
+from ..rows import Row, lease_as_is, ledger_of, shared_as_is, status_of
+
+_OF_LEASES = ("name", "term", "holder", "until", "owner", "duration", "since", "broken_by", "broken_reason")
 
 
 class StatementAnswer(Protocol):
@@ -45,6 +49,21 @@ class SqlRows:
         """See ``store.engine.batch.Table``."""
         raise NotImplementedError
 
+    def read_shared(self, kind: type[S], rows: Sequence[Row]) -> list[S]:
+        """Rows of one kind, each one or what stands in for it; see ``Quarantine.read_shared``."""
+        as_is: Callable[[Row], S] = lease_as_is if kind is LeaseRow else partial(shared_as_is, kind)  # type: ignore[assignment]
+        return [self._quarantine.read_shared(as_is(row)) for row in rows]
+
+    def select_shared(self, kind: type[S], key: Sequence[Any] | None, limit: int) -> list[S]:
+        """Rows of one kind as they stand. ``key``: only of this one; None: any."""
+        columns = _OF_LEASES if kind is LeaseRow else kind.__struct_fields__
+        found = self.ask_shared(TABLES[kind], columns, dict(zip(KEYS[kind], key or (), strict=key is not None)), limit)
+        return [lease_as_is(row) if kind is LeaseRow else shared_as_is(kind, row) for row in found.fetchall()]  # type: ignore[misc]
+
+    def ask_shared(self, table: str, columns: Sequence[str], key: Mapping[str, Any], limit: int) -> StatementAnswer:
+        """Ask for rows of a table. ``key``: values by their columns; empty: any row."""
+        raise NotImplementedError
+
     def _first_column(self, name: str, **parameters: Any) -> list[int]:
         """The first column of all rows."""
         return [row[0] for row in self.ask(name, parameters).fetchall()]
@@ -77,8 +96,13 @@ class SqlReadingRows(SqlRows):
         row = self.ask("select_named", {"task_no": task_no}).fetchone()
         return None if row is None else (row[0], row[1], row[2])
 
-    def select_unreadable(self, limit: int) -> list[int]:
-        return self._first_column("select_unreadable", limit=limit)
+    def select_unreadable(self, limit: int) -> list[tuple[int, str]]:
+        return [(row[0], row[1]) for row in self.ask("select_unreadable", {"limit": limit}).fetchall()]
+
+    def close_unreadable_rows(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.ask("close_unreadable_row", {"step": name, "at": self.read_clock()})
+        self.arrive()
 
 
 class SqlProcessRows(SqlRows):
@@ -100,14 +124,14 @@ class SqlProcessRows(SqlRows):
         self.ask("describe_process", {"process_no": process_no, "about": about})
 
     def select_processes(self) -> list[ProcessRow]:
-        return [process_of(row) for row in self.ask("survey_processes").fetchall()]
+        return self.read_shared(ProcessRow, self.ask("survey_processes").fetchall())
 
     def put_lease(self, lease: LeaseRow) -> None:
         holder, owner = (lease.holder, "") if not isinstance(lease.holder, str) else (None, lease.holder)
         self.ask("put_lease", {**msgspec.structs.asdict(lease), "holder": holder, "owner": owner})
 
     def select_leases(self) -> list[LeaseRow]:
-        return [lease_of(row) for row in self.ask("select_leases").fetchall()]
+        return self.read_shared(LeaseRow, self.ask("select_leases").fetchall())
 
 
 class SqlUpkeepRows(SqlRows):

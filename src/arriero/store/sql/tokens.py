@@ -5,17 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...tokens import TokenRow
-from ..rows import Row
 from .rows import SqlRows
-
-_FIELDS = TokenRow.__struct_fields__
-_read_scopes = msgspec.json.Decoder(tuple[str, ...]).decode
-
-
-def token_of(row: Row) -> TokenRow:
-    """A token; its columns are its fields."""
-    fields = dict(zip(_FIELDS, row, strict=True))
-    return TokenRow(**fields | {"scopes": _read_scopes(fields["scopes"])})
 
 
 class SqlTokenRows(SqlRows):
@@ -26,15 +16,15 @@ class SqlTokenRows(SqlRows):
         return self.ask("add_token", {**msgspec.structs.asdict(row), "scopes": scopes}).rowcount == 1
 
     def lock_token(self, token_id: str) -> TokenRow | None:
-        row = self.ask("lock_token", {"token_id": token_id}).fetchone()
-        return None if row is None else token_of(row)
+        found = self.ask("lock_token", {"token_id": token_id}).fetchall()
+        return next(iter(self.read_shared(TokenRow, found)), None)
 
     def put_token(self, row: TokenRow) -> None:
         names = ("token_id", "last_used_at", "revoked_at", "revoked_by", "revoked_reason")
         self.ask("put_token", {name: getattr(row, name) for name in names})
 
     def select_tokens(self, token_ids: Sequence[str]) -> list[TokenRow]:
-        return [token_of(row) for row in self.ask("select_tokens", {"token_ids": list(token_ids)}).fetchall()]
+        return self.read_shared(TokenRow, self.ask("select_tokens", {"token_ids": list(token_ids)}).fetchall())
 
     def select_all_tokens(self) -> list[TokenRow]:
-        return [token_of(row) for row in self.ask("select_all_tokens").fetchall()]
+        return self.read_shared(TokenRow, self.ask("select_all_tokens").fetchall())

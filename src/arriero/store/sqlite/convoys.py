@@ -6,17 +6,17 @@ from ...model import ConvoyRow, TailRow, TaskRow
 from ..contract import ConvoyLoaded
 from ..engine.convoys import KNOWN_MAX, find_missing
 from ..readable import legible
-from .row_decoding import convoy_as_is, task_as_is
+from .row_decoding import task_as_is
 from .store_rows import SqliteRows
 
 
 def find(rows: SqliteRows, key: str, limit: int) -> ConvoyLoaded | None:
     """A convoy with the first of its members."""
-    tail = rows.find_tail(key)
+    tail = _find_tail(rows, key)
     if tail is None or not tail.placed:  # a ledger that is not opened has the key, nobody else
         return None
     asked = {"convoy_no": tail.convoy_no, "limit": limit}
-    convoy = convoy_as_is(rows.ask("select_convoy", asked).fetchone())
+    (convoy,) = rows.read_shared(ConvoyRow, rows.ask("select_convoy", asked).fetchall())
     waiting = [legible(task_as_is(row)) for row in rows.ask("select_waiting", asked)]
     aside = tuple(legible(task_as_is(row)) for row in rows.ask("select_set_aside", asked))
     return msgspec.structs.replace(
@@ -25,6 +25,11 @@ def find(rows: SqliteRows, key: str, limit: int) -> ConvoyLoaded | None:
         passed_over=aside,
         missing=find_missing(_select_known_sequences(rows, convoy), convoy.expected, tail, limit),
     )
+
+
+def _find_tail(rows: SqliteRows, key: str) -> TailRow | None:
+    """The end of a convoy, as much of it as can be read."""
+    return next(iter(rows.read_shared(TailRow, rows.ask("select_tail_by_key", {"key": key}).fetchall())), None)
 
 
 def _open_task(rows: SqliteRows, convoy: ConvoyRow) -> list[TaskRow]:
@@ -47,6 +52,6 @@ def _count_members(rows: SqliteRows, convoy: ConvoyRow, tail: TailRow) -> Convoy
 def list_convoys(rows: SqliteRows, shown: str | None, after: int, limit: int) -> list[ConvoyLoaded]:
     """Convoys in the order of their numbers, without members."""
     asked = {"after": after, "shown": shown, "limit": limit}
-    found = [convoy_as_is(row) for row in rows.ask("select_convoys", asked).fetchall()]
-    tails = [(convoy, rows.find_tail(convoy.key)) for convoy in found]
+    found = rows.read_shared(ConvoyRow, rows.ask("select_convoys", asked).fetchall())
+    tails = [(convoy, _find_tail(rows, convoy.key)) for convoy in found]
     return [_count_members(rows, convoy, tail) for convoy, tail in tails if tail is not None]

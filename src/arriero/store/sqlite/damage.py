@@ -8,8 +8,9 @@ import sqlite3
 from enum import StrEnum
 from itertools import islice
 
+from ...core.stand_ins import INSTANT_END
 from ...model import AlertRow, TaskRow
-from ..readable import INSTANT_END, KEYS, TABLES, Column, columns_of
+from ..readable import KEYS, TABLES, Column, columns_of
 
 FAULTS_MAX = 20
 _STORED_AS = {int: ("integer",), bool: ("integer",), float: ("real", "integer"), type(None): ("null",)}
@@ -25,9 +26,9 @@ def find_damaged_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
     Texts of JSON are not read: whoever needs one finds that out. Raises: sqlite3.Error.
     """
     found = (
-        f"column {column} of table {TABLES[row]} (row {number})"
+        f"column {column} of table {TABLES[row]} (row {', '.join(map(str, key))})"
         for row in TABLES
-        for number, column in connection.execute(_question(row))
+        for *key, column in connection.execute(_question(row))
     )
     return tuple(islice(found, FAULTS_MAX))
 
@@ -39,7 +40,7 @@ def _question(row: type) -> str:
         faults.append(("rank", _PLACED))
     cases = " ".join(f"WHEN {fault} THEN '{name}'" for name, fault in faults)
     anywhere = " OR ".join(f"({fault})" for _, fault in faults)
-    return f"SELECT {KEYS[row]}, CASE {cases} END FROM arriero_{TABLES[row]} WHERE {anywhere} LIMIT {FAULTS_MAX}"
+    return f"SELECT {', '.join(KEYS[row])}, CASE {cases} END FROM arriero_{TABLES[row]} WHERE {anywhere} LIMIT {FAULTS_MAX}"
 
 
 def _fault(column: Column) -> str:

@@ -22,7 +22,6 @@ from ..rows import (
     known_or_as_is,
     late_answer_of,
     ledger_of,
-    process_of,
     status_of,
     tail_of,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "late_answer_of",
     "ledger_of",
     "parameters_of",
-    "process_of",
     "status_of",
     "step_as_is",
     "step_of",

@@ -241,7 +241,7 @@ CREATE INDEX arriero_alert_of_task ON arriero_alert (task_no);
 CREATE INDEX arriero_alert_due ON arriero_alert (next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX arriero_alert_open ON arriero_alert (no) WHERE closed_at IS NULL;
 -- Of a row that a release cannot read a person is told once, whoever finds it.
-CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
+CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
 -- What a key is doing. Keys stay when their tasks have ended.
 CREATE TABLE arriero_convoy (

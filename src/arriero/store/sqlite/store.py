@@ -16,7 +16,7 @@ from ...answers import Answer, Refusal, Submitted
 from ...boot_clock import nanoseconds_since_boot
 from ...commands import AnyCommand, Submit
 from ...epoch import describe_epoch_refusal
-from ...errors import ArrieroError, InvalidInput, StoreError
+from ...errors import ArrieroError, InvalidInput, StoreError, UnreadableRow
 from ...model import Instant, LeaseTerm, LedgerRow
 from ...schedules import ScheduleApplied, ScheduleCommand
 from ..contract import Purge, Purged, PurgedNamed
@@ -286,6 +286,8 @@ class SqliteStore(
                     " open it without detect_types, as arriero.connect does"
                 )
             answer = submit_task(command, rows, None)
+            if isinstance(answer, UnreadableRow):
+                raise answer
             rows.write_rest()
             return answer
 
@@ -308,15 +310,15 @@ class SqliteStore(
         self._process_locks.forget(instance)  # not before: until then the file is what shows its death at once
 
     # --- writing
-    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal]:
+    async def submit(self, batch: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
         speaks_in = self._speaks_in  # as for ``apply``
 
-        def work(rows: SqliteRows) -> list[Submitted | Refusal]:
+        def work(rows: SqliteRows) -> list[Submitted | Refusal | UnreadableRow]:
             rows.look_up([command.task_id for command in batch])
             store_id = self._id_for_starts(batch, rows, speaks_in)
             return [submit_task(command, rows, store_id) for command in batch]
 
-        return await self._write(work, Lane.SUBMISSIONS)
+        return await self._write_and_tell(work, Lane.SUBMISSIONS)
 
     def _id_for_starts(self, batch: Sequence[Submit], rows: SqliteRows, speaks_in: int | None) -> str | None:
         """The store's id if tasks may begin in this commit; what that asks of the file is read before all writing."""
@@ -337,20 +339,17 @@ class SqliteStore(
                 rows.look_ahead(turns)
             return [apply_command(command, rows) for command in batch]
 
-        answers = await self._write(work, Lane.ENGINE)
-        if self._quarantine.untold:
-            await self._tell_unreadable()
-        return answers
+        return await self._write_and_tell(work, Lane.ENGINE)
 
     async def change_schedules(self, batch: Sequence[ScheduleCommand]) -> list[ScheduleApplied | Refusal]:
         def work(rows: SqliteRows) -> list[ScheduleApplied | Refusal]:
-            def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal]:
+            def submit_all(commands: Sequence[Submit]) -> list[Submitted | Refusal | UnreadableRow]:
                 rows.look_up([command.task_id for command in commands])
                 return [submit_task(command, rows, None) for command in commands]
 
             return change_schedules(batch, rows, submit_all)
 
-        return await self._write(work, Lane.SUBMISSIONS)
+        return await self._write_and_tell(work, Lane.SUBMISSIONS)
 
     async def begin_ledger(self, ledger_id: str) -> LedgerRow:
         return await self._write(lambda rows: rows.begin_ledger(ledger_id), Lane.UPKEEP)

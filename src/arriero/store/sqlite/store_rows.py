@@ -23,7 +23,6 @@ from ..engine.processes import Renewals
 from ..engine.reading import due_at
 from ..engine.take_transaction import WantedRequests
 from ..readable import of_task, without_body
-from ..rows import lease_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.remote_agents import SqlRemoteAgentRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
@@ -34,7 +33,6 @@ from .row_decoding import (
     alert_of,
     convoy_as_is,
     parameters_of,
-    process_of,
     status_of,
     step_as_is,
     step_of,
@@ -151,7 +149,7 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
 
     def lock_process(self, process_no: int) -> ProcessRow | None:
         row = self._run("select_process", {"process_no": process_no}).fetchone()
-        return None if row is None else process_of(row)
+        return None if row is None else self.read_shared(ProcessRow, [row])[0]
 
     def retire_process(self, process_no: int) -> None:
         self._retired.clear()
@@ -169,7 +167,7 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         return Renewals(
             None if last is None else Instant(int(last)),
             Instant(int(self.meta("nobody_frees_until") or 0)),
-            tuple(map(process_of, rows)),
+            tuple(self.read_shared(ProcessRow, rows)),
         )
 
     def renew_process(self, process_no: int, lease_until: Instant, now: Instant, room: str) -> bool:
@@ -200,7 +198,7 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
     # --- leases
     def select_lease(self, name: str) -> LeaseRow | None:
         row = self._run("select_lease", {"name": name}).fetchone()
-        return None if row is None else lease_of(row)
+        return None if row is None else self.read_shared(LeaseRow, [row])[0]
 
     def lock_lease(self, name: str, *, to_grant: bool = False) -> LeaseRow | None:
         return self.select_lease(name)

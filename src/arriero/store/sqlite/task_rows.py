@@ -194,6 +194,11 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
                     for sql, parameters in in_statements(statement, sent):
                         self.connection.execute(sql, parameters)
 
+    def ask_shared(self, table: str, columns: Sequence[str], key: Mapping[str, Any], limit: int) -> sqlite3.Cursor:
+        where = "".join(f" AND {column} = :{column}" for column in key)
+        text = f"SELECT {', '.join(columns)} FROM arriero_{table} WHERE true{where} LIMIT {limit}"
+        return self.connection.execute(text, key)
+
     def set_apart(self, error: UnreadableRow) -> None:
         self._quarantine.add(error)
 

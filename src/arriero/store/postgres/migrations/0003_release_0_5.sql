@@ -4,7 +4,7 @@
 ALTER TABLE {schema}.alert ADD COLUMN trace text;
 
 -- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
-CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
+CREATE UNIQUE INDEX alert_unreadable ON {schema}.alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
 -- Alerts that are open: monitors count them every few seconds.
 CREATE INDEX alert_open ON {schema}.alert (no) WHERE closed_at IS NULL;

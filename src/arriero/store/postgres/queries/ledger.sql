@@ -38,19 +38,19 @@ SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside
  WHERE ledger_no = %(ledger_no)s
    FOR NO KEY UPDATE SKIP LOCKED
 
--- select_ledgers: ledgers in some states, in the order in which they began.
+-- select_ledgers: ledgers in some states, and those in none that is known, in the order in which they began.
 -- Params: states, after (ledger_no), limit.
 SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
   FROM {schema}.ledger
- WHERE ledger_no > %(after)s AND state = ANY(%(states)s)
+ WHERE ledger_no > %(after)s AND (state = ANY(%(states)s) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
  ORDER BY ledger_no
  LIMIT %(limit)s
 
--- select_unfinished_ledgers: ledgers in some states but done, in the order in which they began.
+-- select_unfinished_ledgers: ledgers in some states but done, and those in none that is known, in the order in which they began.
 -- Params: states, after (ledger_no), limit.
 SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
   FROM {schema}.ledger
- WHERE state <> 'done' AND ledger_no > %(after)s AND state = ANY(%(states)s)
+ WHERE state <> 'done' AND ledger_no > %(after)s AND (state = ANY(%(states)s) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
  ORDER BY ledger_no
  LIMIT %(limit)s
 

@@ -66,8 +66,14 @@ UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts +
 UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
  WHERE task_no = ANY(%(task_nos)s) AND cause = 'unreadable' AND closed_at IS NULL
 
--- select_unreadable: tasks with an open alert about a row that cannot be read.
-SELECT task_no FROM {schema}.alert
+-- close_unreadable_row: a shared row can be read again, or was removed: every sink must hear of the alert again.
+-- Params: step (the row's name).
+UPDATE {schema}.alert SET closed_at = %(at)s, told = '[]', attempts = attempts + 1, next_at = %(at)s
+ WHERE task_no = 0 AND cause = 'unreadable' AND step = %(step)s AND closed_at IS NULL
+
+-- select_unreadable: tasks and shared rows with an open alert about a row that cannot be read.
+-- Rows: task_no (0: a shared row), step (the name of the row).
+SELECT task_no, step FROM {schema}.alert
  WHERE cause = 'unreadable' AND closed_at IS NULL
  ORDER BY task_no
  LIMIT %(limit)s

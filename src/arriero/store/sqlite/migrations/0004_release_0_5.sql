@@ -19,7 +19,7 @@ CREATE INDEX arriero_task_undo_due ON arriero_task (app, priority, not_before)
 ALTER TABLE arriero_alert ADD COLUMN trace TEXT;
 
 -- Alerts that tell of a row which a release cannot read: one open for each task, whoever finds it.
-CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no) WHERE cause = 'unreadable' AND closed_at IS NULL;
+CREATE UNIQUE INDEX arriero_alert_unreadable ON arriero_alert (task_no, step) WHERE cause = 'unreadable' AND closed_at IS NULL;
 
 -- Alerts that are open, and convoys that stand still: monitors count them every few seconds.
 CREATE INDEX arriero_alert_open ON arriero_alert (no) WHERE closed_at IS NULL;

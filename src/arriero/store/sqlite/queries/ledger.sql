@@ -26,19 +26,21 @@ SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside
   FROM arriero_ledger
  WHERE ledger_id = :ledger_id
 
--- select_ledgers: ledgers in some states, in the order in which they began.
+-- select_ledgers: ledgers in some states, and those in none that is known, in the order in which they began.
 -- Params: states (JSON array), after (ledger_no).
 SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
   FROM arriero_ledger
- WHERE ledger_no > :after AND state IN (SELECT value FROM json_each(:states))
+ WHERE ledger_no > :after
+   AND (state IN (SELECT value FROM json_each(:states)) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
  ORDER BY ledger_no
  LIMIT :limit
 
--- select_unfinished_ledgers: ledgers in some states but done, in the order in which they began.
+-- select_unfinished_ledgers: ledgers in some states but done, and those in none that is known, in the order in which they began.
 -- Params: states (JSON array), after (ledger_no).
 SELECT ledger_no, ledger_id, state, digest, written, accepted, duplicates, aside, let_go, reached, created_at, written_at, opened_at
   FROM arriero_ledger INDEXED BY arriero_ledger_unfinished
- WHERE state <> 'done' AND ledger_no > :after AND state IN (SELECT value FROM json_each(:states))
+ WHERE state <> 'done' AND ledger_no > :after
+   AND (state IN (SELECT value FROM json_each(:states)) OR state NOT IN ('writing', 'discarding', 'opened', 'done'))
  ORDER BY ledger_no
  LIMIT :limit
 

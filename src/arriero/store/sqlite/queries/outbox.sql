@@ -59,8 +59,14 @@ UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, 
 UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
  WHERE task_no = :task_no AND cause = 'unreadable' AND closed_at IS NULL
 
--- select_unreadable: tasks with an open alert about a row that cannot be read.
-SELECT task_no FROM arriero_alert INDEXED BY arriero_alert_unreadable
+-- close_unreadable_row: a shared row can be read again, or was removed: every sink must hear of the alert again.
+-- Params: step (the row's name).
+UPDATE arriero_alert SET closed_at = :at, told = '[]', attempts = attempts + 1, next_at = :at
+ WHERE task_no = 0 AND cause = 'unreadable' AND step = :step AND closed_at IS NULL
+
+-- select_unreadable: tasks and shared rows with an open alert about a row that cannot be read.
+-- Rows: task_no (0: a shared row), step (the name of the row).
+SELECT task_no, step FROM arriero_alert INDEXED BY arriero_alert_unreadable
  WHERE cause = 'unreadable' AND closed_at IS NULL
  ORDER BY task_no
  LIMIT :limit

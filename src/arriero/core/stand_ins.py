@@ -1,0 +1,82 @@
+"""What stands in for a shared row that this release cannot read. Values in, values out.
+
+A row of a breaker, of limits or of a lease belongs to no task: many need it. While it cannot be read, all that needs it
+waits, and nothing else does. So each row has a stand-in that the other rules know how to treat. No stand-in is ever written,
+except where a verb of a person or a process start replaces the row.
+"""
+
+from functools import singledispatch
+
+from msgspec.structs import replace
+
+from ..breakers import BreakerRow, BreakerState
+from ..limits import AgentLimitsRow, LimitPolicy, RateRow, encode_limits
+from ..model import Instant, LeaseRow
+from ..tokens import TokenRow
+
+INSTANT_END = Instant(253_402_300_800 * 1_000_000)  # the year 10000, which no calendar of ours can show
+FENCE_UNKNOWN = 1 << 40  # of a breaker: higher than any fence that it may have had
+TERM_UNKNOWN = -1
+HOLDER_UNKNOWN = "unreadable"
+LOOK_SECONDS = 1.0  # until limits are asked for again that could not be read
+LIMITS_UNKNOWN = encode_limits((LimitPolicy(name="unreadable", kind="rate", most=0, per=LOOK_SECONDS),))
+BEGUN_UNKNOWN = ""  # of a rate: as many calls as it allows
+SUPERVISORS = "supervisor"  # the lease that harms nobody if two hold it: each write is guarded by its term
+
+
+@singledispatch
+def stand_in(row: object, column: str, why: str) -> object:
+    """What stands in for a row. Any other row: as much of it as can be read.
+
+    Args:
+        row: with a placeholder in each column that cannot be read (``store.readable.legible``).
+        column: the first of those.
+        why: names table, row and column.
+    """
+    return row
+
+
+@stand_in.register
+def _(row: BreakerRow, column: str, why: str) -> BreakerRow:
+    """An unreadable breaker is open until a person closes it. Nobody asks a closed one for its policy."""
+    if column == "policy" and row.state is BreakerState.CLOSED:
+        return row
+    return replace(
+        row, state=BreakerState.OPEN, closed_at=None, probe_at=None, ramp_from=None, opened_by="", reason=_explain(why)
+    )
+
+
+def is_stand_in(row: BreakerRow) -> bool:
+    """Returns True if this breaker stands in for one that cannot be read: nothing else opens one that never closes by itself."""
+    return row.state is BreakerState.OPEN and row.probe_at is None and not row.opened_by
+
+
+@stand_in.register
+def _(row: AgentLimitsRow, column: str, why: str) -> AgentLimitsRow:
+    """Unreadable limits have no room. ``look_at`` never comes, so a Take does not write them."""
+    return replace(row, limits=LIMITS_UNKNOWN, has_keyless=False, look_at=INSTANT_END)
+
+
+@stand_in.register
+def _(row: RateRow, column: str, why: str) -> RateRow:
+    """An unreadable rate is used up until its row says nothing any more."""
+    return replace(row, begun=BEGUN_UNKNOWN)
+
+
+@stand_in.register
+def _(row: LeaseRow, column: str, why: str) -> LeaseRow:
+    """A mutex is held until its holder renews it, or a person breaks it. The Supervisors' lease has lapsed.
+
+    Whoever gets that one has a higher term, so two who believe that they lead do no harm.
+    """
+    return replace(row, holder=None, until=Instant(0)) if row.name == SUPERVISORS else row
+
+
+@stand_in.register
+def _(row: TokenRow, column: str, why: str) -> TokenRow:
+    """Nobody may use an unreadable token."""
+    return replace(row, scopes=(), revoked_at=row.revoked_at or row.created_at, revoked_reason=_explain(why))
+
+
+def _explain(why: str) -> str:
+    return f"its row cannot be read: {why}"
