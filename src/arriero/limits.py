@@ -6,6 +6,7 @@ import msgspec
 
 from .model import Instant
 
+BEGUN_UNKNOWN = ""  # the calls of a rate whose row cannot be read: as many as it allows
 WITHOUT_KEYS = "{}"  # of a request that belongs to no key of its own
 
 

@@ -1,4 +1,4 @@
-"""What stands in for a shared row that cannot be read, and what is said of the row."""
+"""Stand-ins of shared rows that cannot be read, and the descriptions of those rows."""
 
 import pytest
 
@@ -7,12 +7,11 @@ from arriero.breakers import AgentVerb, BreakerRow, BreakerState
 from arriero.commands import OperateAgent
 from arriero.core.alerts import build_alert, encode_alert, format_alert_line
 from arriero.core.breaker_verbs import operate_agent
-from arriero.core.lease import grant_lease
+from arriero.core.lease import TERM_UNKNOWN, grant_lease
 from arriero.core.limits import LimitBook, compute_next_at
 from arriero.core.stand_ins import (
     LIMITS_UNKNOWN,
     LOOK_SECONDS,
-    TERM_UNKNOWN,
     is_stand_in,
     stand_in,
 )

@@ -22,7 +22,8 @@ from arriero.processes import ProcessAbout, ProcessRow
 from arriero.schedules import DeclareSchedule, ScheduleApplied, ScheduleDeclaration, ScheduleRow, Timing
 from arriero.store.memory import MemoryStore
 from arriero.store.quarantine import UNREADABLE
-from arriero.store.readable import KEYS, TABLES, SharedRow, columns_of, name_row
+from arriero.store.readable import KEYS, TABLES, columns_of, name_row
+from arriero.store.shared_rows import SharedRow
 from arriero.store.sqlite.store import SqliteStore
 from arriero.tokens import NewToken, TokenRow
 

@@ -8,10 +8,11 @@ from ..commands import FreeTask
 from ..failures import TaskFailure
 from ..model import MICROSECONDS, TASK_OPEN, Instant, LeaseHolder, LeaseRow, Loaded, StepRow, StepState, TaskRow, later
 from ..processes import ProcessAbout, ProcessRow
-from .stand_ins import TERM_UNKNOWN
 
 _read_about = msgspec.json.Decoder(ProcessAbout).decode
 
+SUPERVISORS = "supervisor"  # the lease that harms nobody if two hold it: each write is guarded by its term
+TERM_UNKNOWN = -1  # of a lease whose row cannot be read
 PROBATION_FROM = 2  # losses from which a task is handled alone
 HELD_FROM = 3  # losses at which it is held, unless a setting says more
 UNCHARGED_LOSSES_MAX = 3  # of one step with processes that were asked to end; rolling restarts in a row are fewer

@@ -16,9 +16,17 @@ from functools import lru_cache
 import msgspec
 
 from ..history_chain import payload_hash
-from ..limits import WITHOUT_KEYS, AgentLimitsRow, LimitPolicy, LimitsInUse, RateRow, read_limit_keys, read_limits
+from ..limits import (
+    BEGUN_UNKNOWN,
+    WITHOUT_KEYS,
+    AgentLimitsRow,
+    LimitPolicy,
+    LimitsInUse,
+    RateRow,
+    read_limit_keys,
+    read_limits,
+)
 from ..model import MICROSECONDS, Instant, StepRow, later
-from .stand_ins import BEGUN_UNKNOWN
 
 WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at most 2 % of its room is lost
 KEYLESS_SECONDS = (

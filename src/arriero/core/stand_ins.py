@@ -1,4 +1,4 @@
-"""What stands in for a shared row that this release cannot read. Values in, values out.
+"""Stand-ins for shared rows that this release cannot read. Values in, values out.
 
 A row of a breaker, of limits or of a lease belongs to no task: many need it. While it cannot be read, all that needs it
 waits, and nothing else does. So each row has a stand-in that the other rules know how to treat. No stand-in is ever written,
@@ -10,23 +10,20 @@ from functools import singledispatch
 from msgspec.structs import replace
 
 from ..breakers import BreakerRow, BreakerState
-from ..limits import AgentLimitsRow, LimitPolicy, RateRow, encode_limits
-from ..model import Instant, LeaseRow
+from ..limits import BEGUN_UNKNOWN, AgentLimitsRow, LimitPolicy, RateRow, encode_limits
+from ..model import INSTANT_END, Instant, LeaseRow
 from ..tokens import TokenRow
+from .lease import SUPERVISORS
 
-INSTANT_END = Instant(253_402_300_800 * 1_000_000)  # the year 10000, which no calendar of ours can show
 FENCE_UNKNOWN = 1 << 40  # of a breaker: higher than any fence that it may have had
-TERM_UNKNOWN = -1
 HOLDER_UNKNOWN = "unreadable"
 LOOK_SECONDS = 1.0  # until limits are asked for again that could not be read
 LIMITS_UNKNOWN = encode_limits((LimitPolicy(name="unreadable", kind="rate", most=0, per=LOOK_SECONDS),))
-BEGUN_UNKNOWN = ""  # of a rate: as many calls as it allows
-SUPERVISORS = "supervisor"  # the lease that harms nobody if two hold it: each write is guarded by its term
 
 
 @singledispatch
 def stand_in(row: object, column: str, why: str) -> object:
-    """What stands in for a row. Any other row: as much of it as can be read.
+    """Return the stand-in for a row. Of any other kind it is as much of the row as can be read.
 
     Args:
         row: with a placeholder in each column that cannot be read (``store.readable.legible``).

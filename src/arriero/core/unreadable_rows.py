@@ -1,4 +1,4 @@
-"""What waits for a shared row that cannot be read, and what a person does about it; for alerts and the doctor."""
+"""Descriptions of shared rows that cannot be read: what waits for one, and the next command. For alerts and the doctor."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..escaping import one_line, shell_word
-from .stand_ins import SUPERVISORS
+from .lease import SUPERVISORS
 
 _CORRECT = "correct that column, or delete the row"
 

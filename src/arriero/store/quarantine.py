@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from ..core.stand_ins import stand_in
 from ..errors import UnreadableRow
 from ..model import AlertRow, Instant, Loaded, later
-from .readable import AnyRow, SharedRow, legible, name_row, refuse_unreadable, refuse_unreadable_task
+from .readable import AnyRow, legible, name_row, refuse_unreadable, refuse_unreadable_task
+from .shared_rows import SharedRow
 
 logger = logging.getLogger("arriero")
 R = TypeVar("R", bound=AnyRow)

@@ -4,7 +4,7 @@ A row may be damaged, or a newer release may have written it. A store reads it a
 shown to people; who is to act on it asks first (``refuse_unreadable``).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from operator import attrgetter
 from types import UnionType
@@ -12,23 +12,14 @@ from typing import Any, Literal, NamedTuple, NewType, TypeVar, Union, get_args, 
 
 import msgspec
 
-from ..breakers import BreakerRow
-from ..core.agent_metrics import decode_counts
-from ..core.breaker import decode_breaker_policy
-from ..core.breaker_book import decode_charged_instants
-from ..core.limits import decode_begun
-from ..core.routing import INTERCHANGEABLE, PINNED
-from ..core.stand_ins import FENCE_UNKNOWN, HOLDER_UNKNOWN, INSTANT_END, TERM_UNKNOWN
 from ..core.supervision import decode_step_policy, decode_task_policy
 from ..errors import UnreadableRow
 from ..failures import read_step_failure, read_task_failure
-from ..inspection.agent_metrics import CountsRow
-from ..limits import AgentLimitsRow, RateRow, read_limit_keys, read_limits
 from ..model import (
+    INSTANT_END,
     AlertRow,
     ConvoyRow,
     Instant,
-    LeaseRow,
     LedgerRow,
     Loaded,
     StepKind,
@@ -40,24 +31,8 @@ from ..model import (
 )
 from ..policies import Retry, StepPolicy, Supervision, TaskPolicy
 from ..processes import ProcessAbout, ProcessRow
-from ..schedules import ScheduleRow, decode_declaration
-from ..tokens import TokenRow
 
-OfTask = TaskRow | StepRow | AlertRow
-SharedRow = (  # of no task: many may need it
-    ConvoyRow
-    | TailRow
-    | LedgerRow
-    | ProcessRow
-    | BreakerRow
-    | AgentLimitsRow
-    | RateRow
-    | LeaseRow
-    | TokenRow
-    | CountsRow
-    | ScheduleRow
-)
-AnyRow = OfTask | SharedRow
+AnyRow = msgspec.Struct  # of a kind in ``TABLES``
 R = TypeVar("R", bound=AnyRow)
 
 VALUE_SHOWN_MAX = 60
@@ -71,13 +46,6 @@ TABLES: dict[type, str] = {
     LedgerRow: "ledger",
     AlertRow: "alert",
     ProcessRow: "process",
-    BreakerRow: "breaker",
-    AgentLimitsRow: "agent_limits",
-    RateRow: "rate",
-    LeaseRow: "lease",
-    TokenRow: "token",
-    CountsRow: "agent_metrics",
-    ScheduleRow: "schedule",
 }
 KEYS: dict[type, tuple[str, ...]] = {
     TaskRow: ("task_no",),
@@ -87,18 +55,13 @@ KEYS: dict[type, tuple[str, ...]] = {
     LedgerRow: ("ledger_no",),
     AlertRow: ("no",),
     ProcessRow: ("process_no",),
-    BreakerRow: ("app", "agent", "target"),
-    AgentLimitsRow: ("app", "agent"),
-    RateRow: ("app", "agent", "name", "key"),
-    LeaseRow: ("name",),
-    TokenRow: ("token_id",),
-    CountsRow: ("app", "process_no", "minute"),
-    ScheduleRow: ("app", "name"),
 }
 _PRIVATE = frozenset(("failure", "undo", "arguments", "output", "result", "asked", "checkpoint", "value", "digest"))
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
+def one_of(*words: str) -> Callable[[str], str]:
+    """A decoder of a text that must be one of these words."""
+
     def read(text: str) -> str:
         if text not in words:
             raise ValueError(text)
@@ -107,7 +70,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return read
 
 
-_read_ordering, _read_on_failure = _one_of("place", "sequence"), _one_of("wait", "skip", "park")
+_read_ordering, _read_on_failure = one_of("place", "sequence"), one_of("wait", "skip", "park")
 _MEANT_FOR: dict[
     type, dict[str, Any]
 ] = {  # what a text column must decode as; null and what a timer leaves empty apart
@@ -117,26 +80,20 @@ _MEANT_FOR: dict[
         "compensation": decode_step_policy,
         "undo": read_undo_context,
         "failure": read_step_failure,
-        "routing": _one_of("", PINNED, INTERCHANGEABLE),
+        "routing": one_of("", "pinned", "interchangeable"),
     },
     ConvoyRow: {"ordering": _read_ordering, "on_head": _read_on_failure, "on_gap": _read_on_failure},
     TailRow: {"ordering": _read_ordering},
     LedgerRow: {},
     AlertRow: {},
     ProcessRow: {"about": msgspec.json.Decoder(ProcessAbout).decode},
-    BreakerRow: {"policy": decode_breaker_policy},
-    AgentLimitsRow: {"limits": read_limits},
-    RateRow: {},
-    LeaseRow: {},
-    TokenRow: {},
-    CountsRow: {},
-    ScheduleRow: {"declaration": decode_declaration},
 }
 # As ``_MEANT_FOR``, of texts that hardly two rows share: what was found right is not remembered.
 _VARYING: dict[type, dict[str, Any]] = {
-    StepRow: {"limit_keys": read_limit_keys, "charged_at": decode_charged_instants},
-    RateRow: {"begun": decode_begun},
-    CountsRow: {"counts": decode_counts},
+    StepRow: {
+        "limit_keys": msgspec.json.Decoder(dict[str, str]).decode,
+        "charged_at": msgspec.json.Decoder(tuple[Instant, ...]).decode,
+    },
 }
 _SHOWN_AS: dict[type, tuple[str, ...]] = {  # texts that are looked into only when they are shown, or by their code
     TaskRow: ("output",),
@@ -147,16 +104,27 @@ _PLACEHOLDERS: dict[tuple[type, str], Any] = {
     (TaskRow, "policy"): msgspec.json.encode(TaskPolicy(None, Supervision())).decode(),
     (StepRow, "policy"): msgspec.json.encode(StepPolicy(0.0, None, Retry(), Supervision())).decode(),
     (ProcessRow, "about"): "{}",
-    (BreakerRow, "policy"): "{}",
-    (BreakerRow, "fence"): FENCE_UNKNOWN,
-    (AgentLimitsRow, "limits"): "[]",
-    (RateRow, "begun"): "[]",
-    (RateRow, "until"): INSTANT_END,
-    (LeaseRow, "term"): TERM_UNKNOWN,
-    (LeaseRow, "until"): INSTANT_END,
-    (LeaseRow, "holder"): HOLDER_UNKNOWN,
-    (CountsRow, "counts"): "{}",
 }
+
+
+def register_kind(
+    kind: type,
+    table: str,
+    key: tuple[str, ...],
+    meant_for: Mapping[str, Any],
+    varying: Mapping[str, Any],
+    placeholders: Mapping[str, Any],
+) -> None:
+    """Add a kind of rows to those that can be judged here; see ``store.shared_rows``.
+
+    Args:
+        meant_for, varying: decoders of columns, as in ``_MEANT_FOR`` and ``_VARYING``.
+        placeholders: what ``legible`` puts in place of a column.
+    """
+    TABLES[kind], KEYS[kind] = table, key
+    _MEANT_FOR[kind], _VARYING[kind] = dict(meant_for), dict(varying)
+    _texts_of[kind] = _getter_of(meant_for)
+    _PLACEHOLDERS.update({(kind, column): value for column, value in placeholders.items()})
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -212,9 +180,14 @@ def _holds_instant(hint: Any) -> bool:
 _OF_A_TURN = frozenset(("convoy_no", "place", "rank"))
 _decode = msgspec.json.Decoder().decode
 _seen: set[tuple[type, ...]] = set()  # types of the fields of rows that were found right
-_texts_of: dict[type, Callable[[Any], Any]] = {
-    row: attrgetter(*columns) if columns else lambda _: () for row, columns in _MEANT_FOR.items()
-}
+
+
+def _getter_of(columns: Iterable[str]) -> Callable[[Any], Any]:
+    names = tuple(columns)
+    return attrgetter(*names) if names else lambda _: ()
+
+
+_texts_of: dict[type, Callable[[Any], Any]] = {row: _getter_of(columns) for row, columns in _MEANT_FOR.items()}
 _decoded: set[tuple[type, Any]] = set()  # texts of rows that decode: nearly all rows of a workflow have the same
 
 
@@ -291,21 +264,9 @@ def key_of(row: AnyRow) -> tuple[Any, ...]:
     return tuple(getattr(row, name) for name in KEYS[type(row)])
 
 
-def name_row(row: SharedRow) -> str:
+def name_row(row: AnyRow) -> str:
     """The name of a shared row: its table, and its key as JSON. ``parse_row_name`` reads it."""
     return f"{TABLES[type(row)]} {msgspec.json.encode(key_of(row)).decode()}"
-
-
-def parse_row_name(name: str) -> tuple[type, tuple[Any, ...]] | None:
-    """The type and the key of a shared row by its name. None: no row of this release has such a name."""
-    table, _, key = name.partition(" ")
-    kind = next((kind for kind, known in TABLES.items() if known == table), None)
-    try:
-        parts = msgspec.json.decode(key)
-    except msgspec.DecodeError:
-        return None
-    is_known = kind is not None and isinstance(parts, list) and len(parts) == len(KEYS[kind])
-    return (kind, tuple(parts)) if is_known and kind is not None else None
 
 
 def unreadable(row: AnyRow, fault: Fault) -> UnreadableRow:

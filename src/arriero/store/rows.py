@@ -28,7 +28,8 @@ from ..model import (
 from ..processes import ProcessRow
 from ..schedules import ScheduleRow, ScheduleState
 from ..tokens import TokenRow
-from .readable import SharedRow, legible, refuse_unreadable
+from .readable import legible, refuse_unreadable
+from .shared_rows import SharedRow
 
 Row = tuple[Any, ...]
 TASK_STATES = {str(state): state for state in TaskState}

@@ -12,7 +12,8 @@ from ...errors import UnreadableRow
 from ...model import Instant, Loaded, StepRow, TaskRow, TaskState, later
 from ..contract import Due, Ended, Overdue
 from ..quarantine import Quarantine, S
-from ..readable import SharedRow, parse_row_name, refuse_unreadable
+from ..readable import refuse_unreadable
+from ..shared_rows import SharedRow, parse_row_name
 from .transactions import TASKS_MAX, Lane, Transactions, UnreadableRows
 
 LOOKED_THROUGH_MAX = 100_000  # rows of each kind, for one that cannot be read: more would take a person seconds

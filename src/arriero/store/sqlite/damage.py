@@ -7,10 +7,11 @@ whoever looks a file over asks for such rows here.
 import sqlite3
 from enum import StrEnum
 from itertools import islice
+from typing import get_args
 
-from ...core.stand_ins import INSTANT_END
-from ...model import AlertRow, TaskRow
+from ...model import INSTANT_END, AlertRow, StepRow, TaskRow
 from ..readable import KEYS, TABLES, Column, columns_of
+from ..shared_rows import SharedRow
 
 FAULTS_MAX = 20
 _STORED_AS = {int: ("integer",), bool: ("integer",), float: ("real", "integer"), type(None): ("null",)}
@@ -27,7 +28,7 @@ def find_damaged_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
     """
     found = (
         f"column {column} of table {TABLES[row]} (row {', '.join(map(str, key))})"
-        for row in TABLES
+        for row in (TaskRow, StepRow, AlertRow, *get_args(SharedRow))
         for *key, column in connection.execute(_question(row))
     )
     return tuple(islice(found, FAULTS_MAX))
