@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "loopback",
         "loops",
         "processes",
+        "public_texts",
         "rate_limited_log",
         "schedules",
         "strict_json",

@@ -38,7 +38,7 @@ def refund(undo: Undo[str], order_id: str, pence: int) -> None:
 @stock.step
 def reserve(attempt: Attempt, pieces: int) -> None:
     if pieces > 10:
-        raise Permanent("out of stock")
+        raise Permanent(f"the warehouse has no {pieces} pieces", public="out of stock")
 
 
 @workflow

@@ -80,9 +80,9 @@ def show(request: HttpRequest, order_id: str) -> JsonResponse:
     except TimeoutError:
         return JsonResponse({"detail": "under way"}, status=202)
     except TaskCompensated as undone:
-        return JsonResponse({"detail": undone.reason}, status=409)
+        return JsonResponse({"detail": undone.public}, status=409)
     except TaskFailed as failed:
-        return JsonResponse({"detail": failed.reason}, status=500)
+        return JsonResponse({"detail": failed.public}, status=500)
 
 
 urlpatterns = [path("orders", orders), path("orders/<str:order_id>", show)]

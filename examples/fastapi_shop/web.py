@@ -83,6 +83,6 @@ async def show(order_id: str) -> dict[str, str]:
     except TimeoutError:
         raise HTTPException(202, "under way") from None
     except TaskCompensated as undone:
-        raise HTTPException(409, undone.reason) from undone
+        raise HTTPException(409, undone.public) from undone
     except TaskFailed as failed:
-        raise HTTPException(500, failed.reason) from failed
+        raise HTTPException(500, failed.public) from failed

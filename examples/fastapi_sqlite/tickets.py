@@ -30,7 +30,7 @@ async def refund(undo: Undo[int], booking: str) -> None:
 @hall.step
 async def seat(attempt: Attempt, booking: str) -> str:
     if attempt.idempotency_key not in seats and len(seats) == SEATS:
-        raise Permanent("sold out")
+        raise Permanent("sold out", public="sold out")
     return seats.setdefault(attempt.idempotency_key, f"seat {len(seats) + 1}")
 
 

@@ -55,9 +55,9 @@ async def show(booking: str) -> dict[str, str]:
     except TimeoutError:
         raise HTTPException(503, "not decided yet") from None
     except TaskCompensated as undone:
-        raise HTTPException(409, undone.reason) from undone
+        raise HTTPException(409, undone.public) from undone
     except TaskFailed as failed:
-        raise HTTPException(500, failed.reason) from failed
+        raise HTTPException(500, failed.public) from failed
 
 
 @api.get("/bookings")

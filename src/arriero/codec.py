@@ -255,6 +255,7 @@ class StepErrorFields(msgspec.Struct, frozen=True):
     details: Any
     retry_after: float | None
     unavailable: bool = False
+    public: str = ""
 
 
 def step_error_fields(error: StepError) -> StepErrorFields:
@@ -268,6 +269,7 @@ def step_error_fields(error: StepError) -> StepErrorFields:
         details=recordable_details(_field(error, "details")),
         retry_after=_retry_after(error),
         unavailable=_field(error, "unavailable") is True,
+        public=recordable_text(_text_field(error, "public")),
     )
 
 

@@ -224,13 +224,15 @@ class StepError(ArrieroError):
         message: for people.
         code: for programs; workflow code may branch on it.
         details: any JSON value.
+        public: what a customer may read, where the task fails by it. ``message`` is for operators: it may hold addresses.
     """
 
-    def __init__(self, message: str = "", *, code: str = "", details: Any = None) -> None:
+    def __init__(self, message: str = "", *, code: str = "", details: Any = None, public: str = "") -> None:
         super().__init__(message)
         self.message = str(message) or str(self)  # also when it was given an exception: what failed must not get lost
         self.code = "" if code is None else str(code)
         self.details = details
+        self.public = "" if public is None else str(public)
 
 
 class Transient(StepError):
@@ -252,8 +254,9 @@ class Transient(StepError):
         details: Any = None,
         retry_after: float | timedelta | None = None,
         unavailable: bool = False,
+        public: str = "",
     ) -> None:
-        super().__init__(message, code=code, details=details)
+        super().__init__(message, code=code, details=details, public=public)
         self.retry_after = parse_retry_after(retry_after)
         self.unavailable = unavailable is True
 
@@ -281,7 +284,10 @@ class AttemptOver(ArrieroError):
 
 
 class StepFailed(ArrieroError):
-    """A step ended without a result. Catch it and go another way, or let it leave the workflow."""
+    """A step ended without a result. Catch it and go another way, or let it leave the workflow.
+
+    ``public``: what the step's error said to customers; empty: nothing.
+    """
 
     def __init__(
         self,
@@ -292,6 +298,7 @@ class StepFailed(ArrieroError):
         details: Any = None,
         attempts: int = 1,
         cause: Cause = "unknown",
+        public: str = "",
     ) -> None:
         super().__init__(f"{step}: {message or code or cause}")
         self.step = step
@@ -300,11 +307,14 @@ class StepFailed(ArrieroError):
         self.details = details
         self.attempts = attempts
         self.cause: Cause = cause
+        self.public = public
 
 
 class TaskFailed(ArrieroError):
     """The task ended in error and waits for a person.
 
+    ``reason``: for operators; it may hold addresses and names of machines. ``public``: what a customer may read: the ``public``
+    of the step's or the workflow's error, else a neutral sentence.
     ``at``: the line of code to fix or by which its failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``; empty:
     no line of yours is known. A traceback of this exception ends with it.
     """
@@ -319,6 +329,7 @@ class TaskFailed(ArrieroError):
         reason: str = "",
         open_compensations: tuple[str, ...] = (),
         at: str = "",
+        public: str = "",
     ) -> None:
         still_open = f"; still to be undone: {', '.join(open_compensations)}" if open_compensations else ""
         super().__init__(f"task {task_id!r} is {state}: {reason}{still_open}")
@@ -329,6 +340,7 @@ class TaskFailed(ArrieroError):
         self.reason = reason
         self.open_compensations = open_compensations
         self.at = at
+        self.public = public
         if at:
             self.add_note(f"in the task: {at}")
 

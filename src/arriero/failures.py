@@ -8,13 +8,14 @@ from .captured_tracebacks import CapturedTraceback
 
 
 class StepFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The failure of an attempt, or at last of the step. ``trace``: its place in the code."""
+    """The failure of an attempt, or at last of the step. ``trace``: its place in the code. ``public``: what customers may read."""
 
     cause: Literal["permanent", "transient", "unknown", "expired"]
     message: str = ""
     code: str = ""
     details: Any = None
     trace: CapturedTraceback = ()
+    public: str = ""
 
 
 class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -25,7 +26,8 @@ class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     never awaited; ``lost`` processes died with it too often; ``in_doubt`` a step that cannot be undone may have
     happened; ``undo`` a compensation failed; ``person`` somebody cancelled or compensated it; ``late`` it arrived after
     its number in the convoy's sequence had been skipped; ``gap`` (of an alert) it waits for numbers that are missing.
-    ``redo``: ordinals of the failed steps that a resubmission does again.
+    ``redo``: ordinals of the failed steps that a resubmission does again. ``public``: what customers may read; empty: nothing
+    was said to them.
     """
 
     kind: Literal[
@@ -39,6 +41,7 @@ class TaskFailure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     began_by: "TaskFailure | None" = None  # of an undo that stopped: why it was begun
     results: int | None = None  # recorded when the task went into error
     trace: CapturedTraceback = ()  # where in the code that was: of a failed step in the step's
+    public: str = ""
 
 
 read_step_failure = msgspec.json.Decoder(StepFailure).decode

@@ -46,7 +46,7 @@ def machine_app(machine: Machine, agent: Agent) -> App:
         try:
             return (await book(parcel)).number
         except StepFailed as failed:
-            return f"{failed.cause} {failed.code} {failed.message} {failed.attempts}"
+            return f"{failed.cause} {failed.code} {failed.message} {failed.attempts}{failed.public}"
 
     @workflow
     async def ship_and_fail(parcel: str) -> str:
@@ -144,9 +144,12 @@ async def test_failures_reach_the_policy_and_the_workflow_as_those_of_python_do(
         request = await gateway.take_one()
         details = msgspec.Raw(b'{"why":[1]}')
         await gateway.agents.report(
-            "shipping", failed(request, "permanent", message="no such street", code="address", details=details)
+            "shipping",
+            failed(
+                request, "permanent", message="no such street", code="address", details=details, public=": check it"
+            ),
         )
-        assert await within(task.result()) == "permanent address no such street 3"
+        assert await within(task.result()) == "permanent address no such street 3: check it"
         recovered = await machine.events("step.retry", "recover.applied", "step.failed")
         assert [one["in_doubt"] for one in recovered if "in_doubt" in one] == [False, True, True]
     await machine.check()

@@ -36,7 +36,7 @@ def weigh(attempt: Attempt, parcel: Parcel) -> Parcel:
 @child.step(complete_within=20, supervision=Supervision(attempts=1), **ONCE)
 def fail(attempt: Attempt, how: str) -> int:
     if how == "permanent":
-        raise Permanent("too heavy", code="heavy", details={"grams": 9})
+        raise Permanent("too heavy", code="heavy", details={"grams": 9}, public="It is too heavy.")
     if how == "transient":
         raise Transient("busy", code="busy", retry_after=0.0)
     if how == "unknown":

@@ -66,11 +66,13 @@ async def test_what_a_child_raises_is_the_failure_of_its_attempt(
         task = await app.submit(fail_one(how))
         with pytest.raises(TaskFailed):
             await within(task.result())
-        (step,) = (await task.view()).steps
+        view = await task.view()
+    (step,) = view.steps
     assert step.failure is not None
     assert (step.failure.kind, step.failure.code, step.in_doubt) == (cause, code, in_doubt)
     assert message in step.failure.message
     assert step.failure.details == ({"grams": 9} if how == "permanent" else None)
+    assert (view.public == "It is too heavy.") is (how == "permanent")
     assert ("child_steps.py" in step.failure.at) is (how != "die")
     await machine.check()
 

@@ -55,6 +55,17 @@ async def test_an_output_is_withheld_from_who_may_not_read_payloads() -> None:
         assert (await world.http.get("/v1/replies/desk", headers=bearer("read"))).status_code == 403
 
 
+async def test_a_reason_is_withheld_from_who_may_only_submit_and_customers_have_a_text_of_their_own() -> None:
+    async with open_shop(running=True) as world:
+        body = {"workflow": "fulfil", "arguments": {"order": {"item": "gold"}}, "reply_to": "desk"}
+        (await world.http.post("/v1/tasks", json=body, headers={"Prefer": "wait=30"})).raise_for_status()
+        for options, reason in (({}, "declined"), ({"headers": bearer("submit")}, None)):
+            failed, undone = (one["event"]["data"] for one in (await _list(world, **options))[-2:])
+            assert [failed["kind"], undone["kind"]] == ["failed", "compensated"]
+            for data in (failed, undone):
+                assert (data["public"], data.get("reason")) == ("Your card was declined.", reason)
+
+
 async def test_a_queue_gets_no_message_of_another_one_acknowledged() -> None:
     async with open_shop(running=True) as world:
         await _sell(world, 1)

@@ -67,6 +67,21 @@ async def test_the_output_is_withheld_from_a_token_that_may_not_read_payloads() 
         assert "output" not in end
 
 
+async def test_a_token_that_may_only_submit_gets_what_customers_may_read_and_no_reason() -> None:
+    gold = {"workflow": "fulfil", "arguments": {"order": {"item": "gold"}}}
+    audit = {"workflow": "inspect_item", "arguments": {"item": "lamp"}}
+    neutral = "The operation could not be completed yet. It is being looked into."
+    async with open_shop(running=True) as world:
+        for body, public, reason in (
+            (gold, "Your card was declined.", "declined"),
+            (audit, neutral, "the books do not open"),
+        ):
+            for headers, shown in ((bearer("submit"), None), ({}, reason)):
+                answer = await world.http.post("/v1/tasks", json=body, headers={"Prefer": "wait=30", **headers})
+                end = answer.json()["end"]
+                assert (end["public"], end.get("reason")) == (public, shown)
+
+
 async def test_a_task_whose_end_is_not_waited_for_is_accepted_and_no_more() -> None:
     async with open_shop() as world:
         for prefer in ("respond-async", "wait=0"):

@@ -117,6 +117,7 @@ async def test_an_undo_is_told_when_it_begins_and_when_everything_is_undone(worl
         "cause": "step",
         "step": "charge",
         "code": "declined",
+        "public": "The operation could not be completed and is being undone.",
     }
     (_, undo) = (await world.load(task.task_no)).steps
     await world.advance(task, [world.reported(undo)], ending=Compensate(FAILED))

@@ -54,7 +54,8 @@ class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         status: ``succeeded``; ``transient``: surely did not happen, try again; ``permanent``: surely did not happen and never
             will; ``unknown``: nobody knows.
         result: JSON of the step's type, if it succeeded.
-        message, code, details: why it failed, for people and for the workflow's code.
+        message, code, details: why it failed, for operators and for the workflow's code.
+        public: what a customer may read of the failure.
         retry_after: seconds that the service asks to wait before the next attempt, if the failure is transient.
         unavailable: the service says that it is down; its breaker may open.
     """
@@ -68,6 +69,7 @@ class RemoteReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     details: msgspec.Raw = msgspec.field(default_factory=_build_nothing)
     retry_after: float | None = None
     unavailable: bool = False
+    public: str = ""
 
 
 class AttemptTerm(msgspec.Struct, frozen=True):
@@ -228,7 +230,8 @@ class RemoteAgents:
                 self._refuse("result-invalid", f"the result does not fit: {error}")
         details = recordable_details(_decode(report.details, "details"))
         message = recordable_text(report.message)
-        failure = StepFailure(report.status, message, recordable_text(report.code), details)
+        code, public = recordable_text(report.code), recordable_text(report.public)
+        failure = StepFailure(report.status, message, code, details, public=public)
         if report.status == "transient":
             return ReportedTransient(failure, retry_after=report.retry_after, unavailable=report.unavailable)
         return ReportedPermanent(failure) if report.status == "permanent" else ReportedUnknown(failure)

@@ -28,6 +28,7 @@ class _Data(msgspec.Struct, frozen=True):
     code: str = ""
     output: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     count: int = 0
+    public: str = ""
 
 
 _read_data = msgspec.json.Decoder(_Data).decode
@@ -43,6 +44,8 @@ class Status(msgspec.Struct, frozen=True):
             (its undo began); ``compensated``; ``needs_attention`` (in error, a person is asked); ``dropped``: a gap
             mark, ``dropped`` statuses of this queue were older than ``replies_keep_seconds`` and are gone.
         incarnation: of the task; ``completed``, ``compensated`` and ``needs_attention`` are the last of one.
+        reason: of ``failed``, ``compensated`` and ``needs_attention``: why, for operators.
+        public: of these: what a customer may read.
         output: of ``completed``, as JSON says it.
         source, data: of the CloudEvent.
     """
@@ -63,6 +66,7 @@ class Status(msgspec.Struct, frozen=True):
     source: str
     id: str
     data: dict[str, Any]
+    public: str = ""
 
     def cloud_event(self) -> dict[str, Any]:
         """This status as a CloudEvent 1.0 in JSON's structured form; ``subject`` is the task's business id."""
@@ -105,6 +109,7 @@ def build_status(row: StatusRow, store_id: str) -> Status:
         f"/arriero/{store_id}",
         f"{row.task_no}-{row.number}" if row.number else f"dropped-{row.no}",
         msgspec.json.decode(row.data),
+        data.public,
     )
 
 

@@ -12,6 +12,7 @@ from ..failure_location import format_location
 from ..failures import read_task_failure
 from ..model import TaskState, Verb
 from ..policies import Duration, check_seconds
+from ..public_texts import choose_public_text
 from ..runtime.code import Code
 from ..store.contract import Ended
 from . import verb_commands
@@ -83,6 +84,7 @@ class Task(Generic[R_co]):
             reason=failure.reason,
             open_compensations=ended.open_compensations,
             at=format_location(failure.trace),
+            public=choose_public_text(failure, task.state),
         )
 
     async def view(self) -> TaskView[R_co]:

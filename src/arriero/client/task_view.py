@@ -18,6 +18,7 @@ from ..explain.elapsed import TaskTimes
 from ..failure_location import format_location
 from ..failures import TaskFailure, read_step_failure, read_task_failure
 from ..model import STEP_OPEN, STEP_PREFIX, Instant, Loaded, ProcessState, StepKind, StepRow, TaskState, Turn
+from ..public_texts import choose_public_text
 from ..runtime.code import Code
 from ..store.contract import StateStore
 from ..store.readable import Fault, format_faults, legible_task
@@ -156,6 +157,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
         nothing_to_undo: labels of completed steps that were left as they are, for they have no compensation.
         unreadable: what this release cannot read or show of it, in words; in its place stands nothing of the row's.
         app: name of the App that runs it; empty: not said, any App that has its code.
+        public: what a customer may read of ``failure``; ``reason`` is for operators.
     """
 
     id: str
@@ -187,6 +189,7 @@ class TaskView(msgspec.Struct, Generic[R_co], frozen=True):
     nothing_to_undo: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     app: str = ""
+    public: str = ""
 
     @property
     def last_failure(self) -> FailureView | None:
@@ -339,6 +342,7 @@ class _TaskViewBuilder:
             nothing_to_undo=() if failure is None else failure.nothing_to_undo,
             unreadable=self._list_unreadable(),
             app=task.app,
+            public="" if failure is None else choose_public_text(failure, task.state),
         )
 
     def _step(self, step: StepRow, ordinals: Mapping[int, int], undone: Mapping[int, int]) -> StepView:

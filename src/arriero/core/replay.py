@@ -288,13 +288,14 @@ def _judge_leaves(error: BaseException, leaves: list[BaseException]) -> Raised:
     if isinstance(first, StepFailed):
         reason = recordable_text(first.message or first.code or first.cause)
         step, code = recordable_text(first.step), recordable_text(first.code)
-        return Raised(TaskFailure("step", reason, step, code, trace=getattr(first, "trace", ())), identities)
+        trace, public = getattr(first, "trace", ()), recordable_text(first.public)
+        return Raised(TaskFailure("step", reason, step, code, trace=trace, public=public), identities)
     assert isinstance(first, Permanent)
     fields = step_error_fields(first)
     behind = tuple(identity for leaf in leaves for identity in _find_raised_from(leaf))
-    return Raised(
-        TaskFailure("refused", fields.message, "", fields.code, trace=capture_traceback(first)), identities, behind
-    )
+    trace = capture_traceback(first)
+    failure = TaskFailure("refused", fields.message, "", fields.code, trace=trace, public=fields.public)
+    return Raised(failure, identities, behind)
 
 
 def _find_raised_from(error: BaseException) -> Iterable[Identity]:
@@ -332,6 +333,7 @@ def build_step_exception(step: StepRow) -> StepFailed:
         details=failure.details,
         attempts=step.attempt,
         cause=failure.cause,
+        public=failure.public,
     )
     error.identity = identify_step(step)  # type: ignore[attr-defined]  # for the policy of just this step
     error.trace = failure.trace  # type: ignore[attr-defined]  # where in the step's code it failed

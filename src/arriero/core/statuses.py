@@ -9,6 +9,7 @@ from ..events import Event
 from ..events.task import StatusPublished
 from ..failures import TaskFailure
 from ..model import Instant, StatusKind, StatusRow, TaskRow, TaskState
+from ..public_texts import choose_public_text
 
 STATUS_OF_END: dict[TaskState, StatusKind] = {
     TaskState.PROCESSED: "completed",
@@ -38,6 +39,7 @@ def publish_status(
     data: dict[str, Any] = {}
     if failure is not None:
         data = {"reason": failure.reason, "cause": failure.kind, "step": failure.step, "code": failure.code}
+        data["public"] = choose_public_text(failure, task.state)
     elif output is not None:
         data = {"output": msgspec.Raw(output.encode())}
     text = msgspec.json.encode(data).decode()

@@ -104,7 +104,9 @@ def _build_doubt_failure(failure: TaskFailure, then: str, stuck: list[StepRow]) 
     have = "has" if len(stuck) == 1 else "have"
     reason = f"{failure.reason}; {then} {names} may have happened and {have} no compensation"
     nothing, trace = failure.nothing_to_undo, failure.trace
-    return TaskFailure("in_doubt", reason, stuck[0].name, "in_doubt", nothing, began_by=failure, trace=trace)
+    return TaskFailure(
+        "in_doubt", reason, stuck[0].name, "in_doubt", nothing, began_by=failure, trace=trace, public=failure.public
+    )
 
 
 def list_stuck_steps(steps: Iterable[StepRow]) -> list[StepRow]:
@@ -187,8 +189,16 @@ def _build_undo_failure(compensation: StepRow, failure: TaskFailure) -> TaskFail
     if compensation.failure:
         why = read_step_failure(compensation.failure)
     reason = f"{failure.reason}; then the undo of {compensation.label} failed: {why.message}"
-    nothing = failure.nothing_to_undo
-    return TaskFailure("undo", reason, compensation.name, "undo_failed", nothing, began_by=failure, trace=why.trace)
+    return TaskFailure(
+        "undo",
+        reason,
+        compensation.name,
+        "undo_failed",
+        failure.nothing_to_undo,
+        began_by=failure,
+        trace=why.trace,
+        public=failure.public,  # of what the customer asked for; how its undo failed is for operators
+    )
 
 
 def list_open_compensations(steps: tuple[StepRow, ...]) -> tuple[str, ...]:

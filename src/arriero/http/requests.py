@@ -181,7 +181,7 @@ def confirm_not_happened(step_try: StepTry, error: Transient | Permanent) -> Ste
     other = step_try.find_request()
     if other is not None:
         text = f"{error.message}; but {other} of the same try may have happened"
-        return InDoubt(text, code=error.code, details=error.details)
+        return InDoubt(text, code=error.code, details=error.details, public=error.public)
     step_try.note_not_happened(error)
     return error
 

@@ -43,7 +43,8 @@ def build_failure(error: BaseException) -> StepFailure:
         "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
     )
     fields = step_error_fields(error)
-    return StepFailure(cause, fields.message, fields.code, fields.details, capture_traceback(error))
+    trace = capture_traceback(error)
+    return StepFailure(cause, fields.message, fields.code, fields.details, trace, fields.public)
 
 
 def build_undo(step: StepRow, definition: Step[Any, Any], given: tuple[str, str, int, str, AttemptTime]) -> Undo[Any]:

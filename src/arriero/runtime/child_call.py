@@ -117,7 +117,7 @@ async def _answer(asked: AskedByChild, time: AttemptTime) -> AnswerToChild:
 
 
 def _build_error(failed: ChildFailed) -> RaisedInChild:
-    failure = StepFailure(failed.cause, failed.message, failed.code, failed.details, failed.trace)
+    failure = StepFailure(failed.cause, failed.message, failed.code, failed.details, failed.trace, failed.public)
     if failed.cause == "permanent":
         return PermanentInChild(failure)
     return TransientInChild(failure, failed.retry_after) if failed.cause == "transient" else UnknownInChild(failure)

@@ -186,7 +186,8 @@ def _describe_step_error(error: StepError) -> ChildFailed:
     cause: Cause = (
         "permanent" if isinstance(error, Permanent) else "transient" if isinstance(error, Transient) else "unknown"
     )
-    return ChildFailed(cause, fields.message, fields.code, fields.details, fields.retry_after, capture_traceback(error))
+    trace = capture_traceback(error)
+    return ChildFailed(cause, fields.message, fields.code, fields.details, fields.retry_after, trace, fields.public)
 
 
 def main() -> None:

@@ -71,6 +71,7 @@ class ChildFailed(msgspec.Struct, frozen=True, tag="failed"):
     details: Any = None
     retry_after: float | None = None
     trace: CapturedTraceback = ()
+    public: str = ""
 
 
 FromChild = AskedByChild | ChildSucceeded | ChildUnrecordable | ChildFailed

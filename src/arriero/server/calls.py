@@ -12,7 +12,7 @@ from ..client.session import Session
 from ..errors import InvalidInput
 from ..strict_json import refuse_doubtful_json
 from .problems import INVALID_JSON, NOT_OPEN, Problem
-from .scopes import may_read_payloads
+from .scopes import may_read_payloads, may_read_reasons
 from .shutdown_signal import ShutdownSignal
 
 T = TypeVar("T")
@@ -83,6 +83,11 @@ class HttpCall:
     def may_read_payloads(self) -> bool:
         """Returns True if the caller gets arguments, results and outputs."""
         return may_read_payloads(self.caller.scopes)
+
+    @property
+    def may_read_reasons(self) -> bool:
+        """Returns True if the caller gets the reasons of failures, and not only what customers may read of them."""
+        return may_read_reasons(self.caller.scopes)
 
     @property
     def payloads(self) -> Payloads:

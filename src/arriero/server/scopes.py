@@ -27,6 +27,11 @@ def may_read_payloads(held: frozenset[str]) -> bool:
     return Scope.READ_PAYLOADS in held or Scope.ADMIN in held
 
 
+def may_read_reasons(held: frozenset[str]) -> bool:
+    """Return True if a caller with these scopes gets the reasons of failures, which are written for operators."""
+    return Scope.READ in held or Scope.ADMIN in held
+
+
 ANY_TOKEN = Needs()
 AGENT = Needs(agent=True)
 

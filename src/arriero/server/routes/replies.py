@@ -43,7 +43,10 @@ class ReplyMessage(msgspec.Struct, frozen=True):
 
 
 class ReplyPageAnswer(msgspec.Struct, frozen=True):
-    """The oldest messages that nobody has acknowledged. ``payloads``: ``withheld``: outputs are left out."""
+    """The oldest messages that nobody has acknowledged. ``payloads``: ``withheld``: outputs are left out.
+
+    Reasons of failures are left out for a token without the scope read; ``public`` is what customers may read of them.
+    """
 
     messages: tuple[ReplyMessage, ...]
     payloads: Literal["included", "withheld"]
@@ -168,10 +171,11 @@ async def iterate_events(call: HttpCall, queue: str) -> AsyncIterator[bytes]:
 
 
 def build_event(call: HttpCall, row: StatusRow) -> dict[str, Any]:
-    """Build the CloudEvent of a message; without its output for a caller who may not read payloads."""
+    """Build the CloudEvent of a message, without what the caller may not read: its output, the reason of a failure."""
     event = build_status(row, call.session.store.store_id).cloud_event()
-    if not call.may_read_payloads:
-        event["data"] = {name: value for name, value in event["data"].items() if name != "output"}
+    withheld = {"output"} if not call.may_read_payloads else set()
+    withheld |= {"reason"} if not call.may_read_reasons else set()
+    event["data"] = {name: value for name, value in event["data"].items() if name not in withheld}
     return event
 
 

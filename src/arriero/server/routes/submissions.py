@@ -15,6 +15,7 @@ from ...client.submission import SubmitOptions, accept, build_submission
 from ...commands import Submit
 from ...errors import ArrieroError
 from ...failures import read_task_failure
+from ...public_texts import choose_public_text
 from ...store.contract import Ended
 from ...trace_context import parse_headers
 from ..calls import Call, HttpCall, encode_answer
@@ -80,8 +81,9 @@ class SubmissionBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """End of a task. A processed task has an ``output``; others have ``reason``, ``step`` and ``code``.
+    """End of a task. A processed task has an ``output``; others have ``public``, ``reason``, ``step`` and ``code``.
 
+    ``public``: what a customer may read of the failure. ``reason``: for operators; empty if the token lacks the scope read.
     ``payloads``: ``withheld`` if the token lacks the scope read-payloads; then there is no output.
     """
 
@@ -93,6 +95,7 @@ class EndAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str = ""
     open_compensations: tuple[str, ...] = ()
     payloads: str = "included"
+    public: str = ""
 
 
 class SubmissionAnswer(msgspec.Struct, frozen=True):
@@ -153,7 +156,7 @@ async def submit_task(call: Call, idempotency_key: IdempotencyKey = None, prefer
         ended = await wait_until_ended(call, answer.task_no, preferences.wait)
         await call.confirm(session.ports.clock.monotonic() - began_at)
     if ended is not None:
-        task = msgspec.structs.replace(task, end=build_end(ended, may_read=call.may_read_payloads))
+        task = msgspec.structs.replace(task, end=build_end(ended, call))
     is_late = ended is None and preferences.is_asked
     status = 202 if is_late else 201 if answer.created else 200
     return _respond(task, status, preferences, call.root)
@@ -277,19 +280,20 @@ async def wait_until_ended(call: HttpCall, task_no: int, seconds: float) -> Ende
         waiting.cancel()
 
 
-def build_end(ended: Ended, *, may_read: bool) -> EndAnswer:
-    """Build how a task ended. ``may_read``: whether the caller gets its output."""
+def build_end(ended: Ended, call: HttpCall) -> EndAnswer:
+    """Build how a task ended, as far as the caller may read it."""
     task = ended.task
     failure = None if task.failure is None else read_task_failure(task.failure)
     details: dict[str, Any] = {}
     if failure is not None:
-        details = {"reason": failure.reason, "step": failure.step, "code": failure.code}
-    if may_read and task.output is not None:
+        details = {"step": failure.step, "code": failure.code, "public": choose_public_text(failure, task.state)}
+        details["reason"] = failure.reason if call.may_read_reasons else ""
+    if call.may_read_payloads and task.output is not None:
         details["output"] = msgspec.Raw(task.output.encode())
     return EndAnswer(
         state=str(task.state),
         ended_at=to_datetime(task.ended_at),
         open_compensations=ended.open_compensations,
-        payloads="included" if may_read else "withheld",
+        payloads=call.payloads,
         **details,
     )

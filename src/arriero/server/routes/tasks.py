@@ -318,7 +318,7 @@ async def show_result(
     if ended is None:
         found = EndAnswer(state=str(task.state), payloads=call.payloads)
         return Response(encode_answer(found), 202, media_type="application/json")
-    return Response(encode_answer(build_end(ended, may_read=call.may_read_payloads)), media_type="application/json")
+    return Response(encode_answer(build_end(ended, call)), media_type="application/json")
 
 
 async def _find_end(call: HttpCall, task: TaskRow, wait: float) -> Ended | None:
