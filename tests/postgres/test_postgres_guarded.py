@@ -7,12 +7,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from callers_transactions import ASYNC, Begins, every_kind, psycopg_async, psycopg_plain
+import sqlalchemy
+from callers_transactions import ASYNC, Begins, engine_of, every_kind, psycopg_async, psycopg_plain
 from django_databases import configure_django
 from postgres_servers import database, emptied
 
 from arriero import App, InvalidInput, Leadership, LeadershipLost, LeaseUnavailable, guarded, guarded_sync
 from arriero.leases import LeaseConnection, LeaseGrant, open_lease
+from arriero.testing.postgres import Server
 
 INSERT = "INSERT INTO orders VALUES ('a')"
 DURATION = 600.0  # no lease lapses during a test
@@ -246,3 +248,72 @@ async def test_a_lease_by_url_guards_as_the_app_s_does(url: str, app: App) -> No
     for begins in (psycopg_plain, psycopg_async):
         async with begins(url) as transaction:
             await guarded(transaction.connection, term)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("moment", ["before the guard", "before the write", "before the commit", "before it connects"])
+async def test_a_restart_of_the_server_ends_no_leader_and_its_work_begins_again(moment: str) -> None:
+    with Server.start(durable=False) as server:
+        url = server.create_database("shop")
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE TABLE orders (id text PRIMARY KEY)")
+        terms: list[int] = []
+
+        async def restart_at(now: str) -> None:
+            if now == moment and len(terms) == 1:
+                await asyncio.to_thread(server.restart)
+
+        async def work(leadership: Leadership) -> str:
+            terms.append(leadership.term)
+            if moment == "before it connects" and len(terms) == 1:
+                server.kill()
+                try:
+                    await psycopg.AsyncConnection.connect(url)
+                finally:
+                    await asyncio.to_thread(server.restart)
+            async with await psycopg.AsyncConnection.connect(url) as connection:
+                await restart_at("before the guard")
+                await guarded(connection, leadership)
+                await restart_at("before the write")
+                await connection.execute(INSERT)
+                await restart_at("before the commit")
+            return "written"
+
+        async with App("shop", store=url) as app:
+            async with asyncio.timeout(60):
+                assert await app.mutex("nightly", duration=1.0).run_once(work) == "written"
+        assert orders(url) == ["a"]
+        assert len(terms) == 2
+        assert terms[1] > terms[0]
+
+
+def test_plain_work_begins_again_after_a_restart_too() -> None:
+    with Server.start(durable=False) as server:
+        url = server.create_database("shop")
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE TABLE orders (id text PRIMARY KEY)")
+        engine = engine_of(url)
+        terms: list[int] = []
+
+        def work(leadership: Leadership) -> None:
+            terms.append(leadership.term)
+            with engine.begin() as connection:
+                guarded_sync(connection, leadership)
+                if len(terms) == 1:
+                    server.restart()
+                connection.execute(sqlalchemy.text(INSERT))
+
+        app = App("shop", store=url)
+        with app.sync:
+            app.sync.mutex("nightly", duration=1.0).run_once(work)
+        assert orders(url) == ["a"]
+        assert len(terms) == 2
+
+
+async def test_an_error_of_the_work_itself_still_ends_it(app: App, url: str) -> None:
+    async def work(leadership: Leadership) -> None:
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            await guarded(connection, leadership)
+            await connection.execute("INSERT INTO nothing VALUES (1)")
+
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        await app.mutex("nightly").run(work)

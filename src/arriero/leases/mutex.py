@@ -79,6 +79,9 @@ class DistributedMutex:
         ends, and contends again. A plain function runs in a thread and cannot be cancelled: it must look at
         ``leadership.is_held()``; this waits until it has ended.
 
+        On PostgreSQL a restart of the server does not end it: if the work raises because its connection was lost or refused,
+        that is logged, and the work begins again.
+
         Raises: what the work raises, after the lease was given back; LeaseRefused; InvalidInput - it runs already.
         """
         await self._run(work, is_once=False)
@@ -111,7 +114,7 @@ class DistributedMutex:
                 is_done, result = await term.run()
                 if is_done and is_once:
                     return result
-                if is_done:  # let others have a turn: their next look comes within this time
+                if is_done or term.met_outage:  # let others have a turn: their next look comes within this time
                     await self._ports.clock.idle(self._stopping, 2 * self.settings.poll_every)
             return None
         finally:
@@ -123,6 +126,15 @@ class DistributedMutex:
         logger.info("lease %s: this process leads under term %d", leadership.name, leadership.term)
         if self._on_elected is not None:
             await _call(self._on_elected, leadership)
+
+    def notify_outage(self, leadership: Leadership, error: BaseException) -> None:
+        """Log that the work failed because the server was away."""
+        logger.warning(
+            "lease %s, term %d: the work lost its connection to the server, and begins again under the next term: %s",
+            leadership.name,
+            leadership.term,
+            error,
+        )
 
     async def notify_lost(self, leadership: Leadership, end: LeadershipEnd) -> None:
         """Tell of a loss."""
@@ -161,6 +173,7 @@ class _Term:
         self._elected = asyncio.Event()
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
+        self.met_outage = False  # the work failed because the server of its lease was away
         self._keeper = LeaseKeeper(
             mutex.lease,
             ports.new_instance(),
@@ -198,7 +211,11 @@ class _Term:
             await self._mutex.notify_lost(leadership, self._keeper.end)
         if self._error is not None:
             raise self._error
-        if working.cancelled() or isinstance(working.exception(), LeadershipLost):
+        if working.cancelled() or isinstance(error := working.exception(), LeadershipLost):
+            return False, None
+        if error is not None and self._mutex.lease.is_outage(error):
+            self.met_outage = True
+            self._mutex.notify_outage(leadership, error)
             return False, None
         return True, working.result()  # also of work that came to its end after all
 

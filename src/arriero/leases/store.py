@@ -1,7 +1,7 @@
 """Leases in the state store: a row for each, a term that never falls, expiry by the store's clock."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -9,6 +9,7 @@ from ..codec import check_id
 from ..core.lease import is_led_by_another
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable, SchemaOutdated, StoreError
 from ..model import MICROSECONDS, Instant, LeaseRow
+from ..store.connection_kinds import list_kinds
 from ..store.contract import SUPERVISOR_LEASE, StateStore
 from ..store.contract_parts import LeaseStore
 from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseView
@@ -16,6 +17,10 @@ from .contract import DurationRange, Lease, LeaseConnection, LeaseGrant, LeaseVi
 logger = logging.getLogger("arriero")
 SHORTEST_SECONDS = 1.0  # a commit of a busy store may take a good part of a shorter one
 LONGEST_SECONDS = 86_400.0
+CONNECTION_LOST = (
+    "08",
+    "57P",
+)  # states of a server that ends a connection, stops, or starts; without one it did not answer
 
 
 class StoreLease(Lease):
@@ -50,6 +55,25 @@ class StoreLease(Lease):
         async with translating(store.url):
             await store.open()
         return StoreLeaseConnection(store, self.name, store.close)
+
+    def is_outage(self, error: BaseException) -> bool:
+        return any(map(_is_lost_connection, list_causes(error)))
+
+
+def list_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from. SQLAlchemy keeps the driver's error as ``orig``."""
+    cause: object = error
+    while isinstance(cause, BaseException):
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    """Returns True if psycopg could not connect, or its server ended the connection. Work may use it without arriero."""
+    if "psycopg.OperationalError" not in list_kinds(error):
+        return False
+    state: str | None = getattr(error, "sqlstate", None)
+    return state is None or state.startswith(CONNECTION_LOST)
 
 
 class StoreLeaseConnection(LeaseConnection):

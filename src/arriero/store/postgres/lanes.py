@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 import psycopg
@@ -15,7 +15,7 @@ from ..contract import Renewal, Unanswered
 from ..engine.transactions import Lane, Transactions
 from ..process_locks import ProcessLocks
 from ..threads import ConnectionThread
-from .connect_pauses import ConnectPauses
+from .connect_pauses import ConnectPauses, NotConnected
 from .context import StoreContext
 from .ledger_rows import PostgresLedgerRows
 from .listening import Listener
@@ -38,8 +38,6 @@ RENEWALS = TransactionLimits(lock=2.0, statement=2.5, idle=5.0, by_index=True)
 # Shorter than the lease of the Supervisors: one that freezes in the middle of a renewal must not keep the row for longer.
 OTHERS = TransactionLimits(lock=5.0, statement=10.0, idle=5.0, by_index=True)
 LONG = TransactionLimits(lock=5.0, statement=300.0, idle=10.0)  # of what looks at many rows
-# Of who reads the history: page by page, and as slowly as whoever wants it.
-HISTORY = TransactionLimits(lock=5.0, statement=300.0, idle=0.0)
 READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -187,13 +185,15 @@ class PostgresLanes(Transactions[PostgresRows]):
 
     async def _read(self, work: Callable[[PostgresRows], T], lane: Lane = Lane.READS) -> T:
         def read(session: PostgresSession) -> T:
-            self._confirm()
-            try:
-                return session.transact(self._with_rows(PostgresRows, work))
-            except Undecided as error:  # it has written nothing
-                raise error.error from error
+            for _ in range(2):
+                self._confirm()
+                try:
+                    return session.transact(self._with_rows(PostgresRows, work))
+                except Undecided as error:  # it has written nothing, so it may be asked again
+                    lost = error
+            raise lost.error from lost
 
-        return await self._run(lane, read)
+        return await _ask_once_more(lambda: self._run(lane, read))
 
     async def _write(self, work: Callable[[PostgresRows], T], lane: Lane = Lane.OTHERS) -> T:
         return await self._write_to(PostgresRows, work, lane)
@@ -289,11 +289,11 @@ class PostgresLanes(Transactions[PostgresRows]):
         """Pages of one snapshot, on a connection of their own."""
         if not self._lanes:
             raise StoreError(f"store {self.url}: it is not open")
-        await asyncio.to_thread(self._confirm)
-        session = self._spare.pop() if self._spare else self._session(HISTORY)
+        await _ask_once_more(lambda: asyncio.to_thread(self._confirm))
+        session = self._spare.pop() if self._spare else self._session(LONG)
         pages = Pages(session, self._statements, task_no)
         try:
-            while page := await asyncio.to_thread(pages.next):
+            while page := await _ask_once_more(lambda: asyncio.to_thread(pages.next)):
                 for row in page:
                     yield row
         finally:
@@ -302,3 +302,22 @@ class PostgresLanes(Transactions[PostgresRows]):
                 self._spare.append(session)
             else:
                 session.close()
+
+
+async def _ask_once_more(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask, and if it could not connect, ask again after one more try to connect, of this or another thread.
+
+    A server that was restarted a moment ago is there again by then. All who were refused wait together, outside of the lane.
+    """
+    refused_tries: int | None = None
+    while True:
+        try:
+            return await ask()
+        except NotConnected as error:
+            is_last = refused_tries is not None and error.refused_tries > refused_tries
+            if is_last or error.next_try_in is None:
+                raise
+            if refused_tries is None:
+                refused_tries = error.refused_tries
+            pause = error.next_try_in
+        await asyncio.sleep(pause)

@@ -24,13 +24,13 @@ class Pages:
 
     def next(self) -> list[HistoryRow]:
         """The next page; empty after the last. Raises StoreError."""
-        connection = self._session.get_connection()
         try:
             with self._session.watch():
                 if self._begun_on is None:
                     self._session.begin_snapshot()
-                    self._begun_on = connection
-                elif self._begun_on is not connection:
+                    self._begun_on = self._session.get_connection()
+                connection = self._session.get_connection()
+                if self._begun_on is not connection:
                     raise StoreError("the connection was lost, and its snapshot with it; read the history again")
                 asked = {"after": self._after, "task_no": self._task_no, "limit": PAGE}
                 rows = [history_of(row) for row in connection.execute(self._sql, asked).fetchall()]

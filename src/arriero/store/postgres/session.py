@@ -203,7 +203,7 @@ class PostgresSession:
 
     # --- the connection
     def get_connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The connection, in autocommit mode. Raises StoreError."""
+        """The connection, in autocommit mode. Raises NotConnected."""
         if self._connection is not None and self._connection.closed:
             self.close()
         if self._connection is None:
@@ -259,10 +259,20 @@ class PostgresSession:
 
     # --- transactions
     def begin_snapshot(self) -> None:
-        """Begin a transaction that only reads, from one snapshot; the caller ends it. Raises psycopg.Error."""
+        """Begin a transaction that only reads, from one snapshot; the caller ends it. Raises psycopg.Error, StoreError."""
+        was_there = self._connection
         connection = self.get_connection()
+        try:
+            self._begin_snapshot(connection)
+        except psycopg.Error:
+            if connection is not was_there or not connection.closed:
+                raise
+            self._begin_snapshot(self.get_connection())  # as in ``_once``
+
+    def _begin_snapshot(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.execute(self._statements("settings").encode(), self._limits.parameters(local=True))
+        limits = msgspec.structs.replace(self._limits, idle=0.0)  # who reads page by page may take its time
+        connection.execute(self._statements("settings").encode(), limits.parameters(local=True))
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
         """All that ``work`` does, or nothing when it raises. It may be run more than once.
