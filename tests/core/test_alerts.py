@@ -2,6 +2,7 @@
 
 import base64
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,6 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arriero.captured_tracebacks import CapturedError, CapturedTraceback, Frame
+from arriero.core.alert_groups import (
+    TASK_IDS_MAX,
+    build_group_alert,
+    find_group,
+    format_selection,
+    group_rows,
+    summarize_groups,
+)
 from arriero.core.alerts import (
     build_alert,
     compute_alert_delay,
@@ -125,6 +134,10 @@ def test_the_event_of_an_open_alert_says_everything() -> None:
             "closed_at": None,
             "at": "",
             "trace": [],
+            "count": 1,
+            "last_opened_at": None,
+            "task_ids": [],
+            "select": "",
         },
     }
 
@@ -186,3 +199,61 @@ def test_an_alert_of_code_that_failed_names_the_line_in_its_event_and_in_the_log
 def test_an_alert_whose_trace_cannot_be_read_is_told_all_the_same(kept: str) -> None:
     alert = build_alert(msgspec.structs.replace(OPEN, trace=kept), "store")
     assert (alert.reason, alert.at, alert.trace) == ("charge: card declined", "", ())
+
+
+# --- alerts of one cause
+def _held(no: int, **changes: Any) -> AlertRow:
+    fields: dict[str, Any] = {"no": no, "task_id": f"order-{no}", "cause": "replay", "step": "", "code": "replay"}
+    return msgspec.structs.replace(OPEN, **(fields | {"opened_at": Instant(OPEN.opened_at + no * 1_000_000)} | changes))
+
+
+def test_the_line_of_a_group_says_how_many_and_the_one_command_for_all() -> None:
+    line = format_alert_line(build_group_alert([_held(no) for no in range(1, 181)], "store"))
+    assert line.startswith(
+        "180 tasks of orders need a person: charge: card declined (cause replay, code replay, first order-1"
+    )
+    assert line.endswith(
+        "; see: arriero task list --state error --workflow orders --code replay"
+        "; all at once: arriero task resubmit --state error --workflow orders --code replay"
+    )
+
+
+def test_a_group_s_event_has_its_count_its_first_and_last_and_names_some_tasks() -> None:
+    data = msgspec.json.decode(encode_alert(build_group_alert([_held(no) for no in range(1, 181)], "store")))["data"]
+    assert (data["count"], data["task_id"], len(data["task_ids"])) == (180, "order-1", TASK_IDS_MAX)
+    assert (data["opened_at"], data["last_opened_at"]) == ("2026-01-01T00:00:01Z", "2026-01-01T00:03:00Z")
+
+
+@pytest.mark.parametrize(
+    ("changes", "selected"),
+    [
+        ({"cause": "step", "step": "charge", "code": ""}, "--state error --workflow orders --step charge"),
+        (
+            {"cause": "undo", "step": "charge", "code": "undo_failed"},
+            "--state error --workflow orders --step charge --code undo_failed",
+        ),
+        ({"cause": "replay", "step": "charge"}, "--state error --workflow orders --code replay"),
+        ({"workflow": "two words"}, "--state error --workflow 'two words' --code replay"),
+    ],
+)
+def test_a_selection_names_what_the_filters_of_the_command_line_know(changes: dict[str, Any], selected: str) -> None:
+    assert format_selection(_held(1, **changes)) == selected
+
+
+def test_what_each_task_is_told_alone_for_is_in_no_group() -> None:
+    for cause in ("breaker", "schedule", "unreadable", "gap"):
+        assert find_group(_held(1, cause=cause)) is None
+    assert [len(group) for group in group_rows([_held(1, cause="gap"), _held(2, cause="gap")])] == [1, 1]
+
+
+def test_open_alerts_are_summarized_by_cause_the_largest_group_first() -> None:
+    rows = [_held(1, cause="step", step="charge"), *(_held(no) for no in range(2, 5)), _held(5, cause="gap")]
+    first, second = summarize_groups(rows)
+    assert (first.cause, first.count, first.first_task, first.select) == (
+        "replay",
+        3,
+        "order-2",
+        "--state error --workflow orders --code replay",
+    )
+    assert (second.cause, second.count) == ("step", 1)
+    assert (first.first_at, first.last_at) == (rows[1].opened_at, rows[3].opened_at)

@@ -360,23 +360,23 @@ def test_an_open_step_that_is_no_longer_asked_for_stops_the_task() -> None:
         await fetch(1)
         await fetch(2)
 
-    assert "the code no longer asks for the recorded step send" in changed(fetch_one, other, "fetch")
+    reason = changed(fetch_one, other, "fetch")
+    assert "the code no longer asks for the recorded step send; it asks for fetch[#2] instead" in reason
 
 
 def test_a_step_with_a_result_that_is_no_longer_asked_for_stops_the_task() -> None:
     async def other() -> None:
         await send("a")
 
-    assert "step fetch has a recorded result, but the code no longer asks for it there" in changed(
-        fetch_one, other, "fetch"
-    )
+    reason = changed(fetch_one, other, "fetch")
+    assert "step fetch has a recorded result, but the code no longer asks for it there" in reason
 
 
 def test_code_that_returns_before_its_record_ends_stops_the_task() -> None:
     async def other() -> None:
         await fetch(1)
 
-    assert "no longer asks for the recorded step send" in changed(fetch_one, other, "fetch", "send")
+    assert "no longer asks for the recorded step send; it ends without it" in changed(fetch_one, other, "fetch", "send")
 
 
 def test_a_new_step_behind_the_record_is_just_asked_for() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from core_rows import NOW
 
+from arriero.core.alert_groups import summarize_groups
 from arriero.explain.doctor import (
     DISK_BYTES_MIN,
     DISK_BYTES_PLENTY,
@@ -240,6 +241,24 @@ def test_tasks_in_error_are_counted_and_the_first_one_is_named() -> None:
     assert "2 tasks are in error, waiting for a person; the first is order-7 since" in found.says
     assert "(2 min ago): declined" in found.says
     assert level(diagnose_store(survey(states=states)), "error") == "care"
+
+
+def test_held_tasks_are_grouped_by_cause_with_one_command_for_all_of_them() -> None:
+    rows = [
+        alert(no=no, task_id=f"order-{no}", cause="replay", code="replay", opened_at=ago(120 - no)) for no in range(9)
+    ]
+    groups = summarize_groups([*rows, alert(no=10)])
+    states = {TaskState.ERROR: 10}
+    findings = diagnose_store(survey(states=states), oldest_alert=alert(), causes=groups)
+    says = [finding for finding in findings if finding.about == "error"]
+    assert [finding.level for finding in says] == ["care", "information", "information"]
+    assert says[1].says.startswith("9 tasks of fulfil held by one cause: replay [replay]; the first since")
+    assert "all at once: arriero task resubmit --state error --workflow fulfil --code replay" in says[1].remedy
+    assert says[2].says.startswith("1 task of fulfil held by one cause: step; since")
+    alone = diagnose_store(
+        survey(states={TaskState.ERROR: 1}), oldest_alert=alert(), causes=summarize_groups([alert()])
+    )
+    assert [finding.level for finding in alone if finding.about == "error"] == ["care"]
 
 
 def test_alerts_that_are_not_told_in_time_need_care_and_tell_why() -> None:

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from runtime_world import until, within
 
+from arriero.core.alert_groups import WINDOW_SECONDS_MAX
 from arriero.core.alerts import Alert
 from arriero.errors import DefinitionError, InvalidInput, StoreError
 from arriero.escaping import escape_text
@@ -132,6 +133,7 @@ class Receiver:
         self.timeout_seconds = timeout_seconds
         self.told: list[str] = []
         self.ids: list[str] = []
+        self.alerts: list[Alert] = []
         self.asked = 0
         self.at_once = 0
         self.at_once_most = 0
@@ -151,6 +153,7 @@ class Receiver:
             raise self.trouble
         self.told.append(f"{alert.task_id} {alert.state}")
         self.ids.append(alert.id)
+        self.alerts.append(alert)
 
 
 @pytest.fixture
@@ -275,7 +278,7 @@ class TestTheLoop:
     ) -> None:
         webhook = Receiver("webhook")
         alerting = Alerting([webhook], store=store, ports=ports)
-        no, other = store.open_alert(), store.open_alert()
+        no, other = store.open_alert(), store.open_alert(step="refund")
         store.broken.append("settle_alert")
         assert await alerting.tick() == 2
         assert "could not be settled" in caplog.text
@@ -333,7 +336,7 @@ class TestTheLoop:
         await until(lambda: webhook.asked)
         ports.advance(webhook.timeout_seconds)
         await within(telling)
-        second = store.open_alert()
+        second = store.open_alert(step="refund")
         await within(alerting.tick())
         assert log.told == ["order-1 open", "order-2 open"]
         assert webhook.asked == 1
@@ -347,8 +350,8 @@ class TestTheLoop:
         sinks = [Receiver("log"), Receiver("webhook")]
         for sink in sinks:
             sink.open.clear()
-        for _ in range(50):
-            store.open_alert()
+        for number in range(50):
+            store.open_alert(step=f"step-{number}")
         running = asyncio.create_task(Alerting(sinks, store=store, ports=ports).run())
         await until(lambda: sum(sink.at_once for sink in sinks) == TELLINGS_MAX)
         for sink in sinks:
@@ -358,6 +361,76 @@ class TestTheLoop:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+
+    async def test_tasks_held_by_one_cause_are_one_message_and_each_alert_is_settled(
+        self, store: Store, ports: Ports
+    ) -> None:
+        log = Receiver("log")
+        for _ in range(180):
+            store.open_alert(cause="replay", step="reserve", code="replay")
+        store.open_alert()
+        alerting = Alerting([log], store=store, ports=ports)
+        assert await alerting.tick() == 181
+        assert sorted((alert.count, alert.cause) for alert in log.alerts) == [(1, "step"), (180, "replay")]
+        assert all(row.next_at is None and row.told == ("log",) for row in store.rows.values())
+        assert alerting.told == 181
+
+    async def test_alerts_that_follow_are_collected_for_longer_while_they_keep_coming(
+        self, store: Store, ports: Ports
+    ) -> None:
+        log = Receiver("log")
+        alerting = Alerting([log], store=store, ports=ports)
+        for _ in range(240):
+            store.open_alert()
+            await alerting.tick()
+            ports.advance(1)
+        assert len(log.told) <= 10
+        ports.advance(WINDOW_SECONDS_MAX)
+        await alerting.tick()
+        assert sum(alert.count for alert in log.alerts) == 240
+        assert all(row.next_at is None for row in store.rows.values())
+        ports.advance(2 * WINDOW_SECONDS_MAX)
+        no = store.open_alert()
+        await alerting.tick()  # after a quiet time the next one is told immediately
+        assert store.rows[no].next_at is None
+
+    async def test_a_group_whose_telling_fails_is_told_again_to_that_sink_alone(
+        self, store: Store, ports: Ports
+    ) -> None:
+        log, webhook = Receiver("log"), Receiver("webhook")
+        webhook.trouble = OSError("down")
+        alerting = Alerting([log, webhook], store=store, ports=ports)
+        for _ in range(3):
+            store.open_alert()
+        await alerting.tick()
+        webhook.trouble = None
+        ports.advance(store.seconds_until_due(1))
+        await alerting.tick()
+        assert [[alert.count for alert in sink.alerts] for sink in (log, webhook)] == [[3], [3]]
+        assert log.ids == webhook.ids
+
+    async def test_a_group_that_grew_before_it_was_settled_is_another_message(self, store: Store, ports: Ports) -> None:
+        log = Receiver("log")
+        alerting = Alerting([log], store=store, ports=ports)
+        store.open_alert()
+        store.open_alert()
+        store.broken += ["settle_alert"]
+        await alerting.tick()
+        ports.advance(max(store.holds))
+        store.open_alert()
+        await alerting.tick()
+        assert [alert.count for alert in log.alerts] == [2, 3]
+        assert len(set(log.ids)) == 2  # or a receiver would drop what it has not seen
+
+    async def test_the_ends_of_alerts_of_one_cause_are_one_message_too(self, store: Store, ports: Ports) -> None:
+        log = Receiver("log")
+        alerting = Alerting([log], store=store, ports=ports)
+        numbers = [store.open_alert() for _ in range(5)]
+        await alerting.tick()
+        for no in numbers:
+            store.close_alert(no)
+        await alerting.tick()
+        assert [(alert.state, alert.count) for alert in log.alerts] == [("open", 5), ("closed", 5)]
 
     @pytest.mark.parametrize(
         "trouble", [asyncio.CancelledError("by itself"), SystemExit(3), TimeoutError("its own"), KeyError("a")]

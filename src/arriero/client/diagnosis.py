@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from ..config import MEMORY, load_configuration
+from ..core.alert_groups import summarize_groups
 from ..core.alert_rows import BREAKER_CAUSE, SCHEDULE_CAUSE
 from ..declare.steps import Agent
 from ..explain.agents import diagnose_breakers
@@ -115,6 +116,7 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
     found = diagnose_store(
         survey,
         oldest_alert=next((alert for alert in alerts if alert.cause not in _OF_NO_TASK), None),
+        causes=summarize_groups(alerts),
         unreadable=[alert for alert in alerts if alert.cause == UNREADABLE and alert.task_no],
         untold_alert=next(filter(_is_untold, alerts), None),
         not_undoable=not_undoable,

@@ -42,7 +42,7 @@ class AlertGroup(msgspec.Struct, frozen=True):
 
 def find_group(row: AlertRow) -> GroupKey | None:
     """Return what alerts of one cause have in common; None: this one is told alone."""
-    if row.cause in ALONE:
+    if row.cause in ALONE or not row.task_id:
         return None
     return (row.workflow, row.cause, row.step, row.code, row.closed_at is None)
 

@@ -51,6 +51,11 @@ class Alert(msgspec.Struct, frozen=True):
         at: the line of code to fix or by which the failure was raised, as ``shop/orders.py:42, in fulfil: `...` ``;
             empty when there is none.
         trace: all lines that the exception passed; no values of variables.
+        count: number of tasks that it is about. Alerts of one cause are told together: then ``task_id``, ``reason`` and the line of
+            code are those of the first task.
+        last_opened_at: when the last of several tasks was held; None: there is one.
+        task_ids: the first of several tasks.
+        select: options of the command line that select them all, as for ``arriero task resubmit``.
     """
 
     id: str
@@ -66,6 +71,10 @@ class Alert(msgspec.Struct, frozen=True):
     closed_at: datetime | None = None
     at: str = ""
     trace: CapturedTraceback = ()
+    count: int = 1
+    last_opened_at: datetime | None = None
+    task_ids: tuple[str, ...] = ()
+    select: str = ""
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -121,6 +130,8 @@ def format_alert_line(alert: Alert) -> str:
         return _format_schedule_line(alert)
     if not alert.task_id:
         return _format_row_line(alert)
+    if alert.count > 1:
+        return _format_group_line(alert)
     what = "needs a person" if alert.state == "open" else "needs nobody any more; it had waited for a person"
     facts = [f"cause {alert.cause}"]
     facts += [f"step {alert.step}"] if alert.step else []
@@ -129,6 +140,21 @@ def format_alert_line(alert: Alert) -> str:
     facts.append(f"alert {alert.id}")
     next_command = f"; see: arriero task explain {shell_word(alert.task_id)}" if alert.state == "open" else ""
     text = f"task {alert.task_id} of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){next_command}"
+    return escape_text(text)
+
+
+def _format_group_line(alert: Alert) -> str:
+    """Format the alert of several tasks that are held by one cause."""
+    is_open = alert.state == "open"
+    what = "need a person" if is_open else "need nobody any more; they had waited for a person"
+    facts = [f"cause {alert.cause}"]
+    facts += [f"step {alert.step}"] if alert.step else []
+    facts += [f"code {alert.code}"] if alert.code else []
+    facts.append(f"first {alert.task_id}")
+    facts.append(f"alert {alert.id}")
+    at = f", at {alert.at}" if alert.at else ""
+    see = f"; see: arriero task list {alert.select}; all at once: arriero task resubmit {alert.select}" * is_open
+    text = f"{alert.count} tasks of {alert.workflow} {what}: {alert.reason}{at} ({', '.join(facts)}){see}"
     return escape_text(text)
 
 

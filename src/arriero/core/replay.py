@@ -32,6 +32,9 @@ TIMER_NAME = "sleep"
 CAUSES_MAX = 100  # causes of causes that are looked at; they may go in a circle
 
 
+ASKED_SHOWN_MAX = 3  # of the steps that the code asks for in place of a recorded one
+
+
 class RequestedStep(msgspec.Struct, frozen=True):
     """A step or timer the code asked for. ``call`` is None for a timer."""
 
@@ -430,27 +433,50 @@ def replay(
                 execution.set_aside(step, partial(result_of, step), at)
                 continue
             if identity not in execution.asked:
+                instead = _describe_unrecorded(execution, steps)
                 return [], build_disagreement(
-                    f"step {step.label} has a recorded result, but the code no longer asks for it there"
+                    f"step {step.label} has a recorded result, but the code no longer asks for it there{instead}",
+                    step.name,
                 )
             return [], build_disagreement(
                 record.find_disagreement(execution.asked[identity], execution.asks_for)
-                or f"step {step.label} is another"
+                or f"step {step.label} is another",
+                step.name,
             )
         asked += execution.deliver(identity, result_of(step), at)
     for one in asked:
         if (why := record.find_disagreement(one, execution.asks_for)) is not None:
-            return [], build_disagreement(why)
+            return [], build_disagreement(why, one.identity[1])
     missing = [
-        step.label
+        step
         for step in steps
         if not execution.asks_for(step) and step.state is not StepState.WITHDRAWN and not may_be_left(step, branched_at)
     ]
     if missing:
-        return [], build_disagreement(f"the code no longer asks for the recorded step {missing[0]}")
+        instead = _describe_unrecorded(execution, steps)
+        return [], build_disagreement(
+            f"the code no longer asks for the recorded step {missing[0].label}{instead}", missing[0].name
+        )
     return [one for one in asked if record.is_to_be_opened(one)], None
 
 
-def build_disagreement(why: str) -> TaskFailure:
+def _describe_unrecorded(execution: Execution, steps: Sequence[StepRow]) -> str:
+    """Describe what the code does in place of a recorded step: the steps that it asks for and the record does not have."""
+    known = {identify_step(step) for step in steps}
+    fresh = [_format_identity(identity) for identity in execution.asked if identity not in known]
+    if fresh:
+        return f"; it asks for {', '.join(fresh[:ASKED_SHOWN_MAX])} instead, which the record does not have"
+    return "" if execution.end is None else "; it ends without it"
+
+
+def _format_identity(identity: Identity) -> str:
+    kind, name, key = identity
+    if kind is StepKind.TIMER:
+        return "a sleep"
+    return name if key == "#1" else f"{name}[{key}]"
+
+
+def build_disagreement(why: str, step: str = "") -> TaskFailure:
+    """Build the failure of a task whose code and record disagree. ``step``: name of the one that was not expected."""
     remedy = "; if its code was changed, run the release that recorded it, or give a changed step another name or key"
-    return TaskFailure("replay", f"code and record disagree: {why}{remedy}", code="replay")
+    return TaskFailure("replay", f"code and record disagree: {why}{remedy}", step, "replay")

@@ -154,7 +154,7 @@ class TaskRun:
                 execution.set_aside(step, lambda: self._read_result(step), at)
                 return
             self.broken = TaskFailure(
-                "replay", f"step {step.label} was recorded, but the code never asked for it", code="replay"
+                "replay", f"step {step.label} was recorded, but the code never asked for it", step.name, "replay"
             )
             return
         try:
@@ -172,7 +172,7 @@ class TaskRun:
             return fresh
         for asked in fresh:
             if (why := self.earlier.find_disagreement(asked, self.execution.asks_for)) is not None:
-                self.broken = build_disagreement(why)
+                self.broken = build_disagreement(why, asked.identity[1])
                 return []
         return [asked for asked in fresh if self.earlier.is_to_be_opened(asked)]
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from ..core.alert_groups import AlertGroup
 from ..errors import UnreadableRow
 from ..inspection.file_facts import FileFacts
 from ..model import TASK_OPEN, AlertRow, Instant, TaskState, seconds_between
@@ -232,6 +233,7 @@ def diagnose_store(
     survey: Survey,
     *,
     oldest_alert: AlertRow | None = None,
+    causes: Sequence[AlertGroup] = (),
     unreadable: Sequence[AlertRow] = (),
     untold_alert: AlertRow | None = None,
     not_undoable: Sequence[tuple[str, str]] | None = None,
@@ -241,6 +243,7 @@ def diagnose_store(
 
     Args:
         oldest_alert: the open one opened first, of a task in error.
+        causes: what holds the tasks in error, the cause of most tasks first.
         unreadable: open ones of tasks with a row that cannot be read.
         untold_alert: an open one that some sink does not know of.
         not_undoable: (agent, step) of an App without compensation and not effect_free; None: those recorded.
@@ -251,7 +254,7 @@ def diagnose_store(
         *_check_processes(survey, running),
         *_check_code(survey, running),
         *_check_waiting_tasks(survey),
-        *_check_errors(survey, oldest_alert),
+        *_check_errors(survey, oldest_alert, causes),
         *_check_unreadable_tasks(unreadable, survey.now),
         *(_describe_stopped_convoys(still, survey.now) for still in standstills),
         *_check_alerts(survey, untold_alert),
@@ -328,7 +331,7 @@ def _check_waiting_tasks(survey: Survey) -> list[Finding]:
     return [Finding("care", "waiting", says, remedy)]
 
 
-def _check_errors(survey: Survey, oldest: AlertRow | None) -> list[Finding]:
+def _check_errors(survey: Survey, oldest: AlertRow | None, causes: Sequence[AlertGroup]) -> list[Finding]:
     count = survey.states.get(TaskState.ERROR, 0)
     if not count:
         return [Finding("fine", "error", "no task is in error")]
@@ -336,7 +339,29 @@ def _check_errors(survey: Survey, oldest: AlertRow | None) -> list[Finding]:
     if oldest is not None:
         since = format_instant_and_age(oldest.opened_at, survey.now)
         says += f", waiting for a person; the first is {oldest.task_id} since {since}: {oldest.reason}"
-    return [Finding("care", "error", says, "arriero task list --state error, then arriero task explain ID")]
+    found = [Finding("care", "error", says, "arriero task list --state error, then arriero task explain ID")]
+    if all(group.count == 1 for group in causes) and len(causes) == count:
+        return found  # there is nothing to put together
+    found += [_describe_cause(group, survey.now) for group in causes[:NAMES_SHOWN_MAX]]
+    if len(causes) > NAMES_SHOWN_MAX:
+        found.append(
+            Finding("information", "error", f"{len(causes) - NAMES_SHOWN_MAX:,} more causes hold tasks in error")
+        )
+    return found
+
+
+def _describe_cause(group: AlertGroup, now: Instant) -> Finding:
+    """Describe what holds some tasks in error, and the one command for all of them."""
+    at_step = f", step {group.step}" if group.step else ""
+    code = f" [{group.code}]" if group.code else ""
+    first, last = format_instant_and_age(group.first_at, now), format_instant_and_age(group.last_at, now)
+    when = f"since {first}" if group.count == 1 else f"the first since {first}, the last since {last}"
+    says = (
+        f"{format_count(group.count, 'task')} of {group.workflow} held by one cause: {group.cause}{code}{at_step}; {when};"
+        f" {group.first_task}: {group.reason}"
+    )
+    remedy = f"arriero task explain {shlex.quote(group.first_task)}; once it is fixed, all at once: arriero task resubmit {group.select}"
+    return Finding("information", "error", says, remedy)
 
 
 def _check_unreadable_tasks(alerts: Sequence[AlertRow], now: Instant) -> list[Finding]:

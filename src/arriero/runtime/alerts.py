@@ -8,6 +8,10 @@ new state.
 A sink that fails is told again after a growing delay, for as long as it takes; those that know are left alone. A sink
 that let its whole time pass rests for a while: each alert offered to it meanwhile counts as failed at once, so that a
 webhook that hangs does not keep hundreds of alerts from the log.
+
+Alerts of one cause are one message (``core.alert_groups``). The first is told immediately. Those that follow are collected for a few
+seconds, longer while they keep coming: they are put back, due when that time is over, and told together. Each process collects for
+itself, so a store with several processes gets a message from each at most.
 """
 
 import asyncio
@@ -17,7 +21,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from ..codec import error_text, recordable_text
-from ..core.alerts import RETRY_SECONDS, RETRY_SECONDS_MAX, Alert, build_alert, compute_alert_delay
+from ..core.alert_groups import GroupKey, build_group_alert, compute_window, find_group, group_rows
+from ..core.alerts import RETRY_SECONDS, RETRY_SECONDS_MAX, Alert, compute_alert_delay
 from ..errors import DefinitionError
 from ..escaping import one_line
 from ..loops import Loop, LoopGuard
@@ -30,6 +35,7 @@ logger = logging.getLogger("arriero")
 
 TELLINGS_MAX = 8  # at once: a storm of alerts must not become a storm of requests
 REST_SECONDS = 60.0
+TAKEN_MAX = 400  # alerts looked at in one pass, of which those of one cause are one message
 SETTLE_SECONDS = 30.0  # what settling may take on a busy store before another process takes the alert
 
 
@@ -82,6 +88,9 @@ class Alerting:
         self._alerts_max = max(1, TELLINGS_MAX // max(1, len(sinks)))  # each is told to all its sinks at once
         self._hold_seconds = max((sink.timeout_seconds for sink in sinks), default=0.0) + SETTLE_SECONDS
         self._rests_until: dict[str, float] = {}
+        self._windows: dict[
+            GroupKey, tuple[float, float]
+        ] = {}  # when each cause was told last, and for how long it collects
         self.told = 0  # alerts that every sink knows
         self.failed = 0  # tries after which one did not
         self._never = asyncio.Event()
@@ -96,42 +105,65 @@ class Alerting:
 
     async def tell_due(self) -> None:
         """Tell all alerts that are due; a full pass is followed by another at once. Raises StoreError."""
-        while await self.tick() >= self._alerts_max:
+        while await self.tick() >= TAKEN_MAX:
             pass
 
     async def tick(self) -> int:
         """Take the due alerts, deliver and settle them. Returns how many were taken. Raises StoreError."""
         if not self._sinks:
             return 0
-        rows = await self._store.take_alerts(self._alerts_max, self._hold_seconds)
-        answers = await asyncio.gather(*(self._handle(row) for row in rows), return_exceptions=True)
-        for row, answer in zip(rows, answers, strict=True):
-            if isinstance(answer, BaseException):
-                self.failed += 1
-                logger.error(
-                    "alert %d of task %s could not be settled, it will be told again: %s",
-                    row.no,
-                    row.task_id,
-                    error_text(answer),
-                )
+        rows = await self._store.take_alerts(TAKEN_MAX, self._hold_seconds)
+        groups, began_at = group_rows(rows), self._ports.clock.monotonic()
+        for first in range(0, len(groups), self._alerts_max):
+            is_late = self._ports.clock.monotonic() > began_at + SETTLE_SECONDS / 2
+            some = groups[first : first + self._alerts_max]
+            work = [self._put_back(group, 0.0) if is_late else self._handle(group) for group in some]
+            for group, answer in zip(some, await asyncio.gather(*work, return_exceptions=True), strict=True):
+                if isinstance(answer, BaseException):
+                    self.failed += 1
+                    logger.error(
+                        "alert %d of task %s could not be settled, it will be told again: %s",
+                        group[0].no,
+                        group[0].task_id,
+                        error_text(answer),
+                    )
         return len(rows)
 
-    async def _handle(self, row: AlertRow) -> None:
-        alert = build_alert(row, self._store.store_id)
-        sinks = [sink for sink in self._sinks if sink.name not in row.told]
+    async def _handle(self, rows: Sequence[AlertRow]) -> None:
+        """Deliver the alerts of one cause as one message, or put them back while it collects."""
+        key, now = find_group(rows[0]), self._ports.clock.monotonic()
+        told_at, window = self._windows.get(key, (0.0, 0.0)) if key is not None else (0.0, 0.0)
+        if now < told_at + window and not rows[0].told:
+            await self._put_back(rows, told_at + window - now)
+            return
+        alert, known = build_group_alert(rows, self._store.store_id), rows[0].told
+        sinks = [sink for sink in self._sinks if sink.name not in known]
         async with asyncio.TaskGroup() as group:  # when we stop, it waits until each has let go of what it began
             tellings = {sink.name: group.create_task(self._tell(sink, alert)) for sink in sinks}
         answers = {name: telling.result() for name, telling in tellings.items()}
         failed = {name: one_line(error) for name, error in answers.items() if error is not None}
-        told = (*row.told, *(sink.name for sink in sinks if sink.name not in failed))
-        again = self._draw_retry_delay(row.attempts) if failed else None
+        told = (*known, *(sink.name for sink in sinks if sink.name not in failed))
+        again = self._draw_retry_delay(max(row.attempts for row in rows)) if failed else None
         for name, error in failed.items():
             logger.warning("%s could not be told alert %s; again in %.0f s: %s", name, alert.id, again, error)
         # What failed last stays with the alert when at last everybody knows: it says why it came late.
-        error = recordable_text("; ".join(f"{name}: {text}" for name, text in failed.items())) or row.error
-        await self._store.settle_alert(row.no, row.attempts, told, again, error)
+        error = recordable_text("; ".join(f"{name}: {text}" for name, text in failed.items()))
+        for row in rows:
+            await self._store.settle_alert(row.no, row.attempts, told, again, error or row.error)
+        if key is not None and len(failed) < len(sinks):
+            self._begin_window(key, now)
         self.failed += bool(failed)
-        self.told += not failed
+        self.told += len(rows) if not failed else 0
+
+    def _begin_window(self, key: GroupKey, now: float) -> None:
+        """Begin to collect further alerts of a cause, and forget the causes that have been quiet."""
+        window = compute_window(self._windows.get(key), now)
+        self._windows = {one: last for one, last in self._windows.items() if now < last[0] + 2 * last[1]}
+        self._windows[key] = (now, window)
+
+    async def _put_back(self, rows: Sequence[AlertRow], seconds: float) -> None:
+        for row in rows:
+            await self._store.settle_alert(row.no, row.attempts, row.told, seconds, row.error)
 
     def _draw_retry_delay(self, attempts: int) -> float:
         jitter = self._ports.random.random()
