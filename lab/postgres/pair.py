@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Self
 from urllib.parse import quote
 
-from arriero.testing.postgres.server import NEWEST_USUAL, Server, StopMode, login
+from arriero.testing.postgres.binaries import USUAL
+from arriero.testing.postgres.server import Server, StopMode, login
 
 ALONE = {"synchronous_standby_names": ""}
 WITH_STANDBY = {"synchronous_standby_names": "standby"}
@@ -26,9 +27,7 @@ class Pair:
         self._ports = (primary.port, standby.port)
 
     @classmethod
-    def start(
-        cls, version: int = NEWEST_USUAL, *, settings: Mapping[str, str] | None = None, durable: bool = True
-    ) -> Self:
+    def start(cls, version: int = USUAL, *, settings: Mapping[str, str] | None = None, durable: bool = True) -> Self:
         """Make both and wait until the standby is synchronous.
 
         Args: as ``Server.start``, for both alike.

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
-from postgres_servers import as_role
+from postgres_servers import as_role, database, emptied, pooled
 from store_world import TestClock, World, step, submission
 from waiting import call_until_answered, wait_until_async
 
@@ -23,7 +23,7 @@ from arriero.store.contract import Purge
 from arriero.store.postgres import connect_pauses
 from arriero.store.postgres import session as session_module
 from arriero.store.postgres.migrating import known_migrations
-from arriero.store.postgres.session import PostgresSession
+from arriero.store.postgres.session import PostgresSession, find_unfit
 from arriero.store.postgres.store import PostgresStore
 from arriero.store.postgres.target import target_of
 from arriero.testing.postgres import Server
@@ -183,11 +183,47 @@ async def test_an_unknown_database_is_named(own: Server) -> None:
     assert "look at the names in the URL; what is missing must be created" in told
 
 
+@pytest.fixture(params=["LATIN1", "EUC_JP", "SQL_ASCII"])
+def encoded(own: Server, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Encoding and URL of a database whose encoding is not UTF8."""
+    name = f"encoded_{secrets.token_hex(4)}"
+    make = f"CREATE DATABASE {name} ENCODING '{request.param}' LOCALE 'C' TEMPLATE template0"
+    execute(own.url(), make)
+    yield request.param, own.url(name)
+    own.drop_database(name)
+
+
+async def test_a_database_of_another_encoding_is_refused_with_the_remedy_and_left_empty(
+    encoded: tuple[str, str],
+) -> None:
+    encoding, url = encoded
+    told = await refusal(url)
+    assert f"the encoding of the database is {encoding}" in told
+    assert "CREATE DATABASE NAME ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0" in told
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT to_regnamespace('arriero')").fetchone() == (None,)
+
+
+def test_migrate_and_doctor_refuse_a_database_of_another_encoding(encoded: tuple[str, str]) -> None:
+    encoding, url = encoded
+    for command in (["migrate"], ["migrate", "--check"], ["migrate", "--sql"], ["doctor"]):
+        ended = CliRunner().invoke(commands, [*command, "--store", url])
+        assert ended.exit_code == 2, command
+        assert f"the encoding of the database is {encoding}" in ended.output
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT to_regnamespace('arriero')").fetchone() == (None,)
+
+
+def test_the_encoding_is_known_behind_a_pooler() -> None:
+    with psycopg.connect(pooled(emptied(database()))) as connection:
+        assert find_unfit(connection) is None
+
+
 async def test_a_database_that_is_read_only_is_named(made: str) -> None:
     name = made.rpartition("/")[2]
     execute(made, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     told = await refusal(made)
-    assert "the server is read-only: name all hosts in the URL, or promote one" in told
+    assert "default_transaction_read_only is on for this database, user or server: turn it off" in told
 
 
 async def test_writing_to_a_server_that_is_read_only_is_refused_although_any_was_asked_for(made: str) -> None:
@@ -195,7 +231,7 @@ async def test_writing_to_a_server_that_is_read_only_is_refused_although_any_was
     execute(made, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     async with opened(f"{made}?target_session_attrs=any&listen=off") as world:
         told = await told_by(StoreError, world.store.submit([submission()]))
-        assert "the server is read-only" in told
+        assert "the server is a standby" in told
         assert await world.store.list_tasks() == []
 
 
@@ -226,7 +262,7 @@ async def answered_twice(call: Callable[[], Any]) -> Any:
 
 async def test_a_standby_alone_is_named_as_read_only() -> None:
     with Server.start(durable=False) as primary, Server.start(durable=False, following=primary) as standby:
-        assert "the server is read-only" in await refusal(standby.url("postgres"))
+        assert "the server is a standby" in await refusal(standby.url("postgres"))
 
 
 async def test_a_server_older_than_fifteen_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

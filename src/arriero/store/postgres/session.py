@@ -30,6 +30,7 @@ CONFLICT_SECONDS_MAX = 0.2
 # its tables have changed.
 UNUSABLE = frozenset({READ_ONLY, "26000", "0A000"})
 SERVER_VERSION_MIN = 150000
+ENCODING = "UTF8"  # of a database: any other lacks characters, and then neither a result nor an error can be recorded
 ANSWER_SECONDS = 2.0  # on top of the longest statement: then a transaction that is not answered is given up
 
 
@@ -112,6 +113,20 @@ def is_direct(connection: psycopg.Connection[Any]) -> bool:
     """Returns True if no pooler stands between: one gives its clients another number than the back end's."""
     found = connection.execute("SELECT pg_backend_pid()").fetchone()
     return found is not None and found[0] == connection.info.backend_pid
+
+
+def find_unfit(connection: psycopg.Connection[Any]) -> str | None:
+    """Find what makes a server or database unfit for a store, with the remedy. None: it is fit."""
+    if connection.info.server_version < SERVER_VERSION_MIN:
+        return f"the server is PostgreSQL {connection.info.server_version // 10_000}; use 15 or newer"
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != ENCODING:
+        return (
+            f"the encoding of the database is {encoding}, which cannot keep every text that a service may answer; make another"
+            f" one with CREATE DATABASE NAME ENCODING '{ENCODING}' LOCALE 'C' TEMPLATE template0 and name it in the URL"
+            " (pg_dump and psql convert what is there)"
+        )
+    return None
 
 
 def hang_up(connection: psycopg.Connection[Any]) -> None:
@@ -223,10 +238,9 @@ class PostgresSession:
         except (psycopg.Error, UnicodeError) as error:
             self.close()
             raise self.translate_error(error) from error
-        if connection.info.server_version < SERVER_VERSION_MIN:
-            version = connection.info.server_version // 10_000
+        if (fault := find_unfit(connection)) is not None:
             self.close()
-            raise StoreError(f"store {self._target.shown}: the server is PostgreSQL {version}; use 15 or newer")
+            raise StoreError(f"store {self._target.shown}: {fault}")
         connection.add_notice_handler(self._on_notice)
         connection.add_notify_handler(lambda _: None)  # a pooler may bring what others have listened for
         return connection

