@@ -13,7 +13,7 @@ from runtime_world import Machine, eventually, until, within
 
 from arriero import Agent, App, Attempt, Entry, InvalidInput, Ledger, StoreError, testing, workflow
 from arriero.client.ledger import LedgerSubmission
-from arriero.core.ledger_batches import LedgerBatch, LedgerWritten
+from arriero.core.ledger_batches import LedgerBatch, LedgerWritten, extend_digest
 from arriero.model import LedgerState
 from arriero.store.contract import StateStore
 from arriero.store.memory import MemoryStore
@@ -88,6 +88,21 @@ async def test_an_entry_may_be_of_a_step_with_an_id_and_a_sequence_of_its_own(ma
         found = [(task.task_id, task.workflow, task.sequence) for task in await app.session.store.list_tasks()]
         assert found == [("salt", "step:load", None), ("tin", "carry", 2)]
     await machine.check(complete=False)
+
+
+async def test_entries_have_priorities_and_another_priority_is_another_ledger(machine: Machine) -> None:
+    async with machine.app([mules], [carry]) as app:
+        entries = [Entry(carry("salt"), priority=9), Entry(carry("tin")), Entry(carry("coal"), priority=0)]
+        assert await app.submit_ledger("may", entries) == Ledger(3, 0, [])
+        assert await app.submit_ledger("may", entries) == Ledger(0, 3, [])
+        assert [task.priority for task in await app.session.store.list_tasks()] == [9, 5, 0]
+        with pytest.raises(InvalidInput, match="'may' is known with another content"):
+            await app.submit_ledger("may", [Entry(carry("salt")), *entries[1:]])
+    await machine.check(complete=False)
+
+
+def test_the_digest_of_entries_without_a_priority_is_that_of_earlier_releases() -> None:
+    assert extend_digest("App shop", workflow="carry", arguments="[1]") == "2915a4c60bbbaaecdbeaf99f4b8f074e"
 
 
 async def test_what_is_submitted_after_it_stands_behind_it(machine: Machine) -> None:
@@ -169,6 +184,7 @@ BAD: list[tuple[Any, str]] = [
     (Entry(carry("a"), task_id="a\nb"), "control characters"),
     (Entry(carry("a"), sequence=1), "sequence is given without convoy"),
     (Entry(carry("a"), convoy="a", sequence=0), "sequence is 0"),
+    (Entry(carry("a"), priority=10), "priority is 10; it must be a whole number from 0 to 9"),
     (Entry(foreign()), "workflow 'foreign' is not in App"),
     (Entry("carry"), "submit takes the call of a workflow or step"),  # type: ignore[arg-type]
     (Entry(carry("other"), task_id="known"), "exists with another body"),

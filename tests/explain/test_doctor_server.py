@@ -19,6 +19,7 @@ from arriero.explain.doctor_server import (
 )
 from arriero.explain.format import format_instant
 from arriero.inspection.server_facts import (
+    BLOCKING_SECONDS_MAX,
     OPEN_SECONDS_MAX,
     OpenTransaction,
     ReplicationSlot,
@@ -73,6 +74,14 @@ def only(**changes: Any) -> Finding:
     """The one thing that is not fine."""
     (finding,) = found(**changes)
     return finding
+
+
+def test_a_lock_that_others_wait_for_is_shown_after_seconds_and_a_transaction_that_nobody_waits_for_is_not() -> None:
+    young = later(NOW, -BLOCKING_SECONDS_MAX - 1)
+    told = only(transactions=(session(since=young, blocks=2, locks=("task (RowExclusiveLock)",)),))
+    assert (told.level, "2 sessions wait for it" in told.says) == ("care", True)
+    assert found(transactions=(session(since=young),)) == []
+    assert found(transactions=(session(since=later(NOW, -BLOCKING_SECONDS_MAX + 1), blocks=2),)) == []
 
 
 def test_a_server_with_which_all_is_well_shows_only_what_is_fine() -> None:

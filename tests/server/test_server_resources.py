@@ -62,7 +62,7 @@ async def test_convoys_come_in_pages_and_an_unknown_one_is_told() -> None:
 # --- ledgers
 async def test_the_same_ledger_twice_changes_nothing_and_another_one_under_its_id_is_refused() -> None:
     async with open_shop() as world:
-        entries = [{**LAMP, "convoy": key} for key in ("a", "b", "a")]
+        entries = [{**LAMP, "convoy": key, "priority": 8} for key in ("a", "b", "a")]
         first = await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": entries})
         assert first == {"accepted": 3, "duplicates": 0, "set_aside": []}
         again = await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": entries})
@@ -70,6 +70,7 @@ async def test_the_same_ledger_twice_changes_nothing_and_another_one_under_its_i
         other = await _ask(world, "PUT", "/v1/ledgers/payroll", {"entries": entries[:2]}, 422)
         assert "another content" in other["detail"]
         assert (await _ask(world, "GET", "/v1/ledgers/payroll"))["accepted"] == 3
+        assert {task["priority"] for task in (await _ask(world, "GET", "/v1/tasks"))["tasks"]} == {8}
         assert (await _ask(world, "GET", "/v1/ledgers?state=all"))["ledgers"][0]["ledger"] == "payroll"
         assert (await _ask(world, "GET", "/v1/ledgers/none", status=404))["code"] == "unknown-name"
         assert await world.app.tasks().count() == 3

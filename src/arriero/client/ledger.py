@@ -16,7 +16,7 @@ from ..errors import InvalidInput
 from ..model import STEP_PREFIX, LedgerRow, LedgerState
 from ..store.contract import StateStore
 from .session import Session
-from .submission import SubmitOptions, build_submission
+from .submission import PRIORITY_DEFAULT, SubmitOptions, build_submission
 
 ID_LENGTH_MAX = 235  # of a ledger's id: an entry's task may be named after it
 BATCH = 500  # entries in one transaction, and
@@ -34,10 +34,11 @@ class Entry:
         convoy: the key; entries of one key are handled one after the other, in the order of their lines.
         task_id: your business id; without one, the task is named LEDGER_ID:LINE.
         sequence: the producer's own number in the convoy, 1, 2, ...
+        priority: 0 to 9, as of ``App.submit``.
     Nothing is checked before it is submitted: then what is wrong with it is told with its line.
     """
 
-    __slots__ = ("call", "convoy", "reason", "sequence", "task_id")
+    __slots__ = ("call", "convoy", "priority", "reason", "sequence", "task_id")
 
     def __init__(
         self,
@@ -46,11 +47,13 @@ class Entry:
         convoy: str | None = None,
         task_id: str | None = None,
         sequence: int | None = None,
+        priority: int = PRIORITY_DEFAULT,
     ) -> None:
         self.call: WorkflowCall[Any] | StepCall[Any] | None = call
         self.convoy = convoy
         self.task_id = task_id
         self.sequence = sequence
+        self.priority = priority
         self.reason = ""
 
     @classmethod
@@ -58,6 +61,7 @@ class Entry:
         """Stands for a line that cannot be read as an operation. ``reason``: what is wrong with it, for people."""
         made = cls.__new__(cls)
         made.call = made.convoy = made.task_id = made.sequence = None
+        made.priority = PRIORITY_DEFAULT
         made.reason = codec.recordable_text(str(reason).strip()) or "it cannot be read"
         return made
 
@@ -168,7 +172,7 @@ class LedgerSubmission:
 
     def _build_submission(self, entry: Entry) -> Submit:
         task_id = f"{self._id}:{self._line}" if entry.task_id is None else entry.task_id
-        options = SubmitOptions(task_id=task_id, convoy=entry.convoy, sequence=entry.sequence)
+        options = SubmitOptions(task_id=task_id, convoy=entry.convoy, sequence=entry.sequence, priority=entry.priority)
         return build_submission(self._session, entry.call, options)
 
     async def _write_pending(self, ledger: LedgerRow) -> LedgerRow:
@@ -279,6 +283,7 @@ def _digest_after(before: str, entry: Entry) -> str:
         sequence=_make_plain(entry.sequence),
         task_id=_make_plain(entry.task_id),
         bad=entry.reason,
+        priority=None if entry.priority == PRIORITY_DEFAULT else _make_plain(entry.priority),
     )
 
 

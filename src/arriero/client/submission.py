@@ -22,6 +22,9 @@ from .session import Session
 SEQUENCE_MAX = 2**53  # so that JSON of any language keeps it exact
 
 
+PRIORITY_DEFAULT = 5
+
+
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one submission, as ``App.submit`` describes them; not checked yet."""
 
@@ -29,7 +32,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     convoy: str | None = None
     sequence: int | None = None
     end_of_sequence: bool = False
-    priority: int = 5
+    priority: int = PRIORITY_DEFAULT
     delay: Duration = 0
     reply_to: str | None = None
     traceparent: str | None = None  # of W3C Trace Context; None: the current span, if the App traces

@@ -67,7 +67,12 @@ def extend_digest(
     sequence: int | None = None,
     task_id: str | None = None,
     bad: str = "",
+    priority: int | str | None = None,
 ) -> str:
-    """Return the digest over the entries before and this one, by which a repeated ledger is recognized."""
-    text = msgspec.json.encode((before, workflow, arguments, convoy, sequence, task_id, bad))
+    """Return the digest over the entries before and this one, by which a repeated ledger is recognized.
+
+    ``priority``: None: the default one. Then the digest is the one of releases whose entries had no priority.
+    """
+    parts = (before, workflow, arguments, convoy, sequence, task_id, bad)
+    text = msgspec.json.encode(parts if priority is None else (*parts, priority))
     return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from ..inspection.server_facts import (
+    BLOCKING_SECONDS_MAX,
     OPEN_SECONDS_MAX,
     OpenTransaction,
     ReplicationSlot,
@@ -180,7 +181,8 @@ def _check_blockers(server: ServerFacts) -> list[Finding]:
 
 
 def _is_long(held: OpenTransaction, now: Instant) -> bool:
-    return held.since is not None and seconds_between(held.since, now) > OPEN_SECONDS_MAX
+    limit = BLOCKING_SECONDS_MAX if held.blocks else OPEN_SECONDS_MAX
+    return held.since is not None and seconds_between(held.since, now) > limit
 
 
 def _is_holding(held: int | None) -> bool:

@@ -33,6 +33,7 @@ from .format import (
     format_relative,
 )
 from .liveness import LiveProcesses
+from .remote_agents import describe_wait_for_programs, is_pulled
 from .routing import describe_lack_of_room
 
 WINDOW_SECONDS = 300.0  # long enough to see several attempts of one step: they come a minute apart at most
@@ -394,6 +395,11 @@ def _describe_untaken_requests(one: Requests, now: Instant, running: LiveProcess
     says = f"Agent {one.agent}: {format_count_with_verb(one.due, 'request')} due and untaken, the oldest since"
     says += f" {format_instant_and_age(one.oldest_at, now)}"
     listed = f"arriero task list --agent {shell_word(one.agent)}"
+    if is_pulled(
+        running, one.agent
+    ):  # its programs decide how many they carry out: max_in_flight and --agents are no remedy
+        says += f"; {describe_wait_for_programs(running, one.agent)}"
+        return Finding("care", "starved", says, f"see to the programs that carry it out, or run more of them; {listed}")
     if not running.list_hosts(one.agent):
         remedy = f"no process alive hosts it: run its App, and name it where --agents is given; {listed}"
         return Finding("care", "starved", says, remedy)

@@ -7,6 +7,7 @@ import msgspec
 from ..model import Instant
 
 OPEN_SECONDS_MAX = 60.0  # a transaction of an application takes far less
+BLOCKING_SECONDS_MAX = 5.0  # of one for whose locks other sessions wait: those are held up now
 
 
 Listening = Literal["off", "heard", "silent", "refused"]

@@ -12,6 +12,7 @@ from ...client.ledger import Entry, Ledger
 from ...client.ledger_views import UNFINISHED, ShownLedger, build_shown_ledger, load_ledger
 from ...client.named_calls import build_named_call
 from ...client.session import Session
+from ...client.submission import PRIORITY_DEFAULT
 from ...errors import InvalidInput
 from ...model import LedgerState
 from ...strict_json import refuse_doubtful_json
@@ -39,6 +40,7 @@ class LedgerEntryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     convoy: str | None = None
     id: str | None = None
     sequence: int | None = None
+    priority: int = PRIORITY_DEFAULT
 
 
 class LedgerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +79,7 @@ def build_entry(session: Session, body: LedgerEntryBody) -> Entry:
         call = build_named_call(session, body.workflow, body.arguments)
     except InvalidInput as error:
         return Entry.bad(str(error))
-    return Entry(call, convoy=body.convoy, task_id=body.id, sequence=body.sequence)
+    return Entry(call, convoy=body.convoy, task_id=body.id, sequence=body.sequence, priority=body.priority)
 
 
 @ledgers.operation(

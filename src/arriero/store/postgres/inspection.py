@@ -7,6 +7,7 @@ import msgspec
 import psycopg
 
 from ...inspection.server_facts import (
+    BLOCKING_SECONDS_MAX,
     OPEN_SECONDS_MAX,
     Listening,
     OpenTransaction,
@@ -47,7 +48,7 @@ def _of_catalog(connection: Connection, target: Target) -> ServerFacts:
     user, sees_all, version, synchronous, fsync, pages, names, taken, most, autovacuum = _one(
         connection, "survey_server"
     )
-    asked_for = {"schema": target.schema, "seconds": OPEN_SECONDS_MAX}
+    asked_for = {"schema": target.schema, "seconds": OPEN_SECONDS_MAX, "blocking_seconds": BLOCKING_SECONDS_MAX}
     sessions = [*_rows(connection, "survey_sessions", asked_for), *_rows(connection, "survey_prepared", asked_for)]
     return ServerFacts(
         now=now,

@@ -30,7 +30,7 @@ SELECT n.nspname || '.' || c.relname, coalesce(s.n_live_tup, 0), coalesce(s.n_de
   LEFT JOIN pg_stat_all_tables AS s ON s.relid = c.oid
  WHERE n.nspname = %(schema)s AND c.relkind = 'r' ORDER BY 1
 
--- survey_sessions: sessions of this database with an old transaction, or with one of which nothing more is visible.
+-- survey_sessions: sessions of this database with an old transaction, with one that others have to wait for, or with one of which nothing more is visible.
 -- Without rights a user sees of another one's session only that it has a transaction number or a snapshot.
 SELECT a.pid, '', coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesce(host(a.client_addr), ''),
        (extract(epoch FROM a.xact_start) * 1000000)::bigint, coalesce(a.state, 'state not known'),
@@ -46,6 +46,8 @@ ARRAY(SELECT c.relname || ' (' || string_agg(l.mode, ', ' ORDER BY l.mode) || ')
  WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
    AND coalesce(a.backend_type, 'client backend') = 'client backend'
    AND (a.xact_start < clock_timestamp() - make_interval(secs => %(seconds)s)
+        OR a.xact_start < clock_timestamp() - make_interval(secs => %(blocking_seconds)s)
+           AND EXISTS (SELECT FROM pg_locks AS w WHERE NOT w.granted AND a.pid = ANY (pg_blocking_pids(w.pid)))
         OR a.xact_start IS NULL AND coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL)
  ORDER BY a.xact_start NULLS LAST, a.pid
 
