@@ -7,13 +7,17 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from .errors import DefinitionError, InvalidInput, StepError, parse_retry_after
+from .payload_types import find_unreadable
+from .plain_values import SCALARS, add_article, encode_hook, holds_unsortable_set, sort_sets
+from .pydantic_models import is_model, load_model
+from .round_trip import Check, check_untyped
 
 logger = logging.getLogger("arriero")
 
@@ -24,37 +28,22 @@ ID_LENGTH_MAX = 255
 TEXT_LENGTH_MAX = 4_000  # of an error text: enough to find the cause, small enough for a row of history
 
 
-def add_article(name: str) -> str:
-    """``an object``, ``a text``."""
-    return f"{'an' if name[:1].lower() in tuple('aeiou') else 'a'} {name}"
-
-
-def _from_user_type(value: Any) -> Any:
-    """Encode what msgspec does not know: pydantic models, which say themselves what they are in JSON."""
-    dump = getattr(type(value), "model_dump", None)
-    if dump is not None:
-        return dump(value, mode="json")
-    raise NotImplementedError(
-        f"{add_article(type(value).__qualname__)} has no JSON form; use a dataclass, msgspec.Struct or pydantic model"
-    )
-
-
 def _to_user_type(wanted: type, value: Any) -> Any:
-    validate = getattr(wanted, "model_validate", None)
-    if validate is not None:
-        return validate(value)
+    if is_model(wanted):
+        return load_model(wanted, value)
     raise NotImplementedError(f"{wanted!r} cannot be made from JSON; use a dataclass, msgspec.Struct or pydantic model")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_from_user_type, order="deterministic")
+_encoder = msgspec.json.Encoder(enc_hook=encode_hook, order="deterministic")
 
 
-def encode(value: Any, what: str) -> str:
-    """Canonical JSON text of ``value``.
+def encode(value: Any, what: str, *, may_hold_unsortable_set: bool = True) -> str:
+    """Canonical JSON text of ``value``: the same in every process.
 
     Args:
-        value: anything msgspec encodes by type, and pydantic models.
+        value: anything msgspec encodes by type, pydantic models, and subclasses of texts and numbers.
         what: names the value in errors, for example ``result of charge``.
+        may_hold_unsortable_set: False if its type shows that no set in it needs a closer look.
     Raises: InvalidInput - no JSON form, over the size or depth limit, NaN or infinity, a NUL or a lone surrogate.
     """
     if value is None:
@@ -62,13 +51,16 @@ def encode(value: Any, what: str) -> str:
     try:
         try:
             data = _encoder.encode(value)
-        except TypeError:  # it sorts only mappings whose keys are texts
-            data = _encode_with_text_keys(value, what)
+        except TypeError:  # it sorts only mappings whose keys are texts, and sets whose members can be compared
+            data = _encode_in_order(value, what)
+        else:
+            if may_hold_unsortable_set and (b"[[" in data or b"[{" in data) and holds_unsortable_set(value):
+                data = _encode_in_order(value, what)
         if data.count(b"[") + data.count(b"{") > PAYLOAD_DEPTH_MAX:  # else it cannot be so deep
             refuse_deep(data, what)
         # The encoder writes NaN as null and NUL as an escape: only texts that hold either are looked at closely.
         if b"null" in data or b"\\u0000" in data:
-            _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=_from_user_type), what)
+            _refuse_what_stores_refuse(msgspec.to_builtins(value, enc_hook=encode_hook), what)
         text = data.decode()
     except InvalidInput:
         raise
@@ -96,14 +88,45 @@ def _reraise_interrupt(error: BaseException) -> None:
         raise error
 
 
-def _encode_with_text_keys(value: Any, what: str) -> bytes:
-    """Numbers, enums and UUIDs that are keys of mappings become texts."""
-    plain = msgspec.to_builtins(value, enc_hook=_from_user_type)
+def encode_untyped(value: Any, what: str) -> str:
+    """Encode a value that is read as plain JSON. Raises InvalidInput - as ``encode``; a pydantic model drops or masks a field."""
+    text = encode(value, what)
+    if type(value) not in SCALARS:
+        refuse_difference(what, check_untyped, value, None)
+    return text
+
+
+def refuse_differences(what: str, checks: Mapping[str, Check], sent: Mapping[str, Any], back: Any) -> None:
+    """Compare values with what was read back, by their names. ``back``: has them as attributes. Raises InvalidInput."""
+    try:
+        found = (checks[name](value, getattr(back, name), name) for name, value in sent.items())
+        why = next(filter(None, found), None)
+    except BaseException as error:  # raised by the value's own type, as it was asked for its fields
+        _reraise_interrupt(error)
+        why = f"a value cannot be compared with what was read back: {error_text(error)}"
+    if why is not None:
+        raise InvalidInput(f"{what}: {why}")
+
+
+def refuse_difference(what: str, check: Check, sent: Any, back: Any) -> None:
+    """Compare one value with what was read back. Raises InvalidInput - they differ."""
+    try:
+        why = check(sent, back, "it")
+    except BaseException as error:
+        _reraise_interrupt(error)
+        why = f"it cannot be compared with what was read back: {error_text(error)}"
+    if why is not None:
+        raise InvalidInput(f"{what}: {why}")
+
+
+def _encode_in_order(value: Any, what: str) -> bytes:
+    """Numbers, enums and UUIDs that are keys of mappings become texts, and all sets are sorted."""
+    plain = msgspec.to_builtins(value, enc_hook=encode_hook)
     _refuse_what_stores_refuse(plain, what)
     with_texts = msgspec.to_builtins(plain, str_keys=True)
     if _count_keys(plain) != _count_keys(with_texts):
         raise InvalidInput(f"{what} has a mapping with two keys that are the same text in JSON") from None
-    return _encoder.encode(with_texts)
+    return _encoder.encode(sort_sets(value, with_texts))
 
 
 def _count_keys(value: Any) -> int:
@@ -168,7 +191,7 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
     """
     try:
         decode = msgspec.json.Decoder(of, dec_hook=_to_user_type).decode
-        unreadable = _find_unreadable(msgspec.inspect.type_info(of), set())
+        unreadable = find_unreadable(of)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DefinitionError(
             f"{what} has the type {of!r}, which cannot be read back from JSON: {error}. Give the alternatives a tag "
@@ -191,22 +214,6 @@ def decoder(of: Any, what: str) -> Callable[[str], Any]:
             raise InvalidInput(f"{what}: {error_text(error)}") from error
 
     return read
-
-
-def _find_unreadable(info: Any, seen: set[int]) -> Any:
-    """The type in it, however deep, that ``_to_user_type`` can make nothing of; None: there is none."""
-    if id(info) in seen:  # a type that holds itself
-        return None
-    seen.add(id(info))
-    if isinstance(info, msgspec.inspect.CustomType):
-        return None if hasattr(info.cls, "model_validate") else info.cls
-    parts = info if isinstance(info, tuple) else msgspec.structs.asdict(info).values()
-    for part in parts:
-        if isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field | tuple):
-            found = _find_unreadable(part, seen)
-            if found is not None:
-                return found
-    return None
 
 
 def check_id(value: object, what: str) -> str:

@@ -1,13 +1,12 @@
 """JSON that people and programs give: refused when it is doubtful, and read as the types that the code declares."""
 
-import dataclasses
-import functools
 from typing import Any
 
 import msgspec
 
 from ..declare.signature import Signature
 from ..errors import InvalidArguments
+from ..plain_values import fill_in_defaults
 from ..strict_json import refuse_doubtful_json
 
 
@@ -36,41 +35,12 @@ def require_object(text: str, option: str) -> str:
 def decode_arguments(signature: Signature, text: str) -> dict[str, Any]:
     """The arguments that a JSON object names, each as its parameter's type. Raises InvalidInput when one does not fit."""
     typed = signature.arguments(text, are_all=False)
-    _fill_in_defaults(list(typed.values()))
+    fill_in_defaults(typed)
     return typed
 
 
 def decode_result(signature: Signature, text: str) -> Any:
     """A JSON value as the type of the result. Raises InvalidInput when it does not fit."""
     value = signature.result(text)
-    _fill_in_defaults(value)
+    fill_in_defaults(value)
     return value
-
-
-_PLAIN = frozenset((str, int, float, bool, type(None)))  # most values: they have no fields
-
-
-@functools.cache
-def _list_dataclass_fields(of: type) -> tuple[str, ...]:
-    """The names of the fields of a dataclass; empty: it is none, or has none."""
-    return tuple(field.name for field in dataclasses.fields(of)) if dataclasses.is_dataclass(of) else ()
-
-
-def _fill_in_defaults(value: Any) -> None:
-    """Give decoded dataclasses the defaults that msgspec leaves to their class, and would not encode again.
-
-    Without them the same order submitted from Python would have another body, and be refused under the same id.
-    """
-    if type(value) in _PLAIN:
-        return
-    if names := _list_dataclass_fields(type(value)):  # type: ignore[arg-type]  # every type is hashable
-        for name in names:
-            object.__setattr__(value, name, getattr(value, name))  # a frozen one too: it compares as before
-        _fill_in_defaults([getattr(value, name) for name in names])
-    elif isinstance(value, msgspec.Struct):
-        _fill_in_defaults([getattr(value, name) for name in value.__struct_fields__])
-    elif isinstance(value, dict):
-        _fill_in_defaults(list(value.values()))
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            _fill_in_defaults(item)

@@ -143,7 +143,7 @@ class Execution:
     def asks_for(self, step: StepRow) -> bool:
         """Returns True if the code has asked for just this step."""
         asked = self.asked.get(identify_step(step))
-        return asked is not None and asked.arguments == find_asked_arguments(step)
+        return asked is not None and is_same_request(asked, find_asked_arguments(step))
 
     def _deliver_set_aside(self, new: list[RequestedStep]) -> list[RequestedStep]:
         """Deliver results set aside to new requests; returns all requests, also those that followed from them."""
@@ -348,6 +348,16 @@ def find_asked_arguments(step: StepRow) -> str:
     return step.arguments if step.asked is None else step.asked
 
 
+def is_same_request(asked: RequestedStep, recorded: str) -> bool:
+    """Returns True if the code asks with the recorded arguments, or with another JSON text of the same values.
+
+    Other processes may have written a set in another order, and other releases a field that is no longer written.
+    """
+    return asked.arguments == recorded or (
+        asked.call is not None and asked.call.step.signature.mean_same(recorded, asked.arguments)
+    )
+
+
 def may_be_left(step: StepRow, branched_at: Instant | None) -> bool:
     """Returns True if the code may no longer ask for a step: it was opened after a failure that is done again since."""
     return branched_at is not None and step.opened_at >= branched_at
@@ -371,7 +381,7 @@ class Record:
     def find(self, asked: RequestedStep) -> StepRow | None:
         """Return the row of just this request; None: it is not recorded."""
         rows = self._by_identity.get(asked.identity, ())
-        return next((row for row in rows if find_asked_arguments(row) == asked.arguments), None)
+        return next((row for row in rows if is_same_request(asked, find_asked_arguments(row))), None)
 
     def find_disagreement(self, asked: RequestedStep, asks_for: Callable[[StepRow], bool]) -> str | None:
         """Return how a request of the code differs from what was recorded; None if it is the same or new.

@@ -2,9 +2,9 @@
 
 from enum import StrEnum
 
-from ..codec import add_article
 from ..errors import IllegalTransition
 from ..model import StepState, TaskState
+from ..plain_values import add_article
 
 
 class TaskEvent(StrEnum):

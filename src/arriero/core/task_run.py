@@ -18,6 +18,7 @@ from .replay import (
     build_disagreement,
     build_step_exception,
     identify_step,
+    is_same_request,
     may_be_left,
     replay,
 )
@@ -149,7 +150,7 @@ class TaskRun:
         identity = (step.kind, step.name, step.key)
         asked = execution.asked.get(identity)
         given = step.arguments if step.asked is None else step.asked  # as ``find_asked_arguments``
-        if execution.end is None and (asked is None or asked.arguments != given):
+        if execution.end is None and (asked is None or not is_same_request(asked, given)):
             if may_be_left(step, self.task.branched_at):
                 execution.set_aside(step, lambda: self._read_result(step), at)
                 return

@@ -125,11 +125,11 @@ class Attempt:
 
         Raises: InvalidInput - no JSON form, or over the limits of payloads; AttemptOver - as ``extend``.
         """
-        await self._handle.save_checkpoint(codec.encode(value, f"checkpoint of {self._step}"))
+        await self._handle.save_checkpoint(codec.encode_untyped(value, f"checkpoint of {self._step}"))
 
     def checkpoint_sync(self, value: Any) -> None:
         """``checkpoint`` for plain functions."""
-        text = codec.encode(value, f"checkpoint of {self._step}")
+        text = codec.encode_untyped(value, f"checkpoint of {self._step}")
         self._handle.wait_in_thread(self._handle.save_checkpoint(text), "await attempt.checkpoint(...)")
 
     @property

@@ -5,7 +5,7 @@ import uuid as uuid_module
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ..codec import decoder, encode
+from ..codec import decoder, encode_untyped
 from ..errors import ArrieroError
 from ..policies import Duration, seconds
 from .workflow_run import WorkflowRun, current_run
@@ -70,4 +70,4 @@ def keep_convoy_state(value: Any) -> None:
         value: anything that has a JSON form; the last one kept counts.
     Raises: InvalidInput - it cannot be recorded.
     """
-    _run("arriero.keep_convoy_state").keep_convoy_state(encode(value, "the convoy's state"))
+    _run("arriero.keep_convoy_state").keep_convoy_state(encode_untyped(value, "the convoy's state"))

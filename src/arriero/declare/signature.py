@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from .. import codec
-from ..codec import add_article
 from ..errors import DefinitionError, InvalidInput
+from ..payload_types import find_unwritable, may_hold_unsortable_set
+from ..plain_values import add_article, fill_in_defaults
+from ..round_trip import Check, build_check
 from .attempt import Attempt
 
 _ABSENT = msgspec.UNSET
@@ -48,6 +50,10 @@ class Signature:
         self._names = frozenset(p.name for p in self._parameters)
         self._required = frozenset(p.name for p in self._parameters if p.default is p.empty)
         self._hints: Mapping[str, Any] | None = None  # once the types are resolved
+        # What a value is compared by with what was read back, and whether sets may need sorting; computed once.
+        self._checks: dict[str, Check] = {}
+        self._check_result: Check | None = None
+        self._need_sorting = self._result_needs_sorting = False
         # From JSON text. Raises InvalidInput when it does not fit.
         self.result: Callable[[str], Any] = self._resolve_and_read_result
         self._read_arguments: Callable[[str], Any] = self._resolve_and_read_arguments  # a mark for each absent one
@@ -67,9 +73,16 @@ class Signature:
             of = hints.get(parameter.name, Any)
             codec.decoder(of, f"{self.what}: parameter {parameter.name}")  # one by one, so that the culprit is named
             fields.append((parameter.name, of | msgspec.UnsetType if of is not Any else Any, _ABSENT))
+            self._checks[parameter.name] = build_check(of)
+            self._need_sorting = self._need_sorting or may_hold_unsortable_set(of)
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         self._read_arguments = codec.decoder(struct, self.what)
-        self.result = codec.decoder(hints.get("return", Any), f"{self.what}: result")
+        of = hints.get("return", Any)
+        self.result = codec.decoder(of, f"{self.what}: result")
+        if (why := find_unwritable(of)) is not None:  # here, since a result is refused after the service was called
+            raise DefinitionError(f"{self.what}: result: {why}")
+        self._check_result = build_check(of)
+        self._result_needs_sorting = may_hold_unsortable_set(of)
 
     def _refuse_no_attempt(self, of: Any) -> None:
         """Refuse a first parameter that arriero cannot give. Raises DefinitionError."""
@@ -119,9 +132,31 @@ class Signature:
             values[name] = value
         if missing := self._required - values.keys():
             raise InvalidInput(f"{self.what}: missing {', '.join(sorted(missing))}")
-        text = codec.encode(values, f"arguments of {self.what}")
-        self._read_arguments(text)
+        return self._encode_arguments(values)
+
+    def _encode_arguments(self, values: Mapping[str, Any]) -> str:
+        if self._hints is None:
+            self._resolve_late()
+        what = f"arguments of {self.what}"
+        text = codec.encode(values, what, may_hold_unsortable_set=self._need_sorting)
+        try:
+            read = self._read_arguments(text)
+        except InvalidInput as error:
+            for name in values:
+                if (why := find_unwritable((self._hints or {}).get(name, Any))) is not None:
+                    raise InvalidInput(f"{what}: {name}: {why}") from error
+            raise
+        codec.refuse_differences(what, self._checks, values, read)
         return text
+
+    def mean_same(self, recorded: str, asked: str) -> bool:
+        """Returns True if two texts are the same arguments, as a set in another order, or a field that has its default."""
+        try:
+            values = self.arguments(recorded)
+            fill_in_defaults(values)
+            return self._encode_arguments(values) == asked
+        except (InvalidInput, DefinitionError):
+            return False
 
     def arguments(self, text: str, *, are_all: bool = True) -> dict[str, Any]:
         """The recorded arguments, by name, as the function takes them. Raises InvalidInput when they do not fit.
@@ -162,6 +197,11 @@ class Signature:
 
     def encode_result(self, value: Any) -> str:
         """The result as JSON text, proved to fit the declared type. Raises InvalidInput."""
-        text = codec.encode(value, f"result of {self.what}")
-        self.result(text)
+        if self._check_result is None:
+            self._resolve_late()
+        what = f"result of {self.what}"
+        text = codec.encode(value, what, may_hold_unsortable_set=self._result_needs_sorting)
+        back = self.result(text)
+        if self._check_result is not None:
+            codec.refuse_difference(what, self._check_result, value, back)
         return text

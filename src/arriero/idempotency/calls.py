@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ..codec import encode
+from ..codec import encode_untyped
 from ..errors import InvalidInput
 from .connections import CallerTransaction, is_missing_table, open_transaction, refuse_kind
 from .scripts import (
@@ -69,7 +69,7 @@ class IdempotentCall:
             )
         if self._answer is not None:
             raise InvalidInput(f"idempotent: the answer under {self._key!r} was kept already")
-        self._answer = encode(answer, "answer of an idempotent call")
+        self._answer = encode_untyped(answer, "answer of an idempotent call")
 
     def __enter__(self) -> Self:
         self._open(is_async=False).drive(self._begin())
