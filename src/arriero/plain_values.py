@@ -98,10 +98,10 @@ def _list_fields(of: type) -> tuple[str, ...]:
     if issubclass(of, msgspec.Struct):
         names: tuple[str, ...] = of.__struct_fields__
         return names
-    return tuple(field.name for field in getattr(of, "__attrs_attrs__", ()))
+    return tuple(field.name for field in getattr(of, "__attrs_attrs__", ())) or getattr(of, "_fields", ())
 
 
-# The names of the fields of a dataclass, attrs class or Struct; empty: it has none, or is something else.
+# The names of the fields of a dataclass, attrs class, Struct or NamedTuple; empty: it has none, or is something else.
 list_fields: Callable[[type], tuple[str, ...]] = cache(_list_fields)
 
 

@@ -69,9 +69,9 @@ def _compare(info: inspect.Type | None, sent: Any, back: Any, name: str) -> str 
         return _compare_mappings(info, sent, back, name)
     if isinstance(back, set | frozenset):
         return _compare_sets(info, sent, back, name)
-    if isinstance(back, list | tuple) and not hasattr(back, "_fields"):
+    if isinstance(back, list | tuple) and not list_fields(kind):
         return _compare_sequences(info, sent, back, name)
-    if isinstance(back, tuple) or list_fields(kind):
+    if list_fields(kind):
         return _compare_fields(info, sent, back, name)
     return None if type(sent) is kind and sent == back else _explain(sent, back, name)
 
@@ -163,7 +163,7 @@ def _compare_fields(info: inspect.Type | None, sent: Any, back: Any, name: str) 
     kind = type(back)
     types = _list_field_types(info)
     if type(sent) is kind:
-        names = kind._fields if isinstance(back, tuple) else list_fields(kind)
+        names = list_fields(kind)
         parts = [(field, getattr(sent, field), getattr(back, field)) for field in names]
     elif isinstance(sent, dict) and info is not None:  # its JSON form, as people write it
         by_key = {field.encode_name: field.name for field in getattr(info, "fields", ())}
@@ -172,7 +172,7 @@ def _compare_fields(info: inspect.Type | None, sent: Any, back: Any, name: str) 
             return f"{name} has the key {unknown[0]!r}, which {_get_name(kind)} does not have: leave it out"
         parts = [(by_key[key], part, getattr(back, by_key[key])) for key, part in sent.items() if key != tag]
     elif isinstance(back, tuple) and isinstance(sent, list | tuple) and len(sent) == len(back):
-        parts = list(zip(kind._fields, sent, back, strict=True))
+        parts = list(zip(list_fields(kind), sent, back, strict=True))
     else:
         return _explain(sent, back, name)
     for field, one, other in parts:
