@@ -16,6 +16,7 @@ STANDARD_LIBRARY = {
     "events._get_running_loop": "the loop of workflow code runs inside of another one",
     "events._set_running_loop": "the same",
     "getattr(of, '_is_protocol', False)": "typing.is_protocol comes with Python 3.13",
+    "getattr(of, '_fields', ())": "public: the fields of a NamedTuple",
     "handle._run": "a loop of our own runs its handles",
     "os._exit": "public: ends the process at once",
     "sys._current_frames": "public: looks where a thread stands",

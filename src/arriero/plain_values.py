@@ -5,6 +5,7 @@ a task continues in another process, and a repeated submission has the same body
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -48,6 +49,11 @@ def to_plain_scalar(value: Any) -> Any:
     Raises: NotImplementedError - there is none, or it does not equal ``value``.
     """
     plain = _find_plain(value)
+    if plain is None and inspect.isawaitable(value):
+        raise NotImplementedError(
+            f"{_describe_awaitable(value)} was never awaited: await it; a plain function that returns it must be written as"
+            " `async def`, or its caller must await what it returns"
+        )
     if plain is None:
         raise NotImplementedError(
             f"{add_article(type(value).__qualname__)} has no JSON form; use a dataclass, msgspec.Struct or pydantic model"
@@ -58,6 +64,14 @@ def to_plain_scalar(value: Any) -> Any:
             f" convert it to {add_article(type(plain).__name__)}"
         )
     return plain
+
+
+def _describe_awaitable(value: Any) -> str:
+    """A call of a step describes itself; a coroutine has the name and the line of its function."""
+    code = getattr(value, "cr_code", None)
+    if code is None:
+        return repr(value)
+    return f"the coroutine of {value.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def _find_plain(value: Any) -> Any:

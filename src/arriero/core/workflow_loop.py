@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import cache
+from types import FrameType
 from typing import Any, NoReturn
 
 from ..errors import ForbiddenInWorkflow
@@ -45,15 +46,35 @@ _BLOCKING = {
 }
 
 
+# Modules that watch a program and decide nothing in it: what they do is not what the workflow does. Instrumentation is not
+# among them, because its frames are around the calls of the workflow's own code.
+_OBSERVERS = ("logging", "loguru", "structlog", "opentelemetry.sdk", "opentelemetry.exporter", "sentry_sdk.transport")
+
+
+def _is_called_by_observer(frame: FrameType | None) -> bool:
+    """Returns True if a log handler or a span exporter made a call, between the workflow's code and ``frame``."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__") or ""
+        if module == __name__:  # the loop: what is above it is not the workflow's code
+            return False
+        if module.startswith(_OBSERVERS) and any(module == one or module.startswith(f"{one}.") for one in _OBSERVERS):
+            return True
+        frame = frame.f_back
+    return False
+
+
 @cache
 def _install_audit_hook() -> None:
     """Hear of blocking calls from now on; a hook cannot be taken back, so it is set by the first workflow that runs."""
     # Bind the names here: the interpreter calls the hook until its end, when the module has lost them.
     remedies, get_running_loop, loop_class = _BLOCKING, events._get_running_loop, WorkflowLoop
+    get_frame, is_called_by_observer = sys._getframe, _is_called_by_observer
 
     def refuse_blocking_call(event: str, _details: object) -> None:
         remedy = remedies.get(event)
-        if remedy is not None and isinstance(loop := get_running_loop(), loop_class):
+        if remedy is None or not isinstance(loop := get_running_loop(), loop_class):
+            return
+        if not is_called_by_observer(get_frame(1)):
             loop.refuse(f"workflow code called {event}, that is {remedy}")
 
     sys.addaudithook(refuse_blocking_call)
@@ -204,7 +225,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _refuse_call(self, name: str) -> NoReturn:
         remedy = _REMEDIES.get(name, "a socket, pipe, process or signal: move the call into a step")
-        self.refuse(f"workflow code asked its loop for {name}, that is {remedy}")
+        violation = f"workflow code asked its loop for {name}, that is {remedy}"
+        if _is_called_by_observer(sys._getframe(2)):  # its own failure: logging reports it and continues
+            raise ForbiddenInWorkflow(violation)
+        self.refuse(violation)
 
 
 def _drop(coroutine: Coroutine[Any, Any, Any]) -> None:
