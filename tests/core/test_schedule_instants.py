@@ -58,12 +58,85 @@ CHANGES = [
     ("0 3 * * *", "2027-10-30T12:00+02:00", ["10-31 03:00 CET", "11-01 03:00 CET"]),
 ]
 
+# On Lord Howe Island it goes from 02:00 back to 01:30 on 2026-04-05, and from 02:00 to 02:30 on 2026-10-04.
+LORD_HOWE = "Australia/Lord_Howe"
+HALF_HOURS = [
+    ("0 */2 * * *", "2026-04-04T13:00+00:00", ["04-05 02:00 +1030", "04-05 04:00 +1030"]),
+    ("30 * * * *", "2026-04-04T14:00+00:00", ["04-05 01:30 +11", "04-05 01:30 +1030", "04-05 02:30 +1030"]),
+    ("45 * * * *", "2026-04-04T14:46+00:00", ["04-05 01:45 +1030", "04-05 02:45 +1030"]),
+    ("45 1 * * *", "2026-04-04T12:00+00:00", ["04-05 01:45 +11", "04-06 01:45 +1030"]),
+    ("30 * * * *", "2026-10-03T15:00+00:00", ["10-04 02:30 +11", "10-04 03:30 +11"]),
+    ("0 */2 * * *", "2026-10-03T13:30+00:00", ["10-04 04:00 +11", "10-04 06:00 +11"]),
+    ("15 2 * * *", "2026-10-03T13:30+00:00", ["10-04 02:30 +11", "10-05 02:15 +11"]),
+]
+
 
 @pytest.mark.parametrize(("line", "after", "expected"), CHANGES)
 def test_at_a_change_of_time_a_cron_line_is_due_as_cron_of_debian_would_run_it(
     line: str, after: str, expected: list[str]
 ) -> None:
     assert shown(cron(line), after, len(expected)) == expected
+
+
+@pytest.mark.parametrize(("line", "after", "expected"), HALF_HOURS)
+def test_a_change_of_time_of_half_an_hour_loses_and_doubles_no_instant(
+    line: str, after: str, expected: list[str]
+) -> None:
+    assert shown(cron(line, LORD_HOWE), after, len(expected)) == expected
+
+
+def test_a_day_that_does_not_exist_is_run_when_the_clock_has_jumped() -> None:
+    """Samoa had no 30 December 2011."""
+    found = shown(cron("0 3 * * *", "Pacific/Apia"), "2011-12-29T12:00+00:00", 3)
+    assert found == ["12-29 03:00 -10", "12-31 00:00 +14", "12-31 03:00 +14"]
+
+
+CHANGING_ZONES = (
+    "Europe/Madrid",
+    "America/St_Johns",
+    LORD_HOWE,
+    "Africa/Cairo",
+    "Pacific/Chatham",
+    "America/Santiago",
+    "UTC",
+)
+CHANGING_LINES = ("*/15 * * * *", "30 * * * *", "0 */2 * * *", "15 2 * * *", "0,45 1 * * *", "30 23 * * 6", "0 0 1 * *")
+
+
+@pytest.mark.parametrize("zone", CHANGING_ZONES)
+@pytest.mark.parametrize("line", CHANGING_LINES)
+def test_at_each_change_of_time_the_instants_are_what_arithmetic_in_utc_finds(line: str, zone: str) -> None:
+    """Each minute in UTC around each change of the year, read on the wall of the zone, against the calendar of the line."""
+    known, day = ZoneInfo(zone), timedelta(days=1)
+    days = [datetime(2026, 1, 1, tzinfo=UTC) + number * day for number in range(365)]
+    changes = [one for one in days if one.astimezone(known).utcoffset() != (one + day).astimezone(known).utcoffset()]
+    for change in changes or days[:1]:
+        start, minutes = as_instant(change - day), 3 * 24 * 60
+        until = Instant(start + minutes * 60 * MICROSECONDS)
+        around = Instant(start - 24 * HOUR), Instant(until + 24 * HOUR)
+        calendar = list_between(Timing(cron=line), Instant(0), *around, 100_000)
+        named = {as_datetime(instant).replace(tzinfo=None) for instant in calendar}
+        assert list_between(cron(line, zone), Instant(0), start, until, 100_000) == _find_by_minutes(
+            named, start, minutes, known, is_elapsed=line.startswith("*") or line.split()[1].startswith("*")
+        )
+
+
+def _find_by_minutes(
+    named: set[datetime], start: Instant, minutes: int, zone: ZoneInfo, *, is_elapsed: bool
+) -> list[Instant]:
+    expected: list[Instant] = []
+    last = as_datetime(start).astimezone(zone).replace(tzinfo=None)
+    seen: set[datetime] = set()
+    for minute in range(1, minutes + 1):
+        instant = Instant(start + minute * 60 * MICROSECONDS)
+        wall = as_datetime(instant).astimezone(zone).replace(tzinfo=None)
+        skipped = [last + timedelta(minutes=one) for one in range(1, round((wall - last).total_seconds() / 60))]
+        is_named = wall in named and (is_elapsed or wall not in seen)
+        if is_named or (not is_elapsed and not named.isdisjoint(skipped)):
+            expected.append(instant)
+        seen.add(wall)
+        last = wall
+    return expected
 
 
 def test_from_within_an_hour_that_comes_twice_no_instant_of_the_past_is_named() -> None:
@@ -113,6 +186,13 @@ def test_instants_strictly_increase(timing: Timing, after: Instant) -> None:
     assert all(one < following for one, following in pairwise(found))
 
 
+@given(timings, st.integers(1, 48 * HOUR), starts)
+def test_no_run_overtakes_another_one_however_long_its_jitter_is(timing: Timing, jitter: int, after: Instant) -> None:
+    found = list(islice(iterate_instants(timing, NOON, after), 10))
+    late = [Instant(one + compute_jitter(timing, NOON, "shop", "report", one, jitter)) for one in found]
+    assert all(before <= one < behind for before, one, behind in zip(found, late, found[1:], strict=False))
+
+
 @given(timings, starts, st.integers(0, 19))
 def test_it_does_not_matter_from_where_one_looks(timing: Timing, after: Instant, cut: int) -> None:
     found = list(islice(iterate_instants(timing, Instant(0), after), 20))
@@ -160,13 +240,16 @@ def test_before_the_first_instant_there_is_no_last_one() -> None:
 
 @given(starts, st.integers(1, 24 * HOUR))
 def test_jitter_is_the_same_for_one_run_and_less_than_was_asked_for(instant: Instant, jitter: int) -> None:
-    found = compute_jitter("shop", "report", instant, jitter)
+    found = compute_jitter(Timing(at=instant), Instant(0), "shop", "report", instant, jitter)
     assert 0 <= found < jitter
-    assert found == compute_jitter("shop", "report", instant, jitter)
+    assert found == compute_jitter(Timing(at=instant), Instant(0), "shop", "report", instant, jitter)
 
 
 def test_schedules_of_one_instant_are_spread_by_their_jitter() -> None:
-    late = sorted(compute_jitter("shop", f"report-{number}", NOON, 60_000_000) for number in range(1_000))
+    once = Timing(at=NOON)
+    late = sorted(
+        compute_jitter(once, Instant(0), "shop", f"report-{number}", NOON, 60_000_000) for number in range(1_000)
+    )
     assert late[250] < 20_000_000
     assert late[750] > 40_000_000
 

@@ -5,6 +5,7 @@ arguments that do not fit its code.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..answers import Refusal
@@ -12,6 +13,7 @@ from ..core.schedule_instants import check_timing, list_between
 from ..declare.schedules import ScheduleOptions, build_declaration, check_schedule_name
 from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
+from ..explain.schedules import format_seconds
 from ..model import Instant
 from ..runtime.code import Code, read_one_step
 from ..schedules import (
@@ -23,6 +25,7 @@ from ..schedules import (
     ScheduleCommand,
     ScheduleDeclaration,
     ScheduleRow,
+    Timing,
     encode_declaration,
     read_declaration,
 )
@@ -32,6 +35,7 @@ from .submission import find_code
 ACTOR = "client"
 BATCH = 500  # in one transaction
 TRIES_MAX = 20  # while other processes declare the same schedules
+GAPS_CHECKED = 100
 CHECKED_FROM = Instant(1_767_225_600_000_000)  # 2026: whether a line names any day does not depend on today
 
 
@@ -45,13 +49,21 @@ def check_declaration(
     timing = declaration.timing
     check_timing(timing, CHECKED_FROM)
     if declaration.jitter and timing.at is None:
-        period = timing.every
-        if timing.cron:
-            first, second = list_between(timing, CHECKED_FROM, CHECKED_FROM, Instant(2**60), 2)
-            period = second - first
-        if declaration.jitter > period:
-            raise InvalidInput("jitter is longer than the time between two runs; choose a shorter one")
+        gap = _find_shortest_gap(timing)
+        if declaration.jitter > gap:
+            raise InvalidInput(
+                f"jitter is {format_seconds(declaration.jitter)}, longer than the {format_seconds(gap)} between two runs;"
+                " choose a shorter one"
+            )
     return checked, declaration
+
+
+def _find_shortest_gap(timing: Timing) -> int:
+    """Find the shortest time between two runs, of a cron line among the first ones. Later ones may lie closer."""
+    if timing.every:
+        return timing.every
+    instants = list_between(timing, CHECKED_FROM, CHECKED_FROM, Instant(2**60), GAPS_CHECKED + 1)
+    return min(after - before for before, after in pairwise(instants))
 
 
 async def declare_schedules(session: Session) -> None:

@@ -1,13 +1,15 @@
-"""The instants at which a schedule is due. Cron lines are read by ``cronsim``, which does as Debian's cron at changes of time.
+"""The instants at which a schedule is due. ``cronsim`` reads cron lines; changes of time are treated as Debian's cron does.
 
-A line whose minute or hour begins with ``*`` follows elapsed time: it skips hours that do not exist, and runs in both of the
-hours that come twice. Any other line names times of day: one that does not exist is run when the clock has jumped, and one
-that comes twice is run the first time. ``cronsim`` and ``zoneinfo`` are loaded by the first schedule, not with arriero.
+``cronsim`` says which times a line names in a calendar without changes of time. This module places them in a zone, because
+``cronsim`` knows only changes of a whole hour. A line whose minute or hour begins with ``*`` follows elapsed time: it skips
+times that do not exist, and runs both times at those that come twice. Any other line names times of day: one that does not
+exist is run when the clock has jumped, and one that comes twice is run the first time. ``cronsim`` and ``zoneinfo`` are loaded
+by the first schedule, not with arriero.
 """
 
 import hashlib
 from collections.abc import Iterator
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice
 
@@ -61,25 +63,38 @@ def check_timing(timing: Timing, after: Instant) -> None:
     if timing.every and not timing.every >= EVERY_MIN:
         raise InvalidInput(f"every is {timing.every / MICROSECONDS:g} s; it must be at least 1 second")
     if timing.cron:
-        zone = load_zone(timing.timezone)
-        read_cron(timing.cron, zone, after)
+        load_zone(timing.timezone)
+        read_cron(timing.cron, as_datetime(after))
         if find_next(timing, after, after) is None:
             raise InvalidInput(f"the cron line {timing.cron!r} names no day that ever comes")
 
 
-def read_cron(line: str, zone: tzinfo, after: Instant) -> Iterator[datetime]:
-    """Read a cron line: its times after an instant, in the zone. Raises InvalidInput naming what is wrong with it."""
+def read_cron(line: str, after: datetime) -> Iterator[datetime]:
+    """Read a cron line: the times that it names after a time, as a calendar without any change of time has them.
+
+    Raises InvalidInput naming what is wrong with the line.
+    """
     from cronsim import CronSim
 
     if len(line) > CRON_LENGTH_MAX:
         raise InvalidInput(f"the cron line has {len(line)} characters; it must have {CRON_LENGTH_MAX} at most")
     try:
-        return CronSim(_ALIASES.get(line.strip().lower(), line), as_local(after, zone))
+        return CronSim(_expand(line), after.replace(tzinfo=None))
     except Exception as error:  # it also asserts
         raise InvalidInput(
             f"the cron line {line!r} cannot be read: {error or 'a field is wrong'}; it has five fields, minute hour"
             " day-of-month month day-of-week, like '0 3 * * *'"
         ) from error
+
+
+def _expand(line: str) -> str:
+    return _ALIASES.get(line.strip().lower(), line)
+
+
+def follows_elapsed_time(line: str) -> bool:
+    """Returns True if a cron line names no times of day: its minute or hour begins with ``*``, or it has seconds."""
+    fields = _expand(line).split()
+    return len(fields) != 5 or fields[0].startswith("*") or fields[1].startswith("*")
 
 
 def as_local(instant: Instant, zone: tzinfo) -> datetime:
@@ -108,13 +123,62 @@ def iterate_instants(timing: Timing, anchor: Instant, after: Instant) -> Iterato
 def _iterate_cron(timing: Timing, after: Instant) -> Iterator[Instant]:
     last = after
     try:
-        for when in read_cron(timing.cron, load_zone(timing.timezone), after):
-            instant = as_instant(when)
-            if instant > last:  # of an hour that comes twice, the line may begin with the first
+        for instant in _place_in_zone(timing.cron, load_zone(timing.timezone), after):
+            if instant > last:
                 last = instant
                 yield instant
     except (OverflowError, ValueError):  # the end of the calendar
         return
+
+
+def _place_in_zone(line: str, zone: tzinfo, after: Instant) -> Iterator[Instant]:
+    """The instants of the times that a line names, in their order; the first ones may lie before ``after``.
+
+    A change of time may be of any length: half an hour on Lord Howe Island, a day where the date line moved.
+    """
+    local = as_local(after, zone)
+    offset, later_offset = _read_offsets(local.replace(tzinfo=None), zone)
+    # Times that come twice come again after this one.
+    start = local - (offset - later_offset) if later_offset < offset and not local.fold else local
+    is_elapsed = follows_elapsed_time(line)
+    again: list[Instant] = []  # second times, after all the first ones
+    for named in read_cron(line, start):
+        before, behind = _read_offsets(named, zone)
+        first = _subtract(named, before)
+        if behind == before:
+            yield from again
+            again.clear()
+            yield first
+        elif behind < before:  # it comes twice
+            yield first
+            if is_elapsed:
+                again.append(_subtract(named, behind))
+        elif not is_elapsed:  # it does not exist
+            yield from again
+            again.clear()
+            yield _find_jump(_subtract(named, behind), first, zone)
+
+
+def _read_offsets(naive: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
+    """The offsets of a time on the wall from UTC, before and after a change of time; equal where there is none."""
+    found = [naive.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)]
+    return found[0], found[1]
+
+
+def _subtract(naive: datetime, offset: timedelta) -> Instant:
+    return as_instant((naive - offset).replace(tzinfo=UTC))
+
+
+def _find_jump(low: Instant, high: Instant, zone: tzinfo) -> Instant:
+    """Find the instant in (low, high] at which the clock of a zone jumps ahead."""
+    before = as_local(low, zone).utcoffset()
+    while high - low > MICROSECONDS:
+        middle = Instant((low + high) // 2 // MICROSECONDS * MICROSECONDS)
+        if as_local(middle, zone).utcoffset() == before:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def find_next(timing: Timing, anchor: Instant, after: Instant) -> Instant | None:
@@ -162,10 +226,16 @@ def count_between(timing: Timing, anchor: Instant, after: Instant, until: Instan
     return len(list_between(timing, anchor, after, until, COUNTED_MAX))
 
 
-def compute_jitter(app: str, name: str, instant: Instant, jitter: int) -> int:
-    """Compute by how many microseconds in [0, jitter) a run is late on purpose: always the same for one run."""
+def compute_jitter(timing: Timing, anchor: Instant, app: str, name: str, instant: Instant, jitter: int) -> int:
+    """Compute by how many microseconds in [0, jitter) a run is late on purpose: always the same for one run.
+
+    It is less than the time until the next instant, so no run overtakes another one.
+    """
     if not jitter:
         return 0
+    following = find_next(timing, anchor, instant)
+    if following is not None:
+        jitter = min(jitter, following - instant)
     digest = hashlib.blake2b(f"{app}\0{name}\0{instant}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") * jitter >> 64
 

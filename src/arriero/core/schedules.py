@@ -56,7 +56,7 @@ def find_look_at(
     next_at = find_next(timing, row.anchor, after)
     if next_at is None:
         return None, None
-    return next_at, Instant(next_at + compute_jitter(row.app, row.name, next_at, jitter))
+    return next_at, Instant(next_at + compute_jitter(timing, row.anchor, row.app, row.name, next_at, jitter))
 
 
 def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int = RUNS_MAX) -> DueDecision:
@@ -102,7 +102,7 @@ def _find_due_until(row: ScheduleRow, declared: ScheduleDeclaration, now: Instan
     if not declared.jitter:
         return last
     for instant in iterate_instants(timing, row.anchor, sure):
-        if instant + compute_jitter(row.app, row.name, instant, declared.jitter) > now:
+        if instant + compute_jitter(timing, row.anchor, row.app, row.name, instant, declared.jitter) > now:
             break
         last = instant
     return last

@@ -6,7 +6,14 @@ from typing import assert_never
 
 import msgspec
 
-from ..core.schedule_instants import as_local, compute_jitter, find_next, iterate_instants, load_zone
+from ..core.schedule_instants import (
+    as_local,
+    compute_jitter,
+    find_next,
+    follows_elapsed_time,
+    iterate_instants,
+    load_zone,
+)
 from ..core.schedules import ACTOR, LATE_SECONDS
 from ..declare.attempt import as_datetime, as_instant
 from ..errors import InvalidInput
@@ -58,7 +65,7 @@ def list_next_runs(row: ScheduleRow, count: int) -> list[NextRun]:
     for instant in iterate_instants(timing, row.anchor, row.decided_until):
         if len(found) == count:
             break
-        jitter = compute_jitter(row.app, row.name, instant, declared.jitter)
+        jitter = compute_jitter(timing, row.anchor, row.app, row.name, instant, declared.jitter)
         why = [explain_change_of_time(timing, instant)] if timing.cron else []
         why += [f"jitter +{jitter / MICROSECONDS:.3g} s"] if jitter else []
         local = as_local(instant, zone)
@@ -72,7 +79,7 @@ def explain_change_of_time(timing: Timing, instant: Instant) -> str:
     if zone is UTC:
         return ""
     local = as_local(instant, zone)
-    if _follows_elapsed_time(timing.cron):
+    if follows_elapsed_time(timing.cron):
         if local.replace(fold=0).utcoffset() == local.replace(fold=1).utcoffset():
             return ""
         which = "second" if local.fold else "first"
@@ -85,12 +92,6 @@ def explain_change_of_time(timing: Timing, instant: Instant) -> str:
     if local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset():
         return f"{local:%H:%M} comes twice on {local:%Y-%m-%d}: it runs the first time, {local:%Z}"
     return ""
-
-
-def _follows_elapsed_time(line: str) -> bool:
-    """Returns True if ``cronsim`` treats the line so: its minute or hour begins with ``*``, or it has seconds."""
-    fields = line.split()
-    return len(fields) != 5 or fields[0].startswith("*") or fields[1].startswith("*")
 
 
 def format_timing(timing: Timing) -> str:
