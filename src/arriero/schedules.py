@@ -43,6 +43,8 @@ class ProblemCause(StrEnum):
     CODE = "code"  # no process alive has its workflow
     APPROVALS = "approvals"  # an open run is to be cancelled, and the settings ask for several persons
     ARGUMENTS = "arguments"  # they do not fit the workflow any more
+    REFUSED = "refused"  # the store refuses its run
+    UNREADABLE = "unreadable"  # its row; the store tells of it in an alert of its own
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -119,6 +121,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     revision: int = 1
 
 
+UNKNOWN_DECLARATION = ScheduleDeclaration(workflow="", arguments="null", policy="{}", timing=Timing())
 decode_declaration = msgspec.json.Decoder(ScheduleDeclaration).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -139,11 +142,13 @@ class DueSchedule(msgspec.Struct, frozen=True):
     Attributes:
         is_open: whether any run of it has not ended, whoever submitted it and whenever.
         cancellable: id of one of them that is not being undone already; empty: there is none.
+        is_readable: False if this release, or this host, cannot read the row.
     """
 
     row: ScheduleRow
     is_open: bool
     cancellable: str
+    is_readable: bool = True
 
 
 class OpenRun(msgspec.Struct, frozen=True):
@@ -187,9 +192,10 @@ class OperateSchedule(Command, frozen=True, gc=False, kw_only=True):
 
 
 class FireSchedule(Command, frozen=True, gc=False, kw_only=True):
-    """The leader's decision about the instants of a schedule in (since, until]. Guard: its term, and the row's revision.
+    """The decision about the instants of a schedule in (since, until]. Guard: the leader's term, and the row's revision.
 
     Args:
+        term: of the leader; None: a process decides what is still due by the timing that it is about to replace.
         runs: the instants that are run, each with its submission in ``submits``.
         passed_over, why: how many are not, and why: ``overlap`` or ``catch_up``.
         cancels: whether the runs that are open are cancelled first, in the same transaction.
@@ -198,7 +204,7 @@ class FireSchedule(Command, frozen=True, gc=False, kw_only=True):
     app: str
     name: str
     revision: int
-    term: int
+    term: int | None
     since: Instant
     until: Instant
     runs: tuple[Instant, ...]

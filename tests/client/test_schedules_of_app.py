@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from store_world import TestClock
 
 import arriero
 from arriero import Agent, App, Attempt, DefinitionError, InvalidInput, VerbRefused, testing, workflow
@@ -78,8 +80,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"at": "tomorrow"}, "at is 'tomorrow'; it must be a datetime with a time zone"),
     ({"every": 60, "overlap": "never"}, "overlap is 'never'; it must be one of skip, queue, all, cancel_running"),
     ({"every": 60, "catch_up": -1}, "catch_up is -1 seconds"),
-    ({"every": 60, "jitter": 61}, "jitter is longer than the time between two runs"),
-    ({"cron": "* * * * *", "jitter": 61}, "jitter is longer than the time between two runs"),
+    ({"every": 60, "jitter": 61}, "jitter is 1 min 1 s, longer than the 1 min between two runs"),
+    ({"cron": "* * * * *", "jitter": 61}, "jitter is 1 min 1 s, longer than the 1 min between two runs"),
+    ({"cron": "0 0,1 * * *", "jitter": 20 * 3_600}, "jitter is 20 h, longer than the 1 h between two runs"),
     ({"every": 60, "priority": 10}, "priority is 10"),
 ]
 
@@ -190,6 +193,74 @@ async def test_arguments_that_do_not_fit_the_code_any_more_stop_a_schedule_until
     await start()
     assert await start.store.alerts() == []
     assert (await app.schedules.show("mine")).problem == ""
+
+
+@pytest.mark.parametrize("cron", ["0,30 * * * *", "15 4 * * *"])
+async def test_a_run_that_was_due_before_a_deploy_changed_the_line_is_made_up_with_the_new_code(cron: str) -> None:
+    start, clock = Start(), TestClock()
+    start.store = MemoryStore(clock)
+    await start(lambda app: app.schedule("s", report("old"), cron="*/30 * * * *"))
+    clock.move(3_600)  # nobody leads meanwhile
+    await start(lambda app: app.schedule("s", report("new"), cron=cron))
+    row = await start.store.find_schedule("shop", "s")
+    assert row is not None
+    assert (row.runs, row.passed_over, row.decided_until) == (1, 1, clock())
+    (task,) = start.store.tasks.values()
+    assert task.task_id == "shop/s@2023-11-14T23:00:00Z"
+    assert start.store.bodies[task.task_no] == '{"day":"new"}'
+    before = len(start.store.log)
+    await start(lambda app: app.schedule("s", report("new"), cron=cron))
+    assert len(start.store.log) == before
+
+
+async def test_a_deploy_passes_over_what_was_due_while_a_run_is_open_as_the_schedule_does() -> None:
+    start, clock = Start(), TestClock()
+    start.store = MemoryStore(clock)
+    app = await start(lambda app: app.schedule("s", report(), cron="*/30 * * * *"))
+    asked = await app.schedules.run_now("s", **WHY)
+    clock.move(3_600)
+    await start(lambda app: app.schedule("s", report(), cron="15 4 * * *"))
+    row = await start.store.find_schedule("shop", "s")
+    assert row is not None
+    assert (row.runs, row.passed_over) == (1, 2)
+    assert [task.task_id for task in start.store.tasks.values()] == [asked.task_id]
+
+
+async def test_one_schedule_whose_zone_is_not_known_here_hides_no_other_one_and_a_new_declaration_mends_it() -> None:
+    start = Start()
+
+    def declare(app: App) -> None:
+        app.schedule("nightly", report(), cron="0 3 * * *", timezone=MADRID)
+        app.schedule("hourly", report(), every=3_600)
+
+    app = await start(declare)
+    row = start.store.schedule_rows["shop", "nightly"]
+    text = row.declaration.replace(MADRID, "Europe/Nueva")
+    start.store.schedule_rows["shop", "nightly"] = msgspec.structs.replace(row, declaration=text)
+    hourly, nightly = await app.schedules.list()
+    assert (hourly.problem, len(hourly.next_runs)) == ("", 1)
+    assert (nightly.timezone, nightly.next_runs) == ("Europe/Nueva", ())
+    assert nightly.problem.startswith("its row cannot be read: column declaration")
+    with pytest.raises(InvalidInput, match="its row cannot be read"):
+        await app.schedules.run_now("nightly", **WHY)
+    await start(declare)
+    assert (await app.schedules.show("nightly")).problem == ""
+
+
+async def test_a_schedule_that_cannot_be_read_can_be_removed() -> None:
+    start = Start()
+    app = await start(lambda app: app.schedule("nightly", report(), every=3_600))
+    row = start.store.schedule_rows["shop", "nightly"]
+    start.store.schedule_rows["shop", "nightly"] = msgspec.structs.replace(row, declaration="{}")
+    assert (await app.schedules.show("nightly")).workflow == ""
+    await app.schedules.remove("nightly", **WHY)
+    assert await app.schedules.list() == ()
+
+
+async def test_the_convoy_of_a_schedule_is_kept_from_submitters() -> None:
+    app = await Start()()
+    with pytest.raises(InvalidInput, match="is kept for the runs of a schedule: choose another key"):
+        await app.submit(report(), convoy="schedule shop/nightly", end_of_sequence=True)
 
 
 # --- people

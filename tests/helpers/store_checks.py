@@ -109,7 +109,7 @@ def _wrong_counts(loaded: Loaded) -> list[str]:
 
 
 async def _wrong_alerts(store: StateStore, tasks: list[TaskRow]) -> list[str]:
-    others = ("gap", "unreadable", "breaker")  # of its convoy, of what a process could not read, of an Agent
+    others = ("gap", "unreadable", "breaker", "schedule")  # of its convoy, of what could not be read, of an Agent
     found = [alert for alert in await store.alerts(limit=TASKS_MAX) if alert.cause not in others]
     opened = sorted((alert.task_no, alert.incarnation) for alert in found)
     wanted = sorted((task.task_no, task.incarnation) for task in tasks if task.state is TaskState.ERROR)

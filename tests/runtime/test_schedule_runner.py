@@ -30,6 +30,8 @@ from arriero.schedules import (
     ScheduleRow,
     ScheduleVerb,
     Timing,
+    encode_declaration,
+    read_declaration,
 )
 from arriero.store.contract import SUPERVISOR_LEASE, Busy
 from arriero.store.engine import schedules as engine_schedules
@@ -419,20 +421,41 @@ async def test_more_schedules_than_fit_one_transaction_are_all_submitted_in_one_
     assert len(office.store.tasks) == 30
 
 
-async def test_a_row_that_this_release_cannot_read_keeps_no_other_schedule_waiting(
-    office: Office, caplog: pytest.LogCaptureFixture
+DAMAGED: dict[str, dict[str, Any]] = {
+    "declaration": {"declaration": '{"workflow":"report","timing":{"moon":"full"}}'},
+    "zone": {"declaration": Timing(cron="0 3 * * *", timezone="Europe/Nueva")},
+    "line": {"declaration": Timing(cron="0 3 * * moon")},
+    "state": {"state": "asleep"},
+    "instant": {"decided_until": "yesterday"},
+}
+
+
+@pytest.mark.parametrize("column", DAMAGED)
+async def test_a_row_that_cannot_be_read_keeps_no_other_schedule_waiting_and_opens_one_alert(
+    office: Office, column: str
 ) -> None:
-    await office.declare("later")
-    await office.declare("sooner")
-    row = await office.find("later")
-    broken = msgspec.structs.replace(row, declaration='{"workflow":"report","timing":{"moon":"full"}}')
-    office.store.schedule_rows["shop", "later"] = broken
+    await office.declare("broken")
+    await office.declare("sound", overlap=Overlap.ALL)
+    row, changes = await office.find("broken"), dict(DAMAGED[column])
+    if isinstance(timing := changes.get("declaration"), Timing):
+        changes["declaration"] = encode_declaration(msgspec.structs.replace(read_declaration(row), timing=timing))
+    office.store.schedule_rows["shop", "broken"] = msgspec.structs.replace(row, **changes)
     office.clock.move(HOUR)
     runner = office.runner()
-    for _ in range(5):
-        assert await runner.tick() in (0.0, LOOK_SECONDS)
-    assert len(office.store.tasks) == 1
-    assert sum("cannot be read by this release" in message for message in caplog.messages) == 1
+    for _ in range(3):
+        await runner.finish()
+        office.clock.move(HOUR)
+    assert [task.task_id.partition("@")[0] for task in office.store.tasks.values()] == ["shop/sound"] * 3
+    (alert,) = await office.store.alerts()
+    assert alert.cause == "unreadable"
+    (error,) = await office.store.list_unreadable(10)
+    assert error.row == 'schedule ["shop","broken"]'
+    office.store.schedule_rows["shop", "broken"] = msgspec.structs.replace(
+        row, revision=100
+    )  # a person has corrected it
+    await runner.finish()
+    assert [task.task_id for task in office.store.tasks.values()].count("shop/broken@2023-11-15T02:13:20Z") == 1
+    assert await office.store.look_at_unreadable() == 1
 
 
 async def test_an_id_that_another_task_has_is_told_once_and_does_not_stop_the_schedule(

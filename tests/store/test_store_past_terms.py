@@ -31,7 +31,7 @@ from arriero.schedules import (
 
 # What runs on the leader, and the functions of the core that build commands for it.
 LEADER = ("runtime/supervisor.py", "runtime/schedule_runner.py", "runtime/upkeep.py", "runtime/leader.py")
-CORE = {"on_stuck": "core/lease.py"}
+CORE = {"on_stuck": "core/lease.py", "build_fire": "core/schedules.py"}
 READS = {
     "known_processes",
     "list_ledgers",

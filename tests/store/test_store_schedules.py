@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 from core_schedules import fire_command
-from store_world import NOON, TASK_POLICY, World
+from store_world import NOON, TASK_POLICY, World, submission
 
 from arriero.answers import Refusal, Submitted
+from arriero.commands import OperateConvoy
 from arriero.core.schedules import build_run
 from arriero.events import read_events
 from arriero.events.schedule import EventOfSchedule
-from arriero.model import MICROSECONDS, Instant, TaskState, later
+from arriero.model import MICROSECONDS, ConvoyOverrides, ConvoyVerb, Instant, TaskState, later
 from arriero.schedules import (
     OF_PERSON,
     DeclareSchedule,
@@ -175,14 +176,21 @@ async def test_a_schedule_that_was_removed_and_is_declared_again_runs_no_instant
     assert len(await ids(world)) == 1
 
 
-async def test_an_id_that_another_task_has_is_told_and_the_schedule_goes_on(world: World) -> None:
+async def test_an_id_that_another_task_has_opens_an_alert_until_the_next_run_is_submitted(world: World) -> None:
     await world.submit("shop/nightly@2023-11-14T23:13:20Z", workflow="another")
-    row, term = await declared(world), await leading(world)
+    row, term = await declared(world, overlap=Overlap.ALL), await leading(world)
     world.clock.move(3_600)
-    (answer,) = await changed(world, fire_command(row, world.clock(), term))
-    assert [isinstance(one, Refusal) for one in answer.submitted] == [True]
-    assert answer.row is not None
-    assert answer.row.next_at == later(Instant(NOON), 7_200)
+    row = await fired(world, row, term)
+    assert (row.next_at, row.runs, row.problem_cause) == (later(Instant(NOON), 7_200), 0, "refused")
+    (alert,) = await world.store.alerts()
+    assert alert.reason == (
+        "run shop/nightly@2023-11-14T23:13:20Z was not submitted: task 'shop/nightly@2023-11-14T23:13:20Z' exists with"
+        " another workflow"
+    )
+    world.clock.move(3_600)
+    row = await fired(world, row, term)
+    assert (row.runs, row.problem) == (1, "")
+    assert await world.store.alerts() == []
 
 
 async def test_one_refused_schedule_of_a_batch_does_not_keep_the_others(world: World) -> None:
@@ -246,11 +254,93 @@ async def test_it_is_told_whether_the_last_run_is_open(world: World) -> None:
 
 async def test_a_new_line_is_due_from_now_on_and_makes_nothing_up(world: World) -> None:
     row = await declared(world)
+    world.clock.move(1_800)
+    (answer,) = await changed(world, declare_command(timing=Timing(every=600 * MICROSECONDS)))
+    assert answer.row is not None
+    assert answer.row.next_at == later(world.clock(), 600)
+    assert answer.row.revision == row.revision + 1
+
+
+async def test_a_new_line_is_refused_while_an_instant_of_the_old_one_is_due_and_not_decided(world: World) -> None:
+    """Whoever declares it decides about that first, in the same transaction, or the leader has done so."""
+    row = await declared(world)
+    world.clock.move(5 * 3_600)
+    new = declare_command(timing=Timing(every=7_200 * MICROSECONDS))
+    await refused(world, new, "due")
+    decided = msgspec.structs.replace(fire_command(row, world.clock(), 0), term=None)
+    (_, answer) = await changed(world, decided, new)
+    assert answer.row is not None
+    assert answer.row.next_at == later(world.clock(), 7_200)
+    assert await ids(world) == ["shop/nightly@2023-11-15T03:13:20Z"]
+
+
+async def test_a_new_line_of_a_paused_schedule_makes_nothing_up(world: World) -> None:
+    await declared(world)
+    await changed(world, operate(ScheduleVerb.PAUSE))
     world.clock.move(5 * 3_600)
     (answer,) = await changed(world, declare_command(timing=Timing(every=7_200 * MICROSECONDS)))
     assert answer.row is not None
-    assert answer.row.next_at == later(world.clock(), 7_200)
-    assert answer.row.revision == row.revision + 1
+    assert (answer.row.state, answer.row.decided_until) == (ScheduleState.PAUSED, world.clock())
+
+
+async def ended(world: World, key: str) -> None:
+    """As a store of an older release may hold it: there any submitter could end any convoy."""
+    await world.submit("last", actor="schedule", convoy=key, end_of_sequence=True)
+
+
+async def test_a_run_that_its_convoy_refuses_waits_under_one_alert_and_is_not_counted(world: World) -> None:
+    row, term = await declared(world, overlap=Overlap.QUEUE), await leading(world)
+    await ended(world, "schedule shop/nightly")
+    for _ in range(3):
+        world.clock.move(3_600)
+        (due,) = (await world.store.load_due_schedules(10)).found
+        row = await fired(world, due.row, term)
+    assert (row.runs, row.problem_cause, row.next_at) == (0, "refused", later(Instant(NOON), 3_600))
+    (alert,) = await world.store.alerts()
+    assert alert.reason == row.problem
+    assert row.problem.startswith(
+        "run shop/nightly@2023-11-14T23:13:20Z is refused: convoy 'schedule shop/nightly' has"
+    )
+    assert await ids(world) == ["last"]
+
+
+async def test_a_run_that_waited_is_submitted_once_it_is_accepted_and_the_alert_is_closed(world: World) -> None:
+    row, term = await declared(world, overlap=Overlap.QUEUE), await leading(world)
+    await ended(world, "schedule shop/nightly")
+    world.clock.move(3_600)
+    row = await fired(world, row, term)
+    (again,) = await changed(world, declare_command(overlap=Overlap.ALL))
+    assert again.row is not None
+    world.clock.move(10)
+    row = await fired(world, again.row, term)
+    assert (row.runs, row.problem) == (1, "")
+    assert await world.store.alerts() == []
+
+
+async def test_nobody_but_a_schedule_may_submit_to_the_convoy_of_its_runs(world: World) -> None:
+    for key in ("schedule shop/nightly", "schedule shop/not-there"):
+        (answer,) = await world.store.submit([submission("mine", convoy=key)])
+        assert isinstance(answer, Refusal)
+        assert (answer.verdict, answer.detail) == (
+            "no_place",
+            f"convoy {key!r} is kept for the runs of a schedule: choose another key",
+        )
+    await world.submit("other", convoy="schedule of mine")
+
+
+@pytest.mark.parametrize("verb", [ConvoyVerb.PARK, ConvoyVerb.SET, ConvoyVerb.MOVE_TO_HEAD])
+async def test_verbs_that_could_hold_up_the_runs_of_a_schedule_are_refused_on_their_convoy(
+    world: World, verb: ConvoyVerb
+) -> None:
+    row, term = await declared(world, overlap=Overlap.QUEUE), await leading(world)
+    world.clock.move(3_600)
+    await fired(world, row, term)
+    (task,) = await world.store.list_tasks()
+    assert task.convoy_no is not None
+    policy = ConvoyOverrides(head="park") if verb is ConvoyVerb.SET else None
+    fields: dict[str, Any] = {"convoy_no": task.convoy_no, "fence": None, "policy": policy, "task_no": task.task_no}
+    command = OperateConvoy(actor="cli", verb=verb, by="ana", reason="x", **fields)
+    await world.refused(command, "not_allowed")
 
 
 async def test_a_new_argument_changes_nothing_about_when_it_is_due(world: World) -> None:

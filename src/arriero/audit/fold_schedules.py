@@ -100,7 +100,7 @@ class ScheduleFold:
         assert declared is not None
         if event.passed_over and event.why not in ("overlap", "catch_up"):
             self._convict("I76", f"{where} passes over {event.passed_over} and does not say why")
-        if event.why == "overlap" and (declared.overlap != "skip" or event.runs):
+        if event.why == "overlap" and (declared.overlap not in ("skip", "cancel_running") or event.runs):
             self._convict("I76", f"{where} passes instants over because of a run, with overlap {declared.overlap!r}")
         if event.why == "catch_up" and not event.runs and declared.catch_up is None:
             self._convict("I76", f"{where} makes up no missed run, not even the last")

@@ -15,6 +15,7 @@ from ..client.schedules import (
     ScheduleView,
     build_schedule_view,
     choose_app_of_schedule,
+    read_shown_declaration,
 )
 from ..client.verb_commands import check_signature
 from ..declare.attempt import as_datetime
@@ -31,7 +32,7 @@ from ..explain.schedules import (
     name_in_command,
 )
 from ..model import HistoryRow
-from ..schedules import Overlap, ScheduleRow, read_declaration
+from ..schedules import Overlap, ScheduleRow
 from .loading import load_app
 from .near_misses import NearMissGroup
 from .options import format_refusal, json_option, parse_duration, read_option, signature_options, store_option
@@ -110,7 +111,7 @@ async def _load_rows(store: str | None, app: str | None = None) -> list[Schedule
 def _format_cells(row: ScheduleRow) -> tuple[str, ...]:
     view = build_schedule_view(row, 1)
     next_run = format_time(view.next_runs[0].runs_at) if view.next_runs else ""
-    timing = format_timing(read_declaration(row).timing)
+    timing = format_timing(read_shown_declaration(row).timing)
     counts = (f"{view.runs:,}", f"{view.passed_over:,}")
     return (view.name, view.app, view.state, timing, next_run, format_time(view.last_run), *counts, _find_trouble(view))
 
@@ -159,7 +160,7 @@ def _list_events(rows: list[HistoryRow], of: ScheduleRow) -> tuple[str, ...]:
 
 
 def _print_schedule(row: ScheduleRow, shown: ShownSchedule, now: datetime) -> None:
-    view, declared = shown.schedule, read_declaration(row)
+    view, declared = shown.schedule, read_shown_declaration(row)
     lines = {
         "schedule": f"{view.name} of App {view.app}",
         "submits": f"{view.workflow} {truncate(declared.arguments)}",

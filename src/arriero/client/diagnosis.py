@@ -36,6 +36,7 @@ from ..runtime.settings import HTTP
 from ..store import open_store
 from ..store.contract import ConvoyLoaded, StateStore
 from ..store.quarantine import UNREADABLE
+from ..store.readable import faults_of
 from ..version import __version__
 from .convoy import build_convoy_view
 
@@ -123,7 +124,11 @@ async def diagnose_tasks(store: StateStore, not_undoable: list[tuple[str, str]] 
         standstills=await _find_stopped_convoys(store),
     )
     leader = diagnose_leader(await store.survey_leader(), await store.count_refused_terms(), survey)
-    schedules = diagnose_schedules(await store.list_schedules(), store.now(), Instant(time.time_ns() // 1_000))
+    schedules = diagnose_schedules(
+        [row for row in await store.list_schedules() if not faults_of(row)],
+        store.now(),
+        Instant(time.time_ns() // 1_000),
+    )
     rows = diagnose_unreadable_rows(await store.list_unreadable(UNREADABLE_MAX))
     return [*found, *rows, *leader, *breakers, *limits, *attempts, *schedules, *await _diagnose_http(store)]
 

@@ -4,12 +4,16 @@ The process that starts last is right. It writes only what differs, marks what i
 arguments that do not fit its code.
 """
 
+import logging
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from ..answers import Refusal
 from ..core.schedule_instants import check_timing, list_between
+from ..core.schedules import build_fire, decide_rest, is_anything_due, pass_over
 from ..declare.schedules import ScheduleOptions, build_declaration, check_schedule_name
 from ..declare.workflows import Workflow
 from ..errors import ArrieroError, InvalidInput
@@ -29,8 +33,11 @@ from ..schedules import (
     encode_declaration,
     read_declaration,
 )
+from ..store.readable import faults_of
 from .session import Session
 from .submission import find_code
+
+logger = logging.getLogger("arriero")
 
 ACTOR = "client"
 BATCH = 500  # in one transaction
@@ -71,7 +78,7 @@ async def declare_schedules(session: Session) -> None:
     store = session.store
     for _ in range(TRIES_MAX):
         rows = await store.list_schedules(session.app)
-        commands = _list_changes(session, rows)
+        commands = await _list_changes(session, rows)
         if not commands:
             return
         is_done = True
@@ -80,17 +87,23 @@ async def declare_schedules(session: Session) -> None:
             is_done = is_done and not any(isinstance(answer, Refusal | ArrieroError) for answer in answers)
         if is_done:
             return
+    logger.warning("not all schedules of App %s could be declared: see `arriero schedule list`", session.app)
 
 
-def _list_changes(session: Session, rows: Sequence[ScheduleRow]) -> list[ScheduleCommand]:
+async def _list_changes(session: Session, rows: Sequence[ScheduleRow]) -> list[ScheduleCommand]:
     known = {row.name: row for row in rows}
+    is_readable = {row.name: not faults_of(row) for row in rows}
+    now = session.store.now()
     commands: list[ScheduleCommand] = []
     for name, declaration in session.schedules.items():
         row = known.get(name)
-        if row is None or row.declaration != encode_declaration(declaration) or row.undeclared_at is not None:
-            commands.append(DeclareSchedule(actor=ACTOR, app=session.app, name=name, declaration=declaration))
+        if row is not None and row.declaration == encode_declaration(declaration) and row.undeclared_at is None:
+            continue
+        if row is not None and is_readable[name] and read_declaration(row).timing != declaration.timing:
+            commands += await _decide_rest(session, row, declaration, now)
+        commands.append(DeclareSchedule(actor=ACTOR, app=session.app, name=name, declaration=declaration))
     for row in rows:
-        if row.name in session.schedules:
+        if row.name in session.schedules or not is_readable[row.name]:
             continue
         if read_declaration(row).source == OF_CODE and row.undeclared_at is None:
             commands.append(MarkUndeclared(actor=ACTOR, app=row.app, name=row.name, revision=row.revision))
@@ -99,8 +112,24 @@ def _list_changes(session: Session, rows: Sequence[ScheduleRow]) -> list[Schedul
     return sorted(commands, key=lambda command: command.name)  # rows are made in one order by all who start at once
 
 
+async def _decide_rest(
+    session: Session, row: ScheduleRow, declaration: ScheduleDeclaration, now: Instant
+) -> list[ScheduleCommand]:
+    """Decide what is due by the timing that is to be replaced: it is run with the new code and arguments."""
+    if not is_anything_due(row, read_declaration(row), now):
+        return []
+    decision = decide_rest(row, now, is_open=await session.store.is_run_open(row.app, row.name))
+    if decision.cancels and (session.configuration or session.configure()).approvals_cancel > 1:
+        decision = pass_over(decision)
+    run_as = msgspec.structs.replace(row, declaration=encode_declaration(declaration))
+    draw = session.ports.random.getrandbits
+    return [build_fire(run_as, decision, declaration.policy, draw, actor=ACTOR, term=None)]
+
+
 def report_misfit(session: Session, row: ScheduleRow) -> ReportScheduleProblem | None:
     """Build the command that tells whether the arguments of a schedule fit the code of this App, if that is news."""
+    if faults_of(row):
+        return None
     declaration = read_declaration(row)
     code = session.codes.get(declaration.workflow)
     if code is None:

@@ -19,18 +19,21 @@ from ..runtime.schedule_runner import list_codes
 from ..schedules import (
     OF_CODE,
     OF_PERSON,
+    UNKNOWN_DECLARATION,
     DeclareSchedule,
     OperateSchedule,
     ProblemCause,
     RunSchedule,
     ScheduleApplied,
     ScheduleCommand,
+    ScheduleDeclaration,
     ScheduleRow,
     ScheduleState,
     ScheduleVerb,
     read_declaration,
 )
 from ..store.contract import Busy
+from ..store.readable import faults_of, format_faults, legible
 from .row_shapes import to_datetime
 from .schedule_declarations import check_declaration, report_misfit
 from .session import Session
@@ -96,10 +99,12 @@ class AskedRun(msgspec.Struct, frozen=True):
 
 
 def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleView:
-    """Build the view of a schedule, with so many of its next instants."""
-    declared = read_declaration(row)
+    """Build the view of a schedule, with so many of its next instants. Of an unreadable one, as much as can be shown."""
+    faults = faults_of(row)
+    declared = read_shown_declaration(row)
+    row = legible(row)
     timing = declared.timing
-    is_active = row.state is ScheduleState.ACTIVE
+    is_active = row.state is ScheduleState.ACTIVE and not faults
     return ScheduleView(
         name=row.name,
         app=row.app,
@@ -121,13 +126,21 @@ def build_schedule_view(row: ScheduleRow, count: int = NEXT_SHOWN) -> ScheduleVi
         last_task=row.last_task,
         runs=row.runs,
         passed_over=row.passed_over,
-        problem=row.problem,
+        problem=row.problem or (f"its row cannot be read: {format_faults(faults)}" if faults else ""),
         problem_since=to_datetime(row.problem_since),
         undeclared_since=to_datetime(row.undeclared_at),
         paused_at=to_datetime(row.paused_at),
         paused_by=row.paused_by,
         pause_reason=row.pause_reason,
     )
+
+
+def read_shown_declaration(row: ScheduleRow) -> ScheduleDeclaration:
+    """Read how a schedule was declared, also if its zone is not known here; of an unreadable one all is unknown."""
+    try:
+        return read_declaration(row)
+    except msgspec.MsgspecError:
+        return UNKNOWN_DECLARATION
 
 
 class Schedules:
@@ -221,7 +234,7 @@ class Schedules:
         Raises: VerbRefused - its arguments do not fit; InvalidInput - there is none of the name; StoreError.
         """
         who, why = check_signature(by, reason)
-        row = await self._find(name)
+        row = await self._find_readable(name)
         (asked,) = await self._ask(row, [self._session.store.now()], who, why, is_backfill=False)
         return asked
 
@@ -245,7 +258,7 @@ class Schedules:
             raise InvalidInput(
                 f"end is {end.isoformat()}, in the future; the schedule itself runs what is still to come"
             )
-        row = await self._find(name)
+        row = await self._find_readable(name)
         instants: list[Instant] = []
         for instant in iterate_instants(read_declaration(row).timing, row.anchor, Instant(first - 1)):
             if instant > last:
@@ -265,9 +278,17 @@ class Schedules:
             raise UnknownName(f"there is no schedule {name!r} of App {self._app!r}; see `arriero schedule list`")
         return row
 
+    async def _find_readable(self, name: str) -> ScheduleRow:
+        row = await self._find(name)
+        if faults := faults_of(row):
+            raise InvalidInput(
+                f"schedule {name!r}: its row cannot be read: {format_faults(faults)}; declare it again, or remove it"
+            )
+        return row
+
     async def _operate(self, verb: ScheduleVerb, name: str, by: str, reason: str) -> ScheduleView:
         who, why = check_signature(by, reason)
-        before = await self._find(name)
+        before = await (self._find if verb is ScheduleVerb.REMOVE else self._find_readable)(name)
         answer = await self._change(
             OperateSchedule(actor=ACTOR, verb=verb, app=self._app, name=name, by=who, reason=why), verb
         )

@@ -99,7 +99,10 @@ def _check_order(options: SubmitOptions) -> None:
     is_whole = isinstance(sequence, int) and not isinstance(sequence, bool)
     if sequence is not None and not (is_whole and 1 <= sequence <= SEQUENCE_MAX):
         raise InvalidInput(f"sequence is {sequence!r}; it must be a whole number from 1 to {SEQUENCE_MAX}")
-    codec.check_id(options.convoy, "convoy")
+    from ..core.placement import explain_kept_key  # not every App has convoys
+
+    if kept := explain_kept_key(codec.check_id(options.convoy, "convoy")):
+        raise InvalidInput(f"{kept}: choose another key")
 
 
 class FoundCode(NamedTuple):

@@ -17,12 +17,17 @@ from ..verb_rules import CONVOY_VERB_RULES
 from .changes import ConvoyChange, Refused, Rows
 from .convoy_policy import resolve_convoy_policy
 from .convoys import ConvoyWriter
+from .placement import explain_kept_key
 from .writer import Writer
+
+# What lets the runs of a schedule go on. The other verbs hold them up or change their order: a schedule has its own.
+_OF_SCHEDULES = (ConvoyVerb.RELEASE, ConvoyVerb.SKIP)
 
 
 def list_allowed_convoy_verbs(convoy: ConvoyRow) -> tuple[ConvoyVerb, ...]:
     """List the verbs that the table allows on a convoy as it stands."""
-    return tuple(verb for verb in ConvoyVerb if (verb, convoy.shown) in CONVOY_VERB_RULES)
+    verbs = _OF_SCHEDULES if explain_kept_key(convoy.key) else tuple(ConvoyVerb)
+    return tuple(verb for verb in verbs if (verb, convoy.shown) in CONVOY_VERB_RULES)
 
 
 class _ConvoyVerbRefused(Exception):
@@ -35,6 +40,9 @@ def operate_convoy(command: OperateConvoy, rows: Rows, now: Instant) -> ConvoyCh
     if command.fence is not None and command.fence != convoy.fence:
         said = f"somebody or something else came first: convoy {convoy.key!r} is {convoy.shown} now; look at it again"
         return Refused(_build_refusal("came_first", said, convoy))
+    if command.verb not in _OF_SCHEDULES and (kept := explain_kept_key(convoy.key)):
+        said = f"{kept}: pause, resume or run the schedule instead (arriero schedule)"
+        return Refused(_build_refusal("not_allowed", said, convoy))
     if (command.verb, convoy.shown) not in CONVOY_VERB_RULES:
         allowed = ", ".join(list_allowed_convoy_verbs(convoy))
         said = f"convoy {convoy.key!r} is {convoy.shown}: {command.verb} is not allowed there; allowed: {allowed}"

@@ -14,6 +14,7 @@ from ..model import TailRow, TaskRow
 from .apps import is_another_app
 from .bodies import is_same_body
 
+CONFLICT = "conflict"  # the verdict on an id that another operation has
 SEQUENCE_USED = "sequence_used"  # the verdict on a sequence that another operation has
 
 Differing = Literal["workflow", "App", "body", "convoy", "sequence", "end mark"]
@@ -78,7 +79,7 @@ def answer_known_sequence(
 
 def build_id_conflict(task_id: str, differs: str) -> Refusal:
     """Build the refusal of a submission that differs from the task known under its id."""
-    return Refusal("conflict", f"task {task_id!r} exists with another {differs}")
+    return Refusal(CONFLICT, f"task {task_id!r} exists with another {differs}")
 
 
 def build_sequence_conflict(task_id: str, command: Submit) -> Refusal:

@@ -14,6 +14,9 @@ from ..events import Event
 from ..events.convoy import ConvoyOpened, ConvoyPlaced
 from ..model import ConvoyRow, ConvoyState, Instant, Ordering, TailRow, TaskRow, Turn
 
+SCHEDULE_ACTOR = "schedule"  # of the submissions that are runs of schedules
+SCHEDULE_KEY = "schedule "  # begins the keys of convoys in which runs wait: App and schedule follow
+
 
 class Spot(msgspec.Struct, frozen=True):
     """The convoy that a task is submitted to, as it stands in the transaction.
@@ -50,8 +53,17 @@ def build_first_convoy(tail: TailRow, now: Instant) -> ConvoyRow:
     return ConvoyRow(convoy_no=tail.convoy_no, key=tail.key, ordering=tail.ordering, created_at=now)
 
 
+def explain_kept_key(key: str) -> str:
+    """Explain why nobody but a schedule may use a key; empty: everybody may."""
+    if not key.startswith(SCHEDULE_KEY) or "/" not in key:
+        return ""
+    return f"convoy {key!r} is kept for the runs of a schedule"
+
+
 def refuse_place(command: Submit, tail: TailRow) -> Refusal | None:
     """Return the reason why the convoy cannot take the task; None: it can."""
+    if command.actor != SCHEDULE_ACTOR and (kept := explain_kept_key(tail.key)):
+        return Refusal("no_place", f"{kept}: choose another key")
     said = f"convoy {tail.key!r}"
     if tail.placed and read_ordering(command) != tail.ordering:
         order = (

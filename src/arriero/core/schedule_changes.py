@@ -17,7 +17,7 @@ from ..events.schedule import (
     ScheduleResumed,
     ScheduleTroubled,
 )
-from ..model import MICROSECONDS, AlertRow, Instant
+from ..model import MICROSECONDS, AlertRow, Instant, later
 from ..schedules import (
     OF_CODE,
     DeclareSchedule,
@@ -36,10 +36,16 @@ from ..schedules import (
     read_declaration,
 )
 from .alert_rows import build_schedule_alert
-from .schedules import find_look_at
+from .deduplication import CONFLICT
+from .schedules import find_look_at, is_anything_due
 
 _encode = msgspec.json.encode
-FOUND_BY_LEADER = (ProblemCause.CODE, ProblemCause.APPROVALS)  # mended as soon as the leader submits a run
+FOUND_BY_LEADER = (
+    ProblemCause.CODE,
+    ProblemCause.APPROVALS,
+    ProblemCause.REFUSED,
+)  # mended by a decision that is written
+AGAIN_SECONDS = 10.0  # until a run is submitted again that the store refused
 
 
 class ScheduleChange(msgspec.Struct):
@@ -86,7 +92,8 @@ def change_schedule(
         case RunSchedule():
             return _run(command, row, answers)
         case FireSchedule():
-            return _refuse_moved(row, command.revision, command.term, term) or _fire(command, row, answers, cancelled)
+            moved = _refuse_moved(row, command.revision, command.term, term)
+            return moved or _fire(command, row, now, answers, cancelled)
         case ReportScheduleProblem():
             return _refuse_moved(row, command.revision, command.term, term) or _report_problem(command, row, now)
         case MarkUndeclared():
@@ -114,18 +121,30 @@ def _declare(command: DeclareSchedule, row: ScheduleRow | None, now: Instant) ->
         return ScheduleChange(row, [])
     if command.if_new:
         return Refusal("exists", f"schedule {row.name!r} exists with another declaration")
-    before = read_declaration(row)
+    before = _read_known(row)
     changed = replace(row, declaration=text, undeclared_at=None, changed_at=now, revision=row.revision + 1)
-    if before.timing != declared.timing:  # instants of the new one that have passed already are not made up
+    if before is None or before.timing != declared.timing:  # instants of the new one that have passed are not made up
+        if before is not None and is_anything_due(row, before, now):
+            return Refusal("due", f"schedule {row.name!r} has an instant that is due and not decided")
         changed = replace(changed, anchor=_find_anchor(now), decided_until=now, owed_until=None)
-        if row.state is ScheduleState.ENDED:
+        if row.state is not ScheduleState.PAUSED:
             changed = replace(changed, state=ScheduleState.ACTIVE)
-    mends = bool(row.problem) and (before.workflow, before.arguments) != (declared.workflow, declared.arguments)
+    mends = bool(row.problem) and (
+        before is None or (before.workflow, before.arguments) != (declared.workflow, declared.arguments)
+    )
     if mends:
         changed = replace(changed, problem="", problem_cause="", problem_since=None)
     changed = _look_again(changed, declared)
     events: list[Event] = [_build_declared(changed, declared, command.reason)]
     return ScheduleChange(changed, events, closes=mends)
+
+
+def _read_known(row: ScheduleRow) -> ScheduleDeclaration | None:
+    """Read how a schedule was declared; None: it cannot be read, and a new declaration takes its place."""
+    try:
+        return read_declaration(row)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _declare_new(command: DeclareSchedule, text: str, now: Instant) -> ScheduleChange:
@@ -181,7 +200,8 @@ def _build_declared(row: ScheduleRow, declared: ScheduleDeclaration, reason: str
 
 
 def _is_code(row: ScheduleRow) -> bool:
-    return read_declaration(row).source == OF_CODE
+    before = _read_known(row)
+    return before is not None and before.source == OF_CODE
 
 
 # --- people
@@ -251,9 +271,21 @@ def _run(command: RunSchedule, row: ScheduleRow, answers: Sequence[Submitted | R
 
 # --- the leader
 def _fire(
-    command: FireSchedule, row: ScheduleRow, answers: Sequence[Submitted | Refusal], cancelled: tuple[str, ...]
+    command: FireSchedule,
+    row: ScheduleRow,
+    now: Instant,
+    answers: Sequence[Submitted | Refusal],
+    cancelled: tuple[str, ...],
 ) -> ScheduleChange:
-    mends = row.problem_cause in FOUND_BY_LEADER
+    said = list(zip(command.runs, command.submits, answers, strict=False))
+    refused = [(run.task_id, answer) for _, run, answer in said if isinstance(answer, Refusal)]
+    if any(answer.verdict != CONFLICT for _, answer in refused):
+        return _report_problem(_build_refused_report(command, refused, later(now, AGAIN_SECONDS)), row, now)
+    problem = f"run {refused[-1][0]} was not submitted: {refused[-1][1].detail}" if refused else ""
+    submitted = [(at, run, answer) for at, run, answer in said if isinstance(answer, Submitted)]
+    mends = row.problem_cause in FOUND_BY_LEADER and not problem
+    if row.problem_cause == ProblemCause.REFUSED and not submitted:
+        mends = False  # nothing shows that the next run is accepted
     changed = replace(
         row,
         state=ScheduleState.ENDED if command.next_at is None else row.state,
@@ -261,20 +293,24 @@ def _fire(
         look_at=command.look_at,
         decided_until=command.until,
         owed_until=command.owed_until,
-        runs=row.runs + len(command.runs),
+        runs=row.runs + len(submitted),
         passed_over=row.passed_over + command.passed_over,
         revision=row.revision + 1,
     )
     if mends:
         changed = replace(changed, problem="", problem_cause="", problem_since=None)
-    refused: list[str] = []
-    for at, run, said in zip(command.runs, command.submits, answers, strict=False):
-        if isinstance(said, Submitted):
-            changed = replace(changed, last_at=at, last_task=run.task_id, last_task_no=said.task_no)
-        else:
-            refused.append(run.task_id)
+    if submitted:
+        at, run, answer = submitted[-1]
+        changed = replace(changed, last_at=at, last_task=run.task_id, last_task_no=answer.task_no)
     who = (row.name, row.app, changed.revision)
     events: list[Event] = [ScheduleMended(*who, cause=row.problem_cause)] if mends else []
+    alert = None
+    if problem:
+        if row.problem_cause != ProblemCause.REFUSED:
+            events.append(ScheduleTroubled(*who, cause=ProblemCause.REFUSED, problem=problem))
+            alert = build_schedule_alert(row.app, row.name, problem, now)
+            changed = replace(changed, problem_since=now)
+        changed = replace(changed, problem=problem, problem_cause=str(ProblemCause.REFUSED))
     if command.runs or command.passed_over:
         events.append(
             ScheduleDecided(
@@ -285,12 +321,29 @@ def _fire(
                 tasks=tuple(run.task_id for run in command.submits),
                 passed_over=command.passed_over,
                 why=command.why,
-                refused=tuple(refused),
+                refused=tuple(task_id for task_id, _ in refused),
                 cancelled=cancelled,
                 owed_until=command.owed_until,
             )
         )
-    return ScheduleChange(changed, events, closes=mends, marks=True)
+    return ScheduleChange(changed, events, alert, closes=mends or alert is not None, marks=True)
+
+
+def _build_refused_report(
+    command: FireSchedule, refused: Sequence[tuple[str, Refusal]], look_at: Instant
+) -> ReportScheduleProblem:
+    """Build the report that a run waits because the store refuses it. Those of the decision that it took stay."""
+    task_id, first = next((task_id, answer) for task_id, answer in refused if answer.verdict != CONFLICT)
+    return ReportScheduleProblem(
+        actor=command.actor,
+        app=command.app,
+        name=command.name,
+        revision=command.revision,
+        cause=ProblemCause.REFUSED,
+        problem=f"run {task_id} is refused: {first.detail}",
+        look_at=look_at,
+        term=command.term,
+    )
 
 
 def _report_problem(command: ReportScheduleProblem, row: ScheduleRow, now: Instant) -> ScheduleChange:

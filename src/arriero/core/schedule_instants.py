@@ -16,7 +16,7 @@ from itertools import islice
 from ..declare.attempt import as_datetime, as_instant
 from ..errors import InvalidInput
 from ..model import MICROSECONDS, Instant
-from ..schedules import Timing
+from ..schedules import ScheduleDeclaration, Timing, decode_declaration
 
 EVERY_MIN = MICROSECONDS  # a leader that looks more often would do nothing else
 COUNTED_MAX = 100  # of what a cron line names in a gap: counting a year of minutes takes longer than it is worth
@@ -67,6 +67,18 @@ def check_timing(timing: Timing, after: Instant) -> None:
         read_cron(timing.cron, as_datetime(after))
         if find_next(timing, after, after) is None:
             raise InvalidInput(f"the cron line {timing.cron!r} names no day that ever comes")
+
+
+def decode_usable(text: str) -> ScheduleDeclaration:
+    """Decode a declaration whose instants can be computed here. Raises MsgspecError, InvalidInput - zone or line is unknown."""
+    declared = decode_declaration(text)
+    timing = declared.timing
+    if timing.cron:
+        load_zone(timing.timezone)
+        read_cron(timing.cron, datetime(2026, 1, 1))
+    elif not timing.every and timing.at is None:
+        raise InvalidInput("it says no time")
+    return declared
 
 
 def read_cron(line: str, after: datetime) -> Iterator[datetime]:

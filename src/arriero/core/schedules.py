@@ -5,13 +5,25 @@ a schedule is looked at. A run is a task whose id is the schedule's name and the
 """
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
 from ..commands import Submit
+from ..errors import InvalidInput
 from ..model import MICROSECONDS, Instant, later
 from ..policies import ConvoyPolicy, TaskPolicy, encode_policy
-from ..schedules import Overlap, ScheduleDeclaration, ScheduleRow, Timing, read_declaration
+from ..schedules import (
+    FireSchedule,
+    Overlap,
+    ScheduleDeclaration,
+    ScheduleRow,
+    ScheduleState,
+    Timing,
+    encode_declaration,
+    read_declaration,
+)
+from .placement import SCHEDULE_ACTOR, SCHEDULE_KEY
 from .schedule_instants import (
     compute_jitter,
     count_between,
@@ -25,7 +37,7 @@ from .schedule_instants import (
 RUNS_MAX = 1_000  # of one schedule in one pass; the rest follows in the next ones
 # A leader is always a little late, and after a fail-over by some seconds: that is not what people call a missed run.
 LATE_SECONDS = 60
-ACTOR = "schedule"
+ACTOR = SCHEDULE_ACTOR
 GRACE_SECONDS = 30  # that a due run waits for its code before people are told: a process restarts within it
 
 _decode_policy = msgspec.json.Decoder(TaskPolicy).decode
@@ -57,6 +69,24 @@ def find_look_at(
     if next_at is None:
         return None, None
     return next_at, Instant(next_at + compute_jitter(timing, row.anchor, row.app, row.name, next_at, jitter))
+
+
+def is_anything_due(row: ScheduleRow, declared: ScheduleDeclaration, now: Instant) -> bool:
+    """Returns True if an instant of a schedule has come and is not decided, whatever its jitter."""
+    if row.state is not ScheduleState.ACTIVE:
+        return False
+    try:
+        following = find_next(declared.timing, row.anchor, row.decided_until)
+    except InvalidInput:  # its zone is not known here: nothing of it can be made up
+        return False
+    return following is not None and following <= now
+
+
+def decide_rest(row: ScheduleRow, now: Instant, *, is_open: bool) -> DueDecision:
+    """Decide about what is due by a timing that is about to be replaced, also what waits for its jitter."""
+    declared = read_declaration(row)
+    at_once = encode_declaration(msgspec.structs.replace(declared, jitter=0))
+    return decide_due(msgspec.structs.replace(row, declaration=at_once), now, is_open=is_open)
 
 
 def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int = RUNS_MAX) -> DueDecision:
@@ -92,6 +122,12 @@ def decide_due(row: ScheduleRow, now: Instant, *, is_open: bool, runs_max: int =
     next_at, look_at = find_look_at(row, timing, declared.jitter, until)
     cancels = bool(runs) and is_open and declared.overlap is Overlap.CANCEL_RUNNING
     return DueDecision(since, until, tuple(runs), passed_over, why, cancels, owed_until, next_at, look_at)
+
+
+def pass_over(decision: DueDecision) -> DueDecision:
+    """The decision if the open run may not be cancelled: nothing is run beside it."""
+    passed_over = decision.passed_over + len(decision.runs)
+    return msgspec.structs.replace(decision, runs=(), passed_over=passed_over, why="overlap", cancels=False)
 
 
 def _find_due_until(row: ScheduleRow, declared: ScheduleDeclaration, now: Instant) -> Instant | None:
@@ -168,6 +204,35 @@ def build_run(row: ScheduleRow, instant: Instant, policy: str, seed: int) -> Sub
     )
 
 
+def build_fire(
+    row: ScheduleRow,
+    decision: DueDecision,
+    policy: str,
+    draw: Callable[[int], int],
+    *,
+    actor: str,
+    term: int | None,
+) -> FireSchedule:
+    """Build the command that writes a decision. ``draw``: random bits, for the seeds of the runs."""
+    return FireSchedule(
+        actor=actor,
+        app=row.app,
+        name=row.name,
+        revision=row.revision,
+        term=term,
+        since=decision.since,
+        until=decision.until,
+        runs=decision.runs,
+        submits=tuple(build_run(row, instant, policy, draw(62)) for instant in decision.runs),
+        passed_over=decision.passed_over,
+        why=decision.why,
+        owed_until=decision.owed_until,
+        next_at=decision.next_at,
+        look_at=decision.look_at,
+        cancels=decision.cancels,
+    )
+
+
 def name_convoy(app: str, name: str) -> str:
     """Name the convoy in which the runs of a schedule with ``overlap="queue"`` wait for their turn."""
-    return f"schedule {app}/{name}"
+    return f"{SCHEDULE_KEY}{app}/{name}"

@@ -60,6 +60,8 @@ def _describe(table: str, key: Sequence[Any], other: DescribedRow) -> DescribedR
         case "agent_metrics", [app, *_]:
             return DescribedRow(f"counts of the calls of App {app}", "nothing waits; they count as no call", _CORRECT)
         case "schedule", [app, schedule]:
-            return DescribedRow(f"schedule {schedule} of App {app}", "its runs wait", "correct that column")
+            remove = f"arriero schedule remove {shell_word(schedule)} --app {shell_word(app)} --reason TEXT"
+            remedy = f"install its time zone or the release that wrote it, declare it again, or: {remove}"
+            return DescribedRow(f"schedule {schedule} of App {app}", "its runs wait", remedy)
         case _:
             return other

@@ -16,7 +16,6 @@ from ..core.schedule_instants import (
 )
 from ..core.schedules import ACTOR, LATE_SECONDS
 from ..declare.attempt import as_datetime, as_instant
-from ..errors import InvalidInput
 from ..escaping import shell_word
 from ..events.schedule import (
     EventOfSchedule,
@@ -100,7 +99,8 @@ def format_timing(timing: Timing) -> str:
         return f"cron {timing.cron} in {timing.timezone or 'UTC'}"
     if timing.every:
         return f"every {format_seconds(timing.every)}"
-    assert timing.at is not None
+    if timing.at is None:
+        return "unknown"
     return f"once at {format_instant(timing.at)}"
 
 
@@ -134,6 +134,8 @@ def find_remedy(row: ScheduleRow) -> str:
         return "run its App (arriero run MODULE:APP), or remove the schedule"
     if row.problem_cause == ProblemCause.APPROVALS:
         return "the next run begins once that one has ended or each person has cancelled it; or declare another overlap"
+    if row.problem_cause == ProblemCause.REFUSED:
+        return "the schedule tries again every 10 s; free the id or the convoy, or declare it under another name"
     return "remove the schedule and add it again with arguments that fit"
 
 
@@ -211,7 +213,7 @@ def describe_schedule_event(event: EventOfSchedule) -> str:
         case ScheduleDeclared(by=by, reason=reason):
             timing = Timing(cron=event.cron, timezone=event.timezone, every=event.every, at=event.at)
             who = f"{by} added it" if by else "code declared it"
-            return f"{who}: {event.workflow}, {_format_event_timing(timing)}, overlap {event.overlap}" + (
+            return f"{who}: {event.workflow}, {format_timing(timing)}, overlap {event.overlap}" + (
                 f' ("{reason}")' if reason else ""
             )
         case ScheduleDecided():
@@ -231,13 +233,6 @@ def describe_schedule_event(event: EventOfSchedule) -> str:
             return "it submits again"
         case _:
             assert_never(event)
-
-
-def _format_event_timing(timing: Timing) -> str:
-    try:
-        return format_timing(timing)
-    except (InvalidInput, AssertionError):
-        return "at no time"
 
 
 def _describe_decision(event: ScheduleDecided) -> str:

@@ -9,12 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
-from ..answers import Refusal
+from ..answers import Refusal, Submitted
 from ..core.lease import is_alive, read_process_about
-from ..core.schedules import DueDecision, build_run, decide_due, describe_missing_approval, describe_missing_code
-from ..errors import ArrieroError, InvalidInput
+from ..core.schedules import build_fire, decide_due, describe_missing_approval, describe_missing_code
+from ..errors import ArrieroError
 from ..loops import Loop, LoopGuard
 from ..model import Instant, later, seconds_between
 from ..processes import ProcessRow
@@ -38,7 +36,7 @@ RUNS_AT_ONCE = 200  # made up by few schedules they would be as many
 LOOK_SECONDS = 1.0  # at most between looks: others may have declared a schedule that is due sooner
 NOT_LEADING_SECONDS = 0.25
 BLOCKED_SECONDS = 10.0  # until a schedule is looked at again that cannot submit, as its code runs nowhere
-UNREADABLE_SECONDS = 60.0  # until the log tells again of a row that a newer release wrote
+UNREADABLE_SECONDS = 60.0  # until a row is read again that could not be read
 
 Codes = dict[tuple[str, str], str]  # policy as JSON text, by App and workflow; empty: it is not said
 
@@ -70,7 +68,6 @@ class ScheduleRunner:
         self._cancel_persons = cancel_persons
         self._on_submitted = on_submitted
         self._never = asyncio.Event()
-        self._told_unreadable_at = float("-inf")
         self.submitted = 0  # runs since the start
 
     async def run(self) -> None:
@@ -108,10 +105,7 @@ class ScheduleRunner:
         codes = list_codes(processes, now)
         commands: list[FireSchedule | ReportScheduleProblem] = []
         for due in found:
-            try:
-                commands.append(self._decide(due, now, term, codes))
-            except (InvalidInput, msgspec.MsgspecError, ValueError) as error:  # it must not keep the others waiting
-                self._tell_unreadable(due.row, error)
+            commands.append(self._decide(due, now, term, codes))
         return sum([await self._write(some) for some in divide_by_runs(commands)])
 
     async def _write(self, commands: Sequence[FireSchedule | ReportScheduleProblem]) -> int:
@@ -122,7 +116,7 @@ class ScheduleRunner:
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, ScheduleApplied):
                 written += 1
-                submitted += len(answer.submitted)
+                submitted += sum(isinstance(one, Submitted) for one in answer.submitted)
                 self._tell_refused(command.name, answer)
             elif isinstance(answer, ArrieroError) or answer.verdict == "busy":
                 logger.info("schedule %s cannot submit just now: %s", command.name, answer)
@@ -133,6 +127,8 @@ class ScheduleRunner:
 
     def _decide(self, due: DueSchedule, now: Instant, term: int, codes: Codes) -> FireSchedule | ReportScheduleProblem:
         row = due.row
+        if not due.is_readable:
+            return self._build_report(row, ProblemCause.UNREADABLE, "", now, term)
         declared = read_declaration(row)
         policy = codes.get((row.app, declared.workflow))
         if policy is None:
@@ -143,7 +139,8 @@ class ScheduleRunner:
         if decision.cancels and due.cancellable and self._cancel_persons > 1:
             problem = describe_missing_approval(due.cancellable, self._cancel_persons)
             return self._build_report(row, ProblemCause.APPROVALS, problem, now, term)
-        return self._build_command(row, decision, policy or declared.policy, term)
+        draw = self._ports.random.getrandbits
+        return build_fire(row, decision, policy or declared.policy, draw, actor=self._actor, term=term)
 
     def _build_report(
         self, row: ScheduleRow, cause: ProblemCause, problem: str, now: Instant, term: int
@@ -155,40 +152,14 @@ class ScheduleRunner:
             revision=row.revision,
             cause=cause,
             problem=problem,
-            look_at=later(now, BLOCKED_SECONDS),
+            look_at=later(now, UNREADABLE_SECONDS if cause is ProblemCause.UNREADABLE else BLOCKED_SECONDS),
             term=term,
-        )
-
-    def _build_command(self, row: ScheduleRow, decision: DueDecision, policy: str, term: int) -> FireSchedule:
-        draw = self._ports.random.getrandbits
-        return FireSchedule(
-            actor=self._actor,
-            app=row.app,
-            name=row.name,
-            revision=row.revision,
-            term=term,
-            since=decision.since,
-            until=decision.until,
-            runs=decision.runs,
-            submits=tuple(build_run(row, instant, policy, draw(62)) for instant in decision.runs),
-            passed_over=decision.passed_over,
-            why=decision.why,
-            owed_until=decision.owed_until,
-            next_at=decision.next_at,
-            look_at=decision.look_at,
-            cancels=decision.cancels,
         )
 
     def _tell_refused(self, name: str, answer: ScheduleApplied) -> None:
         for refused in answer.submitted:
             if isinstance(refused, Refusal):
                 logger.warning("a run of schedule %s was not submitted: %s", name, refused.detail)
-
-    def _tell_unreadable(self, row: ScheduleRow, error: Exception) -> None:
-        now = self._ports.clock.monotonic()
-        if now >= self._told_unreadable_at + UNREADABLE_SECONDS:
-            self._told_unreadable_at = now
-            logger.warning("schedule %s of App %s cannot be read by this release: %s", row.name, row.app, error)
 
 
 def divide_by_runs(

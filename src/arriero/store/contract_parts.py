@@ -116,6 +116,10 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    async def is_run_open(self, app: str, name: str) -> bool:
+        """Returns True if a run of a schedule has not ended."""
+        ...
+
     async def list_schedules(self, app: str | None = None) -> "list[ScheduleRow]":
         """All schedules by App and name. ``app``: only of this one."""
         ...

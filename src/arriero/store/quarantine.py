@@ -133,6 +133,17 @@ class Quarantine:
             self.forget_row(name_row(row))
         return row
 
+    def is_readable(self, row: AnyRow) -> bool:
+        """Returns True if a shared row can be read. Of one that cannot, a person is told."""
+        try:
+            refuse_unreadable(row)
+        except UnreadableRow as error:
+            self.add(error)
+            return False
+        if self._told:
+            self.forget_row(name_row(row))
+        return True
+
     def forget_row(self, row: str) -> None:
         """Forget a shared row: it can be read, or it was removed."""
         with self._lock:

@@ -12,12 +12,13 @@ from ..core.agent_metrics import decode_counts
 from ..core.breaker import decode_breaker_policy
 from ..core.lease import TERM_UNKNOWN
 from ..core.limits import decode_begun
+from ..core.schedule_instants import decode_usable
 from ..core.stand_ins import FENCE_UNKNOWN, HOLDER_UNKNOWN
 from ..inspection.agent_metrics import CountsRow
 from ..limits import AgentLimitsRow, RateRow, read_limits
 from ..model import INSTANT_END, ConvoyRow, LeaseRow, LedgerRow, TailRow
 from ..processes import ProcessRow
-from ..schedules import ScheduleRow, decode_declaration
+from ..schedules import UNKNOWN_DECLARATION, ScheduleRow, encode_declaration
 from ..tokens import TokenRow
 from .readable import KEYS, TABLES, register_kind
 
@@ -59,7 +60,14 @@ register_kind(TokenRow, "token", ("token_id",), {}, {}, {})
 register_kind(
     CountsRow, "agent_metrics", ("app", "process_no", "minute"), {}, {"counts": decode_counts}, {"counts": "{}"}
 )
-register_kind(ScheduleRow, "schedule", ("app", "name"), {"declaration": decode_declaration}, {}, {})
+register_kind(
+    ScheduleRow,
+    "schedule",
+    ("app", "name"),
+    {"declaration": decode_usable},
+    {},
+    {"declaration": encode_declaration(UNKNOWN_DECLARATION)},
+)
 
 
 def parse_row_name(name: str) -> tuple[type[SharedRow], tuple[Any, ...]] | None:

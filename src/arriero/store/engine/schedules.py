@@ -42,6 +42,10 @@ class ScheduleRows(Table, Protocol):
         """The first ``look_at`` after now."""
         ...
 
+    def has_open_run(self, app: str, name: str) -> bool:
+        """Returns True if a run of a schedule has not ended."""
+        ...
+
     def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
         """Lock the first open runs of a schedule that are not being undone. Raises Busy: another transaction has one."""
         ...
@@ -243,7 +247,10 @@ class ScheduleEngine(Transactions[R]):
             now = rows.read_clock()
             return DueSchedules(now, tuple(rows.select_due_schedules(now, limit)), rows.select_next_look(now))
 
-        return await self._read(read)
+        return await self._read_to_act(read)
+
+    async def is_run_open(self, app: str, name: str) -> bool:
+        return await self._read(lambda rows: rows.has_open_run(app, name))
 
     async def list_schedules(self, app: str | None = None) -> list[ScheduleRow]:
         return await self._read(lambda rows: rows.select_schedules(app))

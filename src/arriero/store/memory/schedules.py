@@ -20,11 +20,15 @@ class MemorySchedules(MemoryUpkeep):
     def _find_open_runs(self, row: ScheduleRow) -> DueSchedule:
         is_open = bool(self._list_runs(row.app, row.name, TASK_OPEN))
         cancellable = self._list_runs(row.app, row.name, TASK_FORWARD)
-        return DueSchedule(row, is_open, cancellable[0].task_id if cancellable else "")
+        task_id = cancellable[0].task_id if cancellable else ""
+        return DueSchedule(row, is_open, task_id, self._quarantine.is_readable(row))
 
     def _list_runs(self, app: str, name: str, states: Collection[TaskState]) -> list[TaskRow]:
         of_schedule = (task for task in self.tasks.values() if is_run_of(task.task_id, app, name))
         return sorted((task for task in of_schedule if task.state in states), key=lambda task: task.task_id)
+
+    def has_open_run(self, app: str, name: str) -> bool:
+        return bool(self._list_runs(app, name, TASK_OPEN))
 
     def lock_cancellable_runs(self, app: str, name: str, limit: int) -> list[OpenRun]:
         found = self._list_runs(app, name, TASK_FORWARD)[:limit]

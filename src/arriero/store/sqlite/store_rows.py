@@ -26,7 +26,7 @@ from ..readable import of_task, without_body
 from ..sql.agent_metrics import SqlAgentMetricsRows
 from ..sql.remote_agents import SqlRemoteAgentRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
-from ..sql.schedules import SqlScheduleRows, schedule_of
+from ..sql.schedules import SqlScheduleRows, schedule_as_is
 from ..sql.tokens import SqlTokenRows
 from .convoy_rows import SqliteConvoyRows
 from .row_decoding import (
@@ -314,7 +314,7 @@ class SqliteRows(
 
     def lock_schedules(self, keys: Sequence[tuple[str, str]]) -> list[ScheduleRow]:
         found = (self._run("lock_schedules", {"app": app, "name": name}).fetchone() for app, name in sorted(keys))
-        return [schedule_of(row) for row in found if row is not None]
+        return [schedule_as_is(row) for row in found if row is not None]
 
     def select_number(self, task_id: str) -> int | None:
         task = self.task_by_id(task_id)

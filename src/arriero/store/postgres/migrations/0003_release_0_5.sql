@@ -279,6 +279,9 @@ BEGIN
     ELSIF convoy IS NOT NULL AND (length(convoy) NOT BETWEEN 1 AND 255 OR convoy ~ control) THEN
         RAISE EXCEPTION 'convoy % is not 1 to 255 characters without control characters', quote_literal(convoy)
             USING ERRCODE = refusal, HINT = 'use a shorter key, such as the customer''s number';
+    ELSIF convoy LIKE 'schedule %/%' THEN
+        RAISE EXCEPTION 'convoy % is kept for the runs of a schedule', quote_literal(convoy)
+            USING ERRCODE = refusal, HINT = 'choose another key';
     ELSIF convoy IS NULL AND (sequence IS NOT NULL OR end_of_sequence) THEN
         RAISE EXCEPTION 'sequence or end_of_sequence is given without convoy'
             USING ERRCODE = refusal, HINT = 'name the convoy that it numbers';
@@ -397,6 +400,9 @@ BEGIN
        OR length(asked.convoy) NOT BETWEEN 1 AND 255 OR asked.convoy ~ control THEN
         RAISE EXCEPTION 'task_id, convoy and reply_to have 1 to 255 characters without control characters'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'use shorter texts, such as the key of your own row';
+    ELSIF asked.convoy LIKE 'schedule %/%' AND asked.actor <> 'schedule' THEN
+        RAISE EXCEPTION 'convoy % is kept for the runs of a schedule', quote_literal(asked.convoy)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'choose another key';
     ELSIF coalesce(asked.priority, -1) NOT BETWEEN 0 AND 9 OR NOT coalesce(asked.delay BETWEEN 0 AND 3162240000, false) THEN
         RAISE EXCEPTION 'priority is % and delay %', asked.priority, asked.delay
             USING ERRCODE = 'invalid_parameter_value', HINT = 'use a priority from 0 to 9, and a delay of 0 s to a century';

@@ -29,6 +29,14 @@ SELECT task_no, task_id, incarnation
  ORDER BY task_id COLLATE "C"
  LIMIT %(limit)s
 
+-- select_open_run: one open run of a schedule, also one that is being undone. Params: app, name. Zero rows: none is open.
+SELECT 1
+  FROM {schema}.task
+ WHERE task_id COLLATE "C" >= %(app)s::text || '/' || %(name)s::text || '@'
+   AND task_id COLLATE "C" < %(app)s::text || '/' || %(name)s::text || 'A'
+   AND state IN ('pending', 'processing', 'compensating') AND strpos(task_id, '@') > 0 AND right(task_id, 1) = 'Z'
+ LIMIT 1
+
 -- select_next_look: when the leader is to look at a schedule next, of those that are not due. Zero rows: never.
 SELECT look_at FROM {schema}.schedule WHERE look_at > %(now)s ORDER BY look_at LIMIT 1
 

@@ -26,6 +26,13 @@ SELECT task_no, task_id, incarnation
  ORDER BY task_id
  LIMIT :limit
 
+-- select_open_run: one open run of a schedule, also one that is being undone. Params: app, name. Zero rows: none is open.
+SELECT 1
+  FROM arriero_task INDEXED BY arriero_task_open_run
+ WHERE task_id >= :app || '/' || :name || '@' AND task_id < :app || '/' || :name || 'A'
+   AND state IN ('pending', 'processing', 'compensating') AND task_id GLOB '*/*@*Z'
+ LIMIT 1
+
 -- select_next_look: when the leader is to look at a schedule next, of those that are not due. Zero rows: never.
 SELECT look_at FROM arriero_schedule WHERE look_at > :now ORDER BY look_at LIMIT 1
 
