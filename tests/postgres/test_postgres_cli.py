@@ -353,7 +353,7 @@ def test_a_transaction_left_open_is_named_with_what_it_locks_and_who_waits(
     well: Call, own: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (facts, server_diagnosis):
-        monkeypatch.setattr(module, "OPEN_SECONDS_MAX", 0.0)
+        monkeypatch.setattr(module, "BLOCKING_SECONDS_MAX", 0.0)  # while others wait: without, after a minute
     locks = "UPDATE arriero.meta SET value = value WHERE name = 'epoch'"
     with psycopg.connect(of_doctor(own), application_name="nightly report") as idle:
         idle.execute(locks.encode())
