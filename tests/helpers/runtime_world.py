@@ -1,14 +1,15 @@
 """What the tests of the runtime share: quick settings, several Apps on one file, and questions to the record."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
-from arriero import App, Workflow
+from arriero import App, Workflow, testing
 from arriero.audit.check import History, find_convoy_differences, find_differences
 from arriero.audit.payload_record import PayloadRecord, find_record_differences
 from arriero.commands import AnyCommand
@@ -144,3 +145,13 @@ def around_commits(world: World, monkeypatch: pytest.MonkeyPatch, around: Callab
     committer = session_in(world).committer
     write = committer._write
     monkeypatch.setattr(committer, "_write", lambda batch: around(write, batch))
+
+
+@asynccontextmanager
+async def running_with_probes(app: App) -> AsyncIterator[World]:
+    """Run an App in a world of a test that calls the Agents' own probes."""
+    async with testing.running(app) as world:
+        for agent in app.agents:
+            if agent.declared_probe is not None:
+                world.replace_probe(agent, agent.declared_probe.function)
+        yield world

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from runtime_world import Machine, session_of, within
+from runtime_world import Machine, running_with_probes, session_of, within
 
 from arriero import (
     Agent,
@@ -70,7 +70,7 @@ async def _outage(bank: Bank, world: World, orders: int, seconds: float) -> list
 
 
 async def test_an_outage_of_a_minute_costs_no_order_anything_but_time(bank: Bank) -> None:
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         tasks = await _outage(bank, world, 50, 60)
         for number, task in enumerate(tasks):
             assert await within(task.result()) == number
@@ -83,7 +83,7 @@ async def test_an_outage_of_a_minute_costs_no_order_anything_but_time(bank: Bank
 
 
 async def test_after_the_calls_that_open_it_one_canary_goes_each_cool_off(bank: Bank) -> None:
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         await _outage(bank, world, 200, 65)
         began = bank.calls[0]
         in_outage = [at - began for at in bank.calls]
@@ -96,20 +96,20 @@ async def test_after_the_calls_that_open_it_one_canary_goes_each_cool_off(bank: 
 
 async def test_an_attempt_that_waited_for_its_next_try_while_it_opened_makes_none() -> None:
     bank = Bank(max_in_flight=30)
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         await _outage(bank, world, 30, 5)
         assert max(bank.calls) == bank.calls[0]
 
 
 async def test_every_request_flows_again_within_the_ramp(bank: Bank) -> None:
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         tasks = await _outage(bank, world, 200, 20)
         await world.clock.advance(10 + 31)
         assert len([task for task in tasks if (await task.view()).state == "processed"]) == len(tasks)
 
 
 async def test_a_few_failing_orders_beside_many_that_succeed_do_not_open_it(bank: Bank) -> None:
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         world.replace(bank.charge, by=lambda order: _refuse_some(order))
         tasks = [await world.app.submit(bank.order(number)) for number in range(60)]
         ended = await asyncio.gather(*(within(task.result()) for task in tasks), return_exceptions=True)
@@ -127,7 +127,7 @@ async def test_one_order_that_always_fails_neither_holds_up_others_after_an_outa
     bank: Bank,
 ) -> None:
     bank.poisoned.add(-1)
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         poison = await world.app.submit(bank.order(-1), priority=9)
         tasks = [poison, *await _outage(bank, world, 25, 20)]
         for number in range(25, 45):
@@ -143,7 +143,7 @@ async def test_after_the_probe_has_succeeded_a_canary_that_fails_is_charged() ->
     bank = Bank()
     bank.agent.probe(lambda: None)
     bank.poisoned.add(-1)
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         poison = await world.app.submit(bank.order(-1), priority=9)
         await _outage(bank, world, 25, 5)
         await world.clock.advance(300)
@@ -154,7 +154,7 @@ async def test_after_the_probe_has_succeeded_a_canary_that_fails_is_charged() ->
 async def test_one_order_that_always_fails_opens_no_breaker_that_its_calls_alone_could_open() -> None:
     bank = Bank(breaker=Breaker(minimum=2))
     bank.poisoned.add(-1)
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         await within((await world.app.submit(bank.order(1))).result())
         poison = await world.app.submit(bank.order(-1))
         await world.clock.advance(20)
@@ -165,7 +165,7 @@ async def test_one_order_that_always_fails_opens_no_breaker_that_its_calls_alone
 async def test_many_orders_that_fail_open_it_although_others_succeed() -> None:
     bank = Bank(breaker=Breaker(minimum=2))
     bank.poisoned |= {-1, -2}
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         for number in (1, -1, -2):
             await world.app.submit(bank.order(number))
         await world.clock.advance(5)
@@ -175,7 +175,7 @@ async def test_many_orders_that_fail_open_it_although_others_succeed() -> None:
 
 async def test_refusals_are_answers_and_never_open_it(bank: Bank) -> None:
     bank.fails_with = Permanent("no such card", code="declined")
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         tasks = await _outage(bank, world, 60, 1)
         ended = await asyncio.gather(*(within(task.result()) for task in tasks), return_exceptions=True)
         assert all(isinstance(end, TaskFailed) for end in ended)
@@ -184,7 +184,7 @@ async def test_refusals_are_answers_and_never_open_it(bank: Bank) -> None:
 
 async def test_the_service_s_own_word_opens_it_at_once_and_until_then(bank: Bank) -> None:
     bank.fails_with = Transient("503", retry_after=45, unavailable=True)
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         await _outage(bank, world, 30, 44)
         assert len(bank.calls) <= bank.agent.max_in_flight
         (row,) = await world.app.session.store.list_breakers()
@@ -194,7 +194,7 @@ async def test_the_service_s_own_word_opens_it_at_once_and_until_then(bank: Bank
 
 async def test_without_a_breaker_and_a_retry_budget_the_attempts_are_spent_as_before() -> None:
     bank = Bank(breaker=None, retry_budget=None)
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         tasks = await _outage(bank, world, 30, 60)
         ended = await asyncio.gather(*(within(task.result()) for task in tasks), return_exceptions=True)
         assert all(isinstance(end, TaskFailed) for end in ended)
@@ -203,7 +203,7 @@ async def test_without_a_breaker_and_a_retry_budget_the_attempts_are_spent_as_be
 
 async def test_each_target_has_a_breaker_of_its_own() -> None:
     bank = Bank(breaker=Breaker(minimum=5), breaker_key=lambda order: "north" if order % 2 else "south")
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         world.replace(bank.charge, by=_only_south)
         tasks = [await world.app.submit(bank.order(number), task_id=str(number)) for number in range(20)]
         for task in tasks[::2]:
@@ -233,7 +233,7 @@ def _only_south(order: int) -> int:
 )
 async def test_a_key_that_raises_or_is_no_text_holds_its_task_and_says_so(key: Any, said: str) -> None:
     bank = Bank(breaker_key=key)
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         task = await world.app.submit(bank.order(7))
         with pytest.raises(TaskFailed) as failed:
             await within(task.result())
@@ -292,7 +292,7 @@ async def test_two_processes_share_it_and_places_come_back(machine: Machine, qui
 
 
 async def test_an_agent_whose_name_has_a_slip_is_not_paused_but_refused(bank: Bank) -> None:
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         for verb in ("open", "pause"):
             with pytest.raises(InvalidInput, match="there is no Agent 'bnak' in App 'shop'"):
                 await getattr(world.app.agent("bnak"), verb)(by="ana", reason="they move")
@@ -303,7 +303,7 @@ async def test_an_agent_whose_name_has_a_slip_is_not_paused_but_refused(bank: Ba
 async def test_a_target_for_each_customer_leaves_no_window_of_calls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breakers, "WINDOWS_KEPT", 10)
     bank = Bank(breaker_key=lambda order: f"customer {order}")
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         for number in range(40):
             await within((await world.app.submit(bank.order(number))).result())
             await world.clock.advance(6)

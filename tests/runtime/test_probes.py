@@ -6,9 +6,9 @@ import threading
 from typing import Any
 
 import pytest
-from runtime_world import Machine, session_of, until, within
+from runtime_world import Machine, running_with_probes, session_of, until, within
 
-from arriero import Agent, App, Attempt, Breaker, Retry, testing, workflow
+from arriero import Agent, App, Attempt, Breaker, Retry, workflow
 from arriero.breakers import BreakerState
 from arriero.testing.world import World
 
@@ -53,7 +53,7 @@ async def test_the_probe_asks_in_place_of_real_requests_until_the_service_is_wel
     async def ask() -> None:
         await bank.ask()
 
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         tasks = await _submit(bank, world)
         await world.clock.advance(5)
         burnt = bank.calls
@@ -74,7 +74,7 @@ async def test_a_breaker_without_requests_closes_by_its_probe() -> None:
         if bank.is_down:
             raise ConnectionError("refused")
 
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         tasks = await _submit(bank, world)
         await world.clock.advance(2)
         for task in tasks:
@@ -92,7 +92,7 @@ async def test_with_a_breaker_key_the_probe_gets_the_part_that_it_asks() -> None
     async def ask(part: str) -> None:
         await bank.ask(part)
 
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         await _submit(bank, world)
         await world.clock.advance(15)
         assert set(bank.probes) == {"north"}
@@ -107,7 +107,7 @@ async def test_a_probe_that_hangs_is_cut_off_and_the_next_one_follows() -> None:
         if bank.is_down:
             await asyncio.Event().wait()
 
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         tasks = await _submit(bank, world)
         await world.clock.advance(30)
         assert len(bank.probes) >= 2
@@ -124,7 +124,7 @@ async def test_whatever_a_probe_raises_is_an_answer_that_the_service_is_not_well
         bank.probes.append("")
         raise error
 
-    async with testing.running(bank.app) as world:
+    async with running_with_probes(bank.app) as world:
         await _submit(bank, world)
         await world.clock.advance(35)
         assert len(bank.probes) >= 2

@@ -5,7 +5,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..answers import Dispatch
 from ..codec import recordable_text, step_error_fields
@@ -40,6 +40,15 @@ TRUST_SECONDS = 0.05  # between looks whether the process's lease was renewed
 
 # What a test puts in a step's place: given the step, its row, its Attempt and arguments; None: the step's own function.
 SubstituteFinder = Callable[[Step[Any, Any], StepRow, Attempt, dict[str, Any]], Callable[[], Any] | None]
+
+
+@runtime_checkable
+class ProbeFinder(Protocol):
+    """A SubstituteFinder of a test that also stands in for probes."""
+
+    def find_probe(self, agent: Agent) -> Callable[..., Any]:
+        """Find the function to call instead of the probe of an Agent."""
+        ...
 
 
 class ReportRecorder(Protocol):

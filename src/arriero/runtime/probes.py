@@ -1,6 +1,7 @@
 """Probes of this process: asks a service whose breaker is open whether it is well, if no other process does."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,6 +18,7 @@ from ..errors import StoreError
 from ..model import Instant
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
+from .attempt_run import ProbeFinder, SubstituteFinder
 from .breakers import Breakers
 from .ports import Ports
 
@@ -35,6 +37,7 @@ class ProbeHost(Protocol):
     actor: str
     resources: dict[Resource[Any], Any]
     is_trusted: Callable[[], bool]
+    find_substitute: SubstituteFinder | None
 
     async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]: ...
     async def open_resources(self, agent: Agent) -> None: ...
@@ -134,6 +137,10 @@ class Probes:
 
     async def _call_function(self, probe: Probe, key: BreakerKey) -> None:
         arguments = (key[2],) if probe.takes_target else ()
+        if isinstance(self._host.find_substitute, ProbeFinder):
+            function = self._host.find_substitute.find_probe(self._host.agents[key[1]])
+            await self._call_substitute(key, partial(function, *arguments))
+            return
         await self._host.open_resources(self._host.agents[key[1]])  # a test opens them late
         open_resources.set(self._host.resources)
         if probe.is_async:
@@ -142,6 +149,14 @@ class Probes:
         on_end = partial(self._calling.discard, key)  # a thread goes on after a cancellation
         function = partial(probe.function, *arguments)
         await self._host.ports.run_in_thread(f"{key[1]}-probe-{key[2]}", 1, function, on_end)
+
+    async def _call_substitute(self, key: BreakerKey, function: Callable[[], Any]) -> None:
+        try:
+            answer = function()
+            if inspect.isawaitable(answer):
+                await answer
+        finally:
+            self._calling.discard(key)
 
 
 def _look_at(task: "asyncio.Task[None]") -> None:

@@ -17,7 +17,7 @@ from ..client.task_view import waiting_for
 from ..config import Configuration
 from ..core.breaker import compute_next_look
 from ..declare.attempt import Attempt, as_datetime
-from ..declare.steps import Step
+from ..declare.steps import Agent, Step
 from ..errors import ArrieroError, Permanent
 from ..model import Instant, StepKind, StepRow, StepState
 from ..policies import Duration, seconds
@@ -26,6 +26,7 @@ from ..runtime.settings import ROLES, Settings, check_roles
 from ..store.memory import MemoryStore
 from .clock import START_SECONDS, VirtualClock
 from .inline import run_inline
+from .progress import Progress
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,6 +107,21 @@ class _NoKeeper:
         return
 
 
+class _Substitutes:
+    """What the world puts in the place of the user's functions."""
+
+    def __init__(
+        self, find: Callable[..., Callable[[], Any] | None], find_probe: Callable[[Agent], Callable[..., Any]]
+    ) -> None:
+        self._find = find
+        self.find_probe = find_probe
+
+    def __call__(
+        self, step: Step[Any, Any], row: StepRow, first: Attempt, arguments: dict[str, Any], /
+    ) -> Callable[[], Any] | None:
+        return self._find(step, row, first, arguments)
+
+
 class World:
     """World of a test, given by ``testing.running``."""
 
@@ -115,19 +131,22 @@ class World:
         self._store = MemoryStore(self._store_now, store_id="test-store")
         self.app = App(app.name, agents=app.agents, workflows=app.workflows)
         self.app.session.schedules.update(app.session.schedules)
+        self.app.session.configuration = Configuration()  # no file and no variable of the developer's machine
         self.app.session.ports = self._ports
         self.app.session.settings = Settings(
             lease_seconds=FOREVER,
             leader_seconds=FOREVER,
             progress_seconds=FOREVER,
             hang_seconds=FOREVER,
-            approvals_cancel=(self.app.session.configuration or self.app.session.configure()).approvals_cancel,
         )
-        self.app.session.find_substitute = self._find_substitute
+        self.app.session.find_substitute = _Substitutes(self._find_substitute, self._find_probe)
         self.clock = Clock(self._store.now, self._advance)
         self._answers: dict[Step[..., Any], deque[Any]] = {}
         self._replaced: dict[Step[..., Any], Callable[..., Any]] = {}
         self._calls: defaultdict[Step[..., Any], list[Mapping[str, Any]]] = defaultdict(list)
+        self._probes: dict[Agent, Callable[..., Any]] = {}
+        self._refusal: str | None = None  # of a real probe that would have been called
+        self._progress = Progress(self._store)
         self._advancing = False
         self._waited_enough_for: set[tuple[int, int]] = set()
 
@@ -165,6 +184,13 @@ class World:
         """
         self._answers.setdefault(step, deque()).extend(answers)
 
+    def replace_probe(self, agent: Agent, by: Callable[..., Any]) -> None:
+        """Call this instead of the Agent's probe: it returns if the service is healthy, and raises if it is not.
+
+        The world never calls a real probe. An outage in which one would be called ends the wait with an error.
+        """
+        self._probes[agent] = by
+
     def calls(self, step: Step[..., Any]) -> list[Mapping[str, Any]]:
         """The arguments of every call so far, tries included; of a base's step also the calls that its providers got."""
         return list(self._calls[step])
@@ -195,6 +221,25 @@ class World:
         if step in self._replaced:
             return lambda: self._replaced[step](**arguments)
         return None
+
+    def _find_probe(self, agent: Agent) -> Callable[..., Any]:
+        if (found := self._probes.get(agent)) is not None:
+            return found
+        name = agent.declared_probe.function.__qualname__ if agent.declared_probe else "its probe"
+        refusal = self._refusal = (
+            f"the breaker of Agent {agent.name} is open, and the world calls no real probe ({name}): say what the probe finds with"
+            " world.replace_probe(agent, function)"
+        )
+
+        def refuse(*_target: str) -> None:
+            raise ArrieroError(refusal)
+
+        return refuse
+
+    def _raise_refusal(self) -> None:
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise ArrieroError(refusal)
 
     def _answer(self, step: Step[Any, Any]) -> Any:
         left = self._answers[step]
@@ -266,6 +311,8 @@ class World:
             await self._settle()
             if len(self._store.log) == before:
                 break  # a pass of every loop changed nothing: what is due nobody here can do
+        if limit is None and not self.app.session.waiting.is_awaited():
+            return True  # who waited has its answer, and may submit again: the time stays
         due = self._due(after_now=True)
         if limit is not None:  # who waits for a result must hear that the world stands still, whatever schedules say
             due = min((at for at in (due, self._find_next_look()) if at is not None), default=None)
@@ -283,6 +330,7 @@ class World:
             await self._settle()
             while self._virtual.monotonic() < target:
                 await self._step(target)
+                self._raise_refusal()
         finally:
             self._advancing = False
 
@@ -294,6 +342,13 @@ class World:
                 await asyncio.sleep(0.001)
                 continue
             await self._settle()
+            try:
+                self._raise_refusal()
+                self._progress.look()
+            except ArrieroError as error:
+                waiting.give_up(error)
+                await self._settle()
+                continue
             if waiting.is_awaited() and not self._advancing and not await self._step(None):
                 if any(
                     self._store.tasks[no].ended_at is not None
