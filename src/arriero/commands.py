@@ -309,8 +309,8 @@ class SaveCheckpoint(Command, frozen=True, gc=False, kw_only=True):
 class BeginTry(Command, frozen=True, gc=False, kw_only=True):
     """A running attempt asks whether it may make another call now. It needs to ask if a rate counts calls, or if others may report.
 
-    ``app``, ``agent``: whose limits count it. If its answer is lost, it is sent again and counts twice.
-    ``in_doubt``: a call of this attempt may have happened. The step's row keeps that before the next call begins.
+    ``app``, ``agent``: whose limits count it. If its answer is lost, it is sent again and counts twice. ``in_doubt``: a call
+    before may have happened; the step's row keeps that first.
     """
 
     process_no: int
@@ -319,6 +319,14 @@ class BeginTry(Command, frozen=True, gc=False, kw_only=True):
     app: str
     agent: str
     in_doubt: bool = False
+
+
+class DeliverAttempt(Command, frozen=True, gc=False, kw_only=True):
+    """The request of a running attempt has reached its program, which holds the attempt from now on: no process does."""
+
+    process_no: int
+    step_no: int
+    fence: int
 
 
 class ReleaseAttempt(Command, frozen=True, gc=False, kw_only=True):
@@ -489,7 +497,7 @@ class EndProbe(Command, frozen=True, gc=False, kw_only=True):
 
 
 CommandOfBreaker = TripBreaker | OperateAgent | BeginProbe | EndProbe
-CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry
+CommandOfAttempt = ExtendAttempt | SaveCheckpoint | BeginTry | DeliverAttempt
 CommandOfPerson = Operate | AssignApp | OperateConvoy
 TaskCommand = Advance | Report | CommandOfAttempt | ReleaseAttempt | Recover | EndByLimit | FreeTask | CommandOfPerson
 AnyCommand = Claim | Take | TaskCommand | CommandOfBreaker

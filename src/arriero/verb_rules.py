@@ -20,7 +20,10 @@ class Rule(msgspec.Struct, frozen=True):
     running: str
 
 
-_UNDONE_TOO = "waited for, up to their complete_by; what they did is undone too"
+_UNDONE_TOO = (
+    "waited for, up to their complete_by, and what they did is undone too; those that programs hold end now, in doubt, except a"
+    " pivot's"
+)
 _GO_ON = "go on; their results count"
 _NONE = "there are none"
 

@@ -695,6 +695,22 @@ def the_doubt_about_a_withdrawn_step_is_forgotten(story: Story) -> None:
     assert story.event("patient", "step.withdrawn")["in_doubt"] is False
 
 
+@violates("I78")
+def a_process_that_is_lost_takes_the_attempt_from_its_program(story: Story) -> None:
+    story.event("delivered", "attempt.revoked").update(type="step.lost", lost_count=1)
+
+
+@violates("I78")
+def a_person_ends_an_attempt_that_a_process_carries_out(story: Story) -> None:
+    story.remove("delivered", "attempt.delivered")
+
+
+@violates("I78")
+def a_request_is_delivered_whose_attempt_is_over(story: Story) -> None:
+    delivered = story.event("delivered", "attempt.delivered")
+    story.insert(story.commit("delivered", "attempt.revoked"), {**delivered})
+
+
 @violates("I30")
 def the_doubt_about_a_call_is_forgotten_when_its_attempt_goes_back(story: Story) -> None:
     failed = story.event("doubted", "step.failed")

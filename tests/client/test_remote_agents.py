@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from runtime_world import Machine, session_of, until, within
+from runtime_world import QUICK, Machine, eventually, session_of, until, within
 
 from arriero import Agent, App, Attempt, Breaker, Permanent, StepFailed, Supervision, TaskCompensated, Undo, workflow
+from arriero.answers import Applied
 from arriero.client.remote_agents import RemoteAgents, RemoteReport, RemoteRequest
+from arriero.commands import AssignApp
 from arriero.errors import AgentRequestRefused, InvalidInput, UnreadableRow
 from arriero.runtime.settings import DEFAULT_ROLES, ROLES
 
@@ -405,6 +407,108 @@ async def test_a_report_to_another_process_counts_and_frees_the_place_of_the_one
     await machine.check(complete=False)
 
 
+@pytest.mark.parametrize(("status", "in_doubt"), [("transient", False), ("unknown", True)])
+async def test_what_is_reported_to_another_process_leaves_the_doubt_that_its_status_says(
+    machine: Machine, status: str, in_doubt: bool
+) -> None:
+    async with gateways(machine, ROLES, GATEWAY) as (gateway, other):
+        await gateway.submit()
+        await other.agents.report("shipping", failed(await gateway.take_one(), status))
+        (recovered,) = await machine.events("recover.applied")
+        assert recovered["in_doubt"] is in_doubt
+        await other.agents.report("shipping", succeeded(await gateway.take_one()))
+
+
+async def test_nothing_is_delivered_by_a_process_that_has_lost_trust_in_its_lease(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateways(machine, ROLES) as (gateway,):
+        task = await gateway.submit()
+        hosts = session_of(gateway.app).agents
+        hand_out, is_trusted, trusts = hosts.remote._hand_out, hosts.is_trusted, [True]
+
+        def hand_out_and_lose_trust(agent: str) -> None:
+            hand_out(agent)
+            trusts[0] = trusts[0] and not any(poll.requests for poll in hosts.remote._polls[agent])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(hosts.remote, "_hand_out", hand_out_and_lose_trust)
+            patch.setattr(hosts, "is_trusted", lambda: trusts[0] and is_trusted())
+            assert await within(gateway.agents.take("shipping", 1, 1)) == ()  # others may have freed it
+            assert not trusts[0]
+        await gateway.agents.report("shipping", succeeded(await gateway.take_one()))
+        assert await within(task.result()) == "B-1"
+
+
+async def test_a_poll_without_waiting_gets_the_request_that_it_has_asked_for(machine: Machine) -> None:
+    async with gateways(machine, OTHERS, GATEWAY) as (scheduler, gateway):
+        tasks = [await scheduler.submit(parcel=f"P{number}") for number in range(3)]
+        await machine.event("step.opened", task=tasks[-1].id)
+        for _ in tasks:
+            (request,) = await within(gateway.agents.take("shipping", 1, 0))
+            await gateway.agents.report("shipping", succeeded(request))
+        assert [await within(task.result()) for task in tasks] == ["B-1"] * 3
+        assert await within(gateway.agents.take("shipping", 1, 0)) == ()  # and it does not wait longer than for that
+    assert await machine.events("attempt.released") == []
+    await machine.check()
+
+
+async def test_a_poll_without_waiting_is_answered_although_the_store_does_not_answer(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arriero.runtime.remote_dispatcher.TAKE_SECONDS_MAX", 0.1)
+    async with gateways(machine, GATEWAY) as (gateway,):
+        taker = session_of(gateway.app).agents.taker
+        monkeypatch.setattr(taker, "find_asking", lambda: taker.answered + 1_000)  # of a Take that is never answered
+        assert await within(gateway.agents.take("shipping", 1, 0)) == ()
+
+
+async def test_a_gateway_of_another_app_takes_nothing_for_an_attempt_that_is_not_its_own(machine: Machine) -> None:
+    agent = Agent("shipping")
+
+    @agent.step(remote=True, complete_within=15)
+    def book(attempt: Attempt, parcel: str, pieces: int = 2) -> str: ...  # type: ignore[empty-body]  # of another type
+
+    foreign = App("depot", agents=[agent], store=machine.url)
+    foreign.session.settings = QUICK
+    async with gateways(machine, ROLES) as (gateway,), foreign.running(roles=GATEWAY):
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        other = Gateway(foreign)
+        await other.refused("capability-invalid", succeeded(request, "B-1"))
+        for asked in (
+            other.agents.extend("shipping", request.task, request.capability, 60),
+            other.agents.release("shipping", request.task, request.capability),
+        ):
+            with pytest.raises(AgentRequestRefused, match="ask a gateway of 'machine'"):
+                await asked
+        await gateway.agents.report("shipping", succeeded(request))
+        assert await within(task.result()) == "B-1"
+    await machine.check()
+
+
+async def test_a_program_reports_to_the_app_that_its_task_was_given_to_meanwhile(machine: Machine) -> None:
+    heir = App("heir", agents=[shipping(), Agent("bank")], store=machine.url)
+    heir.session.settings = QUICK
+    async with gateways(machine, ROLES) as (gateway,), heir.running(roles=GATEWAY):
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        await handed_over(machine)
+        store = gateway.app.session.store
+        loaded = await store.find(task.id)
+        assert loaded is not None
+        (answer,) = await store.apply(
+            [
+                AssignApp(
+                    actor="a", task_no=loaded.task.task_no, app="heir", from_app="machine", by="Ana", reason="it moves"
+                )
+            ]
+        )
+        assert isinstance(answer, Applied)
+        await Gateway(heir).agents.report("shipping", succeeded(request))
+        assert (await machine.event("step.report"))["verdict"] == "applied"
+
+
 async def test_failures_that_come_to_another_process_open_the_breaker(machine: Machine) -> None:
     options = {"breaker": Breaker(minimum=2)}
     async with gateways(machine, ROLES, GATEWAY, **options) as (gateway, other):
@@ -482,7 +586,10 @@ async def test_a_call_is_counted_once_although_its_holder_does_not_know_yet_what
     assert calls == counted
 
 
-async def test_an_attempt_whose_gateway_died_is_taken_again_under_the_same_key(machine: Machine) -> None:
+async def test_an_attempt_whose_gateway_dies_as_it_is_delivered_is_taken_again_and_nobody_is_blamed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arriero.runtime.remote_dispatcher.LOOK_SECONDS", 1e9)  # the store is not told of the delivery
     async with gateways(machine, OTHERS, GATEWAY, GATEWAY) as (scheduler, doomed, other):
         task = await scheduler.submit()
         request = await doomed.take_one()
@@ -492,23 +599,140 @@ async def test_an_attempt_whose_gateway_died_is_taken_again_under_the_same_key(m
         await other.refused("report-stale", succeeded(request))
         await other.agents.report("shipping", succeeded(again))
         assert await within(task.result()) == "B-1"
+    assert len(await machine.events("step.lost")) == 1
+    assert await machine.events("task.lost") == []  # no code of the task ran in a gateway
+    await machine.check()
 
 
-async def test_a_process_that_drains_waits_for_reports_and_gives_nothing_out(machine: Machine) -> None:
-    async with gateways(machine, OTHERS) as (scheduler,), AsyncExitStack() as stack:
-        app = machine_app(machine, shipping())
-        await stack.enter_async_context(app.running(roles=GATEWAY))
+async def handed_over(machine: Machine, count: int = 1) -> None:
+    """Wait until the store knows that so many programs hold their attempts."""
+
+    async def look() -> bool | None:
+        return len(await machine.events("attempt.delivered")) >= count or None
+
+    await eventually(look)
+
+
+async def test_a_program_keeps_its_attempt_through_the_loss_of_every_gateway(machine: Machine) -> None:
+    async with gateways(machine, OTHERS) as (scheduler,):
+        task = await scheduler.submit()
+        request = None
+        for _ in range(4):  # more than a task survives of processes that are lost with it
+            async with gateways(machine, GATEWAY) as (doomed,):
+                if request is None:
+                    request = await doomed.take_one()
+                    await handed_over(machine)
+                await session_of(doomed.app).abandon(retire=True)
+        async with gateways(machine, GATEWAY) as (last,):
+            await last.agents.extend("shipping", request.task, request.capability, 60)
+            await last.agents.report("shipping", succeeded(request))
+            assert await within(task.result()) == "B-1"
+            await last.refused("report-duplicate", succeeded(request))
+    assert await machine.events("step.lost", "task.lost", "recover.applied") == []
+    await machine.check()
+
+
+async def test_a_delivered_attempt_that_is_released_by_way_of_another_process_goes_to_the_next_program(
+    machine: Machine,
+) -> None:
+    async with gateways(machine, ROLES, GATEWAY) as (gateway, other):
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        await handed_over(machine)
+        await other.agents.release("shipping", request.task, request.capability)
+        again = await gateway.take_one()
+        assert (again.attempt, again.idempotency_key) == (1, request.idempotency_key)
+        await gateway.agents.report("shipping", succeeded(again))
+        assert await within(task.result()) == "B-1"
+        await until(lambda: not session_of(gateway.app).agents.in_flight)  # also of the first one
+    await machine.check()
+
+
+async def test_cancel_takes_the_attempt_from_its_program_and_undoes_at_once(machine: Machine) -> None:
+    async with gateways(machine, ROLES) as (gateway,):
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        await handed_over(machine)
+        await task.cancel(by="Ana", reason="the customer has left")
+        undo = await gateway.take_one()
+        assert (undo.kind, undo.outcome, undo.forward_key) == ("compensation", "unknown", request.idempotency_key)
+        await gateway.refused("report-stale", succeeded(request))
+        await gateway.agents.report("shipping", failed(undo, "succeeded"))
+        with pytest.raises(TaskCompensated):
+            await within(task.result())
+        assert session_of(gateway.app).agents.count_leaked_places() == 0
+    await machine.check()
+
+
+async def test_a_person_takes_an_attempt_from_its_program_by_saying_that_it_did_not_happen(machine: Machine) -> None:
+    async with gateways(machine, ROLES) as (gateway,):
+        task = await gateway.submit()
+        request = await gateway.take_one()
+        await handed_over(machine)
+        await task.answer(step="book", did_not_happen=True, by="Ana", reason="its machine has burnt")
+        again = await gateway.take_one()
+        assert (again.attempt, again.idempotency_key) == (1, request.idempotency_key)
+        await gateway.refused("report-stale", succeeded(request))
+        await gateway.agents.report("shipping", succeeded(again))
+        assert await within(task.result()) == "B-1"
+    await machine.check()
+
+
+@pytest.mark.parametrize("verb", ["report", "extend", "release"])
+async def test_a_process_that_drains_takes_what_programs_say_and_gives_nothing_out(machine: Machine, verb: str) -> None:
+    go = asyncio.Event()
+    agent = Agent("slow")
+
+    @agent.step
+    async def wait(attempt: Attempt) -> None:
+        await go.wait()
+
+    app = machine.app([shipping(), agent], [])
+    async with gateways(machine, OTHERS) as (scheduler,), app:
+        running = app.running(agents=["shipping", "slow"], roles=("http", "agents", "scheduler"))
+        await running.__aenter__()
         gateway = Gateway(app)
+        await app.submit(wait())
         task = await scheduler.submit()
         request = await gateway.take_one()
+        await machine.event("step.dispatched", task=task.id)
         waiting = asyncio.create_task(gateway.agents.take("shipping", 1, 30))
         hosts = session_of(app).agents
         await until(lambda: hosts.remote.count_wanted("shipping") == 2)
-        leaving = asyncio.create_task(session_of(app).drain())
+        await until(lambda: len(hosts.in_flight) == 2)
+        leaving = asyncio.create_task(running.__aexit__(None, None, None))
         assert await within(waiting) == ()
+        await handed_over(machine)
         with pytest.raises(AgentRequestRefused, match="ask another one"):
             await gateway.agents.take("shipping")
-        await gateway.agents.report("shipping", succeeded(request))
+        assert not leaving.done()  # it waits for what it carries out itself
+        if verb == "report":
+            await gateway.agents.report("shipping", succeeded(request))
+            assert await within(task.result()) == "B-1"
+        elif verb == "extend":
+            term = await gateway.agents.extend("shipping", request.task, request.capability, 60)
+            assert term.remaining_ms > 50_000
+        else:
+            await gateway.agents.release("shipping", request.task, request.capability)
+            assert await machine.event("attempt.released")
+        go.set()
         await within(leaving)
-        assert await within(task.result()) == "B-1"
+        with pytest.raises(AgentRequestRefused) as refusal:
+            await gateway.agents.release("shipping", request.task, request.capability)
+        assert refusal.value.code == "gateway-not-running"
+    assert await machine.events("step.lost", "task.lost") == []
+    await machine.check(complete=False)
+
+
+async def test_a_drain_does_not_wait_for_programs_and_another_process_takes_their_reports(machine: Machine) -> None:
+    async with gateways(machine, OTHERS) as (scheduler,):
+        async with gateways(machine, GATEWAY) as (gateway,):
+            tasks = [await scheduler.submit(parcel=f"P{number}") for number in range(3)]
+            requests = [await gateway.take_one() for _ in tasks]
+        # it has drained, and nobody has reported
+        async with gateways(machine, GATEWAY) as (other,):
+            for request in requests:
+                await other.agents.report("shipping", succeeded(request))
+            assert [await within(task.result()) for task in tasks] == ["B-1"] * 3
+    assert await machine.events("step.lost", "task.lost", "recover.applied") == []
     await machine.check()

@@ -157,6 +157,8 @@ EVENTS: dict[str, tuple[Event, str]] = {
         "failed, and is in doubt (transient: no line [busy]); its round of attempts is spent, tried again after a cool-off",
     ),
     "step.lost": ({"step": 1, "fence": 5077, "lost_count": 1}, "step charge: its attempt was lost with its process"),
+    "attempt.delivered": ({"step": 1, "fence": 5077}, "step charge: its request has reached the program"),
+    "attempt.revoked": ({"step": 1, "fence": 5077}, "step charge: its attempt is taken from the program"),
     "attempt.released": ({"step": 1, "fence": 5077}, "step charge: its attempt goes back before its work began"),
     "step.withdrawn": ({"step": 1, "in_doubt": True}, "step charge is withdrawn; it is in doubt"),
     "step.parked": ({"step": 3, "in_doubt": False}, "the undo of charge is set aside"),

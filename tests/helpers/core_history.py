@@ -25,6 +25,7 @@ from arriero.commands import (
     BeginUndo,
     Claim,
     Compensate,
+    DeliverAttempt,
     EndByLimit,
     Ending,
     EndProbe,
@@ -505,6 +506,22 @@ async def _doubted(town: Town) -> None:
     await town.advance("doubted", (1, GaveUp(REFUSED, False)), ending=Process('"caught"'))
 
 
+async def _delivered(town: Town) -> None:
+    """A program holds the attempt of a step. A person says that it did not happen, and the next one is reported."""
+    await town.submit("delivered")
+    await town.claim("delivered")
+    await town.advance("delivered", opened=(request("look", agent="far", take=False),), ending=Keep())
+    take = Take(actor="p3", process_no=3, room=(("far", 1),), names=("look",), probation=None, app=APP)
+    asked: dict[str, Any] = {"process_no": 3, "step_no": town.step_no("delivered", 1)}
+    await town.apply(take)
+    await town.apply(DeliverAttempt(actor="p3", fence=1, **asked))
+    await town.operate("delivered", Verb.ANSWER, step=1, did_not_happen=True)
+    await town.claim("delivered")
+    await town.apply(take)
+    await town.apply(DeliverAttempt(actor="p3", fence=3, **asked))
+    await town.advance("delivered", (1, Succeeded("1")), ending=Process('"ok"'))
+
+
 async def _limited(town: Town) -> None:
     """A step of an Agent with limits; its attempt makes two calls."""
     await town.submit("metered")
@@ -562,6 +579,7 @@ async def _everything() -> Town:
     await _released(town)
     await _limited(town)
     await _doubted(town)
+    await _delivered(town)
     await _scheduled(town)
     return town
 

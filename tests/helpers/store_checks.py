@@ -97,7 +97,7 @@ def _wrong_counts(loaded: Loaded) -> list[str]:
         "it has ended at no time": is_over == (task.ended_at is not None),
         "it is compensating and not undoing": task.state is not TaskState.COMPENSATING or task.undoing,
         "a step that does not run is locked": all(
-            (step.state is StepState.RUNNING) == (step.locked_by is not None) for step in steps
+            step.state is StepState.RUNNING or step.locked_by is None for step in steps
         ),
         "a step that does not run has a deadline": all(
             (step.state is StepState.RUNNING) == (step.complete_by is not None) for step in steps

@@ -128,6 +128,7 @@ CHECKED: dict[str, str] = {
     "I75": "a schedule runs each instant once, as a task whose id is the schedule and the instant",
     "I76": "about each instant of a schedule is decided once, in order; one is passed over only where overlap or catch-up says so",
     "I77": "a verb that says who approved it was approved by each of them, for the same, since the verb before it",
+    "I78": "a process that is lost takes no attempt from the program that holds it; only such an attempt is ended by a person",
 }
 
 
@@ -387,6 +388,11 @@ def find_differences(fold: TaskFold, loaded: Loaded) -> list[str]:
         found += _list_differing_fields(
             f"task {task.task_id} step {step.ordinal}", fold.steps[step.ordinal], step, fields
         )
+        if step.state is StepState.RUNNING and (step.locked_by is None) != fold.steps[step.ordinal].is_at_program:
+            found.append(
+                f"task {task.task_id} step {step.ordinal}: its attempt is held by {step.locked_by or 'its program'}, its history"
+                " says another thing (I78)"
+            )
         if payload_hash(step.checkpoint) != fold.steps[step.ordinal].checkpoint:
             found.append(
                 f"task {task.task_id} step {step.ordinal}: its checkpoint is another than its history says (I69)"

@@ -45,6 +45,7 @@ class StepFold:
         self.lost_count = 0
         self.in_doubt = False
         self.complete_by: int | None = None
+        self.is_at_program = False  # its program holds the attempt, and no process
         self.latest: int | None = None  # to which its attempt may be extended
         self.checkpoint: str | None = None  # hash of what its attempts kept
         self.dispatched: set[int] = set()

@@ -2,8 +2,10 @@
 
 from ..events.step import (
     AttemptCheckpoint,
+    AttemptDelivered,
     AttemptExtended,
     AttemptReleased,
+    AttemptRevoked,
     AttemptTried,
     CompensationDispatched,
     StepDispatched,
@@ -60,8 +62,23 @@ def judge_try(task: TaskFold, event: AttemptTried) -> None:
     step.in_doubt = step.in_doubt or event.in_doubt
 
 
+def deliver(task: TaskFold, event: AttemptDelivered) -> None:
+    """Fold the delivery of a request: its program holds the attempt from here on."""
+    step = _judge_running(task, event, "I78")
+    step.is_at_program = True
+
+
+def revoke(task: TaskFold, event: AttemptRevoked) -> None:
+    """Fold the end of an attempt by a person. Only a program's can be ended so, and it may have happened."""
+    step = task.steps[event.step]
+    if step.state is not StepState.RUNNING or not step.is_at_program:
+        task.convict("I78", f"the attempt of step {step.ordinal} was revoked, and no program held it")
+    _put_back(task, step, event.fence)
+    step.in_doubt = True
+
+
 def _judge_running(
-    task: TaskFold, event: AttemptExtended | AttemptCheckpoint | AttemptTried, invariant: str
+    task: TaskFold, event: AttemptExtended | AttemptCheckpoint | AttemptTried | AttemptDelivered, invariant: str
 ) -> StepFold:
     """Judge that the attempt which speaks is the one under way, and in time."""
     step = task.steps[event.step]
@@ -79,7 +96,11 @@ def release(task: TaskFold, event: AttemptReleased) -> None:
     step = task.steps[event.step]
     if step.state is not StepState.RUNNING:
         task.convict("I6", f"an attempt of step {step.ordinal} went back, and none was under way")
-    if event.fence <= step.fence:
-        task.convict("I6", f"step {step.ordinal} went back under fence {event.fence}, the highest was {step.fence}")
-    step.fence, step.complete_by, step.not_before = max(step.fence, event.fence), None, None
+    _put_back(task, step, event.fence)
+
+
+def _put_back(task: TaskFold, step: StepFold, fence: int) -> None:
+    if fence <= step.fence:
+        task.convict("I6", f"step {step.ordinal} went back under fence {fence}, the highest was {step.fence}")
+    step.fence, step.complete_by, step.not_before = max(step.fence, fence), None, None
     step.state = StepState.PENDING

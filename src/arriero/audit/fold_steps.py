@@ -6,8 +6,10 @@ import msgspec
 
 from ..events.step import (
     AttemptCheckpoint,
+    AttemptDelivered,
     AttemptExtended,
     AttemptReleased,
+    AttemptRevoked,
     AttemptTried,
     CompensationDispatched,
     CompensationFailedEvent,
@@ -34,7 +36,7 @@ from ..events.step import (
 from ..model import StepState, TaskState, Turn
 from . import fold_people
 from .fold import StepFold, TaskFold
-from .fold_attempts import extend, judge_time, judge_try, keep_checkpoint, release
+from .fold_attempts import deliver, extend, judge_time, judge_try, keep_checkpoint, release, revoke
 from .fold_routing import judge_dispatch, judge_opening
 
 
@@ -75,8 +77,12 @@ def fold_step_event(task: TaskFold, event: EventOfStep) -> None:
             _return_attempts(task, event)
         case StepLost():
             _count_loss(task, event)
+        case AttemptDelivered():
+            deliver(task, event)
         case AttemptReleased():
             release(task, event)
+        case AttemptRevoked():
+            revoke(task, event)
         case StepWithdrawn():
             _withdraw(task, event)
         case StepParked():
@@ -143,6 +149,7 @@ def _dispatch(task: TaskFold, event: StepDispatched | CompensationDispatched) ->
         max(step.fence, event.fence),
         event.complete_by,
     )
+    step.is_at_program = False
     step.dispatched.add(event.fence)
 
 
@@ -288,6 +295,8 @@ def _count_loss(task: TaskFold, event: StepLost) -> None:
     step = task.steps[event.step]
     if event.fence <= step.fence:
         task.convict("I6", f"step {step.ordinal} was freed under fence {event.fence}, the highest was {step.fence}")
+    if step.is_at_program:
+        task.convict("I78", f"step {step.ordinal} was freed with a process, its program holds the attempt")
     step.not_before = None
     step.lost_count += 1
     if event.lost_count != step.lost_count:

@@ -58,8 +58,11 @@ async def run_node(
         try:
             yield
         finally:
-            session.node = None
-            await node.stop(drain=drain)
+            session.node, session.draining_node = None, node
+            try:
+                await node.stop(drain=drain)
+            finally:
+                session.draining_node = None
     finally:
         await session.close()
 

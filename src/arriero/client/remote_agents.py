@@ -15,19 +15,19 @@ from ..declare.attempt import as_datetime
 from ..declare.steps import Agent, Step
 from ..errors import AgentRequestRefused, AttemptOver, InvalidInput
 from ..failures import StepFailure
-from ..model import StepKind
+from ..model import NOT_SAID, StepKind
 from ..policies import check_seconds
 from ..runtime.agent_host import AgentHost
 from ..runtime.agent_requests import RemoteRequest, build_request
 from ..runtime.capability_secret import CapabilitySecret
-from ..runtime.remote_dispatcher import (
+from ..runtime.report_verdicts import APPLIED, UNANSWERED, UNSENT
+from ..runtime.reported_outcomes import (
     ReportedFailure,
     ReportedPermanent,
     ReportedResult,
     ReportedTransient,
     ReportedUnknown,
 )
-from ..runtime.report_verdicts import APPLIED, UNANSWERED, UNSENT
 from ..store.readable import refuse_unreadable
 from .remote_attempts import StoredAttempt, describe_refusal
 from .session import Session
@@ -97,7 +97,7 @@ class RemoteAgents:
 
         Args:
             limit: requests at most, 1 to 100.
-            wait_seconds: until there is one, 0 to 60.
+            wait_seconds: until there is one, 0 to 60. The store's answer to this question is awaited in any case.
         Yields: the requests; empty: there was none in that time.
         Raises: AgentRequestRefused; InvalidInput; StoreError.
         """
@@ -107,8 +107,8 @@ class RemoteAgents:
         poll = dispatcher.open_poll(agent, limit)
         try:
             await dispatcher.wait(poll, wait_seconds)
-            store_id = self._session.store.store_id
-            yield tuple(build_request(remote_attempt, store_id, secret) for remote_attempt in poll.requests)
+            store_id, app = self._session.store.store_id, self._session.app
+            yield tuple(build_request(remote_attempt, store_id, secret, app) for remote_attempt in poll.requests)
             dispatcher.confirm(poll)
         finally:
             dispatcher.give_up(poll)
@@ -142,7 +142,7 @@ class RemoteAgents:
         return found
 
     def _get_hosts(self) -> AgentHost:
-        node = self._session.node
+        node = self._session.node or self._session.draining_node
         if node is None or node.session is None:
             self._refuse("gateway-not-running", "this process does not run the App now: ask again soon, or another one")
         return node.session.agents
@@ -197,11 +197,23 @@ class RemoteAgents:
         """Find an attempt by its row: it does not wait here, or its time is over. Raises AgentRequestRefused, UnreadableRow."""
         loaded = await self._session.store.find(capability.task_id)
         step = None if loaded is None else loaded.find_step(capability.step_no)
+        self._check_app(capability.app if step is None else step.app or capability.app)
         definition = None if step is None else self._find_agent(agent).steps.get(step.name)
         if step is None or definition is None:
             self._refuse("report-ended", "the task or its step is not there any more")
         refuse_unreadable(step)
         return StoredAttempt(hosts, self._session, capability, step, definition)
+
+    def _check_app(self, app: str) -> None:
+        """Check that an attempt is of this App, by its row: another App may have given the name of its Agent to other steps.
+
+        ``app``: empty: nobody said whose it is.
+        """
+        if app not in (NOT_SAID, self._session.app):
+            self._refuse(
+                "capability-invalid",
+                f"the attempt is of App {app!r}, and this gateway serves {self._session.app!r}: ask a gateway of {app!r}",
+            )
 
     @staticmethod
     async def _wait_for(verdict: "asyncio.Future[str]") -> str:

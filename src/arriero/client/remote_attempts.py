@@ -9,8 +9,8 @@ from ..declare.steps import Step
 from ..model import Instant, StepRow, later, seconds_between
 from ..runtime.agent_host import AgentHost
 from ..runtime.call_monitor import EndedCall
-from ..runtime.remote_dispatcher import ReportedFailure, ReportedResult, ReportedTransient
 from ..runtime.report_verdicts import read_verdict
+from ..runtime.reported_outcomes import ReportedFailure, ReportedResult, ReportedTransient
 from .session import Session
 
 _REFUSALS = {
@@ -114,11 +114,12 @@ class StoredAttempt:
         """Ask for more time. Returns: the deadline, or the verdict of a refusal."""
         step, capability = self.step, self._capability
         verdict = report_verdict(step, capability.fence, self._session.store.now())
-        if verdict != "applied" or step.locked_by is None:
+        if verdict != "applied":
             return verdict
         command = ExtendAttempt(
             actor=self._hosts.actor,
-            process_no=step.locked_by,  # whoever holds it: the capability speaks for the attempt
+            process_no=step.locked_by
+            or self._hosts.process_no,  # whoever holds it: the capability speaks for the attempt
             step_no=step.step_no,
             fence=capability.fence,
             seconds=seconds,

@@ -65,6 +65,7 @@ class Session:
         self.schedules: dict[str, ScheduleDeclaration] = {}  # that the App's code declares, by name
         self.tracing: TracingOptions | None = None  # set by App.trace
         self.node: Node | None = None  # while the App runs in this process
+        self.draining_node: Node | None = None  # while it ends: it takes nothing new, and programs still report to it
         self.mutex_durations: dict[str, float | None] = {}  # seconds, by name of the lease
         self.http_requests: Counter[tuple[str, int]] = Counter()  # that the HTTP API answered, by operation and status
         self.http_problems: Counter[str] = Counter()  # its refusals and failures, by code

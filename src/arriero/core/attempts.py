@@ -6,13 +6,15 @@ from msgspec.structs import replace
 
 from ..answers import Refusal, TryDelayed
 from ..commands import BeginTry, CommandOfAttempt, ExtendAttempt, SaveCheckpoint
-from ..events.step import AttemptCheckpoint, AttemptExtended, AttemptTried, StepExpired
+from ..events.step import AttemptCheckpoint, AttemptDelivered, AttemptExtended, AttemptTried, StepExpired
 from ..history_chain import payload_hash
 from ..model import Instant, StepRow, StepState, later, seconds_between
 from ..policies import SECONDS_MAX
 from .changes import Change, Refused, Rows
 from .limits import LimitBook, hash_keys
 from .supervision import compute_complete_within, read_step_policy
+
+EventOfAttempt = AttemptExtended | AttemptCheckpoint | AttemptTried | AttemptDelivered
 
 RATE_LOOK_SECONDS = 1.0  # until a rate is asked again that does not know when it has room
 EXTEND_MAX_FACTOR = 10.0  # times complete_within, where the step does not say how long an attempt may become
@@ -52,25 +54,27 @@ def was_found_expired(events: Iterable[object], ordinal: int, fence: int) -> boo
 
 def extend_attempt(command: ExtendAttempt, rows: Rows, now: Instant) -> Change | Refused:
     """Move the deadline of a running attempt, never back. The change is empty if it lies that late already."""
-    step = _find_running(command, rows, now)
+    step = find_running(command, rows, now)
     if isinstance(step, Refused):
         return step
     assert step.complete_by is not None
     moved = max(step.complete_by, min(later(now, command.seconds), command.latest))
     extended = replace(step, complete_by=moved)
-    return _change(extended, rows, AttemptExtended(step.ordinal, command.fence, moved) if extended != step else None)
+    return change_attempt(
+        extended, rows, AttemptExtended(step.ordinal, command.fence, moved) if extended != step else None
+    )
 
 
 def save_checkpoint(command: SaveCheckpoint, rows: Rows, now: Instant) -> Change | Refused:
     """Keep a value of a running attempt. The change is empty if it is kept already: the answer of a commit was lost."""
-    step = _find_running(command, rows, now)
+    step = find_running(command, rows, now)
     if isinstance(step, Refused):
         return step
     if step.checkpoint != command.value and payload_hash(step.checkpoint) != command.replaces:
         return _refuse("moved_on", command)
     kept = replace(step, checkpoint=command.value)
     event = AttemptCheckpoint(step.ordinal, command.fence, payload_hash(command.value))
-    return _change(kept, rows, event if kept != step else None)
+    return change_attempt(kept, rows, event if kept != step else None)
 
 
 def begin_try(command: BeginTry, rows: Rows, now: Instant, limits: LimitBook | None) -> Change | Refused | TryDelayed:
@@ -82,7 +86,7 @@ def begin_try(command: BeginTry, rows: Rows, now: Instant, limits: LimitBook | N
     Args:
         limits: of the Agent, locked by the transaction; None: it has none any more.
     """
-    step = _find_running(command, rows, now)
+    step = find_running(command, rows, now)
     if isinstance(step, Refused):
         return step
     if limits is not None and not limits.may_begin_call(step.limit_keys):
@@ -94,20 +98,20 @@ def begin_try(command: BeginTry, rows: Rows, now: Instant, limits: LimitBook | N
         counted = dict(hash_keys(limits.row.limits, step.limit_keys, rates_only=True))
     is_doubted = command.in_doubt and not step.in_doubt
     tried = AttemptTried(step.ordinal, command.fence, counted, is_doubted) if counted or is_doubted else None
-    change = _change(replace(step, in_doubt=step.in_doubt or command.in_doubt), rows, tried)
+    change = change_attempt(replace(step, in_doubt=step.in_doubt or command.in_doubt), rows, tried)
     if is_doubted:
         change.task = replace(change.task, revision=change.task.revision + 1)
     return change
 
 
-def _find_running(command: CommandOfAttempt, rows: Rows, now: Instant) -> StepRow | Refused:
-    """Return the step's row, guarded by its fence, state and holder, and by its time."""
+def find_running(command: CommandOfAttempt, rows: Rows, now: Instant) -> StepRow | Refused:
+    """Return the step's row, guarded by its fence, state and holder, and by its time. An attempt that its program holds has no process."""
     step = rows.step(command.step_no)
     if step is None:
         return _refuse("unknown", command)
     if step.fence != command.fence:
         return _refuse("stale", command)
-    if step.state is not StepState.RUNNING or step.locked_by != command.process_no:
+    if step.state is not StepState.RUNNING or step.locked_by not in (None, command.process_no):
         return _refuse("moved_on", command)
     if step.complete_by is None or now >= step.complete_by:
         return _refuse("late", command)
@@ -118,7 +122,7 @@ def _refuse(verdict: str, command: CommandOfAttempt) -> Refused:
     return Refused(Refusal(verdict, f"step {command.step_no} under fence {command.fence}"))
 
 
-def _change(step: StepRow, rows: Rows, event: AttemptExtended | AttemptCheckpoint | AttemptTried | None) -> Change:
+def change_attempt(step: StepRow, rows: Rows, event: EventOfAttempt | None) -> Change:
     """Build the change. The revision stays: the holder of the task decides the same, whether an attempt has more time or not."""
     task = rows.task(step.task_no)
     assert task is not None

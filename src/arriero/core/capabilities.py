@@ -23,6 +23,7 @@ class Capability(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     Args:
         complete_by: until when it is valid: the deadline of the attempt when it was made.
         latest: to which the attempt can be extended at most.
+        app: whose gateway gave it out; empty: a gateway that did not say it yet did.
     """
 
     store_id: str
@@ -33,6 +34,7 @@ class Capability(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     fence: int
     complete_by: Instant
     latest: Instant
+    app: str = ""
 
     @property
     def identity(self) -> tuple[int, int]:

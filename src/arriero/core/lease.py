@@ -1,6 +1,6 @@
 """Rules of leases: how long a holder may trust one, and who may free what another process held."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -150,12 +150,19 @@ def mark_as_leaving(about: str) -> str:
 
 
 def on_process_lost(
-    held: Iterable[Loaded], process_no: int, actor: str, *, was_leaving: bool = False, held_from: int = HELD_FROM
+    held: Iterable[Loaded],
+    process_no: int,
+    actor: str,
+    *,
+    was_leaving: bool = False,
+    held_from: int = HELD_FROM,
+    pulled: Collection[str] = (),
 ) -> list[FreeTask]:
     """Free what a lost process held: no attempt is spent, but each task that may have been the cause counts the loss.
 
     A task may have been the cause if an attempt of it ran there, or if its code had news to handle. A task that only waited
-    was not. If a task on probation is among them, only it is charged: it was handled alone, to find this out.
+    was not, nor one whose request was there for a program to fetch: no code of the task ran for that. If a task on probation
+    is among them, only it is charged: it was handled alone, to find this out.
 
     Args:
         held: tasks held by the process, or with a step running there.
@@ -164,10 +171,11 @@ def on_process_lost(
         was_leaving: the process had been asked to end, for example by SIGTERM. Then no task is to blame, except one with a
             running step that was lost ``UNCHARGED_LOSSES_MAX`` times: it could kill one process after another.
         held_from: losses at which a task is held, at least ``PROBATION_FROM + 1``.
+        pulled: Agents whose requests programs outside of Python fetch from the process.
     Returns: one command per task.
     """
     tasks = list(held)
-    active = [loaded for loaded in tasks if _was_active(loaded, process_no)]
+    active = [loaded for loaded in tasks if _was_active(loaded, process_no, pulled)]
     if was_leaving:
         active = [loaded for loaded in active if _is_lost_again_and_again(loaded, process_no)]
     suspects = [loaded for loaded in active if is_on_probation(loaded.task)] or active
@@ -178,10 +186,10 @@ def on_process_lost(
     ]
 
 
-def _was_active(loaded: Loaded, process_no: int) -> bool:
+def _was_active(loaded: Loaded, process_no: int, pulled: Collection[str]) -> bool:
     task = loaded.task
     handles_news = task.locked_by == process_no and task.unseen_since is not None
-    return handles_news or any(_runs_at(step, process_no) for step in loaded.steps)
+    return handles_news or any(_runs_at(step, process_no) and step.agent not in pulled for step in loaded.steps)
 
 
 def _is_lost_again_and_again(loaded: Loaded, process_no: int) -> bool:

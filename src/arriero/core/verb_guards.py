@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ..failures import TaskFailure, read_task_failure
 from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..verb_rules import explain_left_out
+from .delivered_attempts import is_held_by_program
 from .supervision import find_pivot
 from .undo import list_stuck_steps, may_undo_go_on
 
@@ -80,6 +81,8 @@ def explain_unsettled_doubt(step: StepRow, task: TaskRow) -> str:
         return f"task {task.task_id!r} has no step number {step.ordinal} that could be answered"
     if step.state is StepState.COMPLETED:
         return f"task {task.task_id!r}: step {step.label} has a result already; it never changes"
+    if is_held_by_program(step):
+        return ""  # nobody in arriero carries it out, so there is no end to wait for
     if step.state is StepState.RUNNING:
         return f"task {task.task_id!r}: step {step.label} is being attempted now: wait for the attempt's end, or give its result"
     if not step.in_doubt:

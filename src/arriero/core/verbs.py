@@ -32,6 +32,7 @@ from ..model import (
 from ..verb_rules import VERB_RULES, explain_left_out
 from .changes import Change, Refused, Rows
 from .convoys import settle_convoy
+from .delivered_attempts import is_held_by_program, may_revoke, revoke_attempt
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .supervision import build_pivot_failure, decode_task_policy, find_pivot, read_step_policy
 from .undo import build_idempotency_key
@@ -348,6 +349,9 @@ class _Operation:
         self._begin_undo(failure)
 
     def _begin_undo(self, failure: TaskFailure) -> None:
+        for step in self.life:
+            if may_revoke(step):
+                revoke_attempt(self.writer, step)  # the undo does not wait for it
         self.writer.undo_or_end(failure)
         if self.writer.task.state in TASK_OPEN:
             self.writer.set(not_before=self.writer.now, paused_at=None)
@@ -395,8 +399,13 @@ class _Operation:
             )  # if it is due, it keeps its place
 
     def _settle_doubt(self, step: StepRow) -> None:
-        self.writer.put(replace(step, in_doubt=False))
-        self.writer.events.append(StepAnswered(step.ordinal, step.fence, happened=False))
+        writer, ends_attempt = self.writer, is_held_by_program(step)
+        if ends_attempt:
+            step = revoke_attempt(writer, step)
+        settled = replace(step, in_doubt=False)
+        writer.events.append(StepAnswered(step.ordinal, step.fence, happened=False))
+        closes = ends_attempt and not writer.may_run_again(settled)
+        writer.put(writer.close_step(settled) if closes else settled)
 
     def _give_result(self, step: StepRow) -> None:
         task, writer = self.before, self.writer

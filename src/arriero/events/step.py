@@ -79,6 +79,13 @@ class AttemptCheckpoint(HistoryEvent, frozen=True, tag="attempt.checkpoint"):
     value: Hash
 
 
+class AttemptDelivered(HistoryEvent, frozen=True, tag="attempt.delivered"):
+    """The request of a running attempt has reached its program, which holds the attempt from now on: no process does."""
+
+    step: int
+    fence: int
+
+
 class AttemptTried(HistoryEvent, frozen=True, tag="attempt.tried"):
     """A running attempt makes another call. It is kept if the call counts under a rate, or if the attempt is in doubt by now.
 
@@ -198,6 +205,13 @@ class AttemptReleased(HistoryEvent, frozen=True, tag="attempt.released"):
     fence: int
 
 
+class AttemptRevoked(HistoryEvent, frozen=True, tag="attempt.revoked"):
+    """A person ends an attempt that its program holds. The program may be at work, so the step is in doubt; ``fence``: the new one."""
+
+    step: int
+    fence: int
+
+
 class StepWithdrawn(HistoryEvent, frozen=True, tag="step.withdrawn"):
     """A step that was asked for will not be done."""
 
@@ -261,6 +275,7 @@ EventOfStep = (
     | AttemptExtended
     | AttemptCheckpoint
     | AttemptTried
+    | AttemptDelivered
     | StepReport
     | StepRecorded
     | CompensationRecorded
@@ -271,6 +286,7 @@ EventOfStep = (
     | StepExpired
     | StepLost
     | AttemptReleased
+    | AttemptRevoked
     | StepWithdrawn
     | StepParked
     | CompensationReached

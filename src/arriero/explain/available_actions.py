@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from ..commands import Operate
+from ..core.delivered_attempts import is_held_by_program
 from ..core.supervision import find_pivot, may_have_happened
 from ..core.undo import list_stuck_steps, stops_at_doubt
 from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_edit_all
@@ -168,8 +169,9 @@ def _list_answers(step: StepRow, loaded: Loaded, now: Instant) -> list[Available
         else:
             does = f"gives {step.label} its result by hand: it happened"
             found.append(AvailableAction(Verb.ANSWER, does, name, ("--result", "JSON")))
-    if step.in_doubt and not _find_refusal(Verb.ANSWER, loaded, now, step=step.ordinal, did_not_happen=True):
-        does = f"says that {format_step(step)} did not happen: it is no longer in doubt"
+    if not _find_refusal(Verb.ANSWER, loaded, now, step=step.ordinal, did_not_happen=True):
+        ends = "its attempt ends now" if is_held_by_program(step) else "it is no longer in doubt"
+        does = f"says that {format_step(step)} did not happen: {ends}"
         found.append(AvailableAction(Verb.ANSWER, does, name, ("--did-not-happen",)))
     return found
 

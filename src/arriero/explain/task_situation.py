@@ -6,6 +6,7 @@ import msgspec
 
 from ..breakers import BreakerRow
 from ..captured_tracebacks import CapturedTraceback
+from ..core.delivered_attempts import is_held_by_program
 from ..core.supervision import find_pivot, read_step_policy
 from ..events import Event, UnreadableEvent, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
@@ -138,11 +139,13 @@ class TaskSituation:
     def _describe_attempt(self, step: StepRow) -> Reason:
         since = self.past.dispatched_at.get(step.ordinal)
         process = None if step.locked_by is None else self.running.rows.get(step.locked_by)
-        where = f"process {step.locked_by}" if process is None else format_process(process)
+        where = f"runs at process {step.locked_by}" if process is None else f"runs at {format_process(process)}"
+        is_at_program = is_held_by_program(step)
+        where = "is held by the program that took it" if is_at_program else where
         began = "" if since is None else f" since {self._at(since)}"
-        says = f"{format_step(step)}: {format_attempt(step)} runs at {where}{began}"
+        says = f"{format_step(step)}: {format_attempt(step)} {where}{began}"
         until = step.complete_by
-        if process is None or process.lease_until <= self.now:
+        if not is_at_program and (process is None or process.lease_until <= self.now):
             says += f", which is lost; {self._describe_rescue()}"
         elif until is not None and until > self.now:
             says += f" and must end by {self._at(until)}"

@@ -25,8 +25,10 @@ from ..events import (
 )
 from ..events.step import (
     AttemptCheckpoint,
+    AttemptDelivered,
     AttemptExtended,
     AttemptReleased,
+    AttemptRevoked,
     AttemptTried,
     CompensationDispatched,
     CompensationFailedEvent,
@@ -332,6 +334,8 @@ def _describe_step_event(timeline: Timeline, event: EventOfStep) -> str:
             return f"{step} is called again; a call before may have happened, so it is in doubt"
         case AttemptTried():
             return f"{step} is called again, within the rate of its Agent"
+        case AttemptDelivered():
+            return f"{step}: its request has reached the program, which holds the attempt from now on"
         case AttemptExtended(complete_by=complete_by):
             return f"{step}: its attempt gets more time, to end by {format_instant(complete_by)}"
         case AttemptCheckpoint():
@@ -356,6 +360,8 @@ def _describe_step_event(timeline: Timeline, event: EventOfStep) -> str:
             return f"{step}: its attempt was lost with its process; it is in doubt, and costs no attempt"
         case AttemptReleased():
             return f"{step}: its attempt goes back before its work began; it costs no attempt"
+        case AttemptRevoked():
+            return f"{step}: its attempt is taken from the program, which may be at work; it is in doubt"
         case StepWithdrawn(in_doubt=in_doubt):
             return f"{step} is withdrawn{_format_doubt(in_doubt=in_doubt)}"
         case StepParked():

@@ -76,7 +76,7 @@ class AgentHost:
         tracer: "TaskTracer | None" = None,
     ) -> None:
         self.tracer = tracer
-        self._app = app
+        self.app = app
         self.agents: Mapping[str, Agent] = {agent.name: agent for agent in agents}
         self._names = tuple(self.agents)
         self.store = store
@@ -127,13 +127,14 @@ class AgentHost:
             committer=committer,
             actor=self.actor,
             process_no=self.process_no,
-            app=self._app,
+            app=self.app,
             batch_max=batch_max,
             retries=self.retries,
             siblings=self._siblings,
             is_trusted=self.is_trusted,
             find_suspect=lambda: next(iter(self._probation), None),
             on_taken=self._begin_taken,
+            on_answered=self.remote.note_take_answered,
         )
 
     def _take_soon(self) -> None:
@@ -244,7 +245,7 @@ class AgentHost:
                 process_no=self.process_no,
                 step_no=step.step_no,
                 fence=step.fence,
-                app=self._app,
+                app=self.app,
                 agent=step.agent,
                 in_doubt=in_doubt,
             )
@@ -270,6 +271,7 @@ class AgentHost:
 
     def _begin_taken(self, dispatch: Dispatch) -> None:
         self.recorder.note_taken(dispatch.step)
+        self.remote.note_taken(dispatch.step)
         self.dispatch(dispatch, reserved=True)
 
     def adopt(self, step: StepRow, task: TaskRow) -> None:
@@ -311,6 +313,7 @@ class AgentHost:
     def _process_attempt_end(self, run: AttemptRun, dispatch: Dispatch, task: asyncio.Task[None]) -> None:
         step = dispatch.step
         del self._runs[task]
+        self.remote.note_begun(step)
         if not run.has_reported:
             self.verdicts.tell((step.step_no, step.fence), UNSENT)
         run.end()

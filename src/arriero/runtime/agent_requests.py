@@ -48,7 +48,7 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     callback: str | None = None
 
 
-def build_capability(remote_attempt: RemoteAttempt, store_id: str) -> Capability:
+def build_capability(remote_attempt: RemoteAttempt, store_id: str, app: str) -> Capability:
     """Build the capability of an attempt until its deadline as it is now."""
     step = remote_attempt.dispatch.step
     return Capability(
@@ -60,11 +60,12 @@ def build_capability(remote_attempt: RemoteAttempt, store_id: str) -> Capability
         fence=step.fence,
         complete_by=remote_attempt.time.complete_by,
         latest=find_latest_complete_by(step),
+        app=app,
     )
 
 
-def build_request(remote_attempt: RemoteAttempt, store_id: str, secret: bytes) -> RemoteRequest:
-    """Build the request of an attempt."""
+def build_request(remote_attempt: RemoteAttempt, store_id: str, secret: bytes, app: str) -> RemoteRequest:
+    """Build the request of an attempt, as a process of an App gives it out."""
     step, attempt = remote_attempt.dispatch.step, remote_attempt.attempt
     signature = remote_attempt.definition.signature
     arguments = signature.encode_arguments(signature.arguments_with_defaults(step.arguments))
@@ -80,7 +81,7 @@ def build_request(remote_attempt: RemoteAttempt, store_id: str, secret: bytes) -
         complete_by=attempt.complete_by.isoformat(),
         remaining_ms=int(attempt.remaining * 1000),
         headers=dict(attempt.headers),
-        capability=seal_capability(build_capability(remote_attempt, store_id), secret),
+        capability=seal_capability(build_capability(remote_attempt, store_id, app), secret),
         checkpoint=_as_raw(remote_attempt.time.checkpoint),
         outcome=None if undo is None else undo.outcome,
         forward_key=None if undo is None else undo.forward_key,

@@ -13,7 +13,7 @@ from ..traceback_capture import capture_traceback
 from .attempt_time import AttemptTime
 from .child_call import RaisedInChild
 from .child_messages import ChildSucceeded, ChildUnrecordable
-from .remote_dispatcher import ReportedFailure, ReportedResult
+from .reported_outcomes import ReportedFailure, ReportedResult
 
 
 def encode_success(step: StepRow, definition: Step[Any, Any] | None, value: Any) -> Outcome:

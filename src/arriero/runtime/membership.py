@@ -265,12 +265,14 @@ class Membership:
             return
         # All at once: whether a task on probation is among them decides who is charged.
         while held := await self._store.load_held(other.process_no, HELD_MAX):
+            about = read_process_about(other)
             commands = on_process_lost(
                 held,
                 other.process_no,
                 self.instance,
-                was_leaving=read_process_about(other).leaving,
+                was_leaving=about.leaving,
                 held_from=self._settings.lost_processes_max,
+                pulled=about.pulled,
             )
             reach("before_free")
             answers = await asyncio.gather(*(self._committer.ask(command) for command in commands))

@@ -6,7 +6,8 @@ import msgspec
 
 from ..errors import StoreError, Transient
 from .agent_requests import RemoteRequest, build_request
-from .remote_dispatcher import RemoteAttempt, RemoteDispatcher, ReportedResult
+from .remote_dispatcher import RemoteAttempt, RemoteDispatcher
+from .reported_outcomes import ReportedResult
 
 
 @runtime_checkable
@@ -32,7 +33,7 @@ async def push_request(dispatcher: RemoteDispatcher, remote_attempt: RemoteAttem
         secret = await dispatcher.secret.read(store)
     except StoreError as error:  # nothing was sent
         raise Transient(f"the store did not answer: {error}", code="no_store") from error
-    request = build_request(remote_attempt, store.store_id, secret)
+    request = build_request(remote_attempt, store.store_id, secret, dispatcher.app)
     step = remote_attempt.dispatch.step
     body = msgspec.json.encode(request)
     answer = await agent.send_request(request, body, f"{step.idempotency_key}-{step.fence}")

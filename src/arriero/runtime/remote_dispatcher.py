@@ -7,21 +7,19 @@ the store; it costs no attempt.
 """
 
 import asyncio
+import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
-
 from ..answers import Answer, Applied, Dispatch, Refusal
-from ..commands import AnyCommand, ReleaseAttempt
+from ..commands import AnyCommand, DeliverAttempt, ReleaseAttempt
 from ..core.attempts import has_expired, was_found_expired
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
-from ..errors import InvalidInput, Permanent, StoreError, Transient
+from ..errors import InvalidInput, StoreError
 from ..events import read_events_to_show
-from ..failures import StepFailure
 from ..model import Instant, StepRow, UndoContext, read_undo_context, seconds_between
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
@@ -29,48 +27,20 @@ from .attempt_time import AttemptTime
 from .capability_secret import CapabilitySecret
 from .ports import Ports
 from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportVerdicts
+from .reported_outcomes import ReportedFailure, ReportedResult
 
+logger = logging.getLogger("arriero")
+TAKE_SECONDS_MAX = 5.0  # that a poll waits for the store beyond its own time
 FETCH_SECONDS = 1.0  # that a request waits for the next poll of its Agent before it goes back to the store
 LOOK_SECONDS = 1.0  # between looks whether attempts here were reported, extended or released by way of another process
 
 
-class ReportedResult(msgspec.Struct, frozen=True):
-    """A result as a program has reported it: JSON text that fits the step's type."""
+class TakeNumbers(Protocol):
+    """The Takes of the process. ``answered``: how many have their answer."""
 
-    result: str
+    answered: int
 
-
-class ReportedUnknown(Exception):
-    """A program has reported that nobody knows what happened."""
-
-    def __init__(self, failure: StepFailure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-class ReportedPermanent(Permanent):
-    """A program has reported that the step did not happen and never will."""
-
-    def __init__(self, failure: StepFailure) -> None:
-        super().__init__(failure.message, code=failure.code, details=failure.details)
-        self.failure = failure
-
-
-class ReportedTransient(Transient):
-    """A program has reported that the step did not happen this time."""
-
-    def __init__(self, failure: StepFailure, *, retry_after: float | None = None, unavailable: bool = False) -> None:
-        super().__init__(
-            failure.message,
-            code=failure.code,
-            details=failure.details,
-            retry_after=retry_after,
-            unavailable=unavailable,
-        )
-        self.failure = failure
-
-
-ReportedFailure = ReportedUnknown | ReportedPermanent | ReportedTransient
+    def find_asking(self) -> int: ...
 
 
 class RemoteHost(Protocol):
@@ -81,6 +51,8 @@ class RemoteHost(Protocol):
     ports: Ports
     places: AgentPlaces
     verdicts: ReportVerdicts
+    taker: TakeNumbers
+    app: str
     actor: str
     process_no: int
     is_trusted: Callable[[], bool]
@@ -111,6 +83,7 @@ class RemoteAttempt:
         self.task = task
         self.outcome: asyncio.Future[ReportedResult] = task.get_loop().create_future()
         self.is_delivered = False
+        self.is_handed_over = False  # its program holds it, by the store
         self.is_leaving = False  # it is being released
 
     def read_undo(self) -> UndoContext | None:
@@ -125,13 +98,17 @@ class RemoteAttempt:
 
 
 class Poll:
-    """A program that waits for requests of one Agent. ``requests``: those that it is to be given."""
+    """A program that waits for requests of one Agent.
+
+    ``requests``: those that it is to be given. ``asked_with``: the Take that asks for them; 0: none is under way.
+    """
 
     def __init__(self, agent: str, limit: int) -> None:
         self.agent = agent
         self.limit = limit
         self.requests: list[RemoteAttempt] = []
         self.arrived = asyncio.Event()
+        self.asked_with = 0
         self.is_open = True
 
 
@@ -147,6 +124,7 @@ class RemoteDispatcher:
         self._remote_attempts: dict[AttemptIdentity, RemoteAttempt] = {}
         self._waiting: defaultdict[str, deque[RemoteAttempt]] = defaultdict(deque)
         self._polls: defaultdict[str, dict[Poll, None]] = defaultdict(dict)
+        self._coming: defaultdict[str, set[AttemptIdentity]] = defaultdict(set)  # taken, and not to be handed out yet
         self._wanted: Counter[str] = Counter()  # requests that open polls have asked for, by Agent
         self._delivered: Counter[str] = Counter()  # attempts whose request is delivered, by Agent
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,6 +136,11 @@ class RemoteDispatcher:
     def store(self) -> StateStore:
         """The store of the attempts."""
         return self._host.store
+
+    @property
+    def app(self) -> str:
+        """The App of the process."""
+        return self._host.app
 
     @property
     def is_draining(self) -> bool:
@@ -184,6 +167,7 @@ class RemoteDispatcher:
                 self._hand_out(agent)
             else:
                 self._delivered[agent] += 1
+            self.note_begun(remote_attempt.dispatch.step)
             return await remote_attempt.outcome
         finally:
             del self._remote_attempts[remote_attempt.identity]
@@ -198,9 +182,7 @@ class RemoteDispatcher:
         remote_attempt = self._remote_attempts.get(identity)
         return None if remote_attempt is None or remote_attempt.outcome.done() else remote_attempt
 
-    def settle(
-        self, remote_attempt: RemoteAttempt, outcome: "ReportedResult | ReportedFailure"
-    ) -> "asyncio.Future[str]":
+    def settle(self, remote_attempt: RemoteAttempt, outcome: ReportedResult | ReportedFailure) -> "asyncio.Future[str]":
         """End an attempt by its report. Returns: a future of what the store says of it; see ``ReportVerdicts``."""
         verdict = self._host.verdicts.expect(remote_attempt.identity)
         if isinstance(outcome, ReportedResult):
@@ -222,13 +204,48 @@ class RemoteDispatcher:
         self._hand_out(agent)
         if len(poll.requests) < limit:
             self._host.places.note_waiting(agent)
+            poll.asked_with = self._host.taker.find_asking()
         return poll
 
+    def note_taken(self, step: StepRow) -> None:
+        """Note a request that a Take has brought: its attempt begins within moments, and waits for a poll then."""
+        if self._polls[step.agent]:
+            self._coming[step.agent].add((step.step_no, step.fence))
+
+    def note_begun(self, step: StepRow) -> None:
+        """Note that a request of a Take was handed out, or that its attempt has ended before that."""
+        coming = self._coming[step.agent]
+        coming.discard((step.step_no, step.fence))
+        if not coming:
+            self._wake(self._polls[step.agent])
+
+    def note_take_answered(self) -> None:
+        """Let polls go whose time is over, and which only waited for the Take that they have caused."""
+        asking, answered = self._host.taker.find_asking(), self._host.taker.answered
+        for polls in self._polls.values():
+            over = [poll for poll in polls if poll.asked_with and (answered >= poll.asked_with or not asking)]
+            for poll in over:
+                poll.asked_with = 0
+            self._wake(over)
+
+    @staticmethod
+    def _wake(polls: Iterable[Poll]) -> None:
+        for poll in polls:
+            poll.arrived.set()
+
+    def _awaits_take(self, poll: Poll) -> bool:
+        return poll.asked_with > 0 or bool(self._coming[poll.agent])
+
     async def wait(self, poll: Poll, seconds: float) -> None:
-        """Wait until a poll has requests that may be delivered, or until its time is over."""
+        """Wait until a poll has requests that may be delivered, or until its time is over.
+
+        A poll waits at least for the Take that it has caused. What that brought would else wait for a next poll and go back,
+        and a program that asks now and then without waiting would never get a request.
+        """
         clock = self._host.ports.clock
         until = clock.monotonic() + seconds
-        while poll.is_open and (left := until - clock.monotonic()) > 0:
+        at_least = until + TAKE_SECONDS_MAX
+        while poll.is_open and (left := (at_least if self._awaits_take(poll) else until) - clock.monotonic()) > 0:
             self._drop_ended(poll)
             if poll.requests and self._host.is_trusted():
                 await clock.sleep(0)  # what was taken with the same commit comes along
@@ -252,6 +269,8 @@ class RemoteDispatcher:
         for remote_attempt in poll.requests:
             remote_attempt.is_delivered = True
             self._delivered[poll.agent] += 1
+            if self._is_draining:
+                self._begin_hand_over(remote_attempt)
         poll.requests = []
         self._close(poll)
 
@@ -320,7 +339,7 @@ class RemoteDispatcher:
         if isinstance(answer, Applied):
             self._end(remote_attempt)
             self._host.places.note_waiting(remote_attempt.dispatch.step.agent)
-        elif isinstance(answer, Refusal) and answer.verdict != LATE:  # it is over, by way of another process
+        elif isinstance(answer, Refusal):  # it is over: its time is, or it ended by way of another process
             self._end(remote_attempt)
         return answer
 
@@ -330,9 +349,29 @@ class RemoteDispatcher:
             remote_attempt.outcome.cancel()
             remote_attempt.task.cancel()
 
+    # --- what programs hold
+    def _begin_hand_over(self, remote_attempt: RemoteAttempt) -> None:
+        self._begin(self._hand_over(remote_attempt), "arriero-delivered")
+
+    async def _hand_over(self, remote_attempt: RemoteAttempt) -> None:
+        """Give a delivered attempt to its program: from then on neither the loss nor the end of this process touches it."""
+        step_no, fence = remote_attempt.identity
+        command = DeliverAttempt(actor=self._host.actor, process_no=self._host.process_no, step_no=step_no, fence=fence)
+        try:
+            await self._host.ask(command)
+        except (StoreError, InvalidInput) as error:  # the next look asks again
+            logger.info("the request of step %s was delivered, and the store does not know yet: %s", step_no, error)
+            return
+        remote_attempt.is_handed_over = True
+        if self._is_draining:
+            self._end(remote_attempt)
+
     # --- what came by way of others
     async def look(self) -> None:
-        """Ask the store now and then which of the attempts here go on: their reports may have come to other processes."""
+        """Ask the store now and then which of the attempts here go on: their reports may have come to other processes.
+
+        Those that go on are handed over to their programs. One that is reported sooner costs no commit for that.
+        """
         clock = self._host.ports.clock
         if clock.monotonic() < self._looked_at + LOOK_SECONDS:
             return
@@ -340,7 +379,7 @@ class RemoteDispatcher:
         if not delivered:
             return
         self._looked_at = began_at = clock.monotonic()
-        running = await self._host.store.list_running_attempts(self._host.process_no)
+        running = await self._host.store.list_running_attempts([one.dispatch.step.step_no for one in delivered])
         complete_by = {(one.step_no, one.fence): one.complete_by for one in running}
         now = self._host.store.now()
         for remote_attempt in delivered:
@@ -349,6 +388,8 @@ class RemoteDispatcher:
                 self._end(remote_attempt)
             else:
                 remote_attempt.time.learn(by, began_at, now)
+                if not remote_attempt.is_handed_over:
+                    self._begin_hand_over(remote_attempt)
 
     # --- counting calls
     def count_call(self, remote_attempt: RemoteAttempt, end: str, count: Callable[[], None]) -> None:
@@ -390,8 +431,11 @@ class RemoteDispatcher:
 
     # --- the end
     def drain(self) -> None:
-        """Give no request out any more. Attempts that are delivered go on until their reports have come."""
+        """Give no request out any more. Attempts that are delivered end here: their programs hold them."""
         self._is_draining = True
+        for remote_attempt in self._remote_attempts.values():
+            if remote_attempt.is_delivered:
+                self._begin_hand_over(remote_attempt)
         for agent in list(self._polls):
             for poll in list(self._polls[agent]):
                 if not poll.requests:

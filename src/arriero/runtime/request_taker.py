@@ -20,6 +20,7 @@ class RequestTaker:
         siblings: for each Agent of this process, those whose requests it may take over; an Agent without any is left out.
         find_suspect: finds a task on probation that has an attempt here, if there is one.
         on_taken: begins the attempt of a request that was taken.
+        on_answered: called after each Take, when its answer was acted on.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class RequestTaker:
         is_trusted: Callable[[], bool],
         find_suspect: Callable[[], int | None],
         on_taken: Callable[[Dispatch], None],
+        on_answered: Callable[[], None] = lambda: None,
     ) -> None:
         self._places = places
         self._committer = committer
@@ -48,8 +50,11 @@ class RequestTaker:
         self._is_trusted = is_trusted
         self._find_suspect = find_suspect
         self._on_taken = on_taken
+        self._on_answered = on_answered
         self._names = tuple({name for agent in places.agents.values() for name in agent.steps})
         self._take_again = False
+        self._begun = 0  # Takes
+        self.answered = 0  # of them, also those whose answer is lost
         self.asked: tuple[ReservedRoom, ...] = ()  # by the Take under way
         self.unsure: tuple[ReservedRoom, ...] = ()  # by Takes whose answer was lost; the store is asked what those took
 
@@ -68,7 +73,7 @@ class RequestTaker:
         asked = tuple(one for one in asked if one.places)
         if not places.is_taking or not asked or not self._is_trusted():
             return
-        self.asked = asked
+        self.asked, self._begun = asked, self._begun + 1
         places.keep(asked)
         for one in asked:
             places.limits.note_asked(one.agent)
@@ -85,12 +90,21 @@ class RequestTaker:
         )
         self._committer.put(command, lambda answer: self._process_answer(asked, answer))
 
+    def find_asking(self) -> int:
+        """Return the number of the Take that asks for all that is wanted by now; 0: none is under way."""
+        return self._begun + self._take_again if self.asked else 0
+
     def _build_asked_room(self, agent: str) -> ReservedRoom:
         room, limit = self._places.compute_room(agent), self._batch_max
         return ReservedRoom(agent, Room(min(room.open, limit), min(room.urgent, limit)))
 
     def _process_answer(self, asked: tuple[ReservedRoom, ...], answer: Answer | BaseException) -> None:
         self.asked = ()
+        self.answered += 1
+        self._act_on(asked, answer)
+        self._on_answered()
+
+    def _act_on(self, asked: tuple[ReservedRoom, ...], answer: Answer | BaseException) -> None:
         if isinstance(answer, Busy | Unwritten):  # nothing was taken; the next poll asks again
             self._places.free(asked)
             self._retries.settle_take(())

@@ -184,7 +184,7 @@ class AgentMetricsStore(Protocol):
 
 
 class HeldAttempt(NamedTuple):
-    """An attempt that runs in a process, as its row stands."""
+    """An attempt that is under way, as its row stands."""
 
     step_no: int
     fence: int
@@ -192,14 +192,14 @@ class HeldAttempt(NamedTuple):
 
 
 class RemoteAgentStore(Protocol):
-    """Secrets of the store, and the attempts of a process."""
+    """Secrets of the store, and attempts that are under way outside."""
 
     async def read_secret(self, name: str) -> bytes:
         """``SECRET_BYTES`` random bytes, the same for all processes and for ever; made when they are first asked for."""
         ...
 
-    async def list_running_attempts(self, process_no: int) -> list[HeldAttempt]:
-        """The attempts that run in a process, by step_no."""
+    async def list_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:
+        """The attempts of these steps that are under way, whoever holds them, by step_no."""
         ...
 
 

@@ -11,6 +11,7 @@ from ...commands import (
     Advance,
     AnyCommand,
     AssignApp,
+    DeliverAttempt,
     EndByLimit,
     ExtendAttempt,
     FreeTask,
@@ -26,6 +27,7 @@ from ...core.app_assignment import assign_app
 from ...core.changes import BreakerChange, Change, ConvoyChange, Refused, Rows
 from ...core.convoy_verbs import operate_convoy
 from ...core.convoys import Gone, Held, NextUnreadable, find_next_turn
+from ...core.delivered_attempts import deliver_attempt
 from ...core.released_attempts import release_attempt
 from ...core.supervision import compute_complete_within
 from ...errors import UnreadableRow
@@ -154,7 +156,10 @@ class Batch:
             self._write_convoy(result, command.actor)
             assert result.convoy is not None
             return ConvoyApplied(result.convoy)
-        if isinstance(command, ExtendAttempt | SaveCheckpoint):
+        if (
+            isinstance(command, ExtendAttempt | SaveCheckpoint | DeliverAttempt)
+            and result.steps[0].complete_by is not None
+        ):
             return self._write_of_attempt(result, command.actor)
         self.write(result, command.actor)
         rows = (*result.steps, *result.opened)
@@ -171,6 +176,8 @@ class Batch:
                 return attempts.extend_attempt(command, self._table, self.now)
             case SaveCheckpoint():
                 return attempts.save_checkpoint(command, self._table, self.now)
+            case DeliverAttempt():
+                return deliver_attempt(command, self._table, self.now)
             case ReleaseAttempt():
                 return release_attempt(command, self._table, self.now)
             case Recover():

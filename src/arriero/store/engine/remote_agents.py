@@ -1,6 +1,7 @@
 """Operations of a store for Agents outside of Python, the same for all stores."""
 
 import secrets
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -19,7 +20,7 @@ class RemoteAgentRows(UnreadableRows, Protocol):
         """Keep a secret, unless there is one under its name."""
         ...
 
-    def select_running_attempts(self, process_no: int) -> list[HeldAttempt]: ...
+    def select_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]: ...
 
 
 R = TypeVar("R", bound=RemoteAgentRows)
@@ -38,9 +39,9 @@ class RemoteAgentEngine(Transactions[R]):
         assert kept is not None
         return bytes.fromhex(kept)
 
-    async def list_running_attempts(self, process_no: int) -> list[HeldAttempt]:
-        return await self._read(partial(_select_running, process_no=process_no))
+    async def list_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:
+        return await self._read(partial(_select_running, step_nos=step_nos))
 
 
-def _select_running(rows: RemoteAgentRows, process_no: int) -> list[HeldAttempt]:
-    return rows.select_running_attempts(process_no)
+def _select_running(rows: RemoteAgentRows, step_nos: Sequence[int]) -> list[HeldAttempt]:
+    return rows.select_running_attempts(step_nos)

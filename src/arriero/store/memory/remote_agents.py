@@ -1,5 +1,7 @@
 """Secrets and running attempts in the memory store."""
 
+from collections.abc import Sequence
+
 from ...model import StepState
 from ..contract_parts import HeldAttempt
 from .rows import MemoryUpkeep
@@ -15,10 +17,10 @@ class MemoryRemoteAgents(MemoryUpkeep):
         if name not in self.secrets:
             self._put(self.secrets, name, value)
 
-    def select_running_attempts(self, process_no: int) -> list[HeldAttempt]:
+    def select_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:
         found: list[HeldAttempt] = []
-        for of_task in self.steps.values():
-            for step in of_task.values():
-                if step.locked_by == process_no and step.state is StepState.RUNNING and step.complete_by is not None:
-                    found.append(HeldAttempt(step.step_no, step.fence, step.complete_by))
+        for step_no in step_nos:
+            step = self.step(step_no)
+            if step is not None and step.state is StepState.RUNNING and step.complete_by is not None:
+                found.append(HeldAttempt(step.step_no, step.fence, step.complete_by))
         return sorted(found)

@@ -12,6 +12,7 @@ from ...commands import (
     AssignApp,
     BeginTry,
     Claim,
+    DeliverAttempt,
     EndByLimit,
     ExtendAttempt,
     Fired,
@@ -77,6 +78,7 @@ def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
                 | ExtendAttempt(step_no=step_no)
                 | SaveCheckpoint(step_no=step_no)
                 | BeginTry(step_no=step_no)
+                | DeliverAttempt(step_no=step_no)
                 | ReleaseAttempt(step_no=step_no)
             ):
                 named.tasks.add(step_no >> STEP_BITS)

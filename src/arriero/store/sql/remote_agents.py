@@ -1,5 +1,7 @@
 """Secrets and running attempts, which both databases find and keep by statements of the same names."""
 
+from collections.abc import Sequence
+
 from ..contract_parts import HeldAttempt
 from .rows import SqlRows
 
@@ -15,5 +17,6 @@ class SqlRemoteAgentRows(SqlRows):
         self.ask("add_secret", {"name": name, "value": value})
         self.arrive()
 
-    def select_running_attempts(self, process_no: int) -> list[HeldAttempt]:
-        return [HeldAttempt(*row) for row in self.ask("select_running_attempts", {"process_no": process_no}).fetchall()]
+    def select_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:
+        found = self.ask("select_running_attempts", {"step_nos": list(step_nos)}).fetchall()
+        return [HeldAttempt(*row) for row in found]

@@ -172,5 +172,5 @@ SELECT {s.step}, {s.t.task}
                    FOR NO KEY UPDATE OF task, step SKIP LOCKED) AS s
  ORDER BY wanted.no, first.position, first.step_no
 
--- select_running_attempts: the attempts that run in a process. Rows: step_no, fence, complete_by.
-SELECT step_no, fence, complete_by FROM {schema}.step WHERE locked_by = %(process_no)s AND state = 'running' ORDER BY step_no
+-- select_running_attempts: attempts of some steps that are under way. Rows: step_no, fence, complete_by.
+SELECT step_no, fence, complete_by FROM {schema}.step WHERE step_no = ANY(%(step_nos)s) AND state = 'running' ORDER BY step_no

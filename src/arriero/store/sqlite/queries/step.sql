@@ -190,5 +190,6 @@ SELECT step_no, task_no, ordinal, kind, name, key, agent, state, priority, argum
   FROM found CROSS JOIN arriero_step ON step_no = found.number
  ORDER BY found.no, found.position, found.number
 
--- select_running_attempts: the attempts that run in a process. Rows: step_no, fence, complete_by.
-SELECT step_no, fence, complete_by FROM arriero_step WHERE locked_by = :process_no AND state = 'running' ORDER BY step_no
+-- select_running_attempts: attempts of some steps that are under way. Rows: step_no, fence, complete_by.
+SELECT step_no, fence, complete_by FROM json_each(:step_nos) AS asked CROSS JOIN arriero_step ON step_no = asked.value
+ WHERE state = 'running' ORDER BY step_no
