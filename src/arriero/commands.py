@@ -283,50 +283,45 @@ class Report(Command, frozen=True, gc=False, kw_only=True):
     late: bool = False
 
 
-class ExtendAttempt(Command, frozen=True, gc=False, kw_only=True):
-    """The code of a running attempt asks for more time: it must have ended ``seconds`` from now, and by ``latest``."""
+class _OfAttempt(Command, frozen=True, gc=False, kw_only=True):
+    """Base of commands of a running attempt, by its process."""
 
     process_no: int
     step_no: int
     fence: int
+
+
+class ExtendAttempt(_OfAttempt, frozen=True, gc=False, kw_only=True):
+    """The code of a running attempt asks for more time: it must have ended ``seconds`` from now, and by ``latest``."""
+
     seconds: float
     latest: Instant
 
 
-class SaveCheckpoint(Command, frozen=True, gc=False, kw_only=True):
+class SaveCheckpoint(_OfAttempt, frozen=True, gc=False, kw_only=True):
     """The code of a running attempt keeps a value (JSON text) for the attempts after it.
 
     ``replaces``: hash of what is kept as far as the attempt knows; a command that arrives after a later one changes nothing.
     """
 
-    process_no: int
-    step_no: int
-    fence: int
     value: str
     replaces: str | None
 
 
-class BeginTry(Command, frozen=True, gc=False, kw_only=True):
+class BeginTry(_OfAttempt, frozen=True, gc=False, kw_only=True):
     """A running attempt asks whether it may make another call now. It needs to ask if a rate counts calls, or if others may report.
 
     ``app``, ``agent``: whose limits count it. If its answer is lost, it is sent again and counts twice. ``in_doubt``: a call
     before may have happened; the step's row keeps that first.
     """
 
-    process_no: int
-    step_no: int
-    fence: int
     app: str
     agent: str
     in_doubt: bool = False
 
 
-class DeliverAttempt(Command, frozen=True, gc=False, kw_only=True):
+class DeliverAttempt(_OfAttempt, frozen=True, gc=False, kw_only=True):
     """The request of a running attempt has reached its program, which holds the attempt from now on: no process does."""
-
-    process_no: int
-    step_no: int
-    fence: int
 
 
 class ReleaseAttempt(Command, frozen=True, gc=False, kw_only=True):
