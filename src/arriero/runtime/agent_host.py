@@ -134,7 +134,7 @@ class AgentHost:
             is_trusted=self.is_trusted,
             find_suspect=lambda: next(iter(self._probation), None),
             on_taken=self._begin_taken,
-            on_answered=self.remote.note_take_answered,
+            on_answered=self.remote.takes.note_take_answered,
         )
 
     def _take_soon(self) -> None:
@@ -271,7 +271,7 @@ class AgentHost:
 
     def _begin_taken(self, dispatch: Dispatch) -> None:
         self.recorder.note_taken(dispatch.step)
-        self.remote.note_taken(dispatch.step)
+        self.remote.takes.note_taken(dispatch.step)
         self.dispatch(dispatch, reserved=True)
 
     def adopt(self, step: StepRow, task: TaskRow) -> None:
@@ -313,7 +313,7 @@ class AgentHost:
     def _process_attempt_end(self, run: AttemptRun, dispatch: Dispatch, task: asyncio.Task[None]) -> None:
         step = dispatch.step
         del self._runs[task]
-        self.remote.note_begun(step)
+        self.remote.takes.note_begun(step)
         if not run.has_reported:
             self.verdicts.tell((step.step_no, step.fence), UNSENT)
         run.end()

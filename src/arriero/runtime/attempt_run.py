@@ -312,7 +312,7 @@ class AttemptRun:
         call = EndedCall(end, seconds, "" if failure is None else failure.message)
         count = partial(self._count_call, call, retry_after, unavailable)
         if self._remote_attempt is not None and self._remote_attempt.is_delivered:
-            self._host.remote.count_call(self._remote_attempt, end, count)
+            self._host.remote.calls.count_call(self._remote_attempt, end, count)
         else:
             count()
 

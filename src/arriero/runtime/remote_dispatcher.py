@@ -9,38 +9,30 @@ the store; it costs no attempt.
 import asyncio
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
 from ..answers import Answer, Applied, Dispatch, Refusal
 from ..commands import AnyCommand, DeliverAttempt, ReleaseAttempt
-from ..core.attempts import has_expired, was_found_expired
 from ..declare.attempt import Attempt
 from ..declare.steps import Agent, Step
 from ..errors import InvalidInput, StoreError
-from ..events import read_events_to_show
-from ..model import Instant, StepRow, UndoContext, read_undo_context, seconds_between
+from ..model import Instant, UndoContext, read_undo_context
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
 from .attempt_time import AttemptTime
+from .awaited_takes import AwaitedTakes, TakeNumbers
 from .capability_secret import CapabilitySecret
 from .ports import Ports
-from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportVerdicts
+from .remote_calls import RemoteCalls
+from .report_verdicts import AttemptIdentity, ReportVerdicts
 from .reported_outcomes import ReportedFailure, ReportedResult
 
 logger = logging.getLogger("arriero")
 TAKE_SECONDS_MAX = 5.0  # that a poll waits for the store beyond its own time
 FETCH_SECONDS = 1.0  # that a request waits for the next poll of its Agent before it goes back to the store
 LOOK_SECONDS = 1.0  # between looks whether attempts here were reported, extended or released by way of another process
-
-
-class TakeNumbers(Protocol):
-    """The Takes of the process. ``answered``: how many have their answer."""
-
-    answered: int
-
-    def find_asking(self) -> int: ...
 
 
 class RemoteHost(Protocol):
@@ -124,7 +116,8 @@ class RemoteDispatcher:
         self._remote_attempts: dict[AttemptIdentity, RemoteAttempt] = {}
         self._waiting: defaultdict[str, deque[RemoteAttempt]] = defaultdict(deque)
         self._polls: defaultdict[str, dict[Poll, None]] = defaultdict(dict)
-        self._coming: defaultdict[str, set[AttemptIdentity]] = defaultdict(set)  # taken, and not to be handed out yet
+        self.takes = AwaitedTakes(host, self._polls)
+        self.calls = RemoteCalls(host, self._begin)
         self._wanted: Counter[str] = Counter()  # requests that open polls have asked for, by Agent
         self._delivered: Counter[str] = Counter()  # attempts whose request is delivered, by Agent
         self._tasks: set[asyncio.Task[None]] = set()
@@ -167,7 +160,7 @@ class RemoteDispatcher:
                 self._hand_out(agent)
             else:
                 self._delivered[agent] += 1
-            self.note_begun(remote_attempt.dispatch.step)
+            self.takes.note_begun(remote_attempt.dispatch.step)
             return await remote_attempt.outcome
         finally:
             del self._remote_attempts[remote_attempt.identity]
@@ -207,35 +200,6 @@ class RemoteDispatcher:
             poll.asked_with = self._host.taker.find_asking()
         return poll
 
-    def note_taken(self, step: StepRow) -> None:
-        """Note a request that a Take has brought: its attempt begins within moments, and waits for a poll then."""
-        if self._polls[step.agent]:
-            self._coming[step.agent].add((step.step_no, step.fence))
-
-    def note_begun(self, step: StepRow) -> None:
-        """Note that a request of a Take was handed out, or that its attempt has ended before that."""
-        coming = self._coming[step.agent]
-        coming.discard((step.step_no, step.fence))
-        if not coming:
-            self._wake(self._polls[step.agent])
-
-    def note_take_answered(self) -> None:
-        """Let polls go whose time is over, and which only waited for the Take that they have caused."""
-        asking, answered = self._host.taker.find_asking(), self._host.taker.answered
-        for polls in self._polls.values():
-            over = [poll for poll in polls if poll.asked_with and (answered >= poll.asked_with or not asking)]
-            for poll in over:
-                poll.asked_with = 0
-            self._wake(over)
-
-    @staticmethod
-    def _wake(polls: Iterable[Poll]) -> None:
-        for poll in polls:
-            poll.arrived.set()
-
-    def _awaits_take(self, poll: Poll) -> bool:
-        return poll.asked_with > 0 or bool(self._coming[poll.agent])
-
     async def wait(self, poll: Poll, seconds: float) -> None:
         """Wait until a poll has requests that may be delivered, or until its time is over.
 
@@ -245,7 +209,9 @@ class RemoteDispatcher:
         clock = self._host.ports.clock
         until = clock.monotonic() + seconds
         at_least = until + TAKE_SECONDS_MAX
-        while poll.is_open and (left := (at_least if self._awaits_take(poll) else until) - clock.monotonic()) > 0:
+        while (
+            poll.is_open and (left := (at_least if self.takes.is_awaited_by(poll) else until) - clock.monotonic()) > 0
+        ):
             self._drop_ended(poll)
             if poll.requests and self._host.is_trusted():
                 await clock.sleep(0)  # what was taken with the same commit comes along
@@ -390,44 +356,6 @@ class RemoteDispatcher:
                 remote_attempt.time.learn(by, began_at, now)
                 if not remote_attempt.is_handed_over:
                     self._begin_hand_over(remote_attempt)
-
-    # --- counting calls
-    def count_call(self, remote_attempt: RemoteAttempt, end: str, count: Callable[[], None]) -> None:
-        """Count the call of a delivered attempt that has ended, unless its report came by way of another process before.
-
-        That process has counted the call. ``look`` may not have found yet that it was reported or extended.
-        """
-        verdict = self._host.verdicts.find(remote_attempt.identity)
-        if verdict is not None:
-            verdict.add_done_callback(lambda told: count() if told.result() in (APPLIED, LATE) else None)
-        elif end == "expired":
-            self._begin(self._count_unreported(remote_attempt, count), "arriero-expired")
-        else:
-            count()  # the service that was called has answered
-
-    async def _count_unreported(self, remote_attempt: RemoteAttempt, count: Callable[[], None]) -> None:
-        step_no, fence = remote_attempt.identity
-        # Its time is over here a little before it is by the store's clock. Until then a report counts.
-        # The clocks go at different rates, so one sleep may be too short.
-        while (left := seconds_between(self._host.store.now(), remote_attempt.time.complete_by)) > 0:
-            await self._host.ports.clock.sleep(left)
-        try:
-            loaded = await self._host.store.find(remote_attempt.dispatch.task_id)
-        except (StoreError, InvalidInput):
-            return  # nobody knows, and no call may be counted twice
-        step = None if loaded is None else loaded.find_step(step_no)
-        if has_expired(step, fence, remote_attempt.time.complete_by) or await self._was_found_expired(step, fence):
-            count()
-
-    async def _was_found_expired(self, step: StepRow | None, fence: int) -> bool:
-        """Ask the history how an attempt ended that is over: as expired, or by way of another process, which has counted it."""
-        if step is None or step.fence <= fence:
-            return False
-        try:
-            rows = [row async for row in self._host.store.history(step.task_no)]
-        except StoreError:
-            return False
-        return was_found_expired((event for row in rows for event in read_events_to_show(row)), step.ordinal, fence)
 
     # --- the end
     def drain(self) -> None:

@@ -1,0 +1,68 @@
+"""Counts the calls of attempts that programs carry out, each once, whichever process gets the report."""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core.attempts import has_expired, was_found_expired
+from ..errors import InvalidInput, StoreError
+from ..events import read_events_to_show
+from ..model import StepRow, seconds_between
+from ..store.contract import StateStore
+from .ports import Ports
+from .report_verdicts import APPLIED, LATE, ReportVerdicts
+
+if TYPE_CHECKING:
+    from .remote_dispatcher import RemoteAttempt
+
+
+class CallHost(Protocol):
+    """The Agents of the process, as the counting needs them."""
+
+    store: StateStore
+    ports: Ports
+    verdicts: ReportVerdicts
+
+
+class RemoteCalls:
+    """Counts calls of delivered attempts. ``begin``: runs a coroutine under a name."""
+
+    def __init__(self, host: CallHost, begin: Callable[[Coroutine[Any, Any, None], str], None]) -> None:
+        self._host = host
+        self._begin = begin
+
+    def count_call(self, remote_attempt: "RemoteAttempt", end: str, count: Callable[[], None]) -> None:
+        """Count the call of a delivered attempt that has ended, unless its report came by way of another process before.
+
+        That process has counted the call. ``look`` may not have found yet that it was reported or extended.
+        """
+        verdict = self._host.verdicts.find(remote_attempt.identity)
+        if verdict is not None:
+            verdict.add_done_callback(lambda told: count() if told.result() in (APPLIED, LATE) else None)
+        elif end == "expired":
+            self._begin(self._count_unreported(remote_attempt, count), "arriero-expired")
+        else:
+            count()  # the service that was called has answered
+
+    async def _count_unreported(self, remote_attempt: "RemoteAttempt", count: Callable[[], None]) -> None:
+        step_no, fence = remote_attempt.identity
+        # Its time is over here a little before it is by the store's clock. Until then a report counts.
+        # The clocks go at different rates, so one sleep may be too short.
+        while (left := seconds_between(self._host.store.now(), remote_attempt.time.complete_by)) > 0:
+            await self._host.ports.clock.sleep(left)
+        try:
+            loaded = await self._host.store.find(remote_attempt.dispatch.task_id)
+        except (StoreError, InvalidInput):
+            return  # nobody knows, and no call may be counted twice
+        step = None if loaded is None else loaded.find_step(step_no)
+        if has_expired(step, fence, remote_attempt.time.complete_by) or await self._was_found_expired(step, fence):
+            count()
+
+    async def _was_found_expired(self, step: StepRow | None, fence: int) -> bool:
+        """Ask the history how an attempt ended that is over: as expired, or by way of another process, which has counted it."""
+        if step is None or step.fence <= fence:
+            return False
+        try:
+            rows = [row async for row in self._host.store.history(step.task_no)]
+        except StoreError:
+            return False
+        return was_found_expired((event for row in rows for event in read_events_to_show(row)), step.ordinal, fence)
