@@ -9,16 +9,12 @@ from msgspec.structs import replace
 from ..commands import DeliverAttempt
 from ..events.step import AttemptDelivered, AttemptRevoked
 from ..failures import read_task_failure
-from ..model import Instant, StepKind, StepRow, StepState, TaskRow, TaskState
+from ..model import Instant, StepKind, StepRow, TaskRow, TaskState
 from .attempts import change_attempt, find_running
 from .changes import Change, Refused, Rows
 from .states import StepEvent, advance_step
+from .supervision import is_held_by_program
 from .writer import Writer
-
-
-def is_held_by_program(step: StepRow) -> bool:
-    """Returns True if an attempt of a step is under way, and its program holds it."""
-    return step.state is StepState.RUNNING and step.locked_by is None
 
 
 def may_revoke(step: StepRow) -> bool:

@@ -135,6 +135,11 @@ def find_pivot(steps: tuple[StepRow, ...]) -> StepRow | None:
     return None
 
 
+def is_held_by_program(step: StepRow) -> bool:
+    """Returns True if an attempt of a step is under way, and its program holds it."""
+    return step.state is StepState.RUNNING and step.locked_by is None
+
+
 def may_have_happened(step: StepRow) -> bool:
     """Returns True if a step may have happened: an attempt left it in doubt, or one is still running."""
     return step.state is not StepState.COMPLETED and (step.in_doubt or step.state is StepState.RUNNING)

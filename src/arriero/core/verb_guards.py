@@ -5,8 +5,7 @@ from collections.abc import Callable
 from ..failures import TaskFailure, read_task_failure
 from ..model import STEP_OPEN, StepKind, StepRow, StepState, TaskRow, TaskState, Verb
 from ..verb_rules import explain_left_out
-from .delivered_attempts import is_held_by_program
-from .supervision import find_pivot
+from .supervision import find_pivot, is_held_by_program
 from .undo import list_stuck_steps, may_undo_go_on
 
 Life = tuple[StepRow, ...]

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from ..commands import Operate
-from ..core.delivered_attempts import is_held_by_program
-from ..core.supervision import find_pivot, may_have_happened
+from ..core.supervision import find_pivot, is_held_by_program, may_have_happened
 from ..core.undo import list_stuck_steps, stops_at_doubt
 from ..core.verb_guards import list_possible_verbs, list_steps_to_redo, may_edit_all
 from ..core.verb_preview import find_verb_refusal

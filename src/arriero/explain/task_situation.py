@@ -6,8 +6,7 @@ import msgspec
 
 from ..breakers import BreakerRow
 from ..captured_tracebacks import CapturedTraceback
-from ..core.delivered_attempts import is_held_by_program
-from ..core.supervision import find_pivot, read_step_policy
+from ..core.supervision import find_pivot, is_held_by_program, read_step_policy
 from ..events import Event, UnreadableEvent, read_events_to_show
 from ..events.step import CompensationDispatched, StepDispatched
 from ..events.task import OperatorAction, OperatorApproval, UndoBegun
