@@ -1,5 +1,6 @@
 """`arriero lead`: a program that runs only while its process leads, whatever happens to that process."""
 
+import os
 import signal
 import socket
 import sys
@@ -87,6 +88,28 @@ def test_a_program_ends_when_its_lead_is_frozen_for_longer_than_the_lease(lead: 
         one.signal(signal.SIGCONT)
     one.signal(signal.SIGTERM)
     assert one.ended()[0] == 0
+
+
+def read_parent(process: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_program_ends_when_its_lead_and_its_guardian_are_killed_together(lead: Lead) -> None:
+    one = lead()
+    guardian = read_parent(int(one.until("began 1").split()[-1]))
+    one.signal(signal.SIGKILL)
+    os.kill(guardian, signal.SIGKILL)
+    code, output, _ = one.ended()  # its output has ended, so the program is gone
+    assert (code, output) == (-signal.SIGKILL, "")
+
+
+def test_a_program_whose_guardian_is_frozen_ends_when_the_lease_is_lost(lead: Lead, call: Call) -> None:
+    one = lead(duration=SHORT)
+    os.kill(read_parent(int(one.until("began 1").split()[-1])), signal.SIGSTOP)
+    result = call("lease", "break", "nightly", "--reason", "it hangs", "--at-once")
+    assert result.exit_code == 0, result.output
+    one.until("began 2")
 
 
 def test_a_program_whose_lease_is_broken_is_stopped_and_led_again_later(lead: Lead, call: Call) -> None:

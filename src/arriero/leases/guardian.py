@@ -8,6 +8,11 @@ this process watches instead: it starts the program and reads lines from the pip
 
 When the trust ends, and when the pipe is closed, the program gets SIGTERM, and SIGKILL after MARGIN seconds. The margin is that
 of the lease, so the program is gone when the lease lapses. Signals go to the whole process group, which is this process's.
+
+This process may be killed, too, together with ``arriero lead`` (``pkill -9 -f arriero``). So on Linux the kernel kills the program
+when this process dies. Processes that the program has started are not killed then, nor is a program with the setuid bit. Other
+systems have no such signal: there a program outlives the two. If this process is frozen, ``arriero lead`` kills the group
+when the lease lapses.
 """
 
 import os
@@ -19,8 +24,8 @@ from collections.abc import Sequence
 from types import FrameType
 
 from ..boot_clock import seconds_since_boot
+from .launcher import build_launch, explain_no_start
 
-NOT_FOUND, NOT_STARTED = 127, 126  # as shells have it
 SIGNAL_EXIT = 128
 
 
@@ -97,10 +102,9 @@ def main(arguments: Sequence[str]) -> int:
     if seconds_since_boot() >= trusted_until:
         return SIGNAL_EXIT + signal.SIGTERM  # it took too long to come here
     try:
-        program = subprocess.Popen(command)
+        program = subprocess.Popen([*build_launch(os.getpid()), *command])
     except OSError as error:
-        sys.stderr.write(f"arriero lead: {command[0]} cannot be started: {error}\n")
-        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
+        return explain_no_start(command[0], error)
     return Guardian(commands, trusted_until, margin, program).watch()
 
 

@@ -13,6 +13,7 @@ from ..errors import InvalidInput
 from .leadership import Leadership
 
 logger = logging.getLogger("arriero")
+FROZEN_SECONDS = 0.05  # after which a guardian that has not killed its group counts as frozen
 TELL_SECONDS_MAX = 1.0  # between two lines to the guardian; a renewal is known to it within this time
 
 
@@ -78,9 +79,15 @@ class LedProgram:
         except asyncio.CancelledError:
             seconds = self._grace if leadership.is_held() else compute_margin(self._duration)
             _write(tell, f"stop {seconds}\n")
+            kill_at = asyncio.get_running_loop().time() + seconds + FROZEN_SECONDS
             while not ended.done():  # its lease may be kept until it has ended
                 _write(tell, f"until {leadership.trusted_until}\n")
-                await asyncio.wait((ended,), timeout=min(TELL_SECONDS_MAX, self._duration / 10))
+                if (
+                    asyncio.get_running_loop().time() >= kill_at
+                ):  # the guardian would have killed itself by now: it is frozen
+                    with suppress(ProcessLookupError):
+                        os.killpg(guardian.pid, signal.SIGKILL)
+                await asyncio.wait((ended,), timeout=min(TELL_SECONDS_MAX, self._duration / 10, seconds))
             logger.info("lease %s, term %d: %s was stopped", self._lease, leadership.term, self._command[0])
             raise
         code = ended.result()
