@@ -119,7 +119,7 @@ def compute_next_renewal(belief: Belief, settings: LeadershipSettings, now: floa
     """
     if belief.is_suspended or not is_answered:
         return min(settings.retry_every, max(0.0, belief.trusted_until - now))
-    return max(0.0, min(belief.renewed_at + settings.renew_every, belief.trusted_until) - now)
+    return max(0.0, belief.renewed_at + settings.renew_every - now)  # well within the trust: see RENEWALS_PER_DURATION
 
 
 def compute_margin(duration: float) -> float:
