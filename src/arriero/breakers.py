@@ -32,7 +32,7 @@ FAILED_ENDS = frozenset(("transient", "unknown", "expired"))  # the service may 
 class BreakerRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The circuit breaker of an Agent of an App, or of one target of it (``target`` is empty if there are none).
 
-    The row exists from the first opening or pause on. Without a row the breaker is closed.
+    The row exists from an opening or pause until the breaker has been closed for an hour. Without a row it is closed.
 
     Attributes:
         fence: grows whenever the state changes and with every wave of canaries.

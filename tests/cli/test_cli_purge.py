@@ -226,3 +226,15 @@ def test_a_key_and_a_ledger_go_with_their_tasks_and_no_file_holds_a_byte_of_them
     (shop / "history.jsonl").write_bytes(call("export").stdout_bytes)
     checked = call("check", "history.jsonl")
     assert checked.exit_code == 0, checked.stdout
+
+
+def test_a_purge_leaves_few_rows_of_processes_that_are_gone(aged: Call, shop: Path) -> None:
+    with store(shop) as connection:
+        copied = "INSERT INTO arriero_process (instance, lease_until, retired, about, room)"
+        chosen = "SELECT ?, lease_until, 1, about, room FROM arriero_process WHERE process_no = 1"
+        connection.executemany(f"{copied} {chosen}", [(f"p{n}",) for n in range(500)])
+        connection.execute("UPDATE arriero_process SET retired = 1, lease_until = lease_until - ?", (20 * DAY,))
+    assert aged("purge", "--older-than", "7d", "--yes").exit_code == 0
+    with store(shop) as connection:
+        assert connection.execute("SELECT count(*) FROM arriero_process").fetchone()[0] <= 3
+    assert aged("task", "list").exit_code == 0

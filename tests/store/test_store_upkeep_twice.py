@@ -5,6 +5,7 @@ import asyncio
 from store_world import World, submission
 
 from arriero.core.ledger_batches import LedgerBatch, LedgerEntry
+from arriero.core.obsolete_rows import KEPT_SECONDS
 from arriero.model import LedgerState
 from arriero.runtime.ports import SystemPorts
 from arriero.runtime.upkeep import BATCH, Upkeep
@@ -57,3 +58,17 @@ async def test_a_second_upkeep_finds_nothing_left_to_do(world: World) -> None:
     assert first.done["statuses"] == first.done["ledgers"] == 1
     assert not +second.done
     assert await world.events(0) == before
+
+
+async def test_upkeep_removes_what_nothing_refers_to_once_and_keeps_what_was_in_use_today(world: World) -> None:
+    for name in ("old", "older"):
+        number = await world.process(name)
+        await world.lose(number)
+    await world.store.acquire_lease("nightly", "host", "host", 1.0)
+    world.clock.move(KEPT_SECONDS + 10)
+    await world.lose(await world.process("young"))
+    upkeeps = [Upkeep(store=world.store, ports=SystemPorts(), replies_keep_seconds=1.0) for _ in range(2)]
+    async with asyncio.timeout(SECONDS_MAX):
+        assert all(await asyncio.gather(*(upkeep.finish() for upkeep in upkeeps)))
+    assert sum(upkeep.done["obsolete"] for upkeep in upkeeps) == 3  # two processes and a lease
+    assert (await world.store.find_lease("nightly"))[1] is None

@@ -13,6 +13,7 @@ from ..errors import InvalidInput
 from ..escaping import one_line
 from ..model import Instant, TaskState, later
 from ..store.contract import Purge, PurgeNamed, StateStore
+from ..store.contract_parts import OBSOLETE_AT_ONCE
 from ..store.task_filter import TaskFilter
 from .options import format_seconds, json_option, parse_duration, store_option, yes_option
 from .output import Progress, format_time, print_json
@@ -164,7 +165,10 @@ def _has_ended(at: Instant | None, which: Purge) -> bool:
 
 
 async def _remove_aged(store: str | None, which: Purge, batch: int) -> int:
-    """Remove tasks and return their number. ``batch`` 0: remove none, only empty the log of earlier ones."""
+    """Remove tasks and return their number; and rows of processes, leases and breakers that nothing refers to.
+
+    ``batch`` 0: remove no tasks.
+    """
     removed, after = 0, 0
     async with open_store_to_read(store) as opened:
         with Progress("purge", "tasks", beside_data=False) as progress:
@@ -175,6 +179,8 @@ async def _remove_aged(store: str | None, which: Purge, batch: int) -> int:
                 if purged.after is None:
                     break
                 after = purged.after
+        while max(await opened.remove_obsolete_rows(which.ended_before, which.ended_before, OBSOLETE_AT_ONCE)) > 0:
+            continue
         await _empty_log(opened)
     return removed
 

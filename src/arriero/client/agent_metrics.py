@@ -93,7 +93,7 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
         total: counters. ``recent``: of the last 1, 10 and 60 minutes.
         in_flight: attempts under way. ``waiting``: requests that are due; ``oldest_wait_seconds``: how long the oldest
             has been; None: none is.
-        breakers: the Agent's own one, and those of targets that were open or paused once.
+        breakers: the Agent's own one, and those of targets that are open or paused, or were so within the last hour.
     """
 
     app: str

@@ -1,7 +1,7 @@
 """Periodic cleanup of a store by the leader: it removes statuses that nobody acknowledged for too long.
 
-It also closes breakers whose ramp is over, removes calls of rates that no longer count, and folds old metrics of Agents into
-their sums. It finishes the work of a
+It also closes breakers whose ramp is over, removes calls of rates that no longer count and rows of processes, leases and
+breakers that nothing refers to, and folds old metrics of Agents into their sums. It finishes the work of a
 submitter that died: it releases the tasks of an opened ledger and removes those of a refused one.
 """
 
@@ -10,11 +10,13 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from ..core.breaker import REMEMBERED_SECONDS
+from ..core.obsolete_rows import KEPT_SECONDS
 from ..errors import StoreError, UnreadableRow
 from ..loops import Loop, LoopGuard
 from ..model import LedgerRow, LedgerState, later
 from ..store.contract import StateStore
-from ..store.contract_parts import FOLDED_AT_ONCE
+from ..store.contract_parts import FOLDED_AT_ONCE, OBSOLETE_AT_ONCE
 from .ports import Ports
 
 logger = logging.getLogger("arriero")
@@ -54,6 +56,7 @@ class Upkeep:
             self._close_breakers: 0.0,
             self._fold_agent_counts: 0.0,
             self._remove_old_rates: 0.0,
+            self._remove_obsolete_rows: 0.0,
         }
         self._guards = {
             duty: LoopGuard(Loop.UPKEEP, ports.clock.monotonic, unanswered="the store's upkeep could not be done: %s")
@@ -101,6 +104,13 @@ class Upkeep:
     async def _remove_old_rates(self) -> float:
         await self._store.remove_old_rates()
         return PASS_SECONDS
+
+    async def _remove_obsolete_rows(self) -> float:
+        now = self._store.now()
+        before, breakers_before = later(now, -KEPT_SECONDS), later(now, -REMEMBERED_SECONDS)
+        removed = await self._store.remove_obsolete_rows(before, breakers_before, OBSOLETE_AT_ONCE)
+        self.done["obsolete"] += removed.total
+        return PASS_SECONDS if max(removed) < OBSOLETE_AT_ONCE else 0.0
 
     async def _fold_agent_counts(self) -> float:
         folded = await self._store.fold_agent_counts()

@@ -35,6 +35,7 @@ from .contract_parts import (
     LeaseStore,
     LedgerStore,
     LimitStore,
+    ObsoleteRowsStore,
     RemoteAgentStore,
     ScheduleStore,
     TokenStore,
@@ -209,11 +210,9 @@ class ProcessStore(Protocol):
 
     def announce(self, instance: str) -> None:
         """Make this process start's death visible to others at once, where the operating system can."""
-        ...
 
     def is_known_dead(self, instance: str) -> bool:
         """Returns True if that process start is surely gone; False when nobody can tell."""
-        ...
 
     async def register(self, instance: str, lease_seconds: float, about: str = "{}") -> int:
         """A new process start; answers its number. ``instance`` was never used before.
@@ -327,6 +326,7 @@ class StateStore(
     LimitStore,
     AgentMetricsStore,
     RemoteAgentStore,
+    ObsoleteRowsStore,
     ScheduleStore,
     TokenStore,
     Protocol,

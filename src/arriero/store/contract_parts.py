@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # only who runs an App, or looks at schedules or backlogs, pa
 CAPABILITY_SECRET = "capability"
 SECRET_BYTES = 32
 COUNTED_MAX = 10_000  # of each kind: enough for a trend and an alarm, few enough to count within milliseconds
+OBSOLETE_AT_ONCE = 2_000  # rows of processes, leases or breakers that one transaction removes
 FOLDED_AT_ONCE = 200  # rows in one transaction; each holds all Agents of a process in one minute
 
 
@@ -200,6 +201,36 @@ class RemoteAgentStore(Protocol):
 
     async def list_running_attempts(self, step_nos: Sequence[int]) -> list[HeldAttempt]:
         """The attempts of these steps that are under way, whoever holds them, by step_no."""
+        ...
+
+
+class RemovedRows(NamedTuple):
+    """Numbers of rows that one call removed, by kind."""
+
+    processes: int
+    leases: int
+    breakers: int
+    alerts: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+class ObsoleteRowsStore(Protocol):
+    """Rows of processes, leases and breakers that nothing refers to any more; ``core.obsolete_rows`` has the rules."""
+
+    async def remove_obsolete_rows(self, before: Instant, breakers_before: Instant, limit: int) -> RemovedRows:
+        """Remove rows that nobody needs any more, at most ``limit`` of each kind.
+
+        A process that finds its row removed is refused like one that is retired. Terms of leases and fences of breakers
+        continue to grow when a row is made again. With them go alerts of no task that are closed and told.
+
+        Args:
+            before: rows of processes, leases and alerts that were in use later stay.
+            breakers_before: the same for breakers.
+        """
         ...
 
 

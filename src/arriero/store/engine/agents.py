@@ -9,6 +9,7 @@ from ...core.breaker import close_after_ramp
 from ...core.breaker_book import name_breaker
 from ...core.breaker_verbs import operate_agent, trip_breaker
 from ...core.changes import BreakerChange
+from ...core.obsolete_rows import FENCE_FLOOR
 from ...core.probe import begin_probe, end_probe
 from ...events.breaker import BreakerClosed
 from ...model import Instant
@@ -16,18 +17,26 @@ from .batch import Batch, Table
 from .transactions import Transactions
 
 
-def change_breaker(command: CommandOfBreaker, rows: Table) -> Answer:
+class BreakerTable(Table, Protocol):
+    """Rows that a command to a breaker needs."""
+
+    def read_floor(self, name: str) -> int:
+        """See ``LeaseTable``."""
+        ...
+
+
+def change_breaker(command: CommandOfBreaker, rows: BreakerTable) -> Answer:
     """Apply a command to one breaker. Its row is made if there is none and something is to be kept."""
     app, agent, target = command.app, command.agent, command.target
     breaker = rows.lock_breaker(app, agent, target)
     if breaker is None:
-        unopened = BreakerRow(app=app, agent=agent, target=target)
+        unopened = BreakerRow(app=app, agent=agent, target=target, fence=rows.read_floor(FENCE_FLOOR))
         change = _decide(command, unopened, rows.read_clock())
         if isinstance(change, Refusal):
             return change
-        rows.add_breaker(unopened)
-        breaker = rows.lock_breaker(app, agent, target)
-        assert breaker is not None
+        while breaker is None:  # upkeep may just have removed one that another process added
+            rows.add_breaker(unopened)
+            breaker = rows.lock_breaker(app, agent, target)
     work = Batch(rows, rows.read_clock())
     change = _decide(command, breaker, work.now)
     if isinstance(change, Refusal):
@@ -51,6 +60,10 @@ def _decide(command: CommandOfBreaker, breaker: BreakerRow, now: Instant) -> Bre
 class BreakerEngineRows(Table, Protocol):
     """Breakers as they stand."""
 
+    def select_half_open_breakers(self) -> list[BreakerRow]:
+        """The breakers that let only some requests through."""
+        ...
+
     def select_all_breakers(self) -> list[BreakerRow]:
         """All breakers, by Agent, App and target."""
         ...
@@ -70,7 +83,8 @@ class BreakerEngine(Transactions[R]):
 
     async def close_recovered_breakers(self, actor: str) -> int:
         now = self.now()
-        recovered = [row for row in await self.list_breakers() if close_after_ramp(row, now) is not row]
+        half_open = await self._read(lambda rows: rows.select_half_open_breakers())
+        recovered = [row for row in half_open if close_after_ramp(row, now) is not row]
         if not recovered:
             return 0
 

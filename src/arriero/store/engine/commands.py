@@ -16,7 +16,7 @@ from ...core.shares import divide_room
 from ...errors import ArrieroError, UnreadableRow
 from ...model import ConvoyRow, Loaded, TailRow, TaskRow
 from ..contract import Busy
-from .agents import change_breaker
+from .agents import BreakerTable, change_breaker
 from .batch import Batch, Table
 from .convoys import LOOKS_MAX, PlacementRows, find_spot
 from .ledgers import refuse_reserved
@@ -30,7 +30,7 @@ class ReadLate(Exception):  # no error: the command is to be decided again, by a
     """A row was locked after the clock was read: its last commit may be later than that."""
 
 
-class CommandRows(TakeRows, Protocol):
+class CommandRows(TakeRows, BreakerTable, Protocol):
     """Rows that commands need. Its methods may raise ReadLate or Busy where other processes change rows meanwhile."""
 
     def process_was_retired(self, process_no: int) -> bool:

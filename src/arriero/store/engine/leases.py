@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ...core import lease
+from ...core.obsolete_rows import TERM_FLOOR
 from ...epoch import compute_first_number
 from ...events.store import LeaseBroken, LeaseGranted, LeaseLost
 from ...model import Instant, LeaseHolder, LeaseRow
@@ -38,6 +39,10 @@ class LeaseTable(UnreadableRows, Protocol):
 
     def put_lease(self, lease: LeaseRow) -> None: ...
 
+    def read_floor(self, name: str) -> int:
+        """A setting of the store that only grows; 0: it was never raised. See ``core.obsolete_rows``."""
+        ...
+
     def read_epoch(self) -> int:
         """The store's life: the first, or that since it was restored last."""
         ...
@@ -50,9 +55,9 @@ def acquire_lease(rows: LeaseTable, name: str, holder: LeaseHolder, actor: str, 
         return seen  # unlocked: whoever leads must not wait for those who ask
     if seen is None:
         rows.add_lease(name)
-    row = rows.lock_lease(name, to_grant=True)
-    assert row is not None
-    first_term = compute_first_number(rows.read_epoch())
+    while (row := rows.lock_lease(name, to_grant=True)) is None:
+        rows.add_lease(name)  # upkeep has just removed it
+    first_term = max(compute_first_number(rows.read_epoch()), rows.read_floor(TERM_FLOOR) + 1 if not row.term else 0)
     granted = lease.grant_lease(row, holder, rows.read_clock(), seconds, first_term)
     if granted is None:
         return row

@@ -54,7 +54,9 @@ class ProcessRows(LeaseTable, LimitTable, Protocol):
         """None: a restore has forgotten it."""
         ...
 
-    def retire_process(self, process_no: int) -> None: ...
+    def retire_process(self, process_no: int, now: Instant) -> None:
+        """It cannot renew its lease any more, which has lapsed by now."""
+        ...
 
     def select_renewals(self, process_no: int) -> Renewals:
         """The other rows that a renewal needs."""
@@ -110,7 +112,7 @@ def retire(rows: ProcessRows, process_no: int, by: str, known_dead: bool) -> tup
         return True, ""
     if not lease.is_retirable(row, rows.read_clock(), known_dead=known_dead):
         return row.retired, row.instance
-    rows.retire_process(process_no)
+    rows.retire_process(process_no, rows.read_clock())
     # Before the history is locked: whoever takes a lease locks it first, too.
     lost = _take_lead_back(rows, process_no) if known_dead else []
     Batch(rows, rows.read_clock()).note(STORE_STREAM, by, [ProcessRetired(process_no, known_dead), *lost])

@@ -211,14 +211,17 @@ class MemoryProcesses(MemoryDue):
         return None if row is None else self._quarantine.read_shared(row)
 
     def _change_process(self, process_no: int, **changes: object) -> bool:
-        """False: it is retired, and stays as it is."""
-        row = self.processes[process_no]
+        """False: it is retired and stays as it is, or its row was removed."""
+        row = self.processes.get(process_no)
+        if row is None:
+            return False
         if not row.retired:
             self._put(self.processes, process_no, replace(row, **changes))
         return not row.retired
 
-    def retire_process(self, process_no: int) -> None:
-        self._change_process(process_no, retired=True)
+    def retire_process(self, process_no: int, now: Instant) -> None:
+        lease_until = min(self.processes[process_no].lease_until, now)
+        self._change_process(process_no, retired=True, lease_until=lease_until)
 
     def describe_process(self, process_no: int, about: str) -> None:
         self._change_process(process_no, about=about)
@@ -244,7 +247,7 @@ class MemoryProcesses(MemoryDue):
     def open_epoch(self) -> int:
         self.epoch += 1
         for process_no in self.processes:
-            self.retire_process(process_no)
+            self.retire_process(process_no, self.now())
         for what in ("task", "process"):
             self.number_from(what, compute_first_number(self.epoch))
         return self.epoch

@@ -51,6 +51,7 @@ from ..engine.convoys import find_missing
 from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
+from ..engine.obsolete_rows import ObsoleteRowsEngine
 from ..engine.processes import SAID_OF_REFUSED_TERMS, ProcessEngine
 from ..engine.reading import ReadingEngine, due_at
 from ..engine.remote_agents import RemoteAgentEngine
@@ -63,6 +64,7 @@ from ..readable import key_of, legible
 from ..task_filter import ANY_TASK, TaskFilter, fold_text
 from .agent_metrics import MemoryAgentMetrics
 from .attempts import MemoryAttempts
+from .obsolete_rows import MemoryObsoleteRows
 from .remote_agents import MemoryRemoteAgents
 from .rows import MemoryUpkeep
 from .schedules import MemorySchedules
@@ -300,6 +302,7 @@ class MemoryStore(
     MemorySchedules,
     MemoryTokens,
     MemoryRemoteAgents,
+    MemoryObsoleteRows,
     MemoryConvoyReading,
     ProcessEngine["MemoryStore"],
     ReadingEngine["MemoryStore"],
@@ -310,6 +313,7 @@ class MemoryStore(
     LimitEngine["MemoryStore"],
     AgentMetricsEngine["MemoryStore"],
     RemoteAgentEngine["MemoryStore"],
+    ObsoleteRowsEngine["MemoryStore"],
     ScheduleEngine["MemoryStore"],
     TokenEngine["MemoryStore"],
 ):

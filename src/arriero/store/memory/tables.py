@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...breakers import BreakerRow
+from ...breakers import BreakerRow, BreakerState
 from ...core.alert_rows import BREAKER_CAUSE
 from ...core.breaker import is_remembered
 from ...core.convoys import Gone, NextUnreadable
@@ -66,6 +66,7 @@ class MemoryTables:
         self.count_rows: dict[tuple[str, int, int], CountsRow] = {}  # by App, process, minute
         self.token_rows: dict[str, TokenRow] = {}  # by id
         self.secrets: dict[str, str] = {}
+        self.floors: dict[str, int] = {}  # see core.obsolete_rows
         self.epoch = FIRST
         self.nobody_frees_until = Instant(0)
         self.last_renewed_at: Instant | None = None
@@ -145,7 +146,10 @@ class MemoryTasks(MemoryTables):
 
     def process_was_retired(self, process_no: int) -> bool:
         row = self.processes.get(process_no)
-        return row is not None and row.retired
+        return row.retired if row is not None else any(number > process_no for number in self.processes)
+
+    def read_floor(self, name: str) -> int:
+        return self.floors.get(name, 0)
 
     def term(self, lease: str) -> int:
         row = self.leases.get(lease)
@@ -162,6 +166,9 @@ class MemoryTasks(MemoryTables):
         found = sorted(key for key in self.breaker_rows if key[1] == agent)
         rows = (self._quarantine.read_shared(self.breaker_rows[key]) for key in found)
         return [row for row in rows if is_remembered(row, self.now())]
+
+    def select_half_open_breakers(self) -> list[BreakerRow]:
+        return [row for row in self.select_all_breakers() if row.state is BreakerState.HALF_OPEN]
 
     def select_all_breakers(self) -> list[BreakerRow]:
         keys = sorted(self.breaker_rows, key=lambda key: (key[1], key[0], key[2]))

@@ -20,6 +20,7 @@ from ..engine.batch import STORE_STREAM, Batch
 from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
+from ..engine.obsolete_rows import ObsoleteRowsEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
 from ..engine.remote_agents import RemoteAgentEngine
@@ -61,6 +62,7 @@ class PostgresStore(
     LimitEngine[PostgresRows],
     AgentMetricsEngine[PostgresRows],
     RemoteAgentEngine[PostgresRows],
+    ObsoleteRowsEngine[PostgresRows],
     UpkeepEngine[PostgresRows],
     LedgerEngine[PostgresLedgerRows],
     ScheduleEngine[PostgresRows],

@@ -12,6 +12,7 @@ from ..contract import SUPERVISOR_LEASE, Busy, Due, Purge
 from ..engine.reading import due_at
 from ..rows import alert_of, status_of
 from ..sql.agent_metrics import SqlAgentMetricsRows
+from ..sql.obsolete_rows import SqlObsoleteRows
 from ..sql.remote_agents import SqlRemoteAgentRows
 from ..sql.rows import SqlReadingRows
 from ..sql.schedules import SqlScheduleRows
@@ -30,6 +31,7 @@ class PostgresRows(
     SqlReadingRows,
     SqlAgentMetricsRows,
     SqlRemoteAgentRows,
+    SqlObsoleteRows,
     SqlScheduleRows,
     SqlTokenRows,
 ):

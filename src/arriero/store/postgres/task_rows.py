@@ -300,7 +300,10 @@ class PostgresTaskRows(PostgresWrittenRows):
         return self._retired[process_no] is not False
 
     def process_was_retired(self, process_no: int) -> bool:
-        """A process that is unknown was not."""
+        """A process that is unknown was not, unless its row was removed: then its number is below that of another."""
+        if self._retired[process_no] is None:
+            later = self.ask("select_later_process", {"process_no": process_no}).fetchone()
+            self._retired[process_no] = True if later is not None else None
         return self._retired[process_no] is True
 
     def term(self, lease: str) -> int:

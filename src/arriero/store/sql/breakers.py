@@ -49,8 +49,15 @@ class SqlBreakerRows(SqlRows):
         self._breakers.pop(breaker.agent, None)
         self.ask_of_agents("add_breaker", _parameters_of(breaker))
 
+    def read_floor(self, name: str) -> int:
+        row = self.ask("select_meta", {"name": name}).fetchone()
+        return 0 if row is None else int(row[0])
+
     def close_breaker_alert(self, breaker: BreakerRow, at: Instant) -> None:
         self.ask("close_breaker_alert", {"step": breaker.label, "code": breaker.app, "at": at})
+
+    def select_half_open_breakers(self) -> list[BreakerRow]:
+        return self.read_shared(BreakerRow, self.ask_of_agents("select_half_open_breakers", {}).fetchall())
 
     def select_all_breakers(self) -> list[BreakerRow]:
         """All breakers that were ever opened or paused, by Agent, App and target."""

@@ -114,8 +114,8 @@ class SqlProcessRows(SqlRows):
     def count_unsaid(self, workflows: Sequence[str]) -> dict[str, int]:
         return dict(self.ask("count_unsaid", {"workflows": list(workflows)}).fetchall())
 
-    def retire_process(self, process_no: int) -> None:
-        self.ask("retire_process", {"process_no": process_no})
+    def retire_process(self, process_no: int, now: Instant) -> None:
+        self.ask("retire_process", {"process_no": process_no, "now": now})
 
     def put_nobody_frees_until(self, until: Instant) -> None:
         self.ask("put_meta", {"name": "nobody_frees_until", "value": str(until)})

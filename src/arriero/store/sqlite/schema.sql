@@ -191,6 +191,8 @@ CREATE TABLE arriero_process (
     about TEXT NOT NULL DEFAULT '{}', -- what it runs, as JSON text
     room TEXT NOT NULL DEFAULT ''   -- of its Agents at its last renewal, as JSON text
 );
+-- Each renewal reads the processes that are not retired.
+CREATE INDEX arriero_process_alive ON arriero_process (process_no) WHERE NOT retired;
 
 CREATE TABLE arriero_lease (
     name TEXT PRIMARY KEY,
@@ -335,6 +337,8 @@ CREATE TABLE arriero_breaker (
     pause_reason TEXT NOT NULL,
     PRIMARY KEY (app, agent, target)
 ) WITHOUT ROWID;
+
+CREATE INDEX arriero_breaker_half_open ON arriero_breaker (agent, app, target) WHERE state = 'half_open';
 
 -- Limits of Agents that all processes share, as the process that was started last has declared them.
 CREATE TABLE arriero_agent_limits (

@@ -27,6 +27,7 @@ from ..engine.convoys import list_ending_turns
 from ..engine.leases import LeaseEngine
 from ..engine.ledgers import LedgerEngine
 from ..engine.limits import LimitEngine
+from ..engine.obsolete_rows import ObsoleteRowsEngine
 from ..engine.processes import ProcessEngine
 from ..engine.reading import ReadingEngine
 from ..engine.remote_agents import RemoteAgentEngine
@@ -65,6 +66,7 @@ class SqliteStore(
     LimitEngine[SqliteRows],
     AgentMetricsEngine[SqliteRows],
     RemoteAgentEngine[SqliteRows],
+    ObsoleteRowsEngine[SqliteRows],
     UpkeepEngine[SqliteRows],
     LedgerEngine[SqliteRows],
     ScheduleEngine[SqliteRows],

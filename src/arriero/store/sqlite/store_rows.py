@@ -24,6 +24,7 @@ from ..engine.reading import due_at
 from ..engine.take_transaction import WantedRequests
 from ..readable import of_task, without_body
 from ..sql.agent_metrics import SqlAgentMetricsRows
+from ..sql.obsolete_rows import SqlObsoleteRows
 from ..sql.remote_agents import SqlRemoteAgentRows
 from ..sql.rows import SqlProcessRows, SqlReadingRows, SqlUpkeepRows
 from ..sql.schedules import SqlScheduleRows, schedule_as_is
@@ -141,8 +142,12 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
     def process_is_retired(self, process_no: int) -> bool:
         if process_no not in self._retired:
             row = self._run("select_process", {"process_no": process_no}).fetchone()
-            self._retired[process_no] = None if row is None else bool(row[_RETIRED])  # None: there is no such process
+            # None: there is no such process. One whose row was removed had a number below that of another.
+            self._retired[process_no] = self._was_removed(process_no) if row is None else bool(row[_RETIRED])
         return self._retired[process_no] is not False
+
+    def _was_removed(self, process_no: int) -> bool | None:
+        return True if self._run("select_later_process", {"process_no": process_no}).fetchone() else None
 
     def process_was_retired(self, process_no: int) -> bool:
         return self.process_is_retired(process_no) and self._retired[process_no] is not None
@@ -151,9 +156,9 @@ class SqliteProcessRows(SqliteTaskRows, SqlProcessRows):
         row = self._run("select_process", {"process_no": process_no}).fetchone()
         return None if row is None else self.read_shared(ProcessRow, [row])[0]
 
-    def retire_process(self, process_no: int) -> None:
+    def retire_process(self, process_no: int, now: Instant) -> None:
         self._retired.clear()
-        super().retire_process(process_no)
+        super().retire_process(process_no, now)
 
     def add_process(self, instance: str, lease_until: Instant, about: str) -> tuple[int, int]:
         asked = {"instance": instance, "lease_until": lease_until, "about": about}
@@ -307,6 +312,7 @@ class SqliteRows(
     SqlReadingRows,
     SqlAgentMetricsRows,
     SqlRemoteAgentRows,
+    SqlObsoleteRows,
     SqlScheduleRows,
     SqlTokenRows,
 ):

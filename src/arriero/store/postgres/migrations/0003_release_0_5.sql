@@ -580,6 +580,8 @@ CREATE TABLE {schema}.breaker (
     PRIMARY KEY (app, agent, target)
 );
 
+CREATE INDEX breaker_half_open ON {schema}.breaker (agent, app, target) WHERE state = 'half_open';
+
 -- Limits of Agents that all processes share, as the process that was started last has declared them.
 CREATE TABLE {schema}.agent_limits (
     app text NOT NULL,

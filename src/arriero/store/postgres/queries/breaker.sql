@@ -20,6 +20,13 @@ VALUES (%(app)s, %(agent)s, %(target)s, %(state)s, %(fence)s, %(policy)s, %(chan
         %(failed)s, %(reason)s, %(opened_by)s, %(paused_at)s, %(paused_by)s, %(pause_reason)s)
     ON CONFLICT (app, agent, target) DO NOTHING
 
+-- select_half_open_breakers: breakers that let only some requests through.
+SELECT app, agent, target, state, fence, policy, changed_at, opened_at, failing_since, closed_at, probe_at,
+       ramp_from, wave, granted, succeeded, failed, reason, opened_by, paused_at, paused_by, pause_reason
+  FROM {schema}.breaker
+ WHERE state = 'half_open'
+ ORDER BY agent, app, target
+
 -- list_breakers: all breakers that were ever opened or paused.
 SELECT app, agent, target, state, fence, policy, changed_at, opened_at, failing_since, closed_at, probe_at,
        ramp_from, wave, granted, succeeded, failed, reason, opened_by, paused_at, paused_by, pause_reason

@@ -26,8 +26,8 @@ UPDATE {schema}.process
    AND EXISTS (SELECT 1 FROM {schema}.writer WHERE process_no = %(process_no)s AND epoch = %(epoch)s)
 RETURNING NOT retired
 
--- retire_process: the process cannot renew its lease any more.
-UPDATE {schema}.process SET retired = true WHERE process_no = %(process_no)s
+-- retire_process: the process cannot renew its lease any more, which has lapsed by now.
+UPDATE {schema}.process SET retired = true, lease_until = least(lease_until, %(now)s) WHERE process_no = %(process_no)s
 
 -- select_process: one process start.
 SELECT process_no, instance, lease_until, retired, about, room FROM {schema}.process WHERE process_no = %(process_no)s

@@ -77,6 +77,8 @@ ALTER TABLE arriero_step ADD COLUMN limit_keys TEXT;
 ALTER TABLE arriero_step ADD COLUMN routing TEXT NOT NULL DEFAULT '';
 -- What a process reports of its Agents with each renewal, as JSON text.
 ALTER TABLE arriero_process ADD COLUMN room TEXT NOT NULL DEFAULT '';
+-- Each renewal reads the processes that are not retired.
+CREATE INDEX arriero_process_alive ON arriero_process (process_no) WHERE NOT retired;
 
 -- Circuit breakers of Agents that were opened or paused at least once.
 CREATE TABLE arriero_breaker (
@@ -103,6 +105,7 @@ CREATE TABLE arriero_breaker (
     pause_reason TEXT NOT NULL,
     PRIMARY KEY (app, agent, target)
 ) WITHOUT ROWID;
+CREATE INDEX arriero_breaker_half_open ON arriero_breaker (agent, app, target) WHERE state = 'half_open';
 
 CREATE INDEX arriero_step_waiting_keys ON arriero_step (agent, app, limit_keys, priority, not_before)
  WHERE state = 'pending' AND limit_keys IS NOT NULL;

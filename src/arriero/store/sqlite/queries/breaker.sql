@@ -12,6 +12,13 @@ SELECT app, agent, target, state, fence, policy, changed_at, opened_at, failing_
   FROM arriero_breaker
  WHERE app = :app AND agent = :agent AND target = :target
 
+-- select_half_open_breakers: breakers that let only some requests through.
+SELECT app, agent, target, state, fence, policy, changed_at, opened_at, failing_since, closed_at, probe_at,
+       ramp_from, wave, granted, succeeded, failed, reason, opened_by, paused_at, paused_by, pause_reason
+  FROM arriero_breaker
+ WHERE state = 'half_open'
+ ORDER BY agent, app, target
+
 -- list_breakers: all breakers that were ever opened or paused.
 SELECT app, agent, target, state, fence, policy, changed_at, opened_at, failing_since, closed_at, probe_at,
        ramp_from, wave, granted, succeeded, failed, reason, opened_by, paused_at, paused_by, pause_reason

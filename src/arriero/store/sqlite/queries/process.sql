@@ -10,8 +10,8 @@ UPDATE arriero_process SET about = :about WHERE process_no = :process_no AND NOT
 -- Params: room (JSON text, or empty).
 UPDATE arriero_process SET lease_until = :lease_until, room = :room WHERE process_no = :process_no AND NOT retired
 
--- retire_process: the process cannot renew its lease any more.
-UPDATE arriero_process SET retired = 1 WHERE process_no = :process_no
+-- retire_process: the process cannot renew its lease any more, which has lapsed by now.
+UPDATE arriero_process SET retired = 1, lease_until = min(lease_until, :now) WHERE process_no = :process_no
 
 -- retire_all_processes: no process can renew its lease any more.
 UPDATE arriero_process SET retired = 1 WHERE NOT retired
@@ -23,12 +23,26 @@ INSERT INTO arriero_process (process_no, instance, lease_until, retired, about) 
 SELECT process_no, instance, lease_until, retired, about, room FROM arriero_process WHERE process_no = :process_no
 
 -- select_other_processes: processes other than this one that are not retired or that a row still names.
+-- The indexes are read from one process number to the next: the cost grows with such processes, not with the rows they hold.
+WITH RECURSIVE holds_task (process_no) AS (
+    SELECT (SELECT min(locked_by) FROM arriero_task WHERE locked_by IS NOT NULL)
+     UNION ALL
+    SELECT (SELECT min(task.locked_by) FROM arriero_task AS task
+             WHERE task.locked_by IS NOT NULL AND task.locked_by > holds_task.process_no)
+      FROM holds_task WHERE holds_task.process_no IS NOT NULL
+), holds_step (process_no) AS (
+    SELECT (SELECT min(locked_by) FROM arriero_step WHERE locked_by IS NOT NULL)
+     UNION ALL
+    SELECT (SELECT min(step.locked_by) FROM arriero_step AS step
+             WHERE step.locked_by IS NOT NULL AND step.locked_by > holds_step.process_no)
+      FROM holds_step WHERE holds_step.process_no IS NOT NULL
+)
 SELECT process_no, instance, lease_until, retired, about, room
-  FROM arriero_process AS process
+  FROM arriero_process
  WHERE process_no <> :process_no
-   AND (NOT retired
-        OR EXISTS (SELECT 1 FROM arriero_task WHERE locked_by = process.process_no)
-        OR EXISTS (SELECT 1 FROM arriero_step WHERE locked_by = process.process_no))
+   AND process_no IN (SELECT process_no FROM arriero_process INDEXED BY arriero_process_alive WHERE NOT retired
+                       UNION SELECT process_no FROM holds_task WHERE process_no IS NOT NULL
+                       UNION SELECT process_no FROM holds_step WHERE process_no IS NOT NULL)
  ORDER BY process_no
 
 -- select_known_code: the code of all processes that ever started here.
