@@ -60,7 +60,7 @@ class ScheduleFold:
                 self.paused = True
             case ScheduleRemoved():
                 self._judge_person(event.by, event.reason, "removed")
-                self.decided_until, self.paused = None, False
+                self.decided_until, self.paused, self._declared = None, False, None
             case ScheduleAsked():
                 self._judge_person(event.by, event.reason, "asked for runs")
             case ScheduleTroubled() | ScheduleMended():
@@ -74,6 +74,11 @@ class ScheduleFold:
                 "I76",
                 f"schedule {self.name}: declared anew, it decides again about instants before {self.decided_until}",
             )
+        before = self._declared
+        if before is not None and before.every and self.decided_until is not None and not self.paused:
+            dropped = _count(before, event.decided_until) - _count(before, self.decided_until)
+            if dropped > 0:
+                self._convict("I76", f"schedule {self.name}: declared anew, it drops {dropped} instants that were due")
         self._declared, self.decided_until = event, event.decided_until
 
     def _decide(self, event: ScheduleDecided) -> None:
