@@ -107,8 +107,10 @@ async def test_nobody_else_is_granted_the_lease_before_the_transaction_ends(
         await guarded(connection, term)
         await connection.execute(INSERT)
         asking = asyncio.create_task(lease.acquire("ben", DURATION))
-        await blocked(url)
-        assert not asking.done()
+        waiting = asyncio.create_task(blocked(url))
+        await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        assert not asking.done(), "it was granted beside the transaction that the term guards"
         assert await lease.inspect()  # who only looks does not wait
     granted = await asking
     assert granted is not None
