@@ -1,5 +1,6 @@
 """A world of a test takes nothing from the machine of the developer, and says what makes attempts without end."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -105,6 +106,29 @@ async def test_a_world_without_progress_says_what_makes_attempts_without_end() -
             await tasks[0].result()
     assert "last error: the bank is down" in str(told.value)
     assert "the breaker of bank is open" in str(told.value)
+
+
+async def test_nobody_counts_as_waiting_whose_wait_ended_while_the_store_was_asked() -> None:
+    async with testing.running(shop) as world:
+        task = await world.app.submit(pay(1), delay=3600)
+        waiting = world.app.session.waiting
+        store = world.app.session.store
+        load = store.load
+
+        async def end_the_wait_meanwhile(number: int) -> object:
+            waiting.give_up(ArrieroError("ended meanwhile"))
+            await asyncio.sleep(0)
+            return await load(number)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "load", end_the_wait_meanwhile)
+            awaited = asyncio.create_task(waiting.wait_until_ended(1, None))
+            await asyncio.sleep(0)
+            await waiting._settle_purged()
+        with pytest.raises(ArrieroError, match="ended meanwhile"):
+            await awaited
+        assert not waiting.is_awaited()
+        assert task.id
 
 
 async def test_a_submission_after_a_result_that_raised_leaves_the_time_as_it_is() -> None:

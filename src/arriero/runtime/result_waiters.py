@@ -152,7 +152,8 @@ class ResultWaiters:
             gone = await self._store().load(number) is None
             waiters = self._waiters.pop(number, set())
             if not gone:
-                self._waiters[number] |= waiters
+                if waiters:  # else all got their answer meanwhile: an empty entry would count as somebody who waits
+                    self._waiters[number] |= waiters
                 return
             for waiter in waiters:
                 if not waiter.done():
