@@ -11,7 +11,7 @@ from ..store.memory import MemoryStore
 ATTEMPTS_MAX = 1_000  # without any step or task that ends; a test of more waits with world.clock.advance
 
 
-class Progress:
+class WorldProgress:
     """What has ended in a world, and the attempts and probes since then."""
 
     def __init__(self, store: MemoryStore) -> None:

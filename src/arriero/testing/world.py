@@ -26,7 +26,7 @@ from ..runtime.settings import ROLES, Settings, check_roles
 from ..store.memory import MemoryStore
 from .clock import START_SECONDS, VirtualClock
 from .inline import run_inline
-from .progress import Progress
+from .progress import WorldProgress
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,7 +146,7 @@ class World:
         self._calls: defaultdict[Step[..., Any], list[Mapping[str, Any]]] = defaultdict(list)
         self._probes: dict[Agent, Callable[..., Any]] = {}
         self._refusal: str | None = None  # of a real probe that would have been called
-        self._progress = Progress(self._store)
+        self._progress = WorldProgress(self._store)
         self._advancing = False
         self._waited_enough_for: set[tuple[int, int]] = set()
 
