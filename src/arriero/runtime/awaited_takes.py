@@ -1,4 +1,4 @@
-"""What polls wait for beyond their own time: the Take that they have caused, and the requests that it brings."""
+"""Takes that polls have caused: a poll waits for its own, and for the requests that it brings."""
 
 import asyncio
 from collections import defaultdict

@@ -12,7 +12,7 @@ ATTEMPTS_MAX = 1_000  # without any step or task that ends; a test of more waits
 
 
 class WorldProgress:
-    """What has ended in a world, and the attempts and probes since then."""
+    """Count of the attempts and probes since something ended in a world."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

@@ -108,7 +108,7 @@ class _NoKeeper:
 
 
 class _Substitutes:
-    """What the world puts in the place of the user's functions."""
+    """Stand-ins of a world for the user's functions."""
 
     def __init__(
         self, find: Callable[..., Callable[[], Any] | None], find_probe: Callable[[Agent], Callable[..., Any]]

@@ -63,11 +63,11 @@ class LimitTable(Table, Protocol):
         ...
 
     def select_next_key_look(self, agent: str, apps: Sequence[str], now: Instant) -> Instant | None:
-        """When keys of an Agent are to be looked at next that are not to be looked at yet."""
+        """Returns the next instant at which keys of an Agent are to be looked at; None if there is none after ``now``."""
         ...
 
     def select_first_due(self, agent: str, apps: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], Instant]:
-        """When the first request under each of some keys is due, by App and keys."""
+        """Returns the instant at which the first request under each of some keys is due, by App and keys."""
         ...
 
     def move_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:

@@ -121,6 +121,9 @@ class MemoryTables:
         """The next number of a kind of row is ``first`` at least."""
         self._numbers[what] = max(self._numbers.get(what, 0), first - 1)
 
+    def read_floor(self, name: str) -> int:
+        return self.floors.get(name, 0)
+
 
 class MemoryTasks(MemoryTables):
     """Tasks, steps, statuses, alerts and the history."""
@@ -147,9 +150,6 @@ class MemoryTasks(MemoryTables):
     def process_was_retired(self, process_no: int) -> bool:
         row = self.processes.get(process_no)
         return row.retired if row is not None else any(number > process_no for number in self.processes)
-
-    def read_floor(self, name: str) -> int:
-        return self.floors.get(name, 0)
 
     def term(self, lease: str) -> int:
         row = self.leases.get(lease)
