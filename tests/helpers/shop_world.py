@@ -106,7 +106,7 @@ class Shop:
             await post(receipt)
             return receipt
 
-        @workflow(supervision=UNDO)
+        @workflow(supervision=UNDO, undo_on_doubt="stop")
         async def strict(card: str, pieces: int) -> str:
             await reserve(pieces)
             receipt: str = await charge(card, 100 * pieces)
