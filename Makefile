@@ -20,12 +20,20 @@ PURE := tests/core tests/audit tests/explain tests/declare tests/store/test_read
   tests/test_exports.py tests/test_diagrams.py tests/test_codec.py tests/test_config.py tests/test_config_trust.py \
   tests/test_escaping.py tests/test_traceback_capture.py tests/test_rate_limited_log.py
 
-.PHONY: help demo check test lint types examples controls postgres reference torture clean
+# What other versions of Python and of packages could break: each module and extra, types, stores, the server, schedules, the CLI.
+SHORT := tests/test_extras.py tests/test_codec.py tests/declare tests/core/test_schedule_instants.py tests/core/test_schedules.py \
+  tests/http/test_http_verdicts.py tests/idempotency tests/metrics/test_metrics.py tests/tracing \
+  tests/store/test_store_submitting.py tests/store/test_store_schedules.py tests/client/test_submit.py \
+  tests/leases/test_lease_contract.py tests/server/test_http_server.py tests/server/test_server_tasks.py \
+  tests/server/test_server_submissions.py tests/cli/test_cli_run.py tests/cli/test_cli_serve.py tests/cli/test_cli_schedule.py
+
+.PHONY: help demo check test test-lowest test-newest lint types examples controls postgres reference torture clean
 
 help:
 	@echo "make demo      run the shop: orders, faults, kills, balanced books"
 	@echo "make check     lint, types and the pure tests, in less than a minute: for while you work"
 	@echo "make test      run all tests"
+	@echo "make test-lowest test-newest    run a part of them with the lowest packages on Python 3.11, and on the newest Python"
 	@echo "make lint types examples controls    what CI runs besides"
 	@echo "make torture   run what is too long for every commit: 20 fail-overs under load, kills at random, 20,000 seeds"
 	@echo "make postgres  run a PostgreSQL server of your own until Ctrl-C; needs no installed one"
@@ -54,6 +62,25 @@ check: lint types
 # process spends half of its time compiling the library, and the tests start many hundred.
 test: $(VENV)/.test
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist worksteal
+
+# The wheel, in an environment of its own: $(1) is the Python, $(2) the packages, $(3) the folder.
+define short_run
+@set -e; python="$(1)"; test -n "$$python"; echo "$@: $$("$$python" --version) at $$python, $(2)"; \
+"$$python" -m venv --clear --without-pip $(3); \
+pip="$(BIN)/python -m pip --disable-pip-version-check"; \
+$$pip --python $(3)/bin/python install --quiet --no-compile --require-hashes -r $(2); \
+$$pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(3)/wheel .; \
+$$pip --python $(3)/bin/python install --quiet --no-compile --no-deps $(3)/wheel/*.whl; \
+env -u PYTHONDONTWRITEBYTECODE $(3)/bin/python -m pytest -n 4 --dist worksteal $(SHORT)
+endef
+
+# The lowest versions that pyproject.toml allows, on the oldest Python.
+test-lowest: $(VENV)/.test
+	$(call short_run,$(shell .ci/find_python 3.11),requirements/lowest.txt,.venv-lowest)
+
+# The pinned versions, on the newest Python that is here. `.ci/fetch_python 3.14` gets one where Debian's packages are.
+test-newest: $(VENV)/.test
+	$(call short_run,$(shell .ci/find_python 3.14 3.13 3.12),requirements/test.txt,.venv-newest)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -109,4 +136,4 @@ torture: $(VENV)/.test
 	printf '%b' "torture:\n$$summary"; exit $$failed
 
 clean:
-	rm -rf $(VENV) .demo .hypothesis .mypy_cache .ruff_cache .bench
+	rm -rf $(VENV) .venv-lowest .venv-newest .python-3.* .demo .hypothesis .mypy_cache .ruff_cache .bench

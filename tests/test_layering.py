@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "breakers",
         "epoch",
         "escaping",
+        "extras",
         "failure_location",
         "failures",
         "history_chain",

@@ -454,11 +454,20 @@ def test_a_call_that_may_not_wait_any_longer_is_told_to_run_again(url: str, path
 
 
 async def test_a_block_that_is_cancelled_leaves_nothing(url: str) -> None:
+    inserted = asyncio.Event()
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.05), arriero.idempotent(connection, "k-1", request=None):
+
+        async def insert_and_wait() -> None:
+            async with arriero.idempotent(connection, "k-1", request=None):
                 await connection.execute("INSERT INTO effects VALUES (1)")
-                await connection.execute("SELECT pg_sleep(20)")
+                inserted.set()
+                await asyncio.Event().wait()
+
+        block = asyncio.create_task(insert_and_wait())
+        await inserted.wait()
+        block.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await block
         await connection.commit()
         async with arriero.idempotent(connection, "k-1", request=None) as one:
             assert one.is_new

@@ -23,5 +23,5 @@ def test_a_missing_extra_is_named(url: str, library: str, extra: str, monkeypatc
         if name.startswith(("arriero.leases.zookeeper", "arriero.leases.etcd", f"{library}.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InvalidInput, match=rf"pip install 'arriero\[{extra}\]'"):
+    with pytest.raises(InvalidInput, match=rf"run `pip install '\.\[{extra}\]'` in a clone"):
         open_lease(url, "nightly")

@@ -427,7 +427,7 @@ except InvalidInput as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'arriero[azure]'" in ran.stdout
+    assert "pip install '.[azure]'" in ran.stdout
 
 
 def test_a_url_of_an_unknown_kind_is_refused_without_its_query() -> None:

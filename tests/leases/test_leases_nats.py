@@ -463,7 +463,7 @@ except InvalidInput as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'arriero[nats]'" in ran.stdout
+    assert "pip install '.[nats]'" in ran.stdout
 
 
 async def test_a_lease_is_opened_by_its_url(provider: NatsProvider) -> None:

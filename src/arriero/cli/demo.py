@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..extras import describe_install
 from .options import json_option, parse_duration
 
 EXTRAS = ("fastapi", "httpx2", "starlette", "uvicorn")
@@ -150,7 +151,7 @@ def demo(
 def _need_extras() -> None:
     missing = [name for name in EXTRAS if find_spec(name) is None]
     if missing:
-        raise click.ClickException(f'the demo needs {", ".join(missing)}: pip install "arriero[demo]"')
+        raise click.ClickException(f"the demo needs {', '.join(missing)}: {describe_install('demo')}")
 
 
 def _root() -> Path:

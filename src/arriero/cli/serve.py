@@ -12,6 +12,7 @@ import click
 from ..client.app import App
 from ..config import Configuration, load_configuration
 from ..errors import InvalidInput
+from ..extras import describe_install
 from ..runtime.ports import LoopClock
 from ..runtime.service_notifier import ServiceNotifier
 from ..runtime.settings import HTTP
@@ -54,9 +55,7 @@ async def serve_until_signal(
     try:
         from ..server.service import HttpService  # only who serves needs the extra
     except ModuleNotFoundError as error:
-        raise InvalidInput(
-            f"the HTTP API needs the package {error.name}: install it with `pip install 'arriero[server]'`"
-        ) from error
+        raise InvalidInput(f"the HTTP API needs the package {error.name}: {describe_install('server')}") from error
 
     service = HttpService(app, configuration, Path(token_file or TOKEN_FILE))
     notifier = ServiceNotifier(LoopClock())

@@ -15,10 +15,12 @@ Needs the extra ``http``. The classes are those of httpx2, with the same names a
         return answer.json()["receipt"]
 """
 
+from ..extras import describe_install
+
 try:
     import httpx2 as _httpx2  # noqa: F401  # one clear error before the modules below need it
 except ImportError as missing:
-    raise ImportError("arriero.http needs httpx2: pip install 'arriero[http]'") from missing
+    raise ImportError(f"arriero.http needs httpx2: {describe_install('http')}") from missing
 
 from .agent import HttpAgent
 from .client import AsyncClient, SyncClient

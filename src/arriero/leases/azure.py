@@ -28,6 +28,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable
+from ..extras import describe_install
 from .azure_rules import (
     ACCOUNT_KEY,
     CONNECTION_STRING,
@@ -55,7 +56,7 @@ try:
     from azure.storage.blob.aio import BlobLeaseClient, BlobServiceClient
 except ImportError as missing:
     raise ImportError(
-        "leases on Azure Blob need azure-storage-blob and aiohttp: pip install 'arriero[azure]'"
+        f"leases on Azure Blob need azure-storage-blob and aiohttp: {describe_install('azure')}"
     ) from missing
 
 T = TypeVar("T")

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import LeaseRefused, LeaseUnavailable
+from ..extras import describe_install
 
 try:
     import httpx2
 except ImportError as missing:
-    raise ImportError("leases in etcd need httpx2: pip install 'arriero[etcd]'") from missing
+    raise ImportError(f"leases in etcd need httpx2: {describe_install('etcd')}") from missing
 
 # Codes of gRPC that the gateway passes on.
 INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNAUTHENTICATED = 3, 5, 7, 9, 11, 16

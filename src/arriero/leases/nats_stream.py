@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import ArrieroError, InvalidInput, LeaseRefused, LeaseUnavailable
+from ..extras import describe_install
 
 try:
     from nats.aio.client import Client
@@ -17,7 +18,7 @@ try:
     from nats.js.api import Header, StorageType, StreamConfig
     from nats.js.errors import APIError, NotFoundError
 except ImportError as missing:
-    raise ImportError("leases on NATS need nats-py: pip install 'arriero[nats]'") from missing
+    raise ImportError(f"leases on NATS need nats-py: {describe_install('nats')}") from missing
 
 T = TypeVar("T")
 URL_SHAPE = "nats://HOST:4222/BUCKET, or nats+tls:// for TLS; several hosts with commas between them"

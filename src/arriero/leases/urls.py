@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from ..errors import InvalidInput
+from ..extras import describe_install
 from ..store.masking import mask_url
 from .contract import Lease
 from .store import StoreLease
@@ -51,7 +52,7 @@ def load_provider(provider: str) -> Any:
         return importlib.import_module(f"{__package__}.{provider}")
     except ImportError as error:
         raise InvalidInput(
-            f"a lease at {provider} needs a package that is not installed: pip install 'arriero[{provider}]'"
+            f"a lease at {provider} needs a package that is not installed: {describe_install(provider)}"
         ) from error
 
 

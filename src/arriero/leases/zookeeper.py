@@ -25,10 +25,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ..extras import describe_install
+
 try:
     from kazoo.exceptions import NoNodeError
 except ImportError as missing:
-    raise ImportError("leases in ZooKeeper need kazoo: pip install 'arriero[zookeeper]'") from missing
+    raise ImportError(f"leases in ZooKeeper need kazoo: {describe_install('zookeeper')}") from missing
 
 from ..codec import check_id
 from ..errors import InvalidInput, LeaseRefused, LeaseUnavailable

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import LeaseRefused, LeaseUnavailable
+from ..extras import describe_install
 
 try:
     from kazoo.client import KazooClient
@@ -29,7 +30,7 @@ try:
     from kazoo.protocol.states import KazooState, KeeperState
     from kazoo.security import CREATOR_ALL_ACL
 except ImportError as missing:
-    raise ImportError("leases in ZooKeeper need kazoo: pip install 'arriero[zookeeper]'") from missing
+    raise ImportError(f"leases in ZooKeeper need kazoo: {describe_install('zookeeper')}") from missing
 
 RECONNECT_SECONDS_MAX = 1.0  # between two tries of kazoo to reach a server
 logger = logging.getLogger("arriero.zookeeper")

@@ -13,10 +13,12 @@ On an event loop, for example in a route of a web server::
     body, content_type = await metrics.render(request.headers.get("accept", ""))
 """
 
+from ..extras import describe_install
+
 try:
     import prometheus_client as _prometheus_client  # noqa: F401  # one clear error before the modules below need it
 except ImportError as missing:
-    raise ImportError("arriero.metrics needs prometheus-client: pip install 'arriero[prometheus]'") from missing
+    raise ImportError(f"arriero.metrics needs prometheus-client: {describe_install('prometheus')}") from missing
 
 from .collector import MetricsCollector
 from .families import FAMILIES, Family

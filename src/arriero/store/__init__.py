@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput, StoreError
+from ..extras import describe_install
 from .contract import StateStore
 from .masking import mask_url
 
@@ -102,4 +103,4 @@ def _need_postgres(url: str) -> None:
     try:
         import psycopg  # noqa: F401  # an optional dependency
     except ImportError as error:
-        raise InvalidInput("a store on PostgreSQL needs the driver psycopg: pip install 'arriero[postgres]'") from error
+        raise InvalidInput(f"a store on PostgreSQL needs the driver psycopg: {describe_install('postgres')}") from error

@@ -11,12 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from ..extras import describe_install
+
 try:
     from opentelemetry import context as current
     from opentelemetry import trace
     from opentelemetry.context import Context
 except ImportError as missing:
-    raise ImportError("App.trace() needs opentelemetry-api: pip install 'arriero[otel]'") from missing
+    raise ImportError(f"App.trace() needs opentelemetry-api: {describe_install('otel')}") from missing
 
 from ..answers import Applied, Dispatch
 from ..commands import AnyCommand

@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from ...client.app import App
+from ...extras import describe_install
 from ..calls import Call, HttpCall
 from ..problems import Problem, declare_problem
 from ..routing import RouteGroup
@@ -14,7 +15,7 @@ NO_METRICS = declare_problem(
     "metrics-missing",
     501,
     "This server has no metrics",
-    "Install the extra on the server: `pip install 'arriero[prometheus]'`.",
+    f"Install the extra on the server: {describe_install('prometheus')}.",
 )
 
 

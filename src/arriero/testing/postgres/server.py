@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
+from ...extras import describe_install
 from . import cluster
 from .binaries import binaries_of, choose_version
 from .failures import NotInstalled, ProgramFailed, text_of
@@ -345,7 +346,7 @@ class Server:
         try:
             import psycopg
         except ImportError as error:
-            raise NotInstalled("psycopg is missing: run `pip install 'arriero[postgres]'`") from error
+            raise NotInstalled(f"psycopg is missing: {describe_install('postgres')}") from error
         return psycopg.connect(self.url(), autocommit=True, connect_timeout=10)
 
     def _execute(self, statement: Any) -> None:
