@@ -77,7 +77,7 @@ async def test_an_undo_runs_over_processes_with_one_role_each(machine: Machine) 
         task = await client.submit(carry_and_hang())
         with pytest.raises(TaskFailed, match="hang may have happened and has no compensation") as failed:
             await within(task.result())
-        assert failed.value.open_compensations == ("load",)
+        assert failed.value.open_compensations == ()  # the rest was undone before it was held
     await machine.check()
 
 
