@@ -38,7 +38,7 @@ class AgentLimitsRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         declared_at: when it did.
         has_keyless: there are, or may be, requests or attempts that were kept before these limits; they carry no keys.
         look_at: when such requests are looked for again.
-        last_keys: keys behind which requests of another Agent are looked for that this one may take over.
+        last_keys: keys of the request that was taken last. The next turn of the keys begins behind it.
     """
 
     app: str
@@ -65,20 +65,6 @@ class RateRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     key: str
     begun: str
     until: Instant
-
-
-class WaitingKeysRow(msgspec.Struct, frozen=True, gc=False):
-    """Keys under which requests of an Agent wait, or waited when it was written.
-
-    Attributes:
-        keys: as in the rows of the requests.
-        look_at: when a Take looks at them next. Not before that a request under them is due and has room.
-    """
-
-    app: str
-    agent: str
-    keys: str
-    look_at: Instant
 
 
 class LimitsInUse(msgspec.Struct, frozen=True):

@@ -18,8 +18,6 @@ OF_ONE_KEY = 100_000
 KEYS = 10_000
 COMMON = LimitPolicy(name="concurrent", kind="concurrent", most=1_000)
 OF_MERCHANT = LimitPolicy(name="of merchant", kind="concurrent", most=2, is_keyed=True)
-AN_HOUR = LimitPolicy(name="an hour", kind="rate", most=1, per=3600.0, is_keyed=True)
-FEW_ROWS = 10
 A_SECOND = LimitPolicy(name="rate", kind="rate", most=1_000, per=1.0, is_keyed=True)
 
 # One request more for each number, under its own key, all due at the same instant as the one that is copied.
@@ -31,12 +29,6 @@ SELECT (jsonb_populate_record(step, jsonb_build_object(
   FROM arriero.step AS step, generate_series(1, %(count)s) AS number
  WHERE step.step_no = (SELECT min(step_no) FROM arriero.step WHERE state = 'pending' AND limit_keys IS NOT NULL)
 """
-WAITING = """
-INSERT INTO arriero.waiting_keys
-SELECT app, agent, limit_keys, min(not_before) FROM arriero.step
- WHERE state = 'pending' AND limit_keys <> '{}' GROUP BY app, agent, limit_keys
-    ON CONFLICT DO NOTHING
-"""
 
 
 def fill(made: Grown, *, one_key: bool) -> None:
@@ -45,7 +37,6 @@ def fill(made: Grown, *, one_key: bool) -> None:
     with psycopg.connect(made.url, autocommit=True) as connection:
         copy = COPY.format(keys=keys)
         connection.execute(copy.encode(), {"count": OF_ONE_KEY if one_key else KEYS})
-        connection.execute(WAITING)
 
 
 @pytest.mark.parametrize("one_key", [True, False], ids=["one key", "many keys"])
@@ -86,39 +77,3 @@ async def test_no_statement_of_limits_reads_the_backlog_through_once_all_request
     await store.close()
     server().drop_database(made.url.rpartition("/")[2])
     assert found == []
-
-
-async def test_a_take_reads_none_of_the_keys_that_a_rate_holds_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = await asyncio.to_thread(Grown, 0, "limits_held_back")
-    explaining = Explaining(monkeypatch)
-    store = made.store
-    await store.open()
-    limits = {AGENT: encode_limits((AN_HOUR,))}
-    about = ProcessAbout(app="shop", steps=((AGENT, "charge"),), limits=limits)
-    number = await store.register("limited", LEASE_SECONDS, msgspec.json.encode(about).decode())
-    await store.submit([submission("many", app="shop")])
-    life = made.life
-    claim = Claim(actor="p", process_no=life.process_no, workflows=(WORKFLOW,), limit=1, probation=True, app="shop")
-    (claimed,) = await store.apply([claim])
-    assert isinstance(claimed, Claimed)
-    ((loaded,),) = (claimed.tasks,)
-    keys = encode_limit_keys({AN_HOUR.name: "merchant-0"})
-    request = msgspec.structs.replace(new_step("charge"), limit_keys=keys)
-    await life._apply([life.advance(loaded.task, opened=[request])])
-    fill(made, one_key=False)
-    made.execute("UPDATE arriero.waiting_keys SET look_at = look_at + 3600000000")
-    made.execute("UPDATE arriero.agent_limits SET has_keyless = false, look_at = look_at + 3600000000")
-    read = []
-    for when in ("of few", "never", "empty", "now"):
-        made.statistics_of(when)
-        explaining.taken()
-        command = Take(actor="p", process_no=number, room=((AGENT, 12),), names=NAMES, probation=None, app="shop")
-        (answer,) = await store.apply([command])
-        assert isinstance(answer, Taken)
-        assert answer.limited[0].next_in is not None
-        scans = [scan for executed in explaining.taken() for scan in executed.scans()]
-        of_keys = [scan for scan in scans if scan["Relation Name"] in ("waiting_keys", "rate")]
-        read += [scan["Actual Rows"] * scan["Actual Loops"] + scan.get("Rows Removed by Filter", 0) for scan in of_keys]
-    await store.close()
-    server().drop_database(made.url.rpartition("/")[2])
-    assert max(read) <= FEW_ROWS

@@ -195,8 +195,6 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
         for statement, rows in written:
             if rows:
                 self.transaction.write(statement, rows)
-        changed = [self._steps[number] for number in steps]
-        self.note_waiting_keys((*self._added_steps.values(), *changed))
         for task_no, at in self._closed:
             self.ask("close_alert", {"task_no": task_no, "at": at})
         if self._alerts:

@@ -193,7 +193,6 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
                 else:
                     for sql, parameters in in_statements(statement, sent):
                         self.connection.execute(sql, parameters)
-        self.note_waiting_keys((*self._added_steps.values(), *updated_steps, *rewritten_steps))
 
     def ask_shared(self, table: str, columns: Sequence[str], key: Mapping[str, Any], limit: int) -> sqlite3.Cursor:
         where = "".join(f" AND {column} = :{column}" for column in key)
