@@ -51,6 +51,7 @@ UPKEEP = {
     "let_go",
     "look_at_forgotten",
     "look_at_unreadable",
+    "remove_obsolete_rows",
     "remove_old_rates",
 }
 HOUR = 3_600
