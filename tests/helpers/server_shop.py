@@ -24,7 +24,9 @@ class ShopApp:
         @till.step(supervision=Supervision(attempts=1))
         async def charge(attempt: Attempt, order: Order) -> str:
             if order.item == "gold":
-                raise Permanent("declined", code="declined", details={"card": "4711"}, public="Your card was declined.")
+                raise Permanent(
+                    "declined", code="declined", details={"card": "4711"}, public="Please pay in another way."
+                )
             return f"receipt for {order.amount} {order.item}"
 
         @charge.compensation

@@ -63,7 +63,7 @@ async def test_a_reason_is_withheld_from_who_may_only_submit_and_customers_have_
             failed, undone = (one["event"]["data"] for one in (await _list(world, **options))[-2:])
             assert [failed["kind"], undone["kind"]] == ["failed", "compensated"]
             for data in (failed, undone):
-                assert (data["public"], data.get("reason")) == ("Your card was declined.", reason)
+                assert (data["public"], data.get("reason")) == ("Please pay in another way.", reason)
 
 
 async def test_a_queue_gets_no_message_of_another_one_acknowledged() -> None:

@@ -73,7 +73,7 @@ async def test_a_token_that_may_only_submit_gets_what_customers_may_read_and_no_
     neutral = "The operation could not be completed yet. It is being looked into."
     async with open_shop(running=True) as world:
         for body, public, reason in (
-            (gold, "Your card was declined.", "declined"),
+            (gold, "Please pay in another way.", "declined"),
             (audit, neutral, "the books do not open"),
         ):
             for headers, shown in ((bearer("submit"), None), ({}, reason)):
