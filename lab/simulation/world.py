@@ -39,7 +39,6 @@ from arriero.runtime.settings import Settings, check_roles
 from arriero.runtime.upkeep import Upkeep
 from arriero.store.memory import MemoryStore
 
-from .called import CALLED
 from .counts import judge_counts
 from .damage import SHARE as DAMAGED_SHARE
 from .damage import Damage
@@ -259,8 +258,6 @@ class World:
         context = contextvars.copy_context()
         context.run(PROCESS.set, process)
         context.run(REMOTE.set, self.remote)
-        if self.programs is not None:
-            context.run(CALLED.set, self.programs.called)
         return [self.loop.create_task(coroutine, context=context)]
 
     def build_settings(self) -> Settings:
@@ -306,8 +303,7 @@ class World:
             about = _add_roles(about, roles)
         node = Node(
             lambda: NodeSession(
-                # Where a test's function stands for each step, none stands for the program that is called.
-                [agent for agent in self.app.agents if not agent.pushes] if programs is None else programs.agents,
+                self.app.agents,
                 self.app.session.codes,
                 store=store,  # type: ignore[arg-type]  # its methods are set in a loop
                 ports=ports,
@@ -344,9 +340,7 @@ class World:
 
     def _look_at_loops(self) -> None:
         """Each loop of each node lives, unless the node knows that it is lost."""
-        for number, (process, node) in self._nodes.items():
-            if self.programs is not None and process in self.programs.leaving:
-                continue
+        for number, (_, node) in self._nodes.items():
             if node.session is not None and not node.session.lost.is_set():
                 ended = [loop for loop, lives in node.session.list_loop_liveness().items() if not lives]
                 self.violations += [Violation("bug", f"node {number}", f"its loop {loop} has ended") for loop in ended]
