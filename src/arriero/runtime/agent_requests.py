@@ -7,7 +7,7 @@ import msgspec
 from ..core.attempts import find_latest_complete_by
 from ..core.capabilities import Capability, seal_capability
 from ..declare.attempt import Undo
-from .remote_dispatcher import RemoteAttempt
+from .remote_calls import RemoteAttempt
 
 
 class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -30,7 +30,8 @@ from .call_monitor import EndedCall
 from .child_call import call_in_child
 from .ports import Timer
 from .pushed_requests import push_request
-from .remote_dispatcher import RemoteAttempt, RemoteDispatcher
+from .remote_calls import RemoteAttempt
+from .remote_dispatcher import RemoteDispatcher
 from .retry_budgets import RetryBudgets
 from .shutdown import CANCELLED_SECONDS_MAX
 from .thread_answer import ThreadAnswer

@@ -6,7 +6,8 @@ import msgspec
 
 from ..errors import StoreError, Transient
 from .agent_requests import RemoteRequest, build_request
-from .remote_dispatcher import RemoteAttempt, RemoteDispatcher
+from .remote_calls import RemoteAttempt
+from .remote_dispatcher import RemoteDispatcher
 from .reported_outcomes import ReportedResult
 
 

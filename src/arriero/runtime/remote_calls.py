@@ -1,18 +1,58 @@
 """Counts the calls of attempts that programs carry out, each once, whichever process gets the report."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from ..answers import Dispatch
 from ..core.attempts import has_expired, was_found_expired
+from ..declare.attempt import Attempt
+from ..declare.steps import Step
 from ..errors import InvalidInput, StoreError
 from ..events import read_events_to_show
-from ..model import StepRow, seconds_between
+from ..model import StepRow, UndoContext, read_undo_context, seconds_between
 from ..store.contract import StateStore
+from .attempt_time import AttemptTime
 from .ports import Ports
-from .report_verdicts import APPLIED, LATE, ReportVerdicts
+from .report_verdicts import APPLIED, LATE, AttemptIdentity, ReportVerdicts
+from .reported_outcomes import ReportedResult
 
-if TYPE_CHECKING:
-    from .remote_dispatcher import RemoteAttempt
+
+class RemoteAttempt:
+    """An attempt that waits for its report.
+
+    Args:
+        attempt: its first argument, of a compensation the Undo.
+        task: in which it runs; cancelled, it ends without a report.
+    """
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        definition: Step[Any, Any],
+        attempt: Attempt,
+        time: AttemptTime,
+        task: "asyncio.Task[Any]",
+    ) -> None:
+        self.dispatch = dispatch
+        self.definition = definition
+        self.attempt = attempt
+        self.time = time
+        self.task = task
+        self.outcome: asyncio.Future[ReportedResult] = task.get_loop().create_future()
+        self.is_delivered = False
+        self.is_handed_over = False  # its program holds it, by the store
+        self.is_leaving = False  # it is being released
+
+    def read_undo(self) -> UndoContext | None:
+        """Decode the facts about the undone step; None: this is no compensation."""
+        undo = self.dispatch.step.undo
+        return None if undo is None else read_undo_context(undo)
+
+    @property
+    def identity(self) -> AttemptIdentity:
+        """Its step and fence."""
+        return self.dispatch.step.step_no, self.dispatch.step.fence
 
 
 class CallHost(Protocol):
@@ -30,7 +70,7 @@ class RemoteCalls:
         self._host = host
         self._begin = begin
 
-    def count_call(self, remote_attempt: "RemoteAttempt", end: str, count: Callable[[], None]) -> None:
+    def count_call(self, remote_attempt: RemoteAttempt, end: str, count: Callable[[], None]) -> None:
         """Count the call of a delivered attempt that has ended, unless its report came by way of another process before.
 
         That process has counted the call. ``look`` may not have found yet that it was reported or extended.
@@ -43,7 +83,7 @@ class RemoteCalls:
         else:
             count()  # the service that was called has answered
 
-    async def _count_unreported(self, remote_attempt: "RemoteAttempt", count: Callable[[], None]) -> None:
+    async def _count_unreported(self, remote_attempt: RemoteAttempt, count: Callable[[], None]) -> None:
         step_no, fence = remote_attempt.identity
         # Its time is over here a little before it is by the store's clock. Until then a report counts.
         # The clocks go at different rates, so one sleep may be too short.

@@ -13,19 +13,17 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from ..answers import Answer, Applied, Dispatch, Refusal
+from ..answers import Answer, Applied, Refusal
 from ..commands import AnyCommand, DeliverAttempt, ReleaseAttempt
-from ..declare.attempt import Attempt
-from ..declare.steps import Agent, Step
+from ..declare.steps import Agent
 from ..errors import InvalidInput, StoreError
-from ..model import Instant, UndoContext, read_undo_context
+from ..model import Instant
 from ..store.contract import StateStore
 from .agent_places import AgentPlaces
-from .attempt_time import AttemptTime
 from .awaited_takes import AwaitedTakes, TakeNumbers
 from .capability_secret import CapabilitySecret
 from .ports import Ports
-from .remote_calls import RemoteCalls
+from .remote_calls import RemoteAttempt, RemoteCalls
 from .report_verdicts import AttemptIdentity, ReportVerdicts
 from .reported_outcomes import ReportedFailure, ReportedResult
 
@@ -50,43 +48,6 @@ class RemoteHost(Protocol):
     is_trusted: Callable[[], bool]
 
     async def ask(self, command: AnyCommand, *, directly: bool = False) -> tuple[Answer, float]: ...
-
-
-class RemoteAttempt:
-    """An attempt that waits for its report.
-
-    Args:
-        attempt: its first argument, of a compensation the Undo.
-        task: in which it runs; cancelled, it ends without a report.
-    """
-
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        definition: Step[Any, Any],
-        attempt: Attempt,
-        time: AttemptTime,
-        task: "asyncio.Task[Any]",
-    ) -> None:
-        self.dispatch = dispatch
-        self.definition = definition
-        self.attempt = attempt
-        self.time = time
-        self.task = task
-        self.outcome: asyncio.Future[ReportedResult] = task.get_loop().create_future()
-        self.is_delivered = False
-        self.is_handed_over = False  # its program holds it, by the store
-        self.is_leaving = False  # it is being released
-
-    def read_undo(self) -> UndoContext | None:
-        """Decode the facts about the undone step; None: this is no compensation."""
-        undo = self.dispatch.step.undo
-        return None if undo is None else read_undo_context(undo)
-
-    @property
-    def identity(self) -> AttemptIdentity:
-        """Its step and fence."""
-        return self.dispatch.step.step_no, self.dispatch.step.fence
 
 
 class Poll:
