@@ -35,6 +35,7 @@ _PASSED_ON = (
     "look_at_unreadable",
     "close_recovered_breakers",
     "remove_old_rates",
+    "repair_waiting_keys",
     "remove_obsolete_rows",
     "put_agent_counts",
     "fold_agent_counts",

@@ -8,6 +8,7 @@ from .model import Instant
 
 BEGUN_UNKNOWN = ""  # the calls of a rate whose row cannot be read: as many as it allows
 WITHOUT_KEYS = "{}"  # of a request that belongs to no key of its own
+NO_LIMIT_KEYS = (None, WITHOUT_KEYS)  # of requests that wait under no key
 
 
 class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,7 +39,7 @@ class AgentLimitsRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         declared_at: when it did.
         has_keyless: there are, or may be, requests or attempts that were kept before these limits; they carry no keys.
         look_at: when such requests are looked for again.
-        last_keys: keys of the request that was taken last. The next turn of the keys begins behind it.
+        last_keys: keys behind which requests of another Agent are looked for that this one may take over.
     """
 
     app: str
@@ -65,6 +66,20 @@ class RateRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     key: str
     begun: str
     until: Instant
+
+
+class WaitingKeysRow(msgspec.Struct, frozen=True, gc=False):
+    """Keys under which requests of an Agent wait, or waited when it was written.
+
+    Attributes:
+        keys: as in the rows of the requests.
+        look_at: when a Take looks at them next. Not before that a request under them is due and has room.
+    """
+
+    app: str
+    agent: str
+    keys: str
+    look_at: Instant
 
 
 class LimitsInUse(msgspec.Struct, frozen=True):

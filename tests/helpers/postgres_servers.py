@@ -18,6 +18,7 @@ VERSIONS_OF_WHEEL = (16, 18)
 _TABLES = (
     "agent_limits",
     "rate",
+    "waiting_keys",
     "breaker",
     "agent_metrics",
     "schedule",

@@ -161,6 +161,7 @@ class World:
         self.store = store
         self.clock = clock
         self._looks_often = looks_often
+        self.keys_are_damaged = False  # of limits: what waits under them is not asked about
 
     # --- asking
     async def submit(self, task_id: str = "order-1", **changes: Any) -> int:
@@ -339,6 +340,12 @@ class World:
     async def _look(self) -> None:
         if self._looks_often:
             await self.check_chains()
+            await self.check_waiting_keys()
+
+    async def check_waiting_keys(self) -> None:
+        """Whatever a command did: no request waits under keys of limits that no Take looks at."""
+        store: Any = self.store
+        assert self.keys_are_damaged or await store._read(lambda rows: rows.select_missing_keys(10)) == []
 
     async def check_chains(self) -> None:
         """Numbers that grow, links without a gap, hashes over what is stored, the last one in the task's row."""

@@ -13,6 +13,7 @@ from arriero import (
     App,
     Attempt,
     Breaker,
+    Concurrent,
     Permanent,
     Retry,
     Supervision,
@@ -269,3 +270,28 @@ async def test_what_a_test_answers_for_a_step_its_providers_answer_too() -> None
         assert len(world.calls(shop.charge)) == 6
         assert len(world.calls(shop.eu.steps["charge"])) == 3
     assert shop.calls == [], "no real service is called"
+
+
+async def test_a_provider_with_limits_by_key_begins_requests_that_carry_no_key_at_once() -> None:
+    base = Agent("base")
+    limited = Agent("limited", provides=base, limits=[Concurrent(2, key=lambda who: who, name="of who")])
+
+    @base.step(complete_within=5)
+    async def call(attempt: Attempt, who: str) -> str:
+        return "base"
+
+    @limited.step(name="call")
+    async def call_limited(attempt: Attempt, who: str) -> str:
+        return "limited"
+
+    @workflow
+    async def ask(who: str) -> str:
+        return await call(who)
+
+    async with testing.running(App("shop", agents=[base, limited], workflows=[ask])) as world:
+        await world.app.agent("base").pause(by="ana", reason="maintenance")
+        for _ in range(30):
+            task = await world.app.submit(ask("x"))
+            await world.clock.advance(1)
+            assert (await task.view()).state == "processed"
+            await world.clock.advance(4)  # over two looks for requests from before the limits

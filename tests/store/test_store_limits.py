@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 from store_world import FAILED, LEASE, TestClock, World, gave_up, kinds, retry_at, step
+from test_store_verbs import verb
 
 from arriero.answers import AttemptApplied, Taken, TryDelayed
 from arriero.commands import BeginTry, Hold, PlanUndo, Start, Take
 from arriero.core.limits import EXPIRED_SECONDS, KEYLESS_SECONDS
 from arriero.core.routing import OVERFLOW_SECONDS, PINNED
 from arriero.limits import LimitPolicy, encode_limit_keys, encode_limits
-from arriero.model import StepKind, StepRow, StepState, TaskRow
+from arriero.model import StepKind, StepRow, StepState, TaskRow, Verb
 from arriero.processes import ProcessAbout
 
 TWO = LimitPolicy(name="concurrent", kind="concurrent", most=2)
@@ -240,6 +241,7 @@ async def test_the_turn_goes_on_behind_the_key_that_came_last_also_in_another_pr
         await waiting(world, 2, merchant)
     begun: list[str] = []
     for number in range(6):
+        world.clock.move(0.001)
         (one,) = await take(world, 1 + number % 2)
         begun += merchants([one])
         await world.report(one, process_no=1 + number % 2)
@@ -256,7 +258,7 @@ async def test_within_a_key_the_priority_decides(world: World) -> None:
 
 
 async def test_more_keys_than_one_page_all_get_their_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arriero.store.engine.take_transaction.KEYS_AT_ONCE", 2)
+    monkeypatch.setattr("arriero.store.engine.take_by_turns.KEYS_AT_ONCE", 2)
     await declare(world, ONE_EACH)
     for merchant in "abcde":
         await waiting(world, 1, merchant)
@@ -296,15 +298,30 @@ async def test_attempts_that_began_before_the_limits_count(world: World) -> None
     assert await take(world, 2) == []
 
 
-async def test_a_request_without_keys_is_found_however_late_it_comes(world: World, clock: TestClock) -> None:
+async def test_a_request_whose_code_knows_no_limits_goes_at_once_in_the_room_without_keys(
+    world: World, clock: TestClock
+) -> None:
     await declare(world, ONE_EACH)
     clock.move(KEYLESS_SECONDS + 1)
     await take(world)  # nothing without keys is there: it is not looked for at each Take from now on
-    await waiting(world, 1, limit_keys=None)
-    assert await take(world) == []
-    clock.move(KEYLESS_SECONDS)
-    await take(world)
+    await waiting(world, 2, limit_keys=None)
+    (one,) = await take(world)
+    assert one.limit_keys == "{}"
+    await world.report(one)
     assert len(await take(world)) == 1
+
+
+async def test_a_request_from_before_the_limits_is_found_however_late_it_is_resumed(
+    world: World, clock: TestClock
+) -> None:
+    task = await waiting(world, 1, limit_keys=None)
+    await world.written(verb(Verb.PAUSE, task))
+    await declare(world, ONE_EACH)
+    clock.move(KEYLESS_SECONDS + 1)
+    await take(world)  # what is paused is not looked for
+    await world.written(verb(Verb.RESUME, task))
+    clock.move(KEYLESS_SECONDS)
+    assert len(await take(world) + await take(world)) == 1
 
 
 # --- who declares

@@ -53,6 +53,7 @@ UPKEEP = {
     "look_at_unreadable",
     "remove_obsolete_rows",
     "remove_old_rates",
+    "repair_waiting_keys",
 }
 HOUR = 3_600
 

@@ -6,34 +6,40 @@ process, is in use no more. Calls of a rate are kept as instants. Each is rounde
 window of ``per`` seconds more than ``most`` calls begin.
 
 Fairness: the keys of one Agent take turns. A turn gives each key that has due requests and room one attempt. Within a key
-priority and age decide (core.ageing).
+priority and age decide (core.ageing). Keys wait in rows of their own (``limits.WaitingKeysRow``), in the order in which their
+turn comes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from ..commands import NewStep
 from ..history_chain import payload_hash
 from ..limits import (
     BEGUN_UNKNOWN,
+    NO_LIMIT_KEYS,
     WITHOUT_KEYS,
     AgentLimitsRow,
     LimitPolicy,
     LimitsInUse,
     RateRow,
+    WaitingKeysRow,
     read_limit_keys,
     read_limits,
 )
-from ..model import MICROSECONDS, Instant, StepRow, later
+from ..model import MICROSECONDS, Instant, StepKind, StepRow, StepState, later
 
 WINDOW_PARTS = 50  # of a rate's window: instants are rounded up to one, so at most 2 % of its room is lost
 KEYLESS_SECONDS = (
-    60.0  # between looks for requests without keys; every transaction that did not know the limits ends sooner
+    60.0  # between looks for requests without keys: every transaction that did not know the limits ends sooner
 )
+KEYLESS_AT_FIRST_SECONDS = 1.0  # between them until then: a look reads all that waits
 EXPIRED_SECONDS = 60.0  # after its deadline, until which an attempt that was not recovered keeps its slot
 ROOM_MAX = 1_000_000  # of an Agent without limits
+CROWDED_SECONDS = 1.0  # between looks at keys that wait for a slot, if a Take finds more of them than it looks at
 
 RateKey = tuple[str, str]  # name of the limit, key
 decode_begun = msgspec.json.Decoder(tuple[tuple[Instant, int], ...]).decode
@@ -62,6 +68,38 @@ def find_limits(rows: Iterable[AgentLimitsRow], app: str) -> AgentLimitsRow | No
 def is_limited(rows: Iterable[AgentLimitsRow], app: str) -> bool:
     """Returns True if an attempt of the App may begin only in a Take. ``app`` is empty where it was not said."""
     return any(row.app == app or not app for row in rows)
+
+
+def waits_under_keys(step: StepRow) -> bool:
+    """Returns True if a request waits under keys: then a row of the keys says when a Take looks at them."""
+    is_request = step.state is StepState.PENDING and step.not_before is not None and step.kind is not StepKind.TIMER
+    return is_request and step.limit_keys not in NO_LIMIT_KEYS
+
+
+def list_waiting_keys(steps: Iterable[StepRow]) -> list[WaitingKeysRow]:
+    """List the keys under which some requests wait, with the instant at which the first of each is due; in their order."""
+    found: dict[tuple[str, str, str], Instant] = {}
+    for step in steps:
+        if waits_under_keys(step):
+            assert step.limit_keys is not None
+            assert step.not_before is not None
+            key = (step.app, step.agent, step.limit_keys)
+            found[key] = min(step.not_before, found.get(key, step.not_before))
+    return [WaitingKeysRow(*key, look_at) for key, look_at in sorted(found.items())]
+
+
+def name_limit_keys(new: NewStep, ask: Callable[[str], Iterable[AgentLimitsRow]], app: str) -> str | None:
+    """Return the keys that a request is kept with.
+
+    The code that asks may know of no limits: a request can go to another Agent, or the limits were declared since. Then it shares
+    the room of the requests without keys. None: its Agent has no limits.
+
+    Args:
+        ask: for the limits of an Agent.
+    """
+    if new.limit_keys is not None or new.kind is StepKind.TIMER:
+        return new.limit_keys
+    return None if find_limits(ask(new.agent), app) is None else WITHOUT_KEYS
 
 
 def find_first_deadline(now: Instant) -> Instant:
@@ -118,6 +156,7 @@ class LimitBook:
         self.row = row
         self.now = now
         self.held_back = False  # a request, or the room that was asked for, waits for one of the limits
+        self._next_look: Instant | None = None  # at keys that are not to be looked at yet
         self._policies = list_limits(row.limits)
         self._used: Counter[RateKey] = Counter()
         self._rates: dict[RateKey, tuple[tuple[Instant, int], ...]] = {}
@@ -141,6 +180,10 @@ class LimitBook:
             if policy.kind == "rate" and (policy.name, key) not in self._rates
         }
         return list(found)
+
+    def list_rate_names(self) -> list[str]:
+        """List the names of the limits that are rates."""
+        return [policy.name for policy in self._policies if policy.kind == "rate"]
 
     def keep_rates(self, keys: Iterable[str], rows: Iterable[RateRow]) -> None:
         """Keep the rates of these keys as they were read; a key without a row has begun nothing."""
@@ -184,10 +227,44 @@ class LimitBook:
                 self._rates[policy.name, key] = note_begun(self._rates.get((policy.name, key), ()), policy.per, now)
                 self._changed.add((policy.name, key))
 
+    def find_next_look(
+        self, row: WaitingKeysRow, *, has_begun: bool, first_due: Instant | None, is_crowded: bool
+    ) -> Instant | None:
+        """Find when keys are looked at next that a Take has looked at.
+
+        Those that a rate holds back are left alone until it has room. So a Take reads no more keys than it can serve, however
+        many wait. Nobody knows when a slot becomes free. So keys that wait for one, or for a breaker, are looked at each time; if they
+        are many, once a second.
+
+        Args:
+            has_begun: a request under them has begun: others come first now.
+            first_due: of the requests under them, when the first is due; None: none waits.
+            is_crowded: more keys wait to be looked at: those without room make way for them.
+        Returns: None: nothing waits under them, so they are forgotten.
+        """
+        if (next_at := self.compute_next_at_of(row.keys)) is not None:
+            return next_at
+        if has_begun:
+            return self.now
+        if first_due is None:
+            return None
+        if first_due > self.now:
+            return first_due
+        return later(self.now, CROWDED_SECONDS) if is_crowded else row.look_at
+
+    def note_next_look(self, at: Instant) -> None:
+        """Note when keys are looked at next that are not to be looked at yet."""
+        self.held_back = True
+        self._next_look = at
+
     def note_turn(self, step: StepRow) -> None:
-        """Note whose turn it was: the next one begins behind these keys."""
+        """Note whose turn it was: the next one to be taken over is looked for behind these keys."""
         assert step.limit_keys is not None
-        self.row = msgspec.structs.replace(self.row, last_keys=step.limit_keys)
+        self.note_passed(step.limit_keys)
+
+    def note_passed(self, keys: str) -> None:
+        """Note behind which keys requests are looked for that may be taken over."""
+        self.row = msgspec.structs.replace(self.row, last_keys=keys)
 
     def list_changed_rates(self) -> list[RateRow]:
         """List the rates to write."""
@@ -213,7 +290,7 @@ class LimitBook:
             for (name, _), begun in self._rates.items()
             if name == policy.name and count_begun(begun, policy.per, self.now) >= policy.most
         ]
-        return min(instants, default=None)
+        return min([*instants, *([] if self._next_look is None else [self._next_look])], default=None)
 
     def compute_next_at_of(self, limit_keys: str | None) -> Instant | None:
         """Compute when all rates that are used up let a request with these keys through. None: no rate holds it back."""
@@ -288,14 +365,16 @@ def declare_limits(
         process_no=process_no,
         declared_at=now,
         has_keyless=bool(list_limits(limits)),
-        look_at=later(now, KEYLESS_SECONDS),
+        look_at=now,
         last_keys=last_keys,
     )
 
 
 def note_look(row: AgentLimitsRow, now: Instant, *, has_keyless: bool) -> AgentLimitsRow:
     """Return the row after a look for requests and attempts without keys."""
-    return msgspec.structs.replace(row, has_keyless=has_keyless, look_at=later(now, KEYLESS_SECONDS))
+    is_new = now < later(row.declared_at, KEYLESS_SECONDS)
+    look_at = later(now, KEYLESS_AT_FIRST_SECONDS if is_new else KEYLESS_SECONDS)
+    return msgspec.structs.replace(row, has_keyless=has_keyless, look_at=look_at)
 
 
 def hash_keys(limits: str, limit_keys: str | None, *, rates_only: bool = False) -> Mapping[str, str]:

@@ -60,7 +60,7 @@ from ..model import (
 from .alert_rows import build_task_alert
 from .breaker_book import BreakerBook, begin_attempt, note_charged
 from .changes import Change, ConvoyChange, Rows
-from .limits import is_limited
+from .limits import is_limited, name_limit_keys
 from .states import StepEvent, TaskEvent, advance_step, advance_task
 from .statuses import STATUS_OF_END, publish_status
 from .step_events import build_dispatched, build_opened, build_reopened
@@ -302,7 +302,7 @@ class Writer:
             complete_by=None,
             wait_by=None if new.wait_within is None else later(self.now, new.wait_within),
             target=new.target,
-            limit_keys=new.limit_keys,
+            limit_keys=name_limit_keys(new, self.rows.limits, self.task.app),
             result=None,
             failure=None,
             result_number=None,
@@ -336,7 +336,7 @@ class Writer:
             effect_free=new.effect_free,
             compensation=new.compensation,
             target=new.target,
-            limit_keys=new.limit_keys,
+            limit_keys=name_limit_keys(new, self.rows.limits, self.task.app),
             routing=new.routing,
             canary=None,
             not_before=before.not_before if is_timer else self.now,

@@ -56,6 +56,7 @@ class Upkeep:
             self._close_breakers: 0.0,
             self._fold_agent_counts: 0.0,
             self._remove_old_rates: 0.0,
+            self._repair_waiting_keys: 0.0,
             self._remove_obsolete_rows: 0.0,
         }
         self._guards = {
@@ -103,6 +104,14 @@ class Upkeep:
 
     async def _remove_old_rates(self) -> float:
         await self._store.remove_old_rates()
+        return PASS_SECONDS
+
+    async def _repair_waiting_keys(self) -> float:
+        if count := await self._store.repair_waiting_keys():
+            self.done["keys"] += count
+            logger.warning(
+                "requests waited under %d keys of limits whose rows were missing; they are kept again", count
+            )
         return PASS_SECONDS
 
     async def _remove_obsolete_rows(self) -> float:

@@ -156,6 +156,13 @@ class LimitStore(Protocol):
         """Remove calls of rate limits that no longer count. It changes no decision."""
         ...
 
+    async def repair_waiting_keys(self) -> int:
+        """Keep keys again under which requests wait and at which no Take looks; answers how many.
+
+        Their row was lost or cannot be read, or a process of release 0.4.0 wrote the request.
+        """
+        ...
+
 
 class AgentMetricsStore(Protocol):
     """Counts of the calls of Agents, and what waits for them."""

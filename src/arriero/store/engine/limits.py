@@ -13,11 +13,15 @@ from ...core.changes import Refused
 from ...core.limits import LimitBook, declare_limits, find_first_deadline, list_limits, note_look
 from ...errors import UnreadableRow
 from ...events.store import LimitsDeclared
-from ...limits import AgentLimitsRow, LimitsInUse, RateRow
-from ...model import Instant
+from ...limits import AgentLimitsRow, LimitsInUse, RateRow, WaitingKeysRow
+from ...model import Instant, later
 from ...processes import ProcessAbout
 from .batch import STORE_STREAM, Batch, Table
-from .transactions import Transactions, UnreadableRows
+from .transactions import Lane, Transactions, UnreadableRows
+
+KEYS_AT_ONCE = 200  # keys under which requests wait that are read with one statement
+MISSING_AT_ONCE = 1_000  # keys that one pass of upkeep keeps again
+ABANDONED_SECONDS = 3_600.0  # that keys have not been looked at, although it was time: nobody hosts their Agent
 
 
 class LimitTable(Table, Protocol):
@@ -46,15 +50,41 @@ class LimitTable(Table, Protocol):
         """Returns True if steps of an Agent wait or run that have no keys."""
         ...
 
-    def select_waiting_keys(self, agent: str, own: str, after: str, limit: int) -> list[str]:
-        """The keys under which requests of an Agent wait, each once, in their order behind ``after``.
+    def lock_waiting_keys(
+        self, agent: str, apps: Sequence[str], now: Instant, after: WaitingKeysRow | None, limit: int
+    ) -> list[WaitingKeysRow]:
+        """Lock keys that are to be looked at, in the order of ``look_at`` and the keys, behind ``after``.
 
-        ``own``: the App of the process; requests that name no App are its, too.
+        Those that another transaction is writing are left out.
         """
         ...
 
-    def select_rates(self, app: str, agent: str, keys: Sequence[str]) -> list[RateRow]:
-        """Calls of the Agent's rate limits, of some keys."""
+    def select_waiting_keys(self, agent: str, apps: Sequence[str], after: str, limit: int) -> list[str]:
+        """The keys under which requests of an Agent may wait, in their order behind ``after``."""
+        ...
+
+    def select_next_key_look(self, agent: str, apps: Sequence[str], now: Instant) -> Instant | None:
+        """Returns the next instant at which keys of an Agent are to be looked at; None if there is none after ``now``."""
+        ...
+
+    def select_first_due(self, agent: str, apps: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], Instant]:
+        """Returns the instant at which the first request under each of some keys is due, by App and keys."""
+        ...
+
+    def move_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        """Keep when these keys are looked at next. They are locked."""
+        ...
+
+    def remove_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        """Forget these keys. They are locked."""
+        ...
+
+    def wake_waiting_keys(self, app: str, agent: str, now: Instant) -> None:
+        """Have all keys of an Agent looked at from now on: its limits are others."""
+        ...
+
+    def select_rates(self, app: str, agent: str, names: Sequence[str], keys: Sequence[str]) -> list[RateRow]:
+        """Calls of the Agent's rate limits of these names, of some keys."""
         ...
 
     def put_rate(self, rate: RateRow) -> None: ...
@@ -79,7 +109,7 @@ def read_rates(rows: LimitTable, book: LimitBook, limit_keys: Iterable[str | Non
     """Read the rates that the book does not know yet, of requests with these keys."""
     unknown = book.list_unknown_rates(limit_keys)
     if unknown:
-        book.keep_rates(unknown, rows.select_rates(book.row.app, book.row.agent, unknown))
+        book.keep_rates(unknown, rows.select_rates(book.row.app, book.row.agent, book.list_rate_names(), unknown))
 
 
 def begin_try(command: BeginTry, rows: LimitTable) -> Answer | UnreadableRow:
@@ -133,6 +163,7 @@ def declare_all_limits(rows: LimitTable, process_no: int, about: ProcessAbout, a
         )
         if row is not None:
             rows.put_limits(row)
+            rows.wake_waiting_keys(about.app, agent, work.now)
             event = LimitsDeclared(agent, about.app, process_no, msgspec.Raw(row.limits.encode()))
             work.note(STORE_STREAM, actor, [event])
 
@@ -152,6 +183,18 @@ class LimitEngineRows(LimitTable, UnreadableRows, Protocol):
         """Remove calls of rate limits that no longer count."""
         ...
 
+    def lock_old_waiting_keys(self, before: Instant, limit: int) -> list[WaitingKeysRow]:
+        """Lock keys that were to be looked at before an instant, those that waited longest first."""
+        ...
+
+    def select_missing_keys(self, limit: int) -> list[WaitingKeysRow]:
+        """Keys of any Agent under which requests wait and that have no row, or one that nobody can read."""
+        ...
+
+    def add_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        """Keep these keys, given in their order. Those that are to be looked at earlier stay so."""
+        ...
+
 
 R = TypeVar("R", bound=LimitEngineRows)
 
@@ -167,7 +210,24 @@ class LimitEngine(Transactions[R]):
         return await self._read(read)
 
     async def remove_old_rates(self) -> None:
-        await self._write(lambda rows: rows.delete_old_rates(rows.read_clock()))
+        await self._write(_remove_old)
+
+    async def repair_waiting_keys(self) -> int:
+        missing = await self._read(lambda rows: rows.select_missing_keys(MISSING_AT_ONCE), Lane.SURVEYS)
+        if missing:  # if nothing waits under them any more, the next Take removes them
+            await self._write(lambda rows: rows.add_waiting_keys(missing))
+        return len(missing)
+
+
+def _remove_old(rows: LimitEngineRows) -> None:
+    """Remove rates that say nothing any more, and keys of Agents that nobody hosts under which nothing waits."""
+    now = rows.read_clock()
+    rows.delete_old_rates(now)
+    abandoned: list[WaitingKeysRow] = []
+    for row in rows.lock_old_waiting_keys(later(now, -ABANDONED_SECONDS), KEYS_AT_ONCE):
+        if not rows.select_first_due(row.agent, [row.app], [row.keys]):
+            abandoned.append(row)
+    rows.remove_waiting_keys(abandoned)
 
 
 def _read_use(rows: LimitEngineRows, row: AgentLimitsRow, now: Instant) -> LimitsInUse:

@@ -2,11 +2,12 @@
 
 import msgspec
 
+from ...core.apps import apps_run_by
 from ...core.breaker_book import list_barred
 from ...core.limits import LimitBook
 from ...core.routing import OVERFLOW_SECONDS, Ways
 from ...model import later
-from .limits import read_rates
+from .limits import KEYS_AT_ONCE, read_rates
 from .take_transaction import TakeTransaction
 
 
@@ -51,16 +52,26 @@ def _take_over_by_turns(transaction: TakeTransaction, asked: TakeOverRequest, li
     rows, left = transaction.rows, room
     now = rows.read_clock()
     closed, waited_since = list_barred(rows.breakers(asked.sibling), now), later(now, -OVERFLOW_SECONDS)
-    for page in transaction.iterate_waiting_keys(asked.sibling, limits.row.last_keys):
-        read_rates(rows, limits, page)
-        with_room = [keys for keys in page if limits.count_room(keys)]
-        while with_room and left > 0:
-            keys, with_room = with_room[:left], with_room[left:]
-            ways = Ways(closed=closed, barred=transaction.list_barred(asked.agent), waited_since=waited_since)
-            for step in transaction.find_movable_of_keys(asked.sibling, keys, 1, asked.priority_from, ways):
-                if limits.count_room(step.limit_keys) and transaction.take(step, limits, moved_to=asked.agent):
-                    limits.note_turn(step)
-                    left -= 1
-        if left == 0:
-            break
+    page = _read_next_keys(transaction, asked.sibling, limits.row.last_keys)
+    read_rates(rows, limits, page)
+    with_room = [keys for keys in page if limits.count_room(keys)]
+    while with_room and left > 0:
+        keys, with_room = with_room[:left], with_room[left:]
+        ways = Ways(closed=closed, barred=transaction.list_barred(asked.agent), waited_since=waited_since)
+        for step in transaction.find_movable_of_keys(asked.sibling, keys, 1, asked.priority_from, ways):
+            if limits.count_room(step.limit_keys) and transaction.take(step, limits, moved_to=asked.agent):
+                limits.note_turn(step)
+                left -= 1
+    if left > 0 and len(page) == KEYS_AT_ONCE:
+        limits.note_passed(page[-1])  # the next Take looks at the keys behind these
     return room - left
+
+
+def _read_next_keys(transaction: TakeTransaction, sibling: str, start: str) -> list[str]:
+    """Read keys under which requests of another Agent wait: those behind ``start``, then the others, and no more than a page."""
+    rows, apps = transaction.rows, apps_run_by(transaction.command.app)
+    behind = rows.select_waiting_keys(sibling, apps, start, KEYS_AT_ONCE)
+    if len(behind) == KEYS_AT_ONCE or not start:
+        return behind
+    before = rows.select_waiting_keys(sibling, apps, "", KEYS_AT_ONCE - len(behind))
+    return behind + [keys for keys in before if keys <= start]

@@ -7,7 +7,8 @@ from ...core.limits import LimitBook, find_limits
 from ...core.reserve import URGENT_FROM
 from ...limits import AgentLimitsRow
 from ...model import seconds_between
-from .limits import open_book, read_rates, write_book
+from .limits import open_book, write_book
+from .take_by_turns import take_by_turns
 from .take_over import TakeOverRequest, take_over
 from .take_transaction import TakeRows, TakeTransaction
 
@@ -74,33 +75,10 @@ def _take_limited(transaction: TakeTransaction, book: LimitBook, room: int, prio
         book.held_back = True
     if not book.is_keyed:
         return _take_in_order(transaction, book.row.agent, left, priority_from, book)
-    began = len(transaction.dispatches)
-    taken = 1
-    while left > 0 and taken:
-        taken = _take_one_turn(transaction, book, left, priority_from)
-        left -= taken
-    return len(transaction.dispatches) - began
-
-
-def _take_one_turn(transaction: TakeTransaction, book: LimitBook, room: int, priority_from: int) -> int:
-    """Go over all keys once, and begin as many requests of each as is its share. Returns how many began."""
-    agent, left = book.row.agent, room
-    if book.row.has_keyless and (may_begin := min(left, book.count_room(None))):
-        left -= _take_in_order(transaction, agent, may_begin, priority_from, book, keyless=True)
-    for page in transaction.iterate_waiting_keys(agent, book.row.last_keys):
-        read_rates(transaction.rows, book, page)
-        with_room = [keys for keys in page if book.count_room(keys)]
-        if len(with_room) < len(page):
-            book.held_back = True
-        while with_room and left > 0:
-            asked, with_room = with_room[:left], with_room[left:]
-            for step in transaction.find_due_of_keys(agent, asked, left // len(asked), priority_from):
-                if left > 0 and book.count_room(step.limit_keys) and transaction.take(step, book):
-                    book.note_turn(step)
-                    left -= 1
-        if left == 0:
-            break
-    return room - left
+    taken = 0
+    if left and book.row.has_keyless and (may_begin := min(left, book.count_room(None))):
+        taken = _take_in_order(transaction, book.row.agent, may_begin, priority_from, book, keyless=True)
+    return taken + take_by_turns(transaction, book, left - taken, priority_from)
 
 
 def _describe(book: LimitBook) -> LimitedAgent:

@@ -26,8 +26,6 @@ from ...model import Instant, StepRow
 from .batch import Batch, complete_within
 from .limits import LimitTable
 
-KEYS_AT_ONCE = 200  # keys of waiting requests that are read with one statement
-
 
 class WantedRequests(msgspec.Struct, frozen=True, gc=False):
     """Due requests of one Agent that a Take may begin.
@@ -114,15 +112,6 @@ class TakeTransaction:
         """Lock the first due requests of some keys."""
         wanted = self._want(agent, priority_from, self._list_barred_canaries(agent))
         return self.rows.lock_takeable_of_keys(wanted, keys, of_each)
-
-    def iterate_waiting_keys(self, agent: str, start: str) -> Iterator[list[str]]:
-        """Yield the keys under which requests wait, in pages: first those behind ``start``, then the others."""
-        for after, end in ((start, None), ("", start)):
-            page = [after]
-            while page and (end is None or page[-1] < end):
-                page = self.rows.select_waiting_keys(agent, self.command.app, page[-1], KEYS_AT_ONCE)
-                if found := [keys for keys in page if end is None or keys <= end]:
-                    yield found
 
     def find_movable_of_keys(
         self, sibling: str, keys: Sequence[str], of_each: int, priority_from: int, ways: Ways

@@ -3,7 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ...limits import AgentLimitsRow, RateRow
+import msgspec
+
+from ...core.limits import list_waiting_keys
+from ...limits import AgentLimitsRow, RateRow, WaitingKeysRow
 from ...model import Instant, StepKind, StepRow, StepState
 from .tables import MemoryConvoys
 
@@ -14,6 +17,7 @@ class MemoryLimits(MemoryConvoys):
     def __init__(self) -> None:
         super().__init__()
         self.limit_rows: dict[tuple[str, str], AgentLimitsRow] = {}  # by App, Agent
+        self.waiting_keys: dict[tuple[str, str, str], WaitingKeysRow] = {}  # by App, Agent, keys
         self.rate_rows: dict[tuple[str, str, str, str], RateRow] = {}  # by App, Agent, limit, key
 
     def limits(self, agent: str) -> list[AgentLimitsRow]:
@@ -52,14 +56,69 @@ class MemoryLimits(MemoryConvoys):
         running = self._steps_of_agent(agent, apps, StepState.RUNNING)
         return any(step.limit_keys is None for step in (*waiting, *running))
 
-    def select_waiting_keys(self, agent: str, own: str, after: str, limit: int) -> list[str]:
-        waiting = self._steps_of_agent(agent, ("", own), StepState.PENDING)
-        found = {step.limit_keys for step in waiting if step.limit_keys is not None and step.limit_keys > after}
-        return sorted(found)[:limit]
+    # --- keys that wait
+    def put_step(self, step: StepRow, *, rewrites: bool = False) -> None:
+        super().put_step(step, rewrites=rewrites)
+        self._note_waiting_keys(step)
 
-    def select_rates(self, app: str, agent: str, keys: Sequence[str]) -> list[RateRow]:
-        found = [r for (of, name, _, key), r in self.rate_rows.items() if (of, name) == (app, agent) and key in keys]
-        return [self._quarantine.read_shared(row) for row in found]
+    def add_step(self, step: StepRow) -> None:
+        super().add_step(step)
+        self._note_waiting_keys(step)
+
+    def _note_waiting_keys(self, step: StepRow) -> None:
+        self.add_waiting_keys(list_waiting_keys((step,)))
+
+    def add_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        for row in rows:
+            known = self.waiting_keys.get((row.app, row.agent, row.keys))
+            if known is None or row.look_at < known.look_at:
+                self.move_waiting_keys((row,))
+
+    def select_missing_keys(self, limit: int) -> list[WaitingKeysRow]:
+        waiting = list_waiting_keys(step for of_task in self.steps.values() for step in of_task.values())
+        return [row for row in waiting if (row.app, row.agent, row.keys) not in self.waiting_keys][:limit]
+
+    def _find_waiting_keys(self, agent: str, apps: Sequence[str]) -> list[WaitingKeysRow]:
+        found = [row for row in self.waiting_keys.values() if row.agent == agent and row.app in apps]
+        return sorted(found, key=lambda row: (row.look_at, row.keys, row.app))
+
+    def lock_waiting_keys(
+        self, agent: str, apps: Sequence[str], now: Instant, after: WaitingKeysRow | None, limit: int
+    ) -> list[WaitingKeysRow]:
+        found = [row for row in self._find_waiting_keys(agent, apps) if row.look_at <= now]
+        if after is not None:
+            found = [row for row in found if (row.look_at, row.keys) > (after.look_at, after.keys)]
+        return found[:limit]
+
+    def select_waiting_keys(self, agent: str, apps: Sequence[str], after: str, limit: int) -> list[str]:
+        return sorted({row.keys for row in self._find_waiting_keys(agent, apps) if row.keys > after})[:limit]
+
+    def select_next_key_look(self, agent: str, apps: Sequence[str], now: Instant) -> Instant | None:
+        return min((row.look_at for row in self._find_waiting_keys(agent, apps) if row.look_at > now), default=None)
+
+    def select_first_due(self, agent: str, apps: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], Instant]:
+        rows = list_waiting_keys(self._steps_of_agent(agent, apps, StepState.PENDING))
+        return {(row.app, row.keys): row.look_at for row in rows if row.keys in keys}
+
+    def move_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        for row in rows:
+            self._put(self.waiting_keys, (row.app, row.agent, row.keys), row)
+
+    def remove_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        for row in rows:
+            self._remove(self.waiting_keys, (row.app, row.agent, row.keys))
+
+    def wake_waiting_keys(self, app: str, agent: str, now: Instant) -> None:
+        rows = [row for row in self._find_waiting_keys(agent, (app,)) if row.look_at > now]
+        self.move_waiting_keys([msgspec.structs.replace(row, look_at=now) for row in rows])
+
+    def lock_old_waiting_keys(self, before: Instant, limit: int) -> list[WaitingKeysRow]:
+        found = [row for row in self.waiting_keys.values() if row.look_at < before]
+        return sorted(found, key=lambda row: row.look_at)[:limit]
+
+    def select_rates(self, app: str, agent: str, names: Sequence[str], keys: Sequence[str]) -> list[RateRow]:
+        found = (self.rate_rows.get((app, agent, name, key)) for name in names for key in keys)
+        return [self._quarantine.read_shared(rate) for rate in found if rate is not None]
 
     def select_known_rates(self, app: str, agent: str, now: Instant) -> list[RateRow]:
         found = [

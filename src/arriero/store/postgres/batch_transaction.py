@@ -17,10 +17,12 @@ from ...commands import (
     ExtendAttempt,
     Fired,
     FreeTask,
+    Hold,
     Keep,
     NextUndo,
     Operate,
     OperateConvoy,
+    PlanUndo,
     Process,
     PutDown,
     Recover,
@@ -31,7 +33,7 @@ from ...commands import (
     Take,
 )
 from ...errors import ArrieroError
-from ...model import STEP_BITS
+from ...model import STEP_BITS, StepKind
 from ..contract import SUPERVISOR_LEASE, Busy
 from ..engine.commands import apply_command
 from ..engine.convoys import LOOKS_MAX, list_ending_turns
@@ -52,6 +54,7 @@ class BatchRows(msgspec.Struct):
     convoys: set[int]  # of tasks that may end
     convoys_of: set[int]  # tasks whose convoys may change, whichever those are
     agents: set[str]  # whose attempts may begin
+    opened_for: set[str]  # Agents of requests without keys of limits
     takes: dict[str, set[str]]  # Agents whose limits are asked, by App
     by_term: bool = False  # whether a leader speaks
     claims: bool = False
@@ -59,7 +62,7 @@ class BatchRows(msgspec.Struct):
 
 def collect_named(batch: Iterable[AnyCommand]) -> BatchRows:
     """See ``BatchRows``. What is forgotten here is read later, one row at a time."""
-    named = BatchRows(set(), set(), set(), set(), set(), set(), set(), set(), {})
+    named = BatchRows(set(), set(), set(), set(), set(), set(), set(), set(), set(), {})
     for command in batch:
         named.by_term = named.by_term or getattr(command, "term", None) is not None
         match command:
@@ -115,6 +118,9 @@ def _name_advance(command: Advance, named: BatchRows) -> None:
     named.steps.update(item.step_no for item in command.delivered if isinstance(item, Reported | Fired))
     named.steps.update(new.reopens for new in command.opened if new.reopens is not None)
     named.agents.update(new.agent for new in command.opened if new.take)
+    planned = command.ending.planned if isinstance(command.ending, PlanUndo | Hold) else ()
+    opened = (*command.opened, *planned)
+    named.opened_for.update(new.agent for new in opened if new.limit_keys is None and new.kind is not StepKind.TIMER)
     if isinstance(command.ending, NextUndo):
         named.steps.add(command.ending.step_no)
     elif not isinstance(command.ending, Keep | PutDown | Process):  # at its end hardly any task has a step open
@@ -163,7 +169,8 @@ class BatchTransaction:
         of_processes = {number: ask("select_process", {"process_no": number}) for number in sorted(named.processes)}
         agents = sorted(named.agents)
         of_breakers = self._rows.ask_breakers_of(agents) if agents else None
-        of_limits = self._rows.ask_limits(agents) if agents else None
+        limited = sorted(named.agents | named.opened_for)
+        of_limits = self._rows.ask_limits(limited) if limited else None
         term = ask("select_term", {"name": SUPERVISOR_LEASE}) if named.by_term else None
         self._transaction.arrive()
         if not clock.rowcount:
@@ -175,7 +182,7 @@ class BatchTransaction:
         if of_breakers is not None:
             self._rows.keep_breakers(agents, of_breakers.fetchall())
         if of_limits is not None:
-            self._rows.keep_limits(agents, of_limits.fetchall())
+            self._rows.keep_limits(limited, of_limits.fetchall())
         for locked_limits in of_takes.values():
             self._rows.keep_locked_limits(locked_limits.fetchall())
         self._keep_convoys(named, of_convoys)

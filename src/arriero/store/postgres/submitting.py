@@ -12,6 +12,7 @@ from ...commands import Submit
 from ...core.breaker import REMEMBERED_SECONDS
 from ...core.changes import Change
 from ...core.deduplication import answer_known_id
+from ...core.limits import list_waiting_keys
 from ...errors import UnreadableRow
 from ...events import encode_events
 from ...history_chain import link_hash
@@ -22,6 +23,7 @@ from ..engine.ledgers import refuse_reserved
 from ..engine.speculative_start import build_answer, build_new_rows
 from ..quarantine import Quarantine
 from ..rows import shared_as_is
+from ..sql.limits import put_in_columns
 from . import columns
 from .convoy_places import BatchPlaces
 from .pipeline import PendingAnswer
@@ -163,7 +165,7 @@ def _read_known(
     if beginner is not None and any(command.start is not None for command in batch):
         asked = {"process_no": beginner.process_no, "epoch": beginner.epoch}
         may_begin = transaction.ask("select_beginner", asked)
-    agents = sorted({new.agent for one in batch if one.start is not None for new in one.start.opened if new.take})
+    agents = sorted({new.agent for one in batch if one.start is not None for new in one.start.opened})
     since = later(Instant(0) if given is None else given, -REMEMBERED_SECONDS)
     of_agents = transaction.ask("select_breakers", {"agents": agents, "since": since}) if agents else None
     of_limits = transaction.ask("select_limits", {"agents": agents}) if agents else None
@@ -197,6 +199,8 @@ def _write(transaction: Transaction, made: list[tuple[Submit, Change]], now: Ins
     transaction.write(INSERT_BODIES, bodies)
     if steps := [step for _, change in made for step in change.opened]:
         transaction.write(INSERT_FIRST_STEPS, steps)
+        if waiting := list_waiting_keys(steps):
+            transaction.ask("note_waiting_keys", put_in_columns(waiting))
     transaction.write(INSERT_FIRST_LINKS, [_link(command, change, now) for command, change in made])
     if statuses := [status for _, change in made for status in change.statuses]:
         transaction.write(INSERT_FIRST_STATUSES, statuses)

@@ -10,7 +10,7 @@ import msgspec
 
 from ...breakers import BreakerRow
 from ...errors import UnreadableRow
-from ...limits import AgentLimitsRow
+from ...limits import NO_LIMIT_KEYS, AgentLimitsRow
 from ...model import (
     STEP_BITS,
     STEP_OPEN,
@@ -195,6 +195,9 @@ class PostgresWrittenRows(SqlBreakerRows, SqlLimitRows):
         for statement, rows in written:
             if rows:
                 self.transaction.write(statement, rows)
+        changed = (*self._added_steps.values(), *(self._steps[number] for number in steps))
+        if any(step.limit_keys not in NO_LIMIT_KEYS for step in changed):  # of most steps none is
+            self.note_waiting_keys(changed)
         for task_no, at in self._closed:
             self.ask("close_alert", {"task_no": task_no, "at": at})
         if self._alerts:

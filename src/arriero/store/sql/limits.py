@@ -1,14 +1,21 @@
 """Limits of Agents that both databases find and keep by statements of the same names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from ...limits import AgentLimitsRow, RateRow
-from ...model import Instant
+from ...core.limits import list_waiting_keys
+from ...limits import AgentLimitsRow, RateRow, WaitingKeysRow
+from ...model import Instant, StepRow
 from ..rows import Row
 from .rows import SqlRows, StatementAnswer
+
+
+def put_in_columns(rows: Sequence[WaitingKeysRow]) -> dict[str, list[Any]]:
+    """Put rows in lists, one for each column, as statements take them."""
+    columns = zip(*map(msgspec.structs.astuple, rows), strict=True)
+    return dict(zip(("apps", "agents", "keys", "look_ats"), map(list, columns), strict=True))
 
 
 class SqlLimitRows(SqlRows):
@@ -61,12 +68,57 @@ class SqlLimitRows(SqlRows):
         ((found,),) = self._ask_steps("has_keyless", agent=agent, apps=list(apps))
         return bool(found)
 
-    def select_waiting_keys(self, agent: str, own: str, after: str, limit: int) -> list[str]:
-        found = self._ask_steps("select_waiting_keys", agent=agent, own=own, after=after, limit=limit)
-        return [keys for (keys,) in found]
+    def lock_waiting_keys(
+        self, agent: str, apps: Sequence[str], now: Instant, after: WaitingKeysRow | None, limit: int
+    ) -> list[WaitingKeysRow]:
+        last = (Instant(-1), "") if after is None else (after.look_at, after.keys)
+        asked = {"agent": agent, "apps": list(apps), "now": now, "limit": limit}
+        found = self._ask_steps("lock_waiting_keys", **asked, after_at=last[0], after_keys=last[1])
+        return [WaitingKeysRow(*row) for row in found]
 
-    def select_rates(self, app: str, agent: str, keys: Sequence[str]) -> list[RateRow]:
-        found = self.ask_of_agents("select_rates", {"app": app, "agent": agent, "keys": list(keys)})
+    def select_waiting_keys(self, agent: str, apps: Sequence[str], after: str, limit: int) -> list[str]:
+        asked = {"agent": agent, "apps": list(apps), "after": after, "limit": limit}
+        return [keys for (keys,) in self._ask_steps("select_waiting_keys", **asked)]
+
+    def select_next_key_look(self, agent: str, apps: Sequence[str], now: Instant) -> Instant | None:
+        ((look_at,),) = self._ask_steps("select_next_key_look", agent=agent, apps=list(apps), now=now)
+        return None if look_at is None else Instant(look_at)
+
+    def select_first_due(self, agent: str, apps: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], Instant]:
+        found = self._ask_steps("select_first_due", agent=agent, apps=list(apps), keys=list(keys))
+        return {(app, of): Instant(at) for app, of, at in found if at is not None}
+
+    def note_waiting_keys(self, steps: Iterable[StepRow]) -> None:
+        """Keep the keys under which these steps wait, with the first instant at which one of them is due."""
+        if rows := list_waiting_keys(steps):
+            self.add_waiting_keys(rows)
+
+    def add_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        self._send_waiting_keys("note_waiting_keys", rows)
+
+    def select_missing_keys(self, limit: int) -> list[WaitingKeysRow]:
+        return [WaitingKeysRow(*row) for row in self.ask("select_missing_keys", {"limit": limit}).fetchall()]
+
+    def _send_waiting_keys(self, name: str, rows: Sequence[WaitingKeysRow]) -> None:
+        self.ask_of_agents(name, put_in_columns(rows))
+
+    def move_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        self._send_waiting_keys("move_waiting_keys", rows)
+
+    def remove_waiting_keys(self, rows: Sequence[WaitingKeysRow]) -> None:
+        if rows:
+            self._send_waiting_keys("remove_waiting_keys", rows)
+
+    def wake_waiting_keys(self, app: str, agent: str, now: Instant) -> None:
+        self.ask_of_agents("wake_waiting_keys", {"app": app, "agent": agent, "now": now})
+
+    def lock_old_waiting_keys(self, before: Instant, limit: int) -> list[WaitingKeysRow]:
+        found = self.ask("lock_old_waiting_keys", {"before": before, "limit": limit}).fetchall()
+        return [WaitingKeysRow(*row) for row in found]
+
+    def select_rates(self, app: str, agent: str, names: Sequence[str], keys: Sequence[str]) -> list[RateRow]:
+        asked = {"app": app, "agent": agent, "names": list(names), "keys": list(keys)}
+        found = self.ask_of_agents("select_rates", asked)
         return self.read_shared(RateRow, found.fetchall())
 
     def put_rate(self, rate: RateRow) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from ...errors import UnreadableRow
+from ...limits import NO_LIMIT_KEYS
 from ...model import (
     STEP_BITS,
     AlertRow,
@@ -193,6 +194,9 @@ class SqliteWrittenRows(SqlBreakerRows, SqlLimitRows):
                 else:
                     for sql, parameters in in_statements(statement, sent):
                         self.connection.execute(sql, parameters)
+        changed = (*self._added_steps.values(), *updated_steps, *rewritten_steps)
+        if any(step.limit_keys not in NO_LIMIT_KEYS for step in changed):  # of most steps none is
+            self.note_waiting_keys(changed)
 
     def ask_shared(self, table: str, columns: Sequence[str], key: Mapping[str, Any], limit: int) -> sqlite3.Cursor:
         where = "".join(f" AND {column} = :{column}" for column in key)

@@ -591,7 +591,7 @@ CREATE TABLE {schema}.agent_limits (
     declared_at bigint NOT NULL,
     has_keyless boolean NOT NULL,   -- steps may be left that were kept before these limits
     look_at bigint NOT NULL,        -- when such steps are looked for again
-    last_keys text COLLATE "C" NOT NULL, -- of the request that was taken last
+    last_keys text COLLATE "C" NOT NULL, -- behind them requests of another Agent are looked for
     PRIMARY KEY (app, agent)
 );
 
@@ -605,6 +605,16 @@ CREATE TABLE {schema}.rate (
     until bigint NOT NULL,          -- from then on the row says nothing
     PRIMARY KEY (app, agent, name, key)
 );
+
+-- Keys under which requests of Agents with limits wait, and when a Take looks at them next.
+CREATE TABLE {schema}.waiting_keys (
+    app text NOT NULL,
+    agent text NOT NULL,
+    keys text COLLATE "C" NOT NULL, -- as in the rows of the requests
+    look_at bigint NOT NULL,        -- not before that a request under them is due and has room
+    PRIMARY KEY (app, agent, keys)
+);
+CREATE INDEX waiting_keys_look ON {schema}.waiting_keys (agent, app, look_at, keys);
 
 -- What processes counted of the calls of their Agents, a row for each minute; and for each App the sum of older minutes.
 CREATE TABLE {schema}.agent_metrics (
@@ -697,7 +707,7 @@ BEGIN
     LOOP
         EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO %s', one.role);
         EXECUTE format('GRANT INSERT, UPDATE, DELETE ON {schema}.app_workflow, {schema}.breaker, {schema}.agent_limits, '
-                       '{schema}.rate, {schema}.agent_metrics, {schema}.schedule, {schema}.token TO %s', one.role);
+                       '{schema}.rate, {schema}.waiting_keys, {schema}.agent_metrics, {schema}.schedule, {schema}.token TO %s', one.role);
         EXECUTE format('GRANT SELECT, INSERT ON {schema}.secret TO %s', one.role);
     END LOOP;
     FOR one IN SELECT DISTINCT given.grantee::regrole AS role

@@ -121,7 +121,7 @@ CREATE TABLE arriero_agent_limits (
     declared_at INTEGER NOT NULL,
     has_keyless INTEGER NOT NULL,   -- steps may be left that were kept before these limits
     look_at INTEGER NOT NULL,       -- when such steps are looked for again
-    last_keys TEXT NOT NULL,        -- of the request that was taken last
+    last_keys TEXT NOT NULL,        -- behind them requests of another Agent are looked for
     PRIMARY KEY (app, agent)
 ) WITHOUT ROWID;
 
@@ -135,6 +135,16 @@ CREATE TABLE arriero_rate (
     until INTEGER NOT NULL,         -- from then on the row says nothing
     PRIMARY KEY (app, agent, name, key)
 ) WITHOUT ROWID;
+
+-- Keys under which requests of Agents with limits wait, and when a Take looks at them next.
+CREATE TABLE arriero_waiting_keys (
+    app TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    keys TEXT NOT NULL,             -- as in the rows of the requests
+    look_at INTEGER NOT NULL        -- not before that a request under them is due and has room
+);
+CREATE UNIQUE INDEX arriero_waiting_keys_each ON arriero_waiting_keys (app, agent, keys);
+CREATE INDEX arriero_waiting_keys_look ON arriero_waiting_keys (agent, app, look_at, keys);
 
 -- What processes counted of the calls of their Agents, a row for each minute; and for each App the sum of older minutes.
 CREATE TABLE arriero_agent_metrics (
