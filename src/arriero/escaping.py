@@ -27,11 +27,17 @@ def one_line(text: str) -> str:
     return escape_text(text.strip().replace("\n", " ").replace("\t", " "))
 
 
-def escape_json(encoded: str) -> str:
-    """JSON of the same value, in which characters that cannot be seen as themselves are escaped as \\uXXXX."""
+def escape_json(encoded: str, *, ascii_only: bool = False) -> str:
+    """JSON of the same value, in which characters that cannot be seen as themselves are escaped as \\uXXXX.
+
+    ``ascii_only``: all other characters outside of ASCII are escaped, too.
+    """
     if encoded.isascii() and _JSON_DELETE not in encoded:
         return encoded
-    return "".join(one if one == "\n" or _is_seen(one) else _json_escape(one) for one in encoded)
+    return "".join(
+        one if one == "\n" or (_is_seen(one) and (not ascii_only or one.isascii())) else _json_escape(one)
+        for one in encoded
+    )
 
 
 def shell_word(text: str) -> str:

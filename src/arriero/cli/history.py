@@ -20,6 +20,7 @@ from .layout import wrap
 from .options import json_option, store_option
 from .output import (
     Progress,
+    encode_text,
     escape_for_terminal,
     format_exact_instant,
     open_data_output,
@@ -92,7 +93,7 @@ def _make_timeline_formatter(task: TaskRow) -> Callable[[HistoryRow], Iterator[b
 
 
 def _encode_line(text: str) -> bytes:
-    return one_line(text).encode() + b"\n"
+    return encode_text(one_line(text)) + b"\n"
 
 
 def _encode_wrapped(text: str, *, first: str = "", hanging: int) -> bytes:
@@ -100,7 +101,7 @@ def _encode_wrapped(text: str, *, first: str = "", hanging: int) -> bytes:
     width = terminal_width()
     if width is None:
         return _encode_line(first + text)
-    return "".join(f"{line}\n" for line in wrap(one_line(text), width, first=first, hanging=hanging)).encode()
+    return encode_text("".join(f"{line}\n" for line in wrap(one_line(text), width, first=first, hanging=hanging)))
 
 
 def _format_field(name: str, value: Any) -> str:

@@ -23,7 +23,7 @@ from .lease import lease
 from .ledger import ledger
 from .migrate import migrate
 from .near_misses import NearMissGroup
-from .output import discard_output
+from .output import discard_output, escape_unencodable_output
 from .purge import purge
 from .replies import replies
 from .run import run
@@ -49,6 +49,7 @@ class ArrieroGroup(NearMissGroup):
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         options["standalone_mode"] = False
         given = sys.argv[1:] if args is None else list(args)
+        escape_unencodable_output()
         _refuse_undecodable(given)
         try:
             # Its own way to end when the reader of our output is gone is quiet.

@@ -111,7 +111,7 @@ def read_option(given: str, option: str) -> str:
     if sys.stdin is None:
         raise InvalidInput(f"{option} - reads standard input, which is closed")
     try:
-        return sys.stdin.read()
+        return sys.stdin.buffer.read().decode()  # JSON is UTF-8, whatever the language of the terminal is
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{option} is no JSON: byte {error.start} of standard input is not UTF-8") from error
 

@@ -1,5 +1,7 @@
 """Output of commands: a line for each thing, tables on a terminal, JSON lines for programs, progress for people."""
 
+import codecs
+import io
 import logging
 import os
 import shutil
@@ -31,6 +33,29 @@ def discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def escape_unencodable_output() -> None:
+    """Let standard output and error escape the characters that their encoding lacks; without this, they raise."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _find_output_encoding() -> str:
+    """The name of the encoding of standard output. ASCII means that no language is set: click then writes UTF-8."""
+    name = codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
+    return "utf-8" if name == "ascii" else name
+
+
+def encode_text(text: str) -> bytes:
+    """Encode a text for standard output; characters that its encoding lacks are escaped."""
+    return text.encode(_find_output_encoding(), "backslashreplace")
+
+
+def _escape_unencodable(text: str) -> str:
+    """Escape what standard output cannot encode, before the width of the text is measured."""
+    return text if text.isascii() else encode_text(text).decode(_find_output_encoding())
 
 
 def format_time(when: datetime | None) -> str:
@@ -71,13 +96,15 @@ def print_json(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    """A value as JSON in which nothing moves a cursor: what cannot be seen is escaped, which changes no value."""
-    return escape_json(msgspec.json.encode(value).decode())
+    """A value as JSON in which nothing moves a cursor: what cannot be seen or encoded is escaped, which changes no value."""
+    return escape_json(msgspec.json.encode(value).decode(), ascii_only=_find_output_encoding() != "utf-8")
 
 
 def escape_for_terminal(output: BinaryIO, line: bytes) -> bytes:
     """A line of JSON whose very bytes are hashed: as it is for files and programs, escaped for a terminal."""
-    return escape_json(line.decode()).encode() if output.isatty() else line
+    if not output.isatty():
+        return line
+    return escape_json(line.decode(), ascii_only=_find_output_encoding() != "utf-8").encode()
 
 
 class PlainFormatter(logging.Formatter):
@@ -89,7 +116,7 @@ class PlainFormatter(logging.Formatter):
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Rows under their columns: fitted to a terminal, else aligned text that tools can cut."""
-    cells = [[one_line(cell) for cell in row] for row in rows]
+    cells = [[_escape_unencodable(one_line(cell)) for cell in row] for row in rows]
     width = terminal_width()
     if width is not None:
         click.echo("\n".join(layout.format_table(columns, cells, width)))
@@ -106,7 +133,7 @@ def print_text(text: str, *, first: str = "", hanging: int = 0) -> None:
         first: what it begins with, as it is, like a label and its indentation.
         hanging: how far its later lines are indented.
     """
-    line, width = one_line(text), terminal_width()
+    line, width = _escape_unencodable(one_line(text)), terminal_width()
     click.echo(first + line if width is None else "\n".join(layout.wrap(line, width, first=first, hanging=hanging)))
 
 

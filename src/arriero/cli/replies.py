@@ -12,7 +12,7 @@ from ..client.replies import Replies, Status, build_status
 from ..errors import InvalidInput
 from ..escaping import one_line
 from .options import store_option
-from .output import format_time, json_line, open_data_output
+from .output import encode_text, format_time, json_line, open_data_output
 from .prompts import print_note
 from .stores import open_operator
 
@@ -82,8 +82,8 @@ async def _print_unacknowledged(ask: QueueRequest, store: str | None) -> None:
 
 
 def _write_status(output: BinaryIO, status: Status, ask: QueueRequest) -> None:
-    line = (json_line(status.cloud_event()) if ask.as_json else _format_status(status)).encode()
-    output.write(line + b"\n")
+    line = json_line(status.cloud_event()) if ask.as_json else _format_status(status)
+    output.write(encode_text(f"{line}\n"))
     output.flush()
 
 

@@ -88,7 +88,11 @@ class Schema(Protocol):
 def migrations(package: str) -> list[Migration]:
     """The migrations of a store's package, in order."""
     files = sorted(resources.files(package).joinpath("migrations").iterdir(), key=attrgetter("name"))
-    found = [(file.name.removesuffix(".sql"), file.read_text()) for file in files if file.name.endswith(".sql")]
+    found = [
+        (file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for file in files
+        if file.name.endswith(".sql")
+    ]
     return [Migration(int(name.split("_", 1)[0]), name, sql) for name, sql in found]
 
 

@@ -17,5 +17,5 @@ def load_statements(package: str) -> dict[str, str]:
 def read_statements(package: str) -> Iterator[tuple[str, str]]:
     """Name and text of each statement, one family after the other."""
     for file in sorted(resources.files(package).joinpath("queries").iterdir(), key=lambda file: file.name):
-        for statement in file.read_text().rstrip("\n").split("\n\n"):
+        for statement in file.read_text(encoding="utf-8").rstrip("\n").split("\n\n"):
             yield statement.removeprefix("-- ").partition(":")[0], statement
