@@ -45,6 +45,24 @@ async def test_nothing_is_served_beside_a_route_without_a_gate(route: Route) -> 
             refuse_ungated_routes(routes)
 
 
+async def test_head_is_answered_like_get_by_every_route_but_a_stream_and_passes_the_same_gate() -> None:
+    async with open_server() as world:
+        streams = []
+        for route in world.server.routes:
+            operation = route.operation  # type: ignore[attr-defined]
+            if operation.method != "GET":
+                continue
+            path = operation.path.replace("{task_id}", "t-1").replace("{token_id}", "0011")
+            known, unknown = await world.http.head(path), await world.http.head(path, headers={"Authorization": ""})
+            if known.status_code == 405:
+                assert known.headers["allow"] == "GET"
+                streams.append(path)
+                continue
+            assert known.status_code == (await world.http.get(path)).status_code, path
+            assert unknown.status_code == (known.status_code if operation.needs.public else 401), path
+        assert streams == ["/v1/replies/{queue}/events"]
+
+
 async def test_every_route_refuses_a_caller_without_a_token() -> None:
     async with open_server() as world:
         for route in world.server.routes:

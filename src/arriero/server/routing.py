@@ -15,7 +15,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from ..client.client import Client
@@ -30,6 +31,7 @@ from .request_notes import get_note
 from .scopes import Needs, describe_missing_scope
 from .shutdown_signal import ShutdownSignal
 
+EVENT_STREAM = "text/event-stream"
 CONFIRM_SECONDS = 1.0  # a revocation is promised to work within it
 
 Function = Callable[..., Awaitable[Any]]
@@ -73,6 +75,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[ProblemType, ...] = ()
     examples: Mapping[str, Any] = {}
     answer_example: Any = None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that its path takes: HEAD with GET, as RFC 9110 requires, unless the answer is a stream without end."""
+        return ("GET", "HEAD") if self.method == "GET" and self.answer_media != EVENT_STREAM else (self.method,)
 
 
 class RouteGroup:
@@ -134,6 +141,17 @@ class GatedRoute(APIRoute):
 
     operation: Operation
     gate: "Gate"
+
+    def matches(self, scope: AsgiScope) -> tuple[Match, AsgiScope]:
+        return super().matches(self._take_head_for_get(scope))
+
+    async def handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        await super().handle(self._take_head_for_get(scope), receive, send)
+
+    def _take_head_for_get(self, scope: AsgiScope) -> AsgiScope:
+        """HEAD is answered like GET; the HTTP server, which sees the method that was sent, leaves out the body."""
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD" and "HEAD" in self.operation.methods
+        return {**scope, "method": "GET"} if is_head else scope
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # Coroutine is one
         handle = super().get_route_handler()
@@ -302,7 +320,7 @@ def list_methods(routes: Sequence[BaseRoute], path: str) -> list[str]:
     """
     fitting = [route for route in routes if isinstance(route, GatedRoute) and route.path_regex.match(path)]
     longest = max((len(route.path) for route in fitting), default=0)
-    return sorted({route.operation.method for route in fitting if len(route.path) == longest})
+    return sorted({method for route in fitting if len(route.path) == longest for method in route.operation.methods})
 
 
 def refuse_ungated_routes(routes: Sequence[BaseRoute]) -> None:

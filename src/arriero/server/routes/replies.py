@@ -23,13 +23,12 @@ from ..calls import Call, HttpCall
 from ..number_runs import format_runs, read_runs
 from ..parameters import LIMIT, Limit, QueueName
 from ..problems import INVALID_REQUEST, Problem
-from ..routing import RouteGroup
+from ..routing import EVENT_STREAM, RouteGroup
 from ..scopes import Needs, Scope
 
 logger = logging.getLogger("arriero.server")
 replies = RouteGroup("replies")
 
-EVENT_STREAM = "text/event-stream"
 ACKNOWLEDGED_MAX = 1_000  # messages that one request acknowledges
 UNACKNOWLEDGED_MAX = 100  # messages sent on one connection; the next one acknowledges them
 HEARTBEAT_SECONDS = 15.0  # proxies close connections that are silent for a minute
