@@ -11,6 +11,7 @@ from arriero import App
 from arriero.server import http_protocol
 from arriero.server.application import ApiServer, build_application
 from arriero.server.calls import Call
+from arriero.server.connection_limits import ConnectionLimits
 from arriero.server.http_server import HttpServer
 from arriero.server.listening import ListenOptions, plan_listening
 from arriero.server.routing import RouteGroup, add_operations
@@ -24,7 +25,7 @@ LIVE = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 class Place:
     """A server with a route that acts until it is let go, and connections to it."""
 
-    def __init__(self, app: App, connections_max: int = 100) -> None:
+    def __init__(self, app: App, connections_max: int = 100, accepted_max: int = 120) -> None:
         self.begun, self.let_go = asyncio.Event(), asyncio.Event()
         group = RouteGroup("act")
 
@@ -37,16 +38,16 @@ class Place:
         add_operations(self.application, self.application.gate, group)
         self.problems = app.session.http_problems
         self.listener = open_socket(plan_listening(ListenOptions()))
-        self.server = HttpServer(self.application, self.listener, None, connections_max)
+        self.server = HttpServer(self.application, self.listener, None, ConnectionLimits(connections_max, accepted_max))
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(*self.listener.getsockname())
 
 
 @asynccontextmanager
-async def served(connections_max: int = 100) -> AsyncIterator[Place]:
+async def served(connections_max: int = 100, accepted_max: int = 120) -> AsyncIterator[Place]:
     async with App("shop", store="memory://") as app:
-        place = Place(app, connections_max)
+        place = Place(app, connections_max, accepted_max)
         await place.server.start()
         try:
             yield place
@@ -69,6 +70,21 @@ async def test_what_follows_a_body_with_two_lengths_is_not_taken_for_a_request()
         answers = await reader.read()
         assert (answers.count(b"HTTP/1.1"), b"is told twice" in answers) == (1, True)
         assert not place.begun.is_set()
+        writer.close()
+
+
+@pytest.mark.parametrize("path", [b"/v1/health/live", b"/v1/health/ready"])
+async def test_head_of_health_is_answered_like_get_without_a_body(path: bytes) -> None:
+    async with served() as place, asyncio.timeout(60):
+        reader, writer = await place.connect()
+        get = LIVE.replace(b"/v1/health/live", path)
+        writer.write(get.replace(b"GET", b"HEAD") + get)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        whole = await read_answer(reader)  # what follows is the next answer: the first one had no body
+        assert whole.startswith(head.splitlines()[0])
+        lengths = {part for part in (head + whole).lower().splitlines() if part.startswith(b"content-length")}
+        assert len(lengths) == 1
         writer.close()
 
 
@@ -152,6 +168,16 @@ async def test_one_connection_too_many_is_told_to_come_later() -> None:
         assert place.problems["too-many-connections"] == 1
         first.close()
         writer.close()
+
+
+async def test_idle_connections_above_the_limit_are_closed_and_counted() -> None:
+    async with served(connections_max=1, accepted_max=2) as place, asyncio.timeout(60):
+        idle = [await place.connect() for _ in range(2)]
+        reader, writer = await place.connect()
+        assert await reader.read() == b""
+        assert place.problems["too-many-connections"] == 1
+        for _, one in (*idle, (reader, writer)):
+            one.close()
 
 
 @pytest.mark.parametrize(

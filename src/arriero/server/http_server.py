@@ -1,6 +1,7 @@
 """uvicorn in the event loop of the App: no signal handlers, no headers of its own, and a time limit on every wait."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
@@ -8,9 +9,15 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from ..rate_limited_log import RateLimitedLog
 from .application import ApiServer
+from .connection_limits import ConnectionLimits, LimitedListener
+from .gate_problems import TOO_MANY_CONNECTIONS
 from .http_protocol import PatientProtocol
 
+logger = logging.getLogger("arriero.server")
+
+REMEDY = "the limits are http.connections_max and the open files of this process (ulimit -n, LimitNOFILE= of systemd)"
 INCOMPLETE_REQUEST_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_SECONDS = 30
 REQUESTS_END_SECONDS_MAX = 20  # for requests under way when the server ends
@@ -36,9 +43,20 @@ class HttpServer:
     """Serves an application on a socket that listens already."""
 
     def __init__(
-        self, application: ApiServer, listener: socket.socket, certificate: ssl.SSLContext | None, connections_max: int
+        self,
+        application: ApiServer,
+        listener: LimitedListener,
+        certificate: ssl.SSLContext | None,
+        limits: ConnectionLimits,
     ) -> None:
         self._listener = listener
+        self._refusals = RateLimitedLog(logger, application.gate.monotonic)
+
+        def note_refused() -> None:
+            application.security.count_refused(TOO_MANY_CONNECTIONS)
+            self._refusals.tell("refused", f"a connection was closed: {limits.accepted} are open; {REMEDY}")
+
+        listener.limit(limits.accepted, note_refused)
         self._server = LoopServer(
             uvicorn.Config(
                 application,
@@ -50,7 +68,7 @@ class HttpServer:
                 access_log=False,  # ours writes no query
                 proxy_headers=False,  # a header must not say from which address a request comes
                 server_header=False,
-                limit_concurrency=connections_max,
+                limit_concurrency=limits.served,
                 backlog=512,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=REQUESTS_END_SECONDS_MAX,
@@ -75,6 +93,7 @@ class HttpServer:
         if self._serving is not None:
             await self._serving
         self._listener.close()
+        self._refusals.close()
 
     async def wait_until_ended(self) -> None:
         """Wait until it has ended by itself, which is a failure. Raises what ended it."""

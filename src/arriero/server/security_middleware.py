@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..client.session import Session
 from ..escaping import one_line
-from .problems import Problem, build_problem_response
+from .problems import Problem, ProblemType, build_problem_response
 from .request_notes import RequestNote, attach_note, get_note
 from .request_rules import RequestRules, judge_request
 
@@ -75,6 +75,10 @@ class SecurityMiddleware:
         answer = build_problem_response(problem)
         answer.raw_headers[:] = _add_security_headers(answer.raw_headers)
         return answer
+
+    def count_refused(self, kind: ProblemType) -> None:
+        """Count a connection that was closed before a request of it was read."""
+        self._session.http_problems[kind.code] += 1
 
     def _count(self, note: RequestNote, status: int) -> None:
         if status:  # else the caller was gone before an answer

@@ -1,7 +1,9 @@
 """The role http of a process: builds application, gate and socket from the settings, and serves."""
 
-import socket
+import logging
+import resource
 import ssl
+import sys
 from pathlib import Path
 
 from ..client.client import Client
@@ -9,6 +11,7 @@ from ..config import Configuration
 from ..core.tokens import TokenVerdict, find_state
 from .application import ApiServer, build_application
 from .authentication import Authenticator
+from .connection_limits import ConnectionLimits, limit_connections
 from .first_token import make_first_token
 from .http_server import HttpServer
 from .listening import ListenOptions, ListenPlan, plan_listening, refuse_open_without_token
@@ -18,6 +21,8 @@ from .request_rules import RequestRules
 from .routing import GateLimits
 from .sockets import describe_address, load_certificate, open_socket
 from .token_authentication import TokenAuthenticator
+
+logger = logging.getLogger("arriero.server")
 
 BURST_SECONDS = 5  # of requests that a caller may send at once after a pause
 
@@ -44,9 +49,9 @@ class HttpService:
         )
         self._application: ApiServer = application
         certificate: ssl.SSLContext | None = load_certificate(self._plan.options)
-        self._listener: socket.socket = open_socket(self._plan)
+        self._listener = open_socket(self._plan)
         self.address = describe_address(self._plan, self._listener)
-        self._server = HttpServer(application, self._listener, certificate, configuration.http_connections_max)
+        self._server = HttpServer(application, self._listener, certificate, _choose_limits(configuration))
         self.has_made_token = False  # the first one, in the file
 
     async def start(self) -> None:
@@ -76,6 +81,20 @@ class HttpService:
     async def wait_until_ended(self) -> None:
         """Wait until the server has ended by itself, which is a failure."""
         await self._server.wait_until_ended()
+
+
+def _choose_limits(configuration: Configuration) -> ConnectionLimits:
+    """Choose the limits of connections; a setting above what the open files of this process allow is logged."""
+    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = configuration.http_connections_max
+    limits = limit_connections(wanted, sys.maxsize if files_max == resource.RLIM_INFINITY else files_max)
+    if limits.served < wanted:
+        logger.warning(
+            "http.connections_max is %s, but this process may open only %s files: %s connections are served; raise the limit"
+            " (ulimit -n, LimitNOFILE= of systemd), or lower the setting",
+            *(wanted, files_max, limits.served),
+        )
+    return limits
 
 
 def _plan(configuration: Configuration) -> ListenPlan:

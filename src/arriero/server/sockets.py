@@ -8,6 +8,7 @@ import stat
 
 from ..errors import InvalidInput
 from ..loopback import is_loopback
+from .connection_limits import LimitedListener
 from .listening import ListenOptions, ListenPlan
 
 BACKLOG = 512
@@ -48,7 +49,7 @@ def _refuse_password() -> str:
     raise _EncryptedKey
 
 
-def open_socket(plan: ListenPlan) -> socket.socket:
+def open_socket(plan: ListenPlan) -> LimitedListener:
     """Open the socket, and listen. Raises InvalidInput - it is in use, or there is no such address."""
     options = plan.options
     if options.unix_socket:
@@ -62,7 +63,7 @@ def open_socket(plan: ListenPlan) -> socket.socket:
         raise InvalidInput(f"{options.host!r} stands for {address[0]} here, which others can reach; use 127.0.0.1")
     # Named as TCP, so that asyncio switches Nagle's algorithm off: an answer is written in two parts, and without that the second
     # one waits 40 ms for the caller's acknowledgement of the first.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = LimitedListener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -83,9 +84,9 @@ def _refuse_address(where: str, error: OSError) -> InvalidInput:
     return InvalidInput(f"nothing can listen on {where}: {error.strerror}")
 
 
-def _open_unix_socket(path: str) -> socket.socket:
+def _open_unix_socket(path: str) -> LimitedListener:
     _remove_stale_socket(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = LimitedListener(socket.AF_UNIX)
     before = os.umask(0o777 & ~SOCKET_MODE)  # nobody may connect between bind and a change of rights
     try:
         listener.bind(path)
