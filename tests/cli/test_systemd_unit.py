@@ -27,6 +27,11 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_unit_stops_the_main_process_alone_which_lets_the_calls_of_its_children_end() -> None:
+    settings = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if "=" in line and line[0] != "#")
+    assert (settings["KillMode"], settings["KillSignal"]) == ("mixed", "SIGTERM")
+
+
 @pytest.mark.acceptance
 @pytest.mark.parametrize("command", [("serve", APP, "--port", "0"), ("run", APP)], ids=lambda command: command[0])
 def test_systemd_is_told_of_start_life_and_end(

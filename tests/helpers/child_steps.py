@@ -1,6 +1,9 @@
 """Steps that run in child processes: those must be able to import them. ``main`` is run by a program of its own."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,6 +64,27 @@ def hang_long(attempt: Attempt, folder: str) -> int:
     return hang.function(attempt, folder)
 
 
+@child.step(complete_within=60, **ONCE)
+def wait_for_news(attempt: Attempt, folder: str) -> list[int]:
+    """Answers with the exit codes of a program that it started and of a process that it forked, after both got SIGTERM."""
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    forked = os.fork()
+    while not forked:
+        time.sleep(1)
+    (Path(folder) / "pid.new").write_text(str(os.getpid()))
+    (Path(folder) / "pid.new").rename(Path(folder) / "pid")
+    while not (Path(folder) / "news").exists():
+        time.sleep(0.01)
+    program.terminate()
+    os.kill(forked, signal.SIGTERM)
+    return [program.wait(), os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])]
+
+
+@workflow
+async def wait_until_news(folder: str) -> list[int]:
+    return await wait_for_news(folder)
+
+
 @workflow
 async def weigh_one(parcel: Parcel) -> Parcel:
     return await weigh(parcel)
@@ -81,7 +105,7 @@ async def hang_for_long(folder: str) -> int:
     return await hang_long(folder)
 
 
-WORKFLOWS = (weigh_one, fail_one, hang_once, hang_for_long)
+WORKFLOWS = (weigh_one, fail_one, hang_once, hang_for_long, wait_until_news)
 
 
 async def main(folder: str, is_long: bool) -> None:

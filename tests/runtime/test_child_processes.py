@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_steps import WORKFLOWS, Parcel, child, fail_one, hang_for_long, hang_once, weigh_one
+from child_steps import WORKFLOWS, Parcel, child, fail_one, hang_for_long, hang_once, wait_until_news, weigh_one
 from runtime_world import Machine, eventually, session_of, within
 
 from arriero import Agent, App, Attempt, DefinitionError, TaskFailed, testing
@@ -96,6 +96,21 @@ async def test_a_child_is_killed_when_its_process_drops_its_attempts(machine: Ma
         pid = await pid_in(tmp_path)
         session_of(app).agents.abandon()
         await is_gone(pid)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_to_all_processes_of_a_service_does_not_cut_a_call(
+    machine: Machine, tmp_path: Path, sent: signal.Signals
+) -> None:
+    app = machine.app([child], WORKFLOWS)
+    async with app.running():
+        task = await app.submit(wait_until_news(str(tmp_path)))
+        os.kill(await pid_in(tmp_path), sent)
+        (tmp_path / "news").touch()
+        assert await within(task.result()) == [-signal.SIGTERM, -signal.SIGTERM]
+        (step,) = (await task.view()).steps
+    assert (step.attempt, step.failure_count, step.in_doubt) == (1, 0, False)
+    await machine.check()
 
 
 @pytest.mark.parametrize(("sent", "is_long"), [(signal.SIGKILL, True), (signal.SIGSTOP, False)])

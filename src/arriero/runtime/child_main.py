@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine
+from types import FrameType
 from typing import Any, BinaryIO, NoReturn
 
 import msgspec
@@ -190,11 +191,27 @@ def _describe_step_error(error: StepError) -> ChildFailed:
     return ChildFailed(cause, fields.message, fields.code, fields.details, fields.retry_after, trace, fields.public)
 
 
+def ignore_termination() -> None:
+    """Ignore SIGTERM in this process: service managers send it to all processes, and the parent lets attempts end.
+
+    Programs that the function starts end by SIGTERM, because a handler is not inherited. So do processes that it forks.
+    """
+    own = os.getpid()
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, receive)
+
+
 def main() -> None:
     """Run the call that the parent sends. What the function prints goes to standard error."""
     die_with_parent(int(sys.argv[1]))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets attempts end
+    ignore_termination()
     parent = Parent(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
