@@ -311,6 +311,11 @@ def test_a_wrong_file_is_refused_with_its_path_the_key_and_the_remedy(folder: Pa
     assert len(refused) < 1_000
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
+    (folder / "arriero.toml").write_bytes(b"\xef\xbb\xbf[http]\r\nport = 9000\r\n")
+    assert loaded(folder).http_port == 9000
+
+
 @pytest.mark.parametrize(
     ("content", "part"),
     [

@@ -328,7 +328,7 @@ def _parse_file(file: Path) -> dict[str, Any]:
         if not file.is_file() and file.exists():
             raise InvalidInput(f"{file}: it is not a file; take it away, or put a file in its place")
         refuse_untrusted(file)
-        text = file.read_bytes().decode()
+        text = file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
         return tomllib.loads(text)
     except OSError as error:
         raise InvalidInput(f"{file}: it cannot be read: {error.strerror}; mend it, or take it away") from error

@@ -152,6 +152,7 @@ def test_a_schedule_is_added_and_tells_when_it_runs_first(press: Call) -> None:
 WRONG = [
     (("--cron", "61 * * * *"), "cannot be read: Bad minute"),
     (("--cron", "0 3 * * *", "--timezone", "Europe/Madird"), "the time zone 'Europe/Madird' is not known"),
+    (("--cron", "0 3 * * *", "--timezone", "Factory"), "the time zone 'Factory' means that no zone was set"),
     (("--every", "0"), "every is 0 s; it must be at least 1 second"),
     (("--every", "soon"), "'soon' is no duration"),
     (("--at", "2027-01-01T00:00"), "names no time zone"),

@@ -26,6 +26,12 @@ def test_the_same_id_is_the_same_task_and_another_body_is_refused(call: Call) ->
     assert "'one' exists with another body" in refused.stderr
 
 
+def test_a_submission_says_whether_it_created_the_task(call: Call) -> None:
+    same = ("submit", APP, "fulfil", "--arguments", order("1"), "--task-id", "one")
+    assert [json.loads(call(*same, "--json").stdout)["created"] for _ in range(2)] == [True, False]
+    assert call(*same).stdout == "task one is pending (it existed before)\n"
+
+
 def test_a_known_id_with_another_key_is_refused(call: Call) -> None:
     for key in ((), ("--convoy", "customer-7")):
         task_id = "-".join(("one", *key))

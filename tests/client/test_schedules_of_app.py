@@ -67,6 +67,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "give one of them, not nothing"),
     ({"cron": "61 * * * *"}, "Bad minute"),
     ({"cron": "0 3 * * *", "timezone": "Europe/Madird"}, "the time zone 'Europe/Madird' is not known"),
+    ({"cron": "0 3 * * *", "timezone": "localtime"}, "the time zone 'localtime' is the zone of each machine"),
     ({"cron": 3}, "cron is 3; it must be a text"),
     ({"cron": "0 3 * * *", "every": 60}, "not cron and every"),
     ({"every": 60, "timezone": MADRID}, "timezone is given without cron"),

@@ -50,6 +50,14 @@ async def test_the_same_task_id_answers_with_the_same_task(machine: Machine) -> 
     assert len(await machine.events("task.submitted")) == 1
 
 
+async def test_a_handle_says_whether_its_submission_created_the_task(machine: Machine) -> None:
+    app = machine.app([echoes], [greet])
+    async with app:
+        first = await app.submit(greet("mule"), task_id="t")
+        again = await app.submit(greet("mule"), task_id="t")
+        assert (first.created, again.created, app.task("t").created) == (True, False, None)
+
+
 async def test_a_thousand_at_once_under_one_id_are_one_task(machine: Machine) -> None:
     first, second = machine.app([echoes], [greet]), machine.app([echoes], [greet])
     async with first, second:

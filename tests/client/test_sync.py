@@ -113,7 +113,7 @@ def interrupted_once(question: Callable[[], object]) -> Iterator[None]:
 def test_a_program_without_a_loop_runs_an_app_and_submits_to_it(app: App) -> None:
     with app.sync.running() as front:
         task = front.submit(greet("mule"), task_id="t", priority=9)
-        assert task.id == "t"
+        assert (task.id, task.created) == ("t", True)
         assert task.result(timeout=SECONDS_MAX) == "hello mule"
         assert front.submit(echo("a step alone")).result(timeout=SECONDS_MAX) == "a step alone"
         view = task.view()

@@ -181,7 +181,8 @@ async def test_a_submission_that_waited_in_vain_is_a_conflict_that_names_a_trans
 async def test_a_submission_that_took_the_lock_is_named_to_others(app: App, url: str) -> None:
     with closing(arriero.connect(url)) as first, closing(arriero.connect(url)) as second:
         first.execute("BEGIN")
-        await app.submit(booking(1), task_id="a", connection=first)
+        assert (await app.submit(booking(1), task_id="a", connection=first)).created is True
+        assert (await app.submit(booking(1), task_id="a", connection=first)).created is False
         with pytest.raises(sqlite3.OperationalError, match=NAMED):
             second.execute("BEGIN IMMEDIATE")
         first.commit()

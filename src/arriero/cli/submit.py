@@ -27,11 +27,12 @@ TASK_FAILED = 1
 
 
 class SubmittedTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The output of ``submit --json``; ``output`` and ``failure`` only with ``--wait``."""
+    """The output of ``submit --json``; ``output`` and ``failure`` only with ``--wait``. ``created``: see Task."""
 
     id: str
     workflow: str
     state: str
+    created: bool
     output: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     failure: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -109,9 +110,10 @@ async def _submit(
         if wait:
             await _wait_for_end(task)
         row = (await load_task(app.session, task.id)).task
+        created = task.created is True
         if not wait:
-            return SubmittedTask(row.task_id, row.workflow, row.state)
-        return SubmittedTask(row.task_id, row.workflow, row.state, _to_raw(row.output), _to_raw(row.failure))
+            return SubmittedTask(row.task_id, row.workflow, row.state, created)
+        return SubmittedTask(row.task_id, row.workflow, row.state, created, _to_raw(row.output), _to_raw(row.failure))
 
 
 async def _wait_for_end(task: Task[Any]) -> None:
@@ -124,7 +126,8 @@ def _to_raw(text: str | None) -> msgspec.Raw | msgspec.UnsetType:
 
 
 def _print_submitted(submission: SubmittedTask) -> None:
-    click.echo(f"task {one_line(submission.id)} is {submission.state}{_format_ending(submission)}")
+    existed = "" if submission.created else " (it existed before)"
+    click.echo(f"task {one_line(submission.id)} is {submission.state}{_format_ending(submission)}{existed}")
 
 
 def _format_ending(submission: SubmittedTask) -> str:

@@ -91,9 +91,10 @@ class Client:
         if connection is not None:
             joined = submit_joined(session.store, command, connection, on_loop=True)
             answer = accept(await joined if inspect.isawaitable(joined) else joined)
-            return self.task(answer.task_id or command.task_id)
+            return Task(session, answer.task_id or command.task_id, None, created=answer.created)
         answer = accept(await session.submit(command))
-        return Task(session, answer.task_id or command.task_id, session.codes[command.workflow], answer.task_no)
+        task_id, code = answer.task_id or command.task_id, session.codes[command.workflow]
+        return Task(session, task_id, code, answer.task_no, created=answer.created)
 
     async def submit_ledger(
         self,

@@ -90,7 +90,8 @@ def _build_submitting_method(
             joined.close()
             raise InvalidInput("submit(connection=): this is an async connection; await App.submit with it")
         assert isinstance(joined, Submitted | Refusal)
-        return SyncTask(background, self._to.task(accept(joined).task_id or command.task_id))
+        answer = accept(joined)
+        return SyncTask(background, Task(session, answer.task_id or command.task_id, None, created=answer.created))
 
     return _mirror(method, forward, doc, SyncTask[R])  # type: ignore[no-any-return]
 
@@ -113,6 +114,12 @@ class SyncTask(_Mirror, Generic[R_co]):
     def id(self) -> str:
         """The task's id."""
         return str(self._to.id)
+
+    @property
+    def created(self) -> bool | None:
+        """Whether this submission created the task; see Task."""
+        created: bool | None = self._to.created
+        return created
 
     def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the end and answer with the workflow's output; arguments and errors are those of Task.result."""

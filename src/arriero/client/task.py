@@ -26,10 +26,23 @@ logger = logging.getLogger("arriero")
 
 
 class Task(Generic[R_co]):
-    """A handle of one task, typed by its workflow."""
+    """A handle of one task, typed by its workflow.
 
-    def __init__(self, session: Session, task_id: str, code: Code | None, task_no: int | None = None) -> None:
+    Args:
+        created: True if this submission created the task, False if the task existed before; None: the handle is of no submission.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        task_id: str,
+        code: Code | None,
+        task_no: int | None = None,
+        *,
+        created: bool | None = None,
+    ) -> None:
         self.id = task_id
+        self.created = created
         self._session = session
         self._code = code
         self._task_no = task_no

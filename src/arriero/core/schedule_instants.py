@@ -21,6 +21,12 @@ from ..schedules import ScheduleDeclaration, Timing, decode_declaration
 EVERY_MIN = MICROSECONDS  # a leader that looks more often would do nothing else
 COUNTED_MAX = 100  # of what a cron line names in a gap: counting a year of minutes takes longer than it is worth
 CRON_LENGTH_MAX = 255
+_NOT_OF_A_PLACE = {  # names that zoneinfo loads
+    "localtime": "is the zone of each machine",
+    "posixrules": "is the zone of each machine",
+    "factory": "means that no zone was set",
+}
+_COPIES = ("posix/", "right/")  # folders of the system's database that other machines lack; right/ counts leap seconds
 NEVER = Instant(253_370_764_800 * MICROSECONDS)  # the year 9999, where datetimes end
 _ALIASES = {
     "@hourly": "0 * * * *",
@@ -40,6 +46,8 @@ def load_zone(name: str) -> tzinfo:
 
     if name in ("", "UTC"):
         return UTC  # quicker than the zone of that name
+    if wrong := _NOT_OF_A_PLACE.get(name.lower(), "is not on all machines" if name.startswith(_COPIES) else ""):
+        raise InvalidInput(f"the time zone {name!r} {wrong}; give an IANA name like 'Europe/Madrid' or 'UTC'")
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:  # what it raises depends on how the name is wrong
