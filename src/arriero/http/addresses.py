@@ -7,23 +7,57 @@ from collections.abc import Sequence
 
 from ..errors import Transient
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # IPv4 addresses inside of IPv6
-# RFC 4291, 2.5.4: IANA gives nothing else of IPv6 out to the internet.
-_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# The special-purpose registries of IANA (RFC 6890), November 2025. They are written out here because ``is_global`` differs between releases
+# of Python: before 3.11.9 and 3.12.4 it is true of 192.0.0.192, which answers with the credentials of a machine in one cloud.
+NOT_PUBLIC_V4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # shared, behind the NAT of a provider
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # not of IANA: in Azure, each machine's own platform answers there
+        "169.254.0.0/16",  # link-local, and the metadata of most clouds
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments; two of them are anycast services that no web server uses
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4, deprecated
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and the broadcast address
+    )
+)
+# RFC 4291, 2.5.4: IANA assigns nothing else of IPv6 to the internet.
+PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
+NOT_PUBLIC_V6 = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID and others
+        "2001:db8::/32",  # documentation
+        "3fff::/20",  # documentation
+    )
+)
+# Networks whose addresses hold one of IPv4, with the number of bits behind it. The address inside decides.
+EMBEDDING_V4 = (
+    (ipaddress.IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped
+    (ipaddress.IPv6Network("64:ff9b::/96"), 0),  # NAT64
+    (ipaddress.IPv6Network("2002::/16"), 80),  # 6to4
+)
 
 
 def is_public(address: Address) -> bool:
     """Returns True for an address of the public internet: not private, loopback, link-local, multicast or reserved."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(inner)
-        if address not in _GLOBAL_UNICAST:  # is_global is true of site-local addresses, and of ::127.0.0.1
-            return False
-    return address.is_global and not address.is_multicast
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in NOT_PUBLIC_V4)
+    for network, bits_behind in EMBEDDING_V4:
+        if address in network:
+            return is_public(ipaddress.IPv4Address(int(address) >> bits_behind & 0xFFFFFFFF))
+    return address in PUBLIC_V6 and not any(address in network for network in NOT_PUBLIC_V6)
 
 
 async def resolve_host(host: str, port: int) -> list[Address]:
