@@ -3,8 +3,11 @@
 import asyncio
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -193,6 +196,56 @@ def test_looking_at_the_file_does_not_change_it(sold: Call, shop: Path) -> None:
     before_alone = digest(path)
     assert facts.file_facts(str(path)).file_bytes == path.stat().st_size
     assert digest(path) == before_alone
+
+
+READER = """
+import sqlite3, sys
+reading = sqlite3.connect(sys.argv[1], isolation_level=None)
+reading.execute("BEGIN")
+reading.execute("SELECT count(*) FROM arriero_task").fetchone()
+print("reads", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_program_that_keeps_the_log_from_being_emptied_is_named(
+    sold: Call, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shop / "arriero.db"
+    monkeypatch.setattr(facts, "LOG_READERS_BYTES_MIN", 0)
+    monkeypatch.setattr(facts, "LOOK_SECONDS", 0.0)
+    with closing(sqlite3.connect(path)) as other:  # so that there is a log
+        other.execute("PRAGMA wal_autocheckpoint=0")
+        other.execute("INSERT INTO arriero_meta VALUES ('x', 'y')")
+        other.commit()
+        assert facts.file_facts(str(path)).log_readers == ()
+        reader = subprocess.Popen(
+            [sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        with reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"reads\n"
+            found = findings(sold)["size"]
+            assert (found["level"], f"process {reader.pid} (python" in found["says"]) == ("care", True)
+            assert f"ps -fp {reader.pid}" in found["remedy"]
+            reader.communicate()
+        assert facts.file_facts(str(path)).log_readers == ()
+
+
+def test_only_locks_of_readers_of_that_very_file_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    locks = """\
+1: POSIX  ADVISORY  READ 11 08:01:77 124 124
+2: POSIX  ADVISORY  READ 12 08:01:77 128 128
+3: POSIX  ADVISORY  WRITE 13 08:01:77 124 124
+4: POSIX  ADVISORY  READ 14 08:01:78 124 124
+5: POSIX  ADVISORY  READ 15 08:02:77 124 124
+6: FLOCK  ADVISORY  READ 16 08:01:77 0 EOF
+7: -> POSIX  ADVISORY  READ 17 08:01:77 124 124
+8: OFDLCK ADVISORY  READ -1 08:01:77 124 124
+9: POSIX  ADVISORY  READ 19 08:01:77 123 127
+10: POSIX  ADVISORY  READ 20 08:01:77 0 EOF
+"""
+    assert facts.parse_readers(locks, os.makedev(8, 1), 77) == {11, 19, 20}
 
 
 def test_the_journal_is_told_as_it_was_found(sold: Call, shop: Path) -> None:

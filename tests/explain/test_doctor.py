@@ -124,6 +124,7 @@ def test_the_defect_of_sqlite_is_information_and_only_before_the_release_that_me
         ({"disk_free": DISK_BYTES_MIN - 1, "disk_total": DISK_BYTES_MIN}, "disk"),
         ({"disk_free": DISK_BYTES_PLENTY - 1}, "disk"),
         ({"log_bytes": LOG_BYTES_MAX + 1}, "size"),
+        ({"log_bytes": 94 * 10**6, "log_readers": ("4711 (sqlite3)",)}, "size"),
     ],
 )
 def test_what_is_wrong_with_the_file_or_its_place_needs_care_and_says_what_to_do(
@@ -132,6 +133,14 @@ def test_what_is_wrong_with_the_file_or_its_place_needs_care_and_says_what_to_do
     findings = diagnose_file(file(**changes), FINE_VERSIONS)
     assert [finding.about for finding in findings if finding.level == "care"] == [about]
     assert of(findings, about).remedy
+
+
+def test_a_reader_that_keeps_the_log_from_being_emptied_is_named_with_the_next_command() -> None:
+    changes = {"log_bytes": 94 * 10**6, "log_readers": ("4711 (sqlite3)", "4712 (python3)")}
+    found = of(diagnose_file(file(**changes), FINE_VERSIONS), "size")
+    assert "94" in found.says
+    assert "process 4711 (sqlite3), 4712 (python3) keeps a read transaction open" in found.says
+    assert "ps -fp 4711,4712" in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,15 @@ def _check_sizes(file: FileFacts) -> list[Finding]:
     remedy = "free some: when none is left nothing new is accepted, and attempts end in doubt; see `arriero purge`"
     found = [Finding("care", "disk", f"only {free}", remedy) if is_short else Finding("fine", "disk", free)]
     sizes = f"the file has {format_bytes(file.file_bytes)}, its log (-wal) {format_bytes(file.log_bytes)}"
-    if file.log_bytes > LOG_BYTES_MAX:
+    if file.log_readers:
+        pids = ",".join(reader.split()[0] for reader in file.log_readers)
+        says = (
+            f"{sizes}: process {', '.join(file.log_readers)} keeps a read transaction open, so the log cannot be emptied and grows"
+            " with each commit"
+        )
+        remedy = f"end that transaction, or the process; to see what it is: ps -fp {pids}"
+        found.append(Finding("care", "size", says, remedy))
+    elif file.log_bytes > LOG_BYTES_MAX:
         remedy = (
             "look for a program that keeps a transaction open on the file, or for a backup of it that never ends;"
             " without any, one process that runs an App brings the log back to size"

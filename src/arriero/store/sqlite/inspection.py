@@ -1,9 +1,11 @@
 """Inspection of a store's file and of its folder. Nothing here changes the file."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import stat
+import time
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,10 @@ from .damage import find_damaged_columns
 
 MOUNTS = Path("/proc/self/mounts")
 CHECK_BYTES_MAX = 256 * 10**6  # what is read through within a few seconds
+LOCKS = Path("/proc/locks")
+READ_LOCKS = range(123, 128)  # bytes of -shm that readers lock (https://sqlite.org/walformat.html)
+LOG_READERS_BYTES_MIN = 32 * 10**6  # the log is moved into the file every some ten megabytes
+LOOKS, LOOK_SECONDS = 5, 0.1
 SYNCHRONOUS = ("off", "normal", "full", "extra")
 
 
@@ -39,6 +45,7 @@ def file_facts(path: str) -> FileFacts:
         if was_checked:
             _refuse_damaged(looking)
             damaged = find_damaged_columns(looking) if schema == schema_known else ()
+        readers = find_log_readers(path) if log_bytes > LOG_READERS_BYTES_MIN else ()
         kind, mount = file_system_of(path)
         disk = shutil.disk_usage(Path(path).parent)
         return FileFacts(
@@ -55,7 +62,49 @@ def file_facts(path: str) -> FileFacts:
             was_checked=was_checked,
             damaged=damaged,
             readable=_readable_by_others(path),
+            log_readers=readers,
         )
+
+
+def find_log_readers(path: str) -> tuple[str, ...]:
+    """Find the processes of this machine that keep a read transaction open on a file, as texts for people.
+
+    A reader of SQLite locks a byte of the file -shm. That file is not opened here, because closing it would drop the locks of this process.
+    A process counts if it holds such a lock at each look: short transactions are no obstacle. Empty where the system does not say.
+    """
+    try:
+        shared = Path(f"{path}-shm").stat()
+    except OSError:
+        return ()
+    held: set[int] | None = None
+    for number in range(LOOKS):
+        if number:
+            time.sleep(LOOK_SECONDS)
+        try:
+            readers = parse_readers(LOCKS.read_text(), shared.st_dev, shared.st_ino)
+        except OSError:
+            return ()
+        held = readers if held is None else held & readers
+    return tuple(f"{pid} ({_name_process(pid)})" for pid in sorted(held or ()))
+
+
+def parse_readers(locks: str, device: int, inode: int) -> set[int]:
+    """Parse ``/proc/locks``; returns the processes that hold a lock for reading on the file -shm of that device and inode."""
+    file = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
+    found = set()
+    for line in locks.splitlines():
+        match line.split():
+            case [_, "POSIX", _, "READ", pid, name, first, last] if name == file and pid.isdigit():
+                if last == "EOF" or (int(first) <= READ_LOCKS[-1] and int(last) >= READ_LOCKS[0]):
+                    found.add(int(pid))
+    return found
+
+
+def _name_process(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return "ended"
 
 
 def _readable_by_others(path: str) -> tuple[str, ...]:
