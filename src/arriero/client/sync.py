@@ -117,7 +117,7 @@ class SyncTask(_Mirror, Generic[R_co]):
 
     @property
     def created(self) -> bool | None:
-        """Whether this submission created the task; see Task."""
+        """True if this submission created the task; see Task."""
         created: bool | None = self._to.created
         return created
 
